@@ -119,26 +119,28 @@ struct alignas(16) hc_16_bytes {
     uint32_t word[4];
 };
 
+template <typename widen>
+static inline HC_DEVICE void hc_load_flat_halves(const hc_cuda_chunks &chunks, const hc_row_view &x, widen widened) {
+    hc_for_flat(chunks, x, 2, [=](float *to, const char *from) {
+        const hc_16_bytes eight = *(const hc_16_bytes *)from;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            to[i] = widened((uint16_t)(eight.word[i / 2] >> i % 2 * 16));
+    });
+}
+
 static inline HC_DEVICE void hc_load_flat(const hc_cuda_chunks &chunks, const hc_row_view &x) {
-    if (x.dtype == HC_F32) {
+    if (x.dtype == HC_F32)
         hc_for_flat(chunks, x, 4, [](float *to, const char *from) {
             const hc_16_bytes four = *(const hc_16_bytes *)from;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 to[i] = hc_f32_from_bits(four.word[i]);
         });
-        return;
-    }
-    const bool is_half = x.dtype == HC_F16;
-    hc_for_flat(chunks, x, 2, [=](float *to, const char *from) {
-        const hc_16_bytes eight = *(const hc_16_bytes *)from;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const uint16_t bits = (uint16_t)(eight.word[i / 2] >> i % 2 * 16);
-            const float half = hc_f16_to_f32(bits);
-            to[i] = is_half ? half : hc_bf16_to_f32(bits);
-        }
-    });
+    else if (x.dtype == HC_F16)
+        hc_load_flat_halves(chunks, x, [](uint16_t bits) { return hc_f16_to_f32(bits); });
+    else
+        hc_load_flat_halves(chunks, x, [](uint16_t bits) { return hc_bf16_to_f32(bits); });
 }
 
 static inline HC_DEVICE void hc_store_flat(const hc_cuda_chunks &chunks, const hc_row_view &y) {
@@ -416,8 +418,8 @@ static inline HC_DEVICE void hc_store_kept_integers(const params &p, const hc_ch
                       kept = column - run * padded_run;
         if (kept >= p.geometry.run_length)
             continue;
-        const int64_t in_run =
-            hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run, kept); /* in whole columns */
+        const int64_t in_run = hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run,
+                                              kept); /* in whole columns */
         const int64_t begin = HC_ROW_QUOTIENT(kept, p.format.n) * p.format.m;
         const bool is_first = (uint32_t)kept % (uint32_t)p.format.n == 0;
         const int64_t in_segment = to.per_run ? HC_ROW_QUOTIENT(begin, to.group) : 0,

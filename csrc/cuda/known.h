@@ -13,11 +13,16 @@
 
 #include "cuda/codec.h"
 
-#define HC_KNOWN(name, family_name, bits_of, group_of, first, second, third, scale_bytes_of, mode_of)                         \
+#define HC_KNOWN(name, family_name, bits_of, group_of, first, second, third, scale_bytes_of, mode_of)                  \
     struct hc_known_##name {                                                                                           \
-        enum { bits = bits_of, group = group_of ? group_of : HC_CUDA_KNOWN_COLUMNS, scale_bytes = scale_bytes_of, mode = mode_of }; \
+        enum {                                                                                                         \
+            bits = bits_of,                                                                                            \
+            group = group_of ? group_of : HC_CUDA_KNOWN_COLUMNS,                                                       \
+            scale_bytes = scale_bytes_of,                                                                              \
+            mode = mode_of                                                                                             \
+        };                                                                                                             \
         static HC_DEVICE hc_format format(int32_t family) {                                                            \
-            return {family, bits_of, group_of, {first, second, third, 0, 0, 0}, 0, 0};                                     \
+            return {family, bits_of, group_of, {first, second, third, 0, 0, 0}, 0, 0};                                 \
         }                                                                                                              \
     };
 #include "cuda/known.def"

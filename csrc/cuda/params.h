@@ -38,8 +38,8 @@ typedef struct {
     int64_t group, per_run; /* columns of a segment, segments of a run */
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
-    int32_t n_limbs; /* 0: no integers are asked for */
-    int32_t own_scales; /* where scales lie in a thread's own shared memory, behind its components */
+    int32_t n_limbs;        /* 0: no integers are asked for */
+    int32_t own_scales;     /* where scales lie in a thread's own shared memory, behind its components */
     int32_t scales_alone;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */

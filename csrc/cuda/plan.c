@@ -277,8 +277,11 @@ static const struct {
     int32_t mode; /* of its integers */
     const char *encodes, *decodes;
 } KNOWN[] = {
-#define HC_KNOWN(name, family, bits, group, first, second, third, scale_bytes, mode)                                          \
-    {{FAMILY_##family, bits, group, {first, second, third}, 0, 0}, mode, "hc_encode_known_" #name, "hc_decode_known_" #name},
+#define HC_KNOWN(name, family, bits, group, first, second, third, scale_bytes, mode)                                   \
+    {{FAMILY_##family, bits, group, {first, second, third}, 0, 0},                                                     \
+     mode,                                                                                                             \
+     "hc_encode_known_" #name,                                                                                         \
+     "hc_decode_known_" #name},
 #include "cuda/known.def"
 #undef HC_KNOWN
 };
@@ -290,9 +293,9 @@ static bool has_whole_pieces(const hc_cuda_codec *codec, int32_t mode) {
         return false;
     if (to->mode == HC_INT_FOLDED)
         return mode == HC_INT_FOLDED;
-    return mode == HC_INT_GROUPED ? to->group == codec->geometry.group && to->length % 16 == 0
-                                  : codec->format.group == 0 && to->group == to->length &&
-                                        to->group % HC_CUDA_KNOWN_COLUMNS == 0;
+    return mode == HC_INT_GROUPED
+               ? to->group == codec->geometry.group && to->length % 16 == 0
+               : codec->format.group == 0 && to->group == to->length && to->group % HC_CUDA_KNOWN_COLUMNS == 0;
 }
 
 /* Gives a step to a kernel that knows the format, if one takes what is read and written; its chunks, then. */
@@ -302,8 +305,8 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
     const bool has_parts = !is_fake && !codec->to.n_limbs;
     if (chunks->columns != HC_CUDA_KNOWN_COLUMNS || g->padded % HC_CUDA_KNOWN_COLUMNS || !is_flat(codec, &codec->x) ||
         (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(codec, &codec->y)) ||
-        (has_parts && ((uintptr_t)codec->parts.part[HC_CODES].data % 16 ||
-                       !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
+        (has_parts &&
+         ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 &&
@@ -414,8 +417,7 @@ static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const
         if (status != HC_OK)
             return status;
     }
-    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, state, row_maxima, plan,
-                                error);
+    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, state, row_maxima, plan, error);
 }
 
 hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,

@@ -175,6 +175,7 @@ static inline float hc_saturated_product(float a, float b) {
 
 /* v as 8-bit limbs, the top one signed, at the same index of each limb's matrix. */
 static inline void hc_store_limbs(const hc_int_tile *out, int n_limbs, int64_t place, int32_t value) {
+    HC_SHORT_LOOP
     for (int i = 0; i < n_limbs; i++)
         out->limb[i][place] = (int8_t)(uint8_t)((uint32_t)value >> (8 * i) & 0xff);
 }

@@ -102,9 +102,7 @@ def test_kernels_take_values_of_any_float_type(text: str, dtype: Any) -> None:
         assert emulated.fake_quantize(x, q.format, q.axis).tobytes() == hc.fake_quantize(x, text).tobytes()
 
 
-@pytest.mark.parametrize(
-    "text", "int8 vsq4-g16-s4 mxfp6_e3m2 mxfp4 mxfp8_e4m3 fp8_e4m3fn-row nvfp4 nf4-g64".split()
-)
+@pytest.mark.parametrize("text", "int8 vsq4-g16-s4 mxfp6_e3m2 mxfp4 mxfp8_e4m3 fp8_e4m3fn-row nvfp4 nf4-g64".split())
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("offset", [0, 1])  # values from a multiple of 16 bytes on, and not
 @pytest.mark.sweep(every=3)

@@ -72,8 +72,8 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
         const hc_divisor by = hc_divisor_of(scale, has_inverse);
         for (int64_t c = first; c < first + n; c++)
             hc_write_bits(
-                codes,
-                scale == 0 ? 0 : (uint32_t)hc_clipped(hc_divided(hc_row_value(x, i, c), by), -largest, largest), bits);
+                codes, scale == 0 ? 0 : (uint32_t)hc_clipped(hc_divided(hc_row_value(x, i, c), by), -largest, largest),
+                bits);
         return legal;
     }
     double low = 0, high = 0;
