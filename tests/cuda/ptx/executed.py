@@ -114,7 +114,7 @@ def main() -> None:
             if kernel.startswith(("hc_gemm", "hc_gemv", "hc_sgemm")):
                 print(row(kernel, counts, f"{activations or 'float32'} x {text}, {m} x {k} x {n}", m * n * k))
             elif kernel.startswith(("hc_integers", "hc_encode")):
-                print(row(kernel, counts, f"x of the same, {m} x {k}", m * k))
+                print(row(kernel, counts, f"x of {activations} x {text}, {m} x {k}", m * k))
 
 
 if __name__ == "__main__":
