@@ -282,7 +282,7 @@ static const struct {
      mode,                                                                                                             \
      "hc_encode_known_" #name,                                                                                         \
      "hc_decode_known_" #name},
-#include "cuda/known.def"
+#include "cuda/formats/known.def"
 #undef HC_KNOWN
 };
 

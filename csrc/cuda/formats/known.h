@@ -8,8 +8,8 @@
  * Rows are contiguous and consist of whole chunks. A row of shared values has 36 floats, so that threads that move 16 bytes each
  * touch all banks. Behind them lie the maxima of the block's rows.
  */
-#ifndef HC_CUDA_KNOWN_H
-#define HC_CUDA_KNOWN_H
+#ifndef HC_CUDA_FORMATS_KNOWN_H
+#define HC_CUDA_FORMATS_KNOWN_H
 
 #include "cuda/codec.h"
 
@@ -25,7 +25,7 @@
             return {family, bits_of, group_of, {first, second, third, 0, 0, 0}, 0, 0};                                 \
         }                                                                                                              \
     };
-#include "cuda/known.def"
+#include "cuda/formats/known.def"
 #undef HC_KNOWN
 
 /* Calls `visit(shared values, address in the view)` for 16 bytes of the view at a time, `each` values. */
