@@ -8,8 +8,8 @@
  * Rows are contiguous and consist of whole chunks. A row of shared values has 36 floats, so that threads that move 16 bytes each
  * touch all banks. Behind them lie the maxima of the block's rows.
  */
-#ifndef HC_CUDA_FORMATS_KNOWN_H
-#define HC_CUDA_FORMATS_KNOWN_H
+#ifndef HC_CUDA_KNOWN_H
+#define HC_CUDA_KNOWN_H
 
 #include "cuda/codec.h"
 
