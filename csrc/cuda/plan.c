@@ -286,15 +286,18 @@ static const struct {
 #undef HC_KNOWN
 };
 
-/* Whether rows of integers are made of whole pieces of the chunks of a known format. */
+/* Whether rows of integers are made of whole pieces of the chunks of a known format, one behind the other. */
 static bool has_whole_pieces(const hc_cuda_codec *codec, int32_t mode) {
     const hc_cuda_integer_rows *to = &codec->to;
+    const hc_geometry *g = &codec->geometry;
     if (to->n_limbs > 1 || to->ld % 16)
         return false;
     if (to->mode == HC_INT_FOLDED)
-        return mode == HC_INT_FOLDED;
+        return mode == HC_INT_FOLDED && (to->per_run == 0 || to->length == g->whole_length);
+    if (to->per_run == 0 || (g->runs > 1 && g->whole_length % to->group))
+        return false;
     return mode == HC_INT_GROUPED
-               ? to->group == codec->geometry.group && to->length % 16 == 0
+               ? to->group == g->group && to->length % 16 == 0
                : codec->format.group == 0 && to->group == to->length && to->group % HC_CUDA_KNOWN_COLUMNS == 0;
 }
 
