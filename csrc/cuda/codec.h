@@ -119,26 +119,28 @@ struct alignas(16) hc_16_bytes {
     uint32_t word[4];
 };
 
+template <typename widen>
+static inline HC_DEVICE void hc_load_flat_halves(const hc_cuda_chunks &chunks, const hc_row_view &x, widen widened) {
+    hc_for_flat(chunks, x, 2, [=](float *to, const char *from) {
+        const hc_16_bytes eight = *(const hc_16_bytes *)from;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            to[i] = widened((uint16_t)(eight.word[i / 2] >> i % 2 * 16));
+    });
+}
+
 static inline HC_DEVICE void hc_load_flat(const hc_cuda_chunks &chunks, const hc_row_view &x) {
-    if (x.dtype == HC_F32) {
+    if (x.dtype == HC_F32)
         hc_for_flat(chunks, x, 4, [](float *to, const char *from) {
             const hc_16_bytes four = *(const hc_16_bytes *)from;
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 to[i] = hc_f32_from_bits(four.word[i]);
         });
-        return;
-    }
-    const bool is_half = x.dtype == HC_F16;
-    hc_for_flat(chunks, x, 2, [=](float *to, const char *from) {
-        const hc_16_bytes eight = *(const hc_16_bytes *)from;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const uint16_t bits = (uint16_t)(eight.word[i / 2] >> i % 2 * 16);
-            const float half = hc_f16_to_f32(bits);
-            to[i] = is_half ? half : hc_bf16_to_f32(bits);
-        }
-    });
+    else if (x.dtype == HC_F16)
+        hc_load_flat_halves(chunks, x, [](uint16_t bits) { return hc_f16_to_f32(bits); });
+    else
+        hc_load_flat_halves(chunks, x, [](uint16_t bits) { return hc_bf16_to_f32(bits); });
 }
 
 static inline HC_DEVICE void hc_store_flat(const hc_cuda_chunks &chunks, const hc_row_view &y) {
@@ -245,6 +247,7 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
 struct hc_plain_format {
+    static constexpr bool has_integers = false;
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
     static HC_DEVICE hc_format of_chunk(const hc_format *format) { return *format; }
@@ -277,6 +280,7 @@ struct hc_plain_format {
         definition::family##_decode_f64(format, geometry, parts, tile, values, ld);                                    \
     }
 #define HC_HAS_INTEGERS(family)                                                                                        \
+    static constexpr bool has_integers = true;                                                                         \
     static HC_DEVICE void decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *parts, \
                                      const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {                  \
         definition::family##_decode_int(format, geometry, parts, tile, mode, out);                                     \
@@ -295,21 +299,21 @@ struct hc_plain_format {
 
 /* format: its functions, as a codec_<family>.cu names them. */
 template <typename format>
-static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_chunk &chunk, const hc_float_rows &x,
+static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_format &whole,
+                                             const hc_geometry &geometry, const hc_chunk &chunk, const hc_float_rows &x,
                                              const hc_components &own, const uint32_t *row_maximum_bits) {
-    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
     hc_encode_state state = {0, 0, NULL, &geometry, NULL};
-    hc_format of_chunk = p.format;
+    hc_format of_chunk = whole;
     const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
     float row_maximum = 0;
     if (row_maximum_bits) {
         row_maximum = hc_f32_from_bits(*row_maximum_bits);
-        if (!format::maximum_is_coarse(&p.format))
+        if (!format::maximum_is_coarse(&whole))
             thresholds = &row_maximum;
         else
-            of_chunk = format::of_chunk(&p.format);
+            of_chunk = format::of_chunk(&whole);
     }
     state.maximum = row_maximum_bits ? row_maximum : p.state ? hc_f32_from_bits(p.state->maximum) : 0;
     format::finish(&of_chunk, &state);
@@ -329,19 +333,152 @@ static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
 
 /* The largest magnitude of this thread's chunk to that of its row or array. */
 template <typename format>
-static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_chunk &chunk, uint32_t *to) {
-    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
+static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
+                                            const hc_chunk &chunk, const hc_float_rows &x, uint32_t *to) {
     const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
     float maximum = 0;
-    if (!format::maximum(&p.format, &geometry, &x, thresholds, &maximum))
+    if (!format::maximum(&whole, &geometry, &x, thresholds, &maximum))
         hc_refuse_row(p.state, chunk.row);
     hc_atomic_max(to, hc_f32_bits(maximum));
 }
 
-/* Encodes; where there is a y, rounds to it and keeps no component. */
+/* Where hc_cuda_integer_rows has a column of a segment with `for_nibbles`. */
+static inline HC_DEVICE uint32_t hc_nibble_place(uint32_t at) {
+    return at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4;
+}
+
+/* n bytes of shared memory to global memory, by words where both lie on words. */
+static inline HC_DEVICE void hc_store_bytes(int8_t *to, const int8_t *from, int n) {
+    int i = 0;
+    if (((uintptr_t)to | (uintptr_t)from) % 4 == 0) {
+        HC_SHORT_LOOP
+        for (; i + 16 <= n && (uintptr_t)to % 16 == 0; i += 16) {
+            const uint32_t *word = (const uint32_t *)(from + i);
+            *(hc_16_bytes *)(to + i) = {{word[0], word[1], word[2], word[3]}};
+        }
+        HC_SHORT_LOOP
+        for (; i + 4 <= n; i += 4)
+            *(uint32_t *)(to + i) = *(const uint32_t *)(from + i);
+    }
+    HC_SHORT_LOOP
+    for (; i < n; i++)
+        to[i] = from[i];
+}
+
+/* Integers of a chunk without a pattern: pieces that end with a run or a segment. */
+template <typename params>
+static inline HC_DEVICE void hc_store_integers(const params &p, const hc_chunk &chunk, const int8_t *values, int ld,
+                                               const float *scales) {
+    const hc_cuda_integer_rows &to = p.to;
+    const hc_geometry &g = p.geometry;
+    const int64_t padded_run = g.runs > 1 ? HC_ROW_QUOTIENT(g.padded, g.runs) : g.padded;
+    const int64_t group = to.per_run ? to.group : g.whole_length;
+    int64_t run = g.runs > 1 ? HC_ROW_QUOTIENT(chunk.first, padded_run) : 0, in_run = chunk.first - run * padded_run;
+    HC_SHORT_LOOP
+    for (int c = 0; c < chunk.columns;) {
+        const int64_t in_segment = to.per_run ? HC_ROW_QUOTIENT(in_run, group) : 0;
+        const int64_t at = in_run - in_segment * group, segment = run * to.per_run + in_segment;
+        const int64_t left = hc_min(group - at, g.run_length - in_run);
+        const int n = left > 0 ? (int)hc_min(left, chunk.columns - c) : 0;
+        if (n > 0 && to.mode == HC_INT_GROUPED && at == 0 && (to.per_run || run == 0))
+            to.scales[chunk.row * to.segments + segment] = scales[p.chunks.groups ? c / (int)g.group : 0];
+        /* of a row with one segment, a column of the row */
+        const int64_t place = to.per_run ? at : run * g.whole_length + at;
+        HC_SHORT_LOOP
+        for (int limb = 0; limb < to.n_limbs && !to.scales_alone; limb++) {
+            int8_t *row = to.integers + (limb * g.rows + chunk.row) * to.ld + segment * to.length;
+            const int8_t *from = values + limb * ld + c;
+            if (!to.for_nibbles) {
+                hc_store_bytes(row + place, from, n);
+                continue;
+            }
+            HC_SHORT_LOOP
+            for (int i = 0; i < n; i++)
+                row[hc_nibble_place((uint32_t)place + (uint32_t)i)] = from[i];
+        }
+        c += n, in_run += n;
+        if (in_run >= g.run_length) { /* the rest of the run is padding */
+            c += (int)hc_min(padded_run - in_run, chunk.columns - c);
+            in_run = 0;
+            run++;
+        }
+    }
+}
+
+/* Those of a pattern. The first kept value of a block stands for it where a segment begins. */
+template <typename params>
+static inline HC_DEVICE void hc_store_kept_integers(const params &p, const hc_chunk &chunk, const int8_t *values,
+                                                    int ld, const float *scales) {
+    const hc_cuda_integer_rows &to = p.to;
+    const int64_t padded_run = HC_ROW_QUOTIENT(p.geometry.padded, p.geometry.runs);
+    for (int c = 0; c < chunk.columns; c++) {
+        const int64_t column = chunk.first + c, run = HC_ROW_QUOTIENT(column, padded_run),
+                      kept = column - run * padded_run;
+        if (kept >= p.geometry.run_length)
+            continue;
+        const int64_t in_run = hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run,
+                                              kept); /* in whole columns */
+        const int64_t begin = HC_ROW_QUOTIENT(kept, p.format.n) * p.format.m;
+        const bool is_first = (uint32_t)kept % (uint32_t)p.format.n == 0;
+        const int64_t in_segment = to.per_run ? HC_ROW_QUOTIENT(begin, to.group) : 0,
+                      segment = run * to.per_run + in_segment;
+        if (to.mode == HC_INT_GROUPED && is_first && (to.per_run ? begin == in_segment * to.group : column == 0))
+            to.scales[chunk.row * to.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
+        /* the last block of a run may reach beyond it, where its values are zeros */
+        if (to.scales_alone || (in_run >= p.geometry.whole_length && !to.metadata))
+            continue;
+        /* of a row with one segment, a column of the row */
+        const int64_t logical = to.per_run ? in_run : run * p.geometry.whole_length + in_run;
+        const int64_t at = to.per_run ? in_run - in_segment * to.group : logical;
+        const int64_t place = to.for_nibbles ? hc_nibble_place((uint32_t)at) : at;
+        if (to.metadata) {
+            const int64_t whole = segment * to.length + at, block = whole / 4;
+            to.integers[chunk.row * (to.ld / 2) + block * 2 + kept % 2] = values[c];
+            hc_atomic_or(to.metadata + chunk.row * (to.ld / 32) + block / 8, (uint32_t)(whole % 4)
+                                                                                 << (block % 8 * 4 + kept % 2 * 2));
+            continue;
+        }
+        for (int limb = 0; limb < to.n_limbs; limb++)
+            to.integers[(limb * p.geometry.rows + chunk.row) * to.ld + segment * to.length + place] =
+                values[limb * ld + c];
+    }
+}
+
+/* The integers of a chunk, decoded to `own_values` and `own_scales` in shared memory, to their places among the segments. */
+template <typename format, bool may_have_pattern, typename params>
+static inline HC_DEVICE void hc_write_integers(const params &p, const hc_geometry &geometry, const hc_chunk &chunk,
+                                               const hc_components &own, void *own_values, void *own_scales) {
+    int8_t *values = (int8_t *)own_values;
+    float *scales = (float *)own_scales, row_scale = 0;
+    const int ld = hc_cuda_integers_ld(p.chunks.columns);
+    const hc_tile tile = {0, 1, 0, chunk.columns};
+    const hc_int_tile out = {{values, values + ld, values + 2 * ld}, ld, scales, chunk.groups, &row_scale};
+    format::decode_int(&p.format, &geometry, &own, &tile, (hc_int_mode)p.to.mode, &out);
+    if (p.to.mode == HC_INT_FOLDED && chunk.number == 0)
+        p.to.scales[chunk.row] = row_scale;
+    if constexpr (may_have_pattern)
+        if (p.format.m)
+            return hc_store_kept_integers(p, chunk, values, ld, scales);
+    hc_store_integers(p, chunk, values, ld, scales);
+}
+
+template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
+    const int slot = (int)threadIdx.x, size = p.to.n_limbs;
+    hc_move_parts<false>(p, size);
+    hc_barrier();
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    if (chunk.columns == 0)
+        return;
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    hc_move_own_parts<false>(p, chunk, size);
+    const hc_components own = hc_moved_components(p, chunk, size);
+    hc_write_integers<format, true>(p, geometry, chunk, own, hc_shared() + slot * p.chunks.ld * size,
+                                    hc_own(p.chunks, slot, size) + p.to.own_scales);
+}
+
+/* Encodes; where there is a y or rows of integers, writes these and keeps no component. */
 template <typename format> static inline HC_DEVICE void hc_encode_block(const hc_cuda_codec &p) {
     const int slot = (int)threadIdx.x, size = hc_value_bytes(p.x), ld = p.chunks.ld;
     const bool is_fake = p.y.data != NULL;
@@ -351,26 +488,33 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
     uint32_t *row_maximum = p.row_maxima ? p.row_maxima + chunk.row : NULL;
     if (p.chunks.rows) {
         row_maximum = found + slot / p.chunks.per_row;
         if (chunk.columns > 0)
-            hc_add_maximum<format>(p, chunk, row_maximum);
+            hc_add_maximum<format>(p, p.format, geometry, chunk, x, row_maximum);
         hc_barrier();
     }
     if (chunk.columns > 0) {
         const hc_components own = hc_own_components(p.chunks, slot, size);
-        const hc_float_rows x = hc_chunk_values(p, chunk.columns);
-        if (!hc_encode_chunk<format>(p, chunk, x, own, row_maximum))
+        if (!hc_encode_chunk<format>(p, p.format, geometry, chunk, x, own, row_maximum))
             hc_refuse_row(p.state, chunk.row);
-        if (is_fake) { /* in place of the values, which nothing reads again */
-            const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+        /* integers and rounded values take the place of the values, which nothing reads again */
+        if (p.to.n_limbs) {
+            if constexpr (format::has_integers)
+                hc_write_integers<format, false>(p, geometry, chunk, own, hc_shared() + slot * ld * size,
+                                                 hc_own(p.chunks, slot, size) + p.to.own_scales);
+        } else if (is_fake) {
             const hc_tile tile = {0, 1, 0, chunk.columns};
             format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
         } else {
             hc_move_own_parts<true>(p, chunk, size);
         }
     }
+    if (p.to.n_limbs)
+        return;
     hc_barrier();
     if (!is_fake) {
         hc_move_parts<true>(p, size);
@@ -390,8 +534,12 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
-    if (chunk.columns > 0)
-        hc_add_maximum<format>(p, chunk, p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum);
+    if (chunk.columns == 0)
+        return;
+    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
+    hc_add_maximum<format>(p, p.format, geometry, chunk, x,
+                           p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum);
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {
@@ -413,94 +561,6 @@ template <typename format> static inline HC_DEVICE void hc_decode_block(const hc
     }
     hc_barrier();
     hc_store_chunks(p.chunks, p.geometry, p.x);
-}
-
-/* Where hc_cuda_integers has a column of a segment with `for_nibbles`. */
-static inline HC_DEVICE uint32_t hc_nibble_place(uint32_t at) {
-    return at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4;
-}
-
-/* Integers of a chunk in one run, without a pattern; false: of another one. */
-static inline HC_DEVICE bool hc_stores_plain_integers(const hc_cuda_integers &p, const hc_chunk &chunk,
-                                                      const int8_t *values, const float *scales) {
-    if (p.format.m || p.geometry.runs > 1)
-        return false;
-    const int64_t group = p.per_run ? p.group : p.geometry.whole_length;
-    const int n = (int)hc_min(chunk.columns, p.geometry.run_length - chunk.first);
-    int64_t segment = HC_ROW_QUOTIENT(chunk.first, group), at = chunk.first - segment * group;
-    for (int c = 0; c < n; segment++, at = 0) {
-        const int last = (int)hc_min(n, c + group - at);
-        if (p.mode == HC_INT_GROUPED && at == 0)
-            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
-        const int first = c;
-        c = last;
-        HC_SHORT_LOOP
-        for (int limb = 0; limb < p.n_limbs && !p.scales_alone; limb++) {
-            int8_t *to = p.integers + (limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length;
-            const int8_t *from = values + limb * p.chunks.ld;
-            HC_SHORT_LOOP
-            for (int i = first, place = (int)at; i < last; i++, place++)
-                to[p.for_nibbles ? hc_nibble_place(place) : place] = from[i];
-        }
-    }
-    return true;
-}
-
-/* Integers of a chunk to their places among the segments. */
-template <typename format> static inline HC_DEVICE void hc_integers_block(const hc_cuda_integers &p) {
-    const int slot = (int)threadIdx.x, limbs = p.n_limbs, ld = p.chunks.ld;
-    hc_move_parts<false>(p, limbs);
-    hc_barrier();
-    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
-    if (chunk.columns == 0)
-        return;
-    int8_t *values = (int8_t *)hc_shared() + slot * ld * limbs;
-    float *scales = (float *)(hc_own(p.chunks, slot, limbs) + p.own_scales), row_scale = 0;
-    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-    hc_move_own_parts<false>(p, chunk, limbs);
-    const hc_components own = hc_moved_components(p, chunk, limbs);
-    const hc_tile tile = {0, 1, 0, chunk.columns};
-    const hc_int_tile out = {{values, values + ld, values + 2 * ld}, chunk.columns, scales, chunk.groups, &row_scale};
-    format::decode_int(&p.format, &geometry, &own, &tile, (hc_int_mode)p.mode, &out);
-    if (p.mode == HC_INT_FOLDED && chunk.number == 0)
-        p.scales[chunk.row] = row_scale;
-    if (hc_stores_plain_integers(p, chunk, values, scales))
-        return;
-    const int64_t padded_run = HC_ROW_QUOTIENT(p.geometry.padded, p.geometry.runs);
-    for (int c = 0; c < chunk.columns; c++) {
-        const int64_t column = chunk.first + c, run = HC_ROW_QUOTIENT(column, padded_run),
-                      kept = column - run * padded_run;
-        if (kept >= p.geometry.run_length)
-            continue;
-        /* in whole columns; of a pattern, the first kept value of a block stands for it where a segment begins */
-        const int64_t in_run =
-            p.format.m ? hc_kept_column(p.format, p.geometry, p.parts.part[HC_METADATA], chunk.row, run, kept) : kept;
-        const int64_t begin = p.format.m ? HC_ROW_QUOTIENT(kept, p.format.n) * p.format.m : kept;
-        const bool is_first = !p.format.m || (uint32_t)kept % (uint32_t)p.format.n == 0;
-        const int64_t in_segment = p.per_run ? HC_ROW_QUOTIENT(begin, p.group) : 0,
-                      segment = run * p.per_run + in_segment;
-        if (p.mode == HC_INT_GROUPED && is_first && (p.per_run ? begin == in_segment * p.group : column == 0))
-            p.scales[chunk.row * p.segments + segment] = scales[p.chunks.groups ? c / (int)p.geometry.group : 0];
-        if (p.scales_alone)
-            continue;
-        /* the last block of a run may reach beyond it, where its values are zeros */
-        if (p.format.m && in_run >= p.geometry.whole_length && !p.metadata)
-            continue;
-        /* of a row with one segment, a column of the row */
-        const int64_t logical = p.per_run ? in_run : run * p.geometry.whole_length + in_run;
-        const int64_t at = p.per_run ? in_run - in_segment * p.group : logical;
-        const int64_t place = p.for_nibbles ? hc_nibble_place((uint32_t)at) : at;
-        if (p.metadata) {
-            const int64_t whole = segment * p.length + at, block = whole / 4;
-            p.integers[chunk.row * (p.ld / 2) + block * 2 + kept % 2] = values[c];
-            hc_atomic_or(p.metadata + chunk.row * (p.ld / 32) + block / 8, (uint32_t)(whole % 4)
-                                                                               << (block % 8 * 4 + kept % 2 * 2));
-            continue;
-        }
-        for (int limb = 0; limb < limbs; limb++)
-            p.integers[(limb * p.geometry.rows + chunk.row) * p.ld + segment * p.length + place] =
-                values[limb * ld + c];
-    }
 }
 
 static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {

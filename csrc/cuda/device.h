@@ -42,6 +42,13 @@ static inline __device__ uint32_t hc_held(uint32_t value) {
     return value;
 }
 
+/* The value of a float16; a NaN becomes some NaN. */
+static inline __device__ float hc_half_value(uint16_t half) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+}
+
 /* 16 bytes of global memory that no kernel writes meanwhile, to registers. */
 static inline __device__ void hc_load_16(float to[4], const void *from) {
     const float4 four = __ldg((const float4 *)from);

@@ -299,6 +299,14 @@ void hc_load_16(float to[4], const void *from) {
     memcpy(to, from, 16);
 }
 
+float hc_half_value(uint16_t half) {
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
+    const float magnitude = exponent == 31  ? fraction ? NAN : INFINITY
+                            : exponent == 0 ? ldexpf((float)fraction, -24)
+                                            : ldexpf((float)(fraction + 1024), exponent - 25);
+    return half & 0x8000 ? -magnitude : magnitude;
+}
+
 void hc_copy_16(void *to, const void *from) {
     fibre &self = fibres[current];
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16)

@@ -52,6 +52,7 @@ void hc_host_copy_wait(int pending);
 template <int N> static inline void hc_copy_wait() { hc_host_copy_wait(N); }
 static inline void hc_atomic_max(uint32_t *at, uint32_t value) { *at = *at > value ? *at : value; }
 static inline void hc_atomic_or(uint32_t *at, uint32_t value) { *at |= value; }
+float hc_half_value(uint16_t half);
 static inline uint32_t hc_and_xor(uint32_t a, uint32_t b, uint32_t c) { return (a & b) ^ c; }
 /* The same value, which compilers on a device keep in a register. */
 static inline uint32_t hc_held(uint32_t value) { return value; }

@@ -30,39 +30,51 @@ typedef struct {
 /* Values of x and of y, on 16 bytes, and components of which each chunk has its own, on 4 bytes. */
 enum { HC_FLAT_X = 1, HC_FLAT_Y = 2, HC_FLAT_PARTS = 4 };
 
-/* hc_maximum_, hc_encode_ and hc_decode_<family>. */
+/* Integers of a format as rows for the matmul: segments of `length` bytes each, zeros behind the values. A segment is `group`
+ * logical columns of a run, or the whole row. */
 typedef struct {
-    hc_format format;
-    hc_geometry geometry;
-    hc_cuda_chunks chunks;
-    hc_row_view x; /* values that are read; of decode: written */
-    hc_row_view y; /* of encode: written with the rounded values, and no component is; data NULL: components are */
-    hc_components parts;
-    const float *thresholds; /* of every group, or NULL */
-    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL; not of chunks with `rows` */
-    hc_cuda_state *state;
-} hc_cuda_codec;
-
-/* hc_integers_<family>: the integers of a format as rows for the matmul: segments of `length` bytes each, zeros behind the values. A segment is
- * `group` logical columns of a run, or the whole row. */
-typedef struct {
-    hc_format format;
-    hc_geometry geometry;
-    hc_cuda_chunks chunks;
-    hc_components parts;
     int32_t mode; /* hc_int_mode */
     int32_t length;
     int64_t group, per_run; /* columns of a segment, segments of a run */
     int64_t ld;             /* bytes of a row, a multiple of 64 */
     int64_t segments;       /* of a row */
-    int32_t n_limbs;
-    int32_t own_scales; /* where scales lie in a thread's own shared memory, behind its components */
+    int32_t n_limbs;        /* 0: no integers are asked for */
+    int32_t own_scales;     /* where scales lie in a thread's own shared memory, behind its components */
     int32_t scales_alone;
     int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
     uint32_t *
         metadata; /* of a 2:4 pattern: (rows, ld / 32), as mma.sp takes it; integers are then (rows, ld / 2) kept ones */
     float *scales; /* (rows, segments), or (rows) of the mode FOLDED */
+} hc_cuda_integer_rows;
+
+/* Bytes of a limb of a chunk in shared memory: an odd number of words, so that threads touch all banks. */
+static inline int hc_cuda_integers_ld(int columns) { return (columns + 3) / 4 * 4 | 4; }
+
+/* hc_maximum_, hc_encode_ and hc_decode_<family>, hc_encode_known_<name>. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_row_view x;           /* values that are read; of decode: written */
+    hc_row_view y;           /* of encode: written with the rounded values; data NULL: not */
+    hc_cuda_integer_rows to; /* of encode: written with the integers, in place of components */
+    hc_components parts;     /* of encode: written without y and integers */
+    const float *thresholds; /* of every group, or NULL */
+    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL; not of chunks with `rows` */
+    hc_cuda_state *state;
+} hc_cuda_codec;
+
+/* Of hc_encode_known_<name>: values of a chunk, and of its row of shared memory. */
+enum { HC_CUDA_KNOWN_COLUMNS = 32, HC_CUDA_KNOWN_LD = 36 };
+
+/* hc_integers_<family>. */
+typedef struct {
+    hc_format format;
+    hc_geometry geometry;
+    hc_cuda_chunks chunks;
+    hc_components parts;
+    hc_cuda_integer_rows to;
 } hc_cuda_integers;
 
 /* hc_gemm_*: y[i, j] = sum_k x_i[k] w_j[k] (+ bias[j]), both as hc_cuda_integers left them. */
@@ -257,7 +269,7 @@ typedef struct {
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all. */
-enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 55, HC_CUDA_CHECK_90A_IN = (64 + 256) * 32 };
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 56, HC_CUDA_CHECK_90A_IN = (64 + 256) * 32 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */
     uint32_t *out;

@@ -122,6 +122,8 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
         component_bytes(format, 0, 2 * ROW_CHUNK, twice);
     } else {
         int64_t groups = hc_max(1, unit / geometry->group);
+        while (groups * geometry->group * 2 <= ROW_CHUNK && geometry->padded % (groups * geometry->group * 2) == 0)
+            groups *= 2;
         for (;; groups *= 2) {
             int32_t eight[HC_N_COMPONENTS];
             component_bytes(format, geometry->group, groups * geometry->group, bytes);
@@ -184,13 +186,13 @@ bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geo
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         const hc_component *part = &parts->part[i];
         if (chunks->place[i] >= 0 && chunks->step[i])
-            flat = flat && part->data && (uintptr_t)part->data % 4 == 0 &&
+            flat = flat && (uintptr_t)part->data % 4 == 0 &&
                    (geometry->rows == 1 || part->row_stride == chunks->per_row * chunks->step[i]);
     }
     return flat;
 }
 
-void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
+static hc_cuda_step *add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
     chunks->flat = (is_flat(codec, &codec->x) ? HC_FLAT_X : 0) |
                    (codec->y.data && codec->x.dtype != HC_F64 && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
@@ -201,6 +203,12 @@ void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec 
                          hc_ceil_div(chunks->all, chunks->threads), 1, threads,
                          hc_cuda_shared_bytes(chunks, size) + chunks->rows * (int64_t)sizeof(uint32_t), sizeof *codec);
     step->params.codec = *codec;
+    return step;
+}
+
+void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to) {
+    to->own_scales = (int32_t)hc_round_up(chunks->own_bytes, 4);
+    chunks->own_bytes = to->own_scales + hc_max(chunks->groups, 1) * (int32_t)sizeof(float);
 }
 
 static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
@@ -256,11 +264,84 @@ static void take_whole_rows(hc_cuda_chunks *chunks, int size) {
 
 static int size_of(const hc_view *view) { return view->dtype == HC_F64 ? 8 : 4; }
 
-/* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */
+enum {
+#define HC_FORMAT(name) FAMILY_##name,
+#define HC_SIMD(name)
+#include "formats/formats.def"
+#undef HC_FORMAT
+#undef HC_SIMD
+};
+
+/* Formats whose parameters a kernel knows. */
+static const struct {
+    hc_format format;
+    int32_t mode; /* of its integers */
+    const char *encodes, *decodes;
+} KNOWN[] = {
+#define HC_KNOWN(name, family, bits, group, first, second, third, scale_bytes, mode)                                   \
+    {{FAMILY_##family, bits, group, {first, second, third}, 0, 0},                                                     \
+     mode,                                                                                                             \
+     "hc_encode_known_" #name,                                                                                         \
+     "hc_decode_known_" #name},
+#include "cuda/formats/known.def"
+#undef HC_KNOWN
+};
+
+/* Whether rows of integers are made of whole pieces of the chunks of a known format, one behind the other. */
+static bool has_whole_pieces(const hc_cuda_codec *codec, int32_t mode) {
+    const hc_cuda_integer_rows *to = &codec->to;
+    const hc_geometry *g = &codec->geometry;
+    if (to->n_limbs > 1 || to->ld % 16)
+        return false;
+    if (to->mode == HC_INT_FOLDED)
+        return mode == HC_INT_FOLDED && (to->per_run == 0 || to->length == g->whole_length);
+    if (to->per_run == 0 || (g->runs > 1 && g->whole_length % to->group))
+        return false;
+    return mode == HC_INT_GROUPED
+               ? to->group == g->group && to->length % 16 == 0
+               : codec->format.group == 0 && to->group == to->length && to->group % HC_CUDA_KNOWN_COLUMNS == 0;
+}
+
+/* Gives a step to a kernel that knows the format, if one takes what is read and written; its chunks, then. */
+static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_fake) {
+    const hc_geometry *g = &codec->geometry;
+    hc_cuda_chunks *chunks = &codec->chunks;
+    const bool has_parts = !is_fake && !codec->to.n_limbs;
+    if (chunks->columns != HC_CUDA_KNOWN_COLUMNS || g->padded % HC_CUDA_KNOWN_COLUMNS || !is_flat(codec, &codec->x) ||
+        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(codec, &codec->y)) ||
+        (has_parts &&
+         ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
+        return NULL;
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
+        if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 &&
+            (!codec->to.n_limbs || has_whole_pieces(codec, KNOWN[i].mode))) {
+            chunks->ld = HC_CUDA_KNOWN_LD;
+            chunks->own_bytes = 0;
+            return encodes ? KNOWN[i].encodes : KNOWN[i].decodes;
+        }
+    return NULL;
+}
+
+void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
+    const char *known = known_kernel_of(codec, false, false);
+    hc_cuda_step *step = add_codec(plan, HC_CUDA_DECODE, codec, size);
+    if (known)
+        step->kernel = known;
+}
+
+/* Room for the integers of a chunk in place of its values, and for their scales. */
+static void make_room(hc_cuda_codec *codec, int size) {
+    hc_cuda_chunks *chunks = &codec->chunks;
+    const int bytes = codec->to.n_limbs * hc_cuda_integers_ld(chunks->columns);
+    chunks->ld = (int32_t)hc_max(chunks->ld, hc_ceil_div(bytes, size)) | 1;
+    hc_cuda_add_own_scales(chunks, &codec->to);
+    const int64_t each = (int64_t)chunks->ld * size + chunks->own_bytes;
+    chunks->threads = (int32_t)hc_min(chunks->threads, (HC_CUDA_SHARED_BYTES - 16) / each);
+}
+
 hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
-                               const hc_geometry *geometry, int n_axes, const int *axes, const hc_components *parts,
-                               const hc_view *y, hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan,
-                               hc_error *error) {
+                               const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
+                               hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_codec codec = {.format = *format, .geometry = *geometry, .thresholds = thresholds, .state = state};
     hc_status status = hc_cuda_refuse(format, geometry, true, error);
     if (status == HC_OK)
@@ -268,18 +349,27 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     if (status != HC_OK)
         return status;
     hc_rows_init(&codec.x, x, geometry, n_axes, axes);
-    if (y)
-        hc_rows_init(&codec.y, y, geometry, n_axes, axes);
-    if (parts)
-        codec.parts = *parts;
+    const hc_cuda_codec observed = codec;
+    if (result->y)
+        hc_rows_init(&codec.y, result->y, geometry, n_axes, axes);
+    if (result->parts)
+        codec.parts = *result->parts;
+    if (result->to)
+        codec.to = *result->to;
+    const char *known = known_kernel_of(&codec, true, result->y != NULL);
+    if (!known && result->to)
+        make_room(&codec, size_of(x));
     const hc_cuda_need need = need_of(format, thresholds != NULL);
     if (need == ROW_MAXIMA)
         take_whole_rows(&codec.chunks, size_of(x));
     if (need != NOTHING && !codec.chunks.rows) {
-        codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
-        hc_cuda_add_codec(plan, HC_CUDA_MAXIMUM, &codec, size_of(x));
+        hc_cuda_codec maxima = observed;
+        maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
+        add_codec(plan, HC_CUDA_MAXIMUM, &maxima, size_of(x));
     }
-    hc_cuda_add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
+    hc_cuda_step *step = add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
+    if (known)
+        step->kernel = known;
     return HC_OK;
 }
 
@@ -310,8 +400,8 @@ static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_
 }
 
 static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
-                               const int *axes, const hc_components *parts, const hc_view *y, void *workspace,
-                               hc_cuda_plan *plan, hc_error *error) {
+                               const int *axes, const hc_cuda_result *result, void *workspace, hc_cuda_plan *plan,
+                               hc_error *error) {
     hc_geometry geometry;
     hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
     if (status == HC_OK)
@@ -335,20 +425,20 @@ static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const
         status = hc_cuda_add_note(x, &clip->note, thresholds, format, &geometry, n_axes, axes, plan, error);
     if (status != HC_OK)
         return status;
-    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, parts, y, state, row_maxima, plan,
-                                error);
+    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, state, row_maxima, plan, error);
 }
 
 hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error) {
-    return plan_rounding(x, clip, &packed->format, packed->n_axes, packed->axes, &packed->components, NULL, workspace,
-                         plan, error);
+    const hc_cuda_result result = {.parts = &packed->components};
+    return plan_rounding(x, clip, &packed->format, packed->n_axes, packed->axes, &result, workspace, plan, error);
 }
 
 hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error) {
-    return plan_rounding(x, clip, format, n_axes, axes, NULL, out, workspace, plan, error);
+    const hc_cuda_result result = {.y = out};
+    return plan_rounding(x, clip, format, n_axes, axes, &result, workspace, plan, error);
 }
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
@@ -402,7 +492,7 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, float between, const 
     if (status != HC_OK)
         return status;
     hc_rows_init(&codec.x, out, &codec.geometry, packed->n_axes, packed->axes);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size_of(out));
+    hc_cuda_add_decode(plan, &codec, size_of(out));
     return HC_OK;
 }
 

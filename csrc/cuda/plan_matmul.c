@@ -367,32 +367,38 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         hc_cuda_lay_out(&w, &form, NULL, &made);
     hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
     uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_is_there ? 0 : gemm.x_limbs * gemm.m * gemm.ld);
+    const int64_t x_bytes = x_is_there ? 0 : gemm.x_limbs * gemm.m * gemm.ld;
+    const bool x_is_whole = a.geometry.columns == gemm.ld && a.format.m == 0; /* no zeros lie between its integers */
+    int8_t *x_integers = x_is_whole ? NULL : hc_cuda_reserve(workspace, plan, x_bytes);
     const int64_t before = plan->workspace_bytes;
     if (is_made)
         hc_cuda_lay_out(&w, &form, hc_cuda_reserve(workspace, plan, made.bytes), &made);
     hc_cuda_add_clear(plan, state, before + (is_made ? made.cleared : 0));
+    if (x_is_whole)
+        x_integers = hc_cuda_reserve(workspace, plan, x_bytes);
     float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * gemm.segments * (int64_t)sizeof(float));
     gemm.x = x_integers;
     gemm.x_scales = x_scales;
-    if (!x->packed) {
+    if (x_is_there && !x->packed) {
+        const hc_cuda_result result = {.parts = &a.parts};
         hc_cuda_reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
-        status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &a.parts, NULL, state,
-                                      row_maxima, plan, error);
+        status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &result, state, row_maxima,
+                                      plan, error);
     }
     if (x_is_there) {
         gemm.x = (const int8_t *)a.parts.part[HC_CODES].data;
         gemm.x_scales = (const float *)a.parts.part[HC_SCALES].data;
-    } else if (status == HC_OK) {
-        const hc_cuda_integers of_x = {.mode = form.mode,
-                                       .group = form.group,
-                                       .segments = form.segments,
-                                       .length = form.length,
-                                       .ld = gemm.ld,
-                                       .for_nibbles = is_few,
-                                       .integers = x_integers,
-                                       .scales = x_scales};
-        status = hc_cuda_add_integers(&a, of_x, plan, error);
+    } else {
+        const hc_cuda_integer_rows to = {.mode = form.mode,
+                                         .group = form.group,
+                                         .segments = form.segments,
+                                         .length = form.length,
+                                         .ld = gemm.ld,
+                                         .for_nibbles = is_few,
+                                         .integers = x_integers,
+                                         .scales = x_scales};
+        status = x->packed ? hc_cuda_add_integers(&a, to, plan, error)
+                           : hc_cuda_add_quantized_integers(&a, x->dense, 1, &last, to, state, row_maxima, plan, error);
     }
     if (status == HC_OK && is_made)
         status = hc_cuda_add_weights(&w, &form, &made, plan, error);

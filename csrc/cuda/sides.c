@@ -41,24 +41,36 @@ bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group) {
     return side->format.m && group < side->geometry.whole_length && group % side->format.m;
 }
 
-hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integers p, hc_cuda_plan *plan, hc_error *error) {
-    p.format = side->format;
-    p.geometry = side->geometry;
-    p.parts = side->parts;
-    p.n_limbs = side->form[p.mode].n_limbs;
+/* How the integers of a side lie in rows. */
+static void complete(const hc_cuda_side *side, hc_cuda_integer_rows *to) {
+    to->n_limbs = side->form[to->mode].n_limbs;
+    to->per_run = to->group ? hc_ceil_div(side->geometry.whole_length, to->group) : 0;
+}
+
+hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view *x, int n_axes, const int *axes,
+                                         hc_cuda_integer_rows to, hc_cuda_state *state, uint32_t *row_maxima,
+                                         hc_cuda_plan *plan, hc_error *error) {
+    complete(side, &to);
+    const hc_cuda_result result = {.to = &to};
+    return hc_cuda_add_quantize(x, NULL, &side->format, &side->geometry, n_axes, axes, &result, state, row_maxima, plan,
+                                error);
+}
+
+hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_integers p = {.format = side->format, .geometry = side->geometry, .parts = side->parts, .to = to};
+    complete(side, &p.to);
     const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, true, &p.chunks, error);
     if (status != HC_OK)
         return status;
-    p.per_run = p.group ? hc_ceil_div(side->geometry.whole_length, p.group) : 0;
-    p.own_scales = (int32_t)hc_round_up(p.chunks.own_bytes, 4);
-    p.chunks.own_bytes = p.own_scales + hc_max(p.chunks.groups, 1) * (int32_t)sizeof(float);
+    p.chunks.ld = hc_cuda_integers_ld(p.chunks.columns);
+    hc_cuda_add_own_scales(&p.chunks, &p.to);
     p.chunks.flat = hc_cuda_has_flat_parts(&p.chunks, &p.geometry, &p.parts) ? HC_FLAT_PARTS : 0;
-    const int64_t each = p.chunks.ld * p.n_limbs + p.chunks.own_bytes;
+    const int64_t each = p.chunks.ld * p.to.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
     hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
                                           hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS),
                                           hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
-                                          hc_cuda_shared_bytes(&p.chunks, p.n_limbs), sizeof p);
+                                          hc_cuda_shared_bytes(&p.chunks, p.to.n_limbs), sizeof p);
     step->params.integers = p;
     return HC_OK;
 }
@@ -99,7 +111,7 @@ hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geomet
         return status;
     const hc_view values = rows_of(geometry, geometry->run_length, dtype, workspace, plan);
     hc_rows_init(&codec.x, &values, geometry, 2, AXES);
-    hc_cuda_add_codec(plan, HC_CUDA_DECODE, &codec, size);
+    hc_cuda_add_decode(plan, &codec, size);
     *decoded = values.data;
     return HC_OK;
 }

@@ -26,7 +26,8 @@ const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
-void hc_cuda_add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size);
+/* The step that decodes components to values of `size` bytes; its chunks are planned. */
+void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size);
 /* The next `bytes` of the workspace: an address of the device, or NULL where there is no workspace yet. */
 void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes);
 
@@ -51,10 +52,17 @@ hc_status hc_cuda_add_note(const hc_view *x, const hc_cuda_note *note, const flo
                            hc_error *error);
 /* HC_UNSUPPORTED where there are no kernels for it. */
 hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, bool encodes, hc_error *error);
-/* Steps that quantize x to parts, or, where y is given, to values. The state lies at the start of what is cleared. */
+/* What quantizing writes: one of these. n_limbs of integers are said. */
+typedef struct {
+    const hc_components *parts;
+    const hc_view *y;
+    const hc_cuda_integer_rows *to;
+} hc_cuda_result;
+/* Steps that quantize x. The state lies at the start of what is cleared. */
 hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
-                               const hc_geometry *geometry, int n_axes, const int *axes, const hc_components *parts,
-                               const hc_view *y, hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan,
-                               hc_error *error);
+                               const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
+                               hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan, hc_error *error);
+/* Places scales behind the components in a thread's own shared memory. */
+void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to);
 
 #endif

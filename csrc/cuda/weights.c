@@ -90,15 +90,15 @@ hc_status hc_cuda_add_weights(const hc_cuda_side *w, const hc_cuda_form *form, c
                               hc_cuda_plan *plan, hc_error *error) {
     if (made->bytes == 0)
         return HC_OK;
-    const hc_cuda_integers integers = {.mode = form->mode,
-                                       .group = form->group,
-                                       .segments = form->segments,
-                                       .length = form->length,
-                                       .ld = form->ld,
-                                       .scales_alone = form->kind == HC_CUDA_NIBBLES,
-                                       .integers = made->integers,
-                                       .metadata = made->places,
-                                       .scales = made->scales};
+    const hc_cuda_integer_rows integers = {.mode = form->mode,
+                                           .group = form->group,
+                                           .segments = form->segments,
+                                           .length = form->length,
+                                           .ld = form->ld,
+                                           .scales_alone = form->kind == HC_CUDA_NIBBLES,
+                                           .integers = made->integers,
+                                           .metadata = made->places,
+                                           .scales = made->scales};
     const hc_status status = hc_cuda_add_integers(w, integers, plan, error);
     if (status != HC_OK || !form->has_minima)
         return status;

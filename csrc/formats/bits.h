@@ -120,15 +120,46 @@ static inline double hc_row_value(const hc_float_rows *x, int64_t row, int64_t c
 /* false for NaN, infinity, and a float64 that rounds to 2^128. */
 static inline bool hc_is_legal(double value) { return fabs((double)(float)value) <= (double)FLT_MAX; }
 
-/* clip(RNE(x / s), low, high), the quotient rounded once to float64. */
-static inline int32_t hc_quotient(double x, double scale, int32_t low, int32_t high) {
-    double quotient = x / scale;
+/* Divides many values by one number. With an inverse, hc_divided multiplies: the answer is not x / divisor, but rounds to the same
+ * number of few bits. x is a float32. The divisor and a tie T between two such numbers have at most 43 bits together, so that
+ *
+ *   x = X 2^a, T divisor = Y 2^b, X < 2^24, Y < 2^43: |x - T divisor| is 0 or more than 2^-43 T divisor
+ *
+ * x * inverse is the quotient times 1 + e with 0 < e < 2^-48. Without its 6 lowest bits it is T where the quotient is T, and
+ * on the side of T where the quotient is. */
+typedef struct {
+    double divisor, inverse;
+    bool has_inverse;
+} hc_divisor;
+
+static inline hc_divisor hc_divisor_of(double divisor, bool has_inverse) {
+    return (hc_divisor){divisor, has_inverse ? 1 / divisor * (1 + 0x1p-49) : 0, has_inverse};
+}
+
+static inline double hc_divided(double x, hc_divisor by) {
+    if (!by.has_inverse)
+        return x / by.divisor;
+    double quotient = x * by.inverse;
+    uint64_t bits;
+    memcpy(&bits, &quotient, sizeof bits);
+    bits &= ~(uint64_t)63;
+    memcpy(&quotient, &bits, sizeof bits);
+    return quotient;
+}
+
+/* clip(RNE(quotient), low, high) */
+static inline int32_t hc_clipped(double quotient, int32_t low, int32_t high) {
     quotient = quotient > high ? high : quotient;
     quotient = quotient > low ? quotient : low; /* NaN, which is reported as invalid, becomes `low` */
     quotient += 0x1.8p52;                       /* the integer is in the lowest bits */
     uint64_t found;
     memcpy(&found, &quotient, sizeof found);
     return (int32_t)(uint32_t)found;
+}
+
+/* clip(RNE(x / s), low, high), the quotient rounded once to float64. */
+static inline int32_t hc_quotient(double x, double scale, int32_t low, int32_t high) {
+    return hc_clipped(x / scale, low, high);
 }
 
 static inline float hc_saturated(double value) {
@@ -144,6 +175,7 @@ static inline float hc_saturated_product(float a, float b) {
 
 /* v as 8-bit limbs, the top one signed, at the same index of each limb's matrix. */
 static inline void hc_store_limbs(const hc_int_tile *out, int n_limbs, int64_t place, int32_t value) {
+    HC_SHORT_LOOP
     for (int i = 0; i < n_limbs; i++)
         out->limb[i][place] = (int8_t)(uint8_t)((uint32_t)value >> (8 * i) & 0xff);
 }

@@ -87,6 +87,20 @@ static inline uint32_t hc_float_encode(const hc_float_type *type, double value, 
     return sign | code << type->low_zeros;
 }
 
+/* The same of a finite float32, saturated, for types of at most 8 bits. */
+static inline uint32_t hc_float_encode_f32(const hc_float_type *type, float value) {
+    const int m = type->fraction_bits;
+    const uint32_t magnitude = hc_f32_bits(value) & INT32_MAX, least = (uint32_t)(128 - type->bias) << 23;
+    const uint32_t largest =
+        (uint32_t)((int)(type->largest >> m) + 127 - type->bias) << 23 | (type->largest & ((1u << m) - 1)) << (23 - m);
+    const uint32_t clamped = magnitude < largest ? magnitude : largest, own = clamped & 0x7f800000;
+    const uint32_t exponent = own < least ? least : own;
+    const float place = hc_f32_from_bits(exponent + ((uint32_t)(23 - m) << 23));
+    const uint32_t rounded = hc_f32_bits(hc_f32_from_bits(clamped) + place) & 0x7fffff;
+    const uint32_t code = (exponent >> (23 - m)) - ((uint32_t)(128 - type->bias) << m) + rounded;
+    return hc_f32_bits(value) >> 31 << (type->bits - 1) | code;
+}
+
 /* The value of a code: exact; NaN is quiet and has the sign of the code. */
 static inline float hc_float_decode(const hc_float_type *type, uint32_t code) {
     const int m = type->fraction_bits;

@@ -51,7 +51,7 @@ def kernels(sources: Sequence[Path] = tuple(KERNELS), virtual: str = "80") -> Pa
     The build has PTX or code of compute_80, 90, 90a, 100 and 120. The first three have one PTX, so have the last two.
     """
     find_nvcc()
-    made_of = [*sources, *sorted(path for suffix in ("*.c", "*.h") for path in (emulated.ROOT / "csrc").rglob(suffix))]
+    made_of = [*sources, *emulated.included()]
     words = [virtual, *flags(), *(path.read_text() for path in made_of), *(str(path) for path in sources)]
     digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:20]
     folder = Path(tempfile.gettempdir(), f"heterocompute-ptx-{os.getuid()}-{digest}")

@@ -35,7 +35,7 @@ if os.environ.get("HETEROCOMPUTE_SANITIZE"):
     FLAGS += [f"-fsanitize={os.environ['HETEROCOMPUTE_SANITIZE']}", "-fno-sanitize-recover=all", "-g1"]
 FAMILIES = re.findall(r"^HC_FORMAT\((\w+)\)", (ROOT / "csrc/formats/formats.def").read_text(), re.MULTILINE)
 PARTS = ["codes", "scales", "coarse", "codebook", "zero_points", "metadata", "mean", "minima"]
-DTYPES = {"float32": 0, "float64": 1, "float16": 2}
+DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 MAX_DIMS, PLAN_BYTES = 32, 1 << 16
 launched: list[str] = []  # kernels of the last plan
 
@@ -138,12 +138,17 @@ def opened(library: Path) -> ctypes.CDLL:
     return loaded
 
 
+def included() -> list[Path]:
+    """Return the files that kernels may include."""
+    return sorted(path for suffix in ("*.c", "*.h", "*.def") for path in (ROOT / "csrc").rglob(suffix))
+
+
 def library_of(name: str, sources: list[Path], headers: Sequence[Path] = (), flags: Sequence[str] = FLAGS) -> Path:
     """Compile with the host's C++ compiler; a library is kept for processes with the same sources."""
     cxx = shlex.split(os.environ.get("CXX", "c++"))
     if not shutil.which(cxx[0]):
         pytest.skip("no C++ compiler")
-    made_of = [*sources, *headers, *sorted(path for suffix in ("*.c", "*.h") for path in (ROOT / "csrc").rglob(suffix))]
+    made_of = [*sources, *headers, *included()]
     digest = hashlib.sha256("\0".join([*cxx, *flags, *(path.read_text() for path in made_of)]).encode()).hexdigest()
     library = Path(tempfile.gettempdir(), f"heterocompute-{name}-{os.getuid()}-{digest[:20]}.so")
     with library.with_suffix(".lock").open("w") as lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import emulated
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -38,6 +39,7 @@ FORMATS = [
     *["nf4-g64", "log4-2", "log8-8-g16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"],
 ]
 SHAPES = [(1, 7), (5, 100), (33, 64)]
+KNOWN = ["int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4"]  # known.def
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -75,6 +77,20 @@ def test_kernels_give_the_bits_of_the_cpu(text: str) -> None:
         assert rounded.tobytes() == hc.fake_quantize(x, text).tobytes()
 
 
+@pytest.mark.parametrize("text", KNOWN)
+def test_kernels_that_know_the_format_give_the_bits_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for order, shape in enumerate([(9, 64), (130, 32)]):
+        x = np.ascontiguousarray(values(rng, shape))
+        q = hc.quantize(x, text)
+        assert_same(emulated.quantize(x, q, order)[0], q)
+        used = [emulated.launched[-1]]
+        assert emulated.dequantize(q, order=order).tobytes() == q.dequantize().tobytes()
+        used.append(emulated.launched[-1])
+        assert emulated.fake_quantize(x, q.format, q.axis, order).tobytes() == q.dequantize().tobytes()
+        assert all("known" in name for name in [*used, emulated.launched[-1]])
+
+
 @pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn-row", "q4_0"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 def test_kernels_take_values_of_any_float_type(text: str, dtype: Any) -> None:
@@ -86,18 +102,28 @@ def test_kernels_take_values_of_any_float_type(text: str, dtype: Any) -> None:
         assert emulated.fake_quantize(x, q.format, q.axis).tobytes() == hc.fake_quantize(x, text).tobytes()
 
 
-@pytest.mark.parametrize("text", ["int8", "vsq4-g16-s4", "mxfp6_e3m2", "nf4-g64"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("text", "int8 vsq4-g16-s4 mxfp6_e3m2 mxfp4 mxfp8_e4m3 fp8_e4m3fn-row nvfp4 nf4-g64".split())
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("offset", [0, 1])  # values from a multiple of 16 bytes on, and not
+@pytest.mark.sweep(every=3)
 def test_contiguous_rows_of_whole_chunks_give_the_bits_of_the_cpu(text: str, dtype: Any, offset: int) -> None:
     rng = np.random.default_rng(0)
     room = np.zeros(9 * 128 + 16, dtype)
     begin = -room.ctypes.data % 16 // room.itemsize + offset
     x = room[begin : begin + 9 * 128].reshape(9, 128)
-    x[:] = rng.standard_normal(x.shape)
+    x[:] = values(rng, x.shape).astype(dtype)
     q = hc.quantize(x, text)
     assert_same(emulated.quantize(x, q)[0], q)
+    knows = emulated.launched[-1].startswith("hc_encode_known")
+    assert knows == (offset == 0 and text in KNOWN)
     assert emulated.dequantize(q).tobytes() == q.dequantize().tobytes()
+    rounded = emulated.fake_quantize(x, q.format, q.axis)
+    assert rounded.tobytes() == q.dequantize().tobytes()
+    x[4, 77] = np.nan
+    if not text.startswith("mx"):
+        assert emulated.quantize(x, q)[1] == 2**32 - 5
+    else:
+        assert_same(emulated.quantize(x, q)[0], hc.quantize(x, text))
 
 
 @pytest.mark.parametrize("text", ["int8", "int4-g8", "vsq4-g16-s4", "mxfp8_e4m3", "nvfp4"])

@@ -73,3 +73,25 @@ def test_channels_may_lie_last(x_text: str | None, w_text: str, relu: bool) -> N
     for order in (1, 7):
         got = emulated.conv2d(last, q, wanted.shape, window_of(**keywords), bias, activations, relu, order)
         assert got.tobytes() == wanted.tobytes()
+
+
+KNOWN = [("int8", "int8"), ("int8", "int4-g32"), ("vsq4-g16-s4", "vsq4-g16-s4"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")]
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), KNOWN)
+@pytest.mark.parametrize("channels", [64, 48, 80, 20])
+@pytest.mark.sweep(every=4)
+def test_images_become_integers_where_they_are_quantized(x_text: str, w_text: str, channels: int) -> None:
+    rng = np.random.default_rng(0)
+    for order, shape in enumerate([(2, channels, 4, 2), (1, channels, 3, 3)]):
+        x, w = rng.standard_normal(shape), rng.standard_normal((9, channels, 2, 2))
+        last = np.ascontiguousarray(x.astype(np.float32).transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        q, keywords = (
+            hc.quantize(w.astype(np.float32), w_text, axis=(2, 3, 1)),
+            dict.fromkeys(("stride", "dilation"), 1),
+        )
+        wanted = hc.conv2d(last, q, activations=x_text, padding=1, groups=1, **keywords)
+        window = window_of(padding=1, groups=1, **keywords)
+        got = emulated.conv2d(last, q, wanted.shape, window, None, hc.format(x_text), order=order)
+        assert got.tobytes() == wanted.tobytes()
+        assert sum(name.startswith("hc_integers") for name in emulated.launched) == 1  # of the filters

@@ -110,7 +110,9 @@ for _ in range(2):
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()[-2:]
     if os.environ.get("HETEROCOMPUTE_TEST_PTX"):  # each address is checked
-        assert "st.global.f32 touches 4 bytes at" in first and first.endswith("which no allocation holds (error 719)")
+        assert "st.global.v4.u32 touches 16 bytes at" in first and first.endswith(
+            "which no allocation holds (error 719)"
+        )
         return
-    assert first == "cuda: hc_encode_int failed: hc_encode_int writes beside an allocation (error 719)"
-    assert second.startswith("cuda: copying to the device failed: hc_encode_int writes beside")
+    assert first == "cuda: hc_encode_known_int8 failed: hc_encode_known_int8 writes beside an allocation (error 719)"
+    assert second.startswith("cuda: copying to the device failed: hc_encode_known_int8 writes beside")

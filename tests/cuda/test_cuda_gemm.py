@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import emulated
+import ml_dtypes  # noqa: F401 - numpy knows bfloat16
 import numpy as np
 import pytest
 
@@ -222,8 +223,27 @@ def test_bytes_with_a_scale_per_row_are_multiplied_where_they_are(text: str, act
         q, packed = hc.quantize(w, text), hc.quantize(x, activations)
         wanted = hc.linear(x, q, activations=activations).tobytes()
         architecture = 90 if order == 2 else 80
-        decoded = (text != "int8" or k % 64 != 0) + (activations != "int8" or k % (128 if "2:4" in text else 64) != 0)
-        for given in ({"x": x, "activations": fmt}, {"x": packed}):
+        of_w, of_x = text != "int8" or k % 64 != 0, activations != "int8" or k % (128 if "2:4" in text else 64) != 0
+        for given, decoded in (({"x": x, "activations": fmt}, of_w), ({"x": packed}, of_w + of_x)):
             got = emulated.linear(w=q, order=order, architecture=architecture, **given)
             assert got.tobytes() == wanted
             assert sum(name.startswith("hc_integers") for name in emulated.launched) == decoded
+
+
+@pytest.mark.parametrize("activations", ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "int4-g32", "int16", "int4"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.sweep(every=4)
+def test_x_becomes_integers_where_it_is_quantized(activations: str, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    fmt = hc.format(activations)
+    weights = activations if fmt.group else "vsq4-g16-s4"
+    for order, (m, n, k) in enumerate([(5, 9, 256), (66, 5, 320), (3, 4, 8448), (7, 5, 100)]):
+        x = rng.standard_normal((m, k)).astype(dtype)
+        q = hc.quantize(rng.standard_normal((n, k)).astype(np.float32), weights)
+        wanted = hc.linear(x.astype(np.float64 if dtype == "float64" else np.float32), q, activations=activations)
+        got = emulated.linear(x, q, None, fmt, order)
+        assert got.tobytes() == wanted.astype(np.float32).tobytes()
+        steps = [name for name in emulated.launched if name.startswith("hc_integers")]
+        packed = hc.quantize(x, activations)
+        assert emulated.linear(packed, q, None, None, order).tobytes() == hc.linear(packed, q).tobytes()
+        assert len(steps) == max(sum(name.startswith("hc_integers") for name in emulated.launched) - 1, 0)

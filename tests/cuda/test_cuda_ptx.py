@@ -87,6 +87,7 @@ FAULTS = [  # a file, its text, what replaces the text, what the run says
     (DEVICE, '"n"(N)', '"n"(N + 1)', "ends with copies that nothing waited for"),
     (DEVICE, "{ __syncthreads(); }", "{}", "of shared memory, which another thread wrote"),
     (DEVICE, "0x6a;", "0x6c;", "and, xor"),
+    (DEVICE, '"h"(half)', '"h"((uint16_t)(half ^ 1))', "float16 to float32"),
     (DEVICE, "__byte_perm(a, b, which)", "__byte_perm(b, a, which)", "permutation of bytes"),
     (
         DEVICE,

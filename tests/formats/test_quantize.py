@@ -75,6 +75,30 @@ def test_clipping_is_that_of_the_definition(text: str, clip: float | str) -> Non
         assert same_bits(hc.fake_quantize(x, fmt, axis, clip), q.dequantize())
 
 
+TIED = ["int8", "int3", "int5-g16-asym", "vsq4-g16-s4", "vsq8-g16-s10-refit", "vsq3-g16", "nvfp4", "nvfp4-4over6"]
+TIED += ["fp8_e4m3fn-row", "fp16-tensor", "bf16-row", "fp4_e2m1-g16", "tf32-row", "log4-2", "nf4-g64"]
+
+
+@pytest.mark.parametrize("text", TIED)
+@pytest.mark.sweep(every=4)
+def test_values_beside_ties_get_the_codes_of_the_definition(text: str) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        x = reals((16, 8, 16), 1) * np.float32(2.0 ** rng.integers(-20, 20))
+        kept = np.abs(x) == np.abs(x).max(axis=2, keepdims=True)  # scales do not change
+        values = hc.fake_quantize(x.reshape(16, 128), text).reshape(x.shape).astype(np.float64)
+        middles = ((values + rng.permuted(values, axis=2)) / 2).astype(np.float32)
+        for steps in range(-2, 3):
+            beside = np.where(kept, x, middles)
+            for _ in range(abs(steps)):
+                beside = np.where(kept, x, np.nextafter(beside, np.float32(np.inf * steps)))
+            rows = beside.reshape(16, 128)
+            expected = reference.quantize(rows, hc.format(text), -1)
+            for isa in ISAS:
+                with hc.use(isa=isa):
+                    assert equal_components(hc.quantize(rows, text), expected), (isa, steps)
+
+
 def hard_rows() -> np.ndarray:
     """Return rows that are difficult to round: ties, tiny and huge scales, steps of one ulp around midpoints."""
     rows = []

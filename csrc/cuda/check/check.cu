@@ -5,7 +5,7 @@
  *   out   0 mma s8, 4 mma of bytes by sign (u u, s u, u s), 16 sparse mma, 20 ldmatrix, 24 shuffles by 1 to 16,
  *         29 copies, 33 copies or zeros, 37 loads, 41 maximum, 42 or, 43 x y + z, fma, x / y, root of |x|, x y / 2^120 (floats), 48 double to float,
  *         49 mma of the bfloat16 that the lowest signed bytes of halves of a and b are, added to c as floats,
- *         53 bytes of the first words of a and b, chosen by the word of places, 54 a & b | c
+ *         53 bytes of the first words of a and b, chosen by the word of places, 54 a & b | c, 55 the low float16 of c as a float
  */
 #include "cuda/definition.h"
 #include "cuda/device.h"
@@ -80,4 +80,6 @@ HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
         out[(49 + i) * 32] = hc_f32_bits(four[i]);
     out[53 * 32] = hc_permute_bytes(a[0], b[0], word[12] & 0x7777);
     out[54 * 32] = hc_and_xor(a[0], b[0], c[0]);
+    const float half = hc_half_value((uint16_t)c[0]);
+    out[55 * 32] = half != half ? 0x7fc00000 : hc_f32_bits(half);
 }

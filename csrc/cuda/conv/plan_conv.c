@@ -84,8 +84,9 @@ static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const h
     rounded.strides[0] = x->shape[2] * rounded.strides[2];
     rounded.data = hc_cuda_reserve(workspace, plan, x->shape[0] * rounded.strides[0]);
     const hc_view y = with_groups(&rounded, conv->groups);
+    const hc_cuda_result result = {.y = &y};
     const hc_status status =
-        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, NULL, &y, state, row_maxima, plan, error);
+        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, state, row_maxima, plan, error);
     return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, workspace, plan, error) : status;
 }
 
@@ -122,20 +123,15 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     float *x_scales = hc_cuda_reserve(workspace, plan, images * p.image_segments * (int64_t)sizeof(float));
     float *w_scales = hc_cuda_reserve(workspace, plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
     const hc_view view = with_groups(x, conv->groups);
-    hc_cuda_reserve_parts(&a->format, &a->geometry, workspace, plan, &a->parts);
-    hc_status status = hc_cuda_add_quantize(&view, NULL, &a->format, &a->geometry, 4, AXES, &a->parts, NULL, state,
-                                            row_maxima, plan, error);
-    const hc_cuda_integers both = {.mode = mode, .group = group, .length = p.length};
+    const hc_cuda_integer_rows both = {.mode = mode, .group = group, .length = p.length};
+    hc_cuda_integer_rows of_x = both;
+    of_x.segments = p.image_segments;
+    of_x.ld = p.image_bytes;
+    of_x.integers = x_integers;
+    of_x.scales = x_scales;
+    hc_status status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, state, row_maxima, plan, error);
     if (status == HC_OK) {
-        hc_cuda_integers of_x = both;
-        of_x.segments = p.image_segments;
-        of_x.ld = p.image_bytes;
-        of_x.integers = x_integers;
-        of_x.scales = x_scales;
-        status = hc_cuda_add_integers(a, of_x, plan, error);
-    }
-    if (status == HC_OK) {
-        hc_cuda_integers of_w = both;
+        hc_cuda_integer_rows of_w = both;
         of_w.segments = p.segments;
         of_w.ld = p.ld;
         of_w.integers = w_integers;

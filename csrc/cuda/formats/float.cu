@@ -1,6 +1,7 @@
 /* Kernels of the format family "float", from its definition. */
 #include "cuda/chance.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -19,6 +20,7 @@ struct float_functions : hc_plain_format {
 
 HC_FINDS_MAXIMA(float, float_functions)
 HC_ENCODERS(float, float_functions)
+HC_CODEC_KNOWN(fp8_e4m3fn_row, float_functions)
 HC_DECODERS(float, float_functions)
 HC_CHANCE(float, float_functions)
 HC_GEMV(float, float_functions, HC_WITHOUT_GROUPS)

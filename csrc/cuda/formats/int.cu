@@ -1,6 +1,7 @@
 /* Kernels of the format family "int", from its definition. */
 #include "cuda/chance.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -20,6 +21,7 @@ struct int_functions : hc_plain_format {
 
 HC_FINDS_MAXIMA(int, int_functions)
 HC_ENCODERS(int, int_functions)
+HC_CODEC_KNOWN(int8, int_functions)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)
 HC_GEMV(int, int_functions, HC_BOTH)

@@ -1,6 +1,7 @@
 /* Kernels of the format family "nvfp4", from its definition. */
 #include "cuda/chance.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -21,6 +22,7 @@ struct nvfp4_functions : hc_plain_format {
 
 HC_FINDS_MAXIMA(nvfp4, nvfp4_functions)
 HC_ENCODERS(nvfp4, nvfp4_functions)
+HC_CODEC_KNOWN(nvfp4, nvfp4_functions)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)
 HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)

@@ -1,6 +1,7 @@
 /* Kernels of the format family "vsq", from its definition. */
 #include "cuda/chance.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -23,6 +24,7 @@ struct vsq_functions : hc_plain_format {
 
 HC_FINDS_MAXIMA(vsq, vsq_functions)
 HC_ENCODERS(vsq, vsq_functions)
+HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions)
 HC_DECODERS(vsq, vsq_functions)
 HC_CHANCE(vsq, vsq_functions)
 HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)

@@ -102,10 +102,12 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
                 hc_store_f32((uint8_t *)hc_part(out, HC_SCALES, row) + 4 * group, found);
                 scale = (double)found;
             }
+            /* scales have 24 bits, ties at most 12 */
+            const hc_divisor by = hc_divisor_of(scale, x->dtype == HC_F32 && type->fraction_bits <= 10);
             for (int64_t c = first; c < first + geometry->group; c++) {
                 const double value = hc_row_value(x, i, c);
                 legal = legal && float_legal(format, value);
-                const double element = float_scaling(format) == FLOAT_UNSCALED ? value : value / scale;
+                const double element = float_scaling(format) == FLOAT_UNSCALED ? value : hc_divided(value, by);
                 hc_write_bits(&codes, scale == 0 ? 0 : hc_float_encode(type, element, float_saturates(format)),
                               type->bits);
             }

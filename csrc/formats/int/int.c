@@ -63,14 +63,17 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
     const int bits = format->bits;
     const int64_t row = x->first_row + i;
     const int32_t largest = int_largest_code(format);
+    const bool has_inverse = x->dtype == HC_F32 && bits <= 8; /* a scale has 24 bits, a tie 9 */
     bool legal = true;
     if (int_is_symmetric(format)) {
         const float absmax = hc_group_absmax(x, i, first, n, &legal);
         const double scale =
             (double)store_scale(format, out, row, group, (threshold ? *threshold : absmax) / (float)largest);
+        const hc_divisor by = hc_divisor_of(scale, has_inverse);
         for (int64_t c = first; c < first + n; c++)
             hc_write_bits(
-                codes, scale == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), scale, -largest, largest), bits);
+                codes, scale == 0 ? 0 : (uint32_t)hc_clipped(hc_divided(hc_row_value(x, i, c), by), -largest, largest),
+                bits);
         return legal;
     }
     double low = 0, high = 0;
@@ -87,10 +90,12 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
     const double scale = (double)store_scale(format, out, row, group, (float)((high - low) / largest));
     const int32_t zero = scale == 0 ? 0 : hc_quotient(-low, scale, 0, largest);
     hc_write_bits(zero_points, (uint32_t)zero, bits);
-    for (int64_t c = first; c < first + n; c++)
-        hc_write_bits(
-            codes, scale == 0 ? 0 : (uint32_t)(hc_quotient(hc_row_value(x, i, c), scale, -zero, largest - zero) + zero),
-            bits);
+    const hc_divisor by = hc_divisor_of(scale, has_inverse);
+    for (int64_t c = first; c < first + n; c++) {
+        const int32_t code =
+            scale == 0 ? 0 : hc_clipped(hc_divided(hc_row_value(x, i, c), by), -zero, largest - zero) + zero;
+        hc_write_bits(codes, (uint32_t)code, bits);
+    }
     return legal;
 }
 

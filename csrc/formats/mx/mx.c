@@ -112,6 +112,14 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
             const double absmax = group_maximum(format, x, i, first, geometry->group, &legal, &finite);
             scales[group] = finite ? scale_byte(format, absmax) : MX_NAN_BYTE;
             const double inverse = 1 / (double)mx_scale(scales[group]); /* a power of two: products are quotients */
+            if (x->dtype == HC_F32 && mx_element(format) != MX_INT8) {
+                /* products below 2^-126, which float32 rounds, get the code 0 */
+                const float *from = (const float *)x->data + i * x->row_stride + first;
+                for (int64_t c = 0; c < geometry->group; c++)
+                    hc_write_bits(&codes, finite ? hc_float_encode_f32(&type, from[c] * (float)inverse) : 0,
+                                  format->bits);
+                continue;
+            }
             for (int64_t c = first; c < first + geometry->group; c++)
                 hc_write_bits(&codes, finite ? encode_element(format, &type, hc_row_value(x, i, c) * inverse) : 0,
                               format->bits);

@@ -75,16 +75,22 @@ static hc_nvfp4_scale scale_of(float scale, float p) {
     return (hc_nvfp4_scale){byte, group_scale(byte, p)};
 }
 
-static uint32_t encode_element(double value, float scale) {
-    return scale == 0 ? 0 : hc_float_encode(hc_float_type_of(HC_TYPE_FP4_E2M1), value / (double)scale, true);
+/* Scales have 24 bits, ties 3. */
+static hc_divisor divisor_of(const hc_float_rows *x, float scale) {
+    return hc_divisor_of((double)scale, x->dtype == HC_F32);
+}
+
+static uint32_t encode_element(double value, hc_divisor by) {
+    return by.divisor == 0 ? 0 : hc_float_encode(hc_float_type_of(HC_TYPE_FP4_E2M1), hc_divided(value, by), true);
 }
 
 /* The squared error of the decoded values of a group. */
 static double squared_error(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float scale) {
+    const hc_divisor by = divisor_of(x, scale);
     double sum = 0;
     for (int64_t c = first; c < first + n; c++) {
         const double value = hc_row_value(x, i, c);
-        const float element = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), encode_element(value, scale));
+        const float element = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), encode_element(value, by));
         const double error = value - (double)hc_scaled_element(element, scale);
         sum += error * error;
     }
@@ -113,8 +119,9 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
                     best = other;
             }
             scales[group] = best.byte;
+            const hc_divisor by = divisor_of(x, best.value);
             for (int64_t c = first; c < first + geometry->group; c++)
-                hc_write_bits(&codes, encode_element(hc_row_value(x, i, c), best.value), NVFP4_BITS);
+                hc_write_bits(&codes, encode_element(hc_row_value(x, i, c), by), NVFP4_BITS);
         }
         hc_flush_bits(&codes);
         if (!legal && illegal == HC_DONE)

@@ -127,9 +127,11 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
         } else {
             hc_store_f32(scales + group * 4, scale);
         }
+        const hc_divisor by = hc_divisor_of(divisor, x->dtype == HC_F32); /* of 34 bits, a tie of 9 */
         for (int64_t c = first; c < first + n; c++)
             hc_write_bits(&codes,
-                          divisor == 0 ? 0 : (uint32_t)hc_quotient(hc_row_value(x, i, c), divisor, smallest, largest),
+                          divisor == 0 ? 0
+                                       : (uint32_t)hc_clipped(hc_divided(hc_row_value(x, i, c), by), smallest, largest),
                           format->bits);
     }
     hc_flush_bits(&codes);

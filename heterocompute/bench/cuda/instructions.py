@@ -16,7 +16,7 @@ from ..measure import CheckFailed, Options
 
 Array = np.ndarray[Any, Any]
 
-WORDS, ANSWERS = 17, 55  # per lane
+WORDS, ANSWERS = 17, 56  # per lane
 PARTS = {
     "mma of signed bytes": slice(0, 4),
     "mma of unsigned bytes": slice(4, 8),
@@ -34,6 +34,7 @@ PARTS = {
     "mma of bfloat16": slice(49, 53),
     "permutation of bytes": slice(53, 54),
     "and, xor": slice(54, 55),
+    "float16 to float32": slice(55, 56),
 }
 LANES = np.arange(32)
 SMALL = np.float32(2.0**-120)
@@ -98,7 +99,7 @@ def expand(kept: Array, places: Array) -> Array:
 
 
 def answers_of(words: Array) -> Array:
-    """Return the results of the instructions for the words, (55, 32)."""
+    """Return the results of the instructions for the words, (56, 32)."""
     c, a, b, moved = words[:4], words[4:8], words[8:12], words[13:17]
     answers = np.empty((ANSWERS, 32), np.uint32)
     kinds = [(np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8), (np.uint8, np.int8)]
@@ -130,6 +131,8 @@ def answers_of(words: Array) -> Array:
     chosen = [eight[LANES, places >> 4 * i & 7] << 8 * i for i in range(4)]
     answers[53] = np.bitwise_or.reduce(chosen).astype(np.uint32)
     answers[54] = a[0] & b[0] ^ c[0]
+    halves = c[0].astype(np.uint16).view(np.float16).astype(np.float32)
+    answers[55] = np.where(np.isnan(halves), np.uint32(0x7FC00000), halves.view(np.uint32))
     return answers
 
 

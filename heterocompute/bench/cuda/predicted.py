@@ -51,24 +51,27 @@ SHARED = {
     "hc_gemm_90a": 80 / 64,
 }
 INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
-    "hc_encode_int": 53,
-    "hc_decode_int": 44,
-    "hc_integers_int": 49,
-    "hc_encode_vsq": 56,
-    "hc_decode_vsq": 44,
-    "hc_integers_vsq": 50,
-    "hc_encode_mx": 77,
-    "hc_decode_mx": 54,
-    "hc_encode_nvfp4": 76,
-    "hc_maximum_nvfp4": 13,
-    "hc_decode_nvfp4": 53,
+    "hc_encode_known_int8": 19,
+    "hc_encode_known_int8, fake_quantize": 30,
+    "hc_encode_known_int8, matmul": 19,
+    "hc_decode_known_int8": 12,
+    "hc_encode_known_vsq4_g16_s4": 21,
+    "hc_encode_known_vsq4_g16_s4, fake_quantize": 33,
+    "hc_encode_known_vsq4_g16_s4, matmul": 27,
+    "hc_decode_known_vsq4_g16_s4": 13,
+    "hc_encode_known_fp8_e4m3fn_row": 37,
+    "hc_encode_known_fp8_e4m3fn_row, fake_quantize": 58,
+    "hc_decode_known_fp8_e4m3fn_row": 21,
+    "hc_encode_known_mxfp4": 23,
+    "hc_encode_known_mxfp4, fake_quantize": 40,
+    "hc_decode_known_mxfp4": 18,
+    "hc_encode_known_nvfp4": 33,
+    "hc_encode_known_nvfp4, fake_quantize": 50,
+    "hc_maximum_nvfp4": 11,
+    "hc_decode_known_nvfp4": 19,
     "hc_encode_nf4": 55,
-    "hc_decode_nf4": 30,
-    "hc_encode_int, fake_quantize": 70,
-    "hc_encode_vsq, fake_quantize": 77,
-    "hc_encode_mx, fake_quantize": 106,
-    "hc_encode_nvfp4, fake_quantize": 88,
     "hc_encode_nf4, fake_quantize": 71,
+    "hc_decode_nf4": 30,
     "hc_gemv_vsq_b4_v1": 4.2,
     "hc_gemm_s4_16": 3.0,
     "hc_gemm_s4_32": 3.8,
@@ -80,7 +83,7 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_gemm_24_64_folded": 0.030,
 }
 _PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
-CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
+CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
 PREPACKED = 256  # a placeholder address: the plan reads prepacked panels
 Step = tuple[str, tuple[int, int, int], int, int]
@@ -177,26 +180,25 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
     _, steps = _core.cuda_steps("matmul", (0, 0, None, x, False, fmt, q, 0, y, False), architecture)
     packed = _nbytes(weights, (n, k))
     read = n * k * 5 // 8 if weights.endswith("2:4") else n * k  # nonzeros and their positions
-    held = _nbytes(activations, (m, k)) if activations else 0
     seconds, parts = 0.0, dict[str, float]()
     for step in steps:
         kernel = step[0]
         moved = {
             "hc_maximum": 4.0 * m * k,
-            "hc_encode": 4.0 * m * k + held,
-            "hc_integers": held + m * k,  # bytes of x: weights are prepacked
+            "hc_encode": 5.0 * m * k,  # x becomes bytes; weights are prepacked
             "hc_decode": packed + 4.0 * n * k,
             "hc_gemv": packed + 4.0 * m * (k + n),
             "hc_sgemm": 4.0 * (m * k + n * k + m * n),
             "hc_gemm_s4": m * k + packed + 4.0 * m * n,
             "hc_gemm": m * k + (packed if "nibbles" in kernel else read) + 4.0 * m * n,
         }.get(_kind(kernel), 0.0)
-        counted = {"hc_maximum": m * k, "hc_encode": m * k, "hc_integers": m * k, "hc_decode": n * k}.get(_kind(kernel))
+        counted = {"hc_maximum": m * k, "hc_encode": m * k, "hc_decode": n * k}.get(_kind(kernel))
         counted = counted or (n * k if kernel.startswith(_PER_WEIGHT) else m * n * k)
+        of_call = f"{kernel}, matmul" if f"{kernel}, matmul" in INSTRUCTIONS else kernel
         times = {
             "memory": moved / chip.need("bandwidth"),
             "arithmetic": _arithmetic(chip, step, 2.0 * m * n * k),
-            "instructions": _issued(chip, kernel, counted),
+            "instructions": _issued(chip, of_call, counted),
         }
         bound = max(times, key=lambda what: times[what])
         parts[bound] = parts.get(bound, 0.0) + times[bound]
@@ -209,7 +211,6 @@ def _kind(kernel: str) -> str:
         "hc_clear",
         "hc_maximum",
         "hc_encode",
-        "hc_integers",
         "hc_decode",
         "hc_gemv",
         "hc_sgemm",

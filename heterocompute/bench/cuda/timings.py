@@ -23,7 +23,7 @@ from ..measure import Options, Row, Table
 __all__ = ["codecs", "matmuls", "vectors"]
 
 ROUNDS, SECONDS = 5, 0.04  # seconds per candidate and round
-CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
+CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
 Call = Callable[[], object]
 
 

@@ -57,6 +57,15 @@ void convert_to_integer(thread &t, const instruction &i) {
         put_integer(t, i, value >= end ? ~(uint64_t)0 >> (64 - bits) : value <= 0 ? 0 : (uint64_t)value);
 }
 
+void convert_half(thread &t, const instruction &i) {
+    float x = hc_half_value(get<uint16_t>(t, i, 1));
+    if (x != x) {
+        const uint32_t bits = nan_differs() ? 0xffc12345 : 0x7fffffff;
+        memcpy(&x, &bits, 4);
+    }
+    put<float>(t, i, 0, x);
+}
+
 void convert_float(thread &t, const instruction &i) {
     if (i.rounding)
         return put<double>(t, i, 0, rounded(get<double>(t, i, 1), i.rounding));

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 import heterocompute as hc
@@ -23,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import compiled  # noqa: E402
 import emulated  # noqa: E402
 
-CODECS = ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64"]
+CODECS = ["int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64"]
 PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (1, 64, 4096, None, "vsq4-g16-s4", 80),
     (8, 64, 4096, None, "vsq4-g16-s4", 80),
@@ -127,12 +128,13 @@ def row(kernel: str, counts: dict[str, int], sites: list[Site], call: str, value
     """Return a row: instructions of a thread per value, or of a warp per product of matrices, and requests."""
     total = sum(n for opcode, n in counts.items() if is_issued(opcode))
     products = sum(n for opcode, n in counts.items() if is_product(opcode))
-    wide = sum(n for opcode, n in counts.items() if ".v4." in opcode or opcode.startswith("cp.async.cg"))
-    global_ = sum(n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global")))
+    moved = {opcode: n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global", "cp.async.cg"))}
+    wide = sum(n for opcode, n in moved.items() if ".v4." in opcode or opcode.startswith("cp"))
     per_value = f"{total / values:.3g}"
     per_product = f"{(total - products) / products:.1f}" if products else ""
     requests = [f"{ratio:.2f}" if ratio else "" for ratio in (over(kernel, space, sites) for space in SPACES)]
-    cells = [f"`{kernel}`", call, per_value, f"{global_ / values:.2g}", f"{wide / values:.2g}", per_product, *requests]
+    narrow = sum(moved.values()) - wide
+    cells = [f"`{kernel}`", call, per_value, f"{narrow / values:.2g}", f"{wide / values:.2g}", per_product, *requests]
     return f"| {' | '.join(cells)} |"
 
 
@@ -153,11 +155,12 @@ def codecs() -> Iterator[Call]:
             "quantize": partial(emulated.quantize, x, q),
             "dequantize": partial(emulated.dequantize, q),
             "fake_quantize": partial(emulated.fake_quantize, x, q.format, q.axis),
+            "quantize bfloat16 to": partial(emulated.quantize, x.astype(ml_dtypes.bfloat16), q),
+            "quantize float16 to": partial(emulated.quantize, x.astype(np.float16), q),
         }
+        values = dict.fromkeys(["hc_encode", "hc_maximum", "hc_decode"], x.size)
         for name, call in of_text.items():
-            yield Call(
-                f"{name} {text}, 32 x 2048", call, dict.fromkeys(["hc_encode", "hc_maximum", "hc_decode"], x.size)
-            )
+            yield Call(f"{name} {text}, 32 x 2048", call, values)
 
 
 def matmuls() -> Iterator[Call]:
@@ -169,7 +172,7 @@ def matmuls() -> Iterator[Call]:
         if n == 256:  # a device without enough multiprocessors for two blocks
             settings["multiprocessors"] = 1
         name = f"{activations or 'float32'} x {text}, {m} x {k} x {n}"
-        values = dict.fromkeys(MATMULS, m * n * k) | {"hc_integers": m * k}
+        values = dict.fromkeys(MATMULS, m * n * k) | dict.fromkeys(["hc_integers", "hc_encode"], m * k)
         yield Call(name, partial(emulated.linear, x, q, None, fmt, **settings), values)
 
 

@@ -97,6 +97,7 @@ bool resolve_anew(std::string_view name, instruction &i, uint32_t *n_slots) {
         add_arithmetic(made);
         add_warp(made);
         made["cp.async.cg.shared.global"] = made["cp.async.ca.shared.global"] = {copy_async, 0, NONE};
+        made["cvt.f32.f16"] = {convert_half, 2, F32};
         made["cp.async.commit_group"] = {copy_commit, 0, NONE};
         made["cp.async.wait_group"] = {copy_wait, 1, NONE};
         return made;

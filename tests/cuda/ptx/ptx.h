@@ -144,7 +144,7 @@ void add_warp(opcodes &all);
 
 /* opcodes.cpp: fills run and what follows from the name; NULL, or what is wrong. */
 const char *resolve(std::string_view name, instruction &i, uint32_t *n_slots);
-handler convert_integer, convert_to_float, convert_to_integer, convert_float; /* convert.cpp */
+handler convert_integer, convert_to_float, convert_to_integer, convert_float, convert_half; /* convert.cpp */
 handler load, store, move, select, pack, unpack, to_generic, from_generic, atomic_max, atomic_or, copy_async,
     copy_commit, copy_wait;
 handler jump;
