@@ -8,8 +8,7 @@ minima            of one side: y = that sum over its codes + the same with codes
 without integers  both decoded to float32, one chain of fma with k ascending
 up to 8 vectors   float32 activations, 16 or 64 accumulators; also those that `activations` rounds, where the
                   weights have no integers
-more vectors      float32 activations, one chain of fma with k ascending; any number of vectors if the largest code is
-                  close to float32's (scaled fp32, tf32, bf16), so that sums of codes overflow
+more vectors      float32 activations, one chain of fma with k ascending; scaled fp32, tf32 and bf16: any number
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def explore(
     measured, metrics = _measured(study)
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
-    rows = _rows([(point, nets, batch) for point in points], who, Points(keep), progress)
+    rows = _rows([(point, nets, batch) for point in points], who, Points(keep, nets, batch), progress)
     kept = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
     if not kept:
@@ -249,13 +249,13 @@ def explore(
 
 def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[int, int], None] | None) -> list[Point]:
     """Return the row of each task: those that are kept, and those that workers evaluate."""
-    found = [points.find(*task) for task in tasks]
+    found = [points.find(point) for point, _, _ in tasks]
     left = [i for i, row in enumerate(found) if row is None]
     done = len(tasks) - len(left)
     if progress is not None and done:
         progress(done, len(tasks))
     for i, row in in_workers(who, point_cost, [tasks[i] for i in left], "explore", processes=True):
-        points.add(*tasks[left[i]], row)
+        points.add(tasks[left[i]][0], row)
         found[left[i]], done = row, done + 1
         if progress is not None:
             progress(done, len(tasks))

@@ -38,6 +38,8 @@ class Points:
     ----------
     path : path, optional
         None: nothing is kept.
+    networks : sequence of Network
+    batch : int
 
     Raises
     ------
@@ -47,11 +49,12 @@ class Points:
         The file cannot be read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, networks: Sequence[Any], batch: int) -> None:
         self._path = None if path is None else file_name(path)
         self._rows: dict[str, Point] = {}
         if self._path is None:
             return
+        self._same = _digest([__version__, _plain(tuple(networks)), batch])  # of all points of a call
         if is_url(self._path):
             raise ValueError(f"explore: keep is {shown(self._path)}, expected a local path: lines are appended to it")
         check_regular(self._path)
@@ -68,18 +71,21 @@ class Points:
             self._read(line)
         self._append(b"" if not lines or lines[-1].endswith(b"\n") else b"\n")  # fails early if it cannot be written
 
-    def find(self, point: Point, networks: Sequence[Any], batch: int) -> Point | None:
+    def find(self, point: Point) -> Point | None:
         """Return the row of a point, or None if it has not been evaluated."""
-        found = self._rows.get(_key(point, networks, batch)) if self._path is not None else None
+        found = self._rows.get(self._key(point)) if self._rows else None
         return None if found is None else point | found
 
-    def add(self, point: Point, networks: Sequence[Any], batch: int, row: Point) -> None:
+    def add(self, point: Point, row: Point) -> None:
         """Append the row of a point to the file."""
         if self._path is None:
             return
         results = {name: value for name, value in row.items() if name not in point}
-        text = json.dumps({"key": _key(point, networks, batch), "row": results}).encode()
+        text = json.dumps({"key": self._key(point), "row": results}).encode()
         self._append(b"%08x %s\n" % (zlib.crc32(text), text))
+
+    def _key(self, point: Point) -> str:
+        return _digest([self._same, _plain(point)])
 
     def _read(self, line: bytes) -> None:
         total, _, text = line.rstrip(b"\n").partition(b" ")
@@ -99,9 +105,8 @@ class Points:
             os.close(file)
 
 
-def _key(point: Point, networks: Sequence[Any], batch: int) -> str:
-    text = json.dumps([__version__, _plain(point), _plain(tuple(networks)), batch])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
 def _plain(value: Any) -> Any:
