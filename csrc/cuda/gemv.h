@@ -347,7 +347,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
 #pragma unroll
                 for (int v = 0; v < MOST; v++)
                     if (MOST == 1 || v < (int)p.vectors)
-                        hc_copy_16_cached(stage(at) + v * BYTES + to, from + v * p.x.rows.stride[0]);
+                        hc_copy_16_of_many(stage(at) + v * BYTES + to, from + v * p.x.rows.stride[0], true);
             hc_copy_commit();
             from += bytes;
             at = other();

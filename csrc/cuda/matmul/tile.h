@@ -74,17 +74,23 @@ struct columns_of_bytes {
     };
 };
 
-/* N rows of x of a block as they lie, and the scales and sums of such rows. */
+/* N rows of x of a block as they lie, and the scales and sums of such rows. Rows beyond the last are zeros: reading them costs as much
+ * of the cache as reading others. */
 template <int N, typename params> struct rows_of_bytes {
     const int8_t *const x;
     const row_offsets<N> from;
 
+    bool has[N];
+
+    static HC_DEVICE int own(int i) { return (int)(threadIdx.x / PIECES + i * (blockDim.x / PIECES)); }
     HC_DEVICE rows_of_bytes(const params &p, int64_t first)
-        : x(p.x + first * p.ld), from(first, p.m, p.ld, [](int i) {
-              return (int)(threadIdx.x / PIECES + i * (blockDim.x / PIECES));
-          }) {}
+        : x(p.x + first * p.ld), from(first, p.m, p.ld, [](int i) { return own(i); }) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            has[i] = first + own(i) < p.m;
+    }
     HC_DEVICE void copy(void *to, int i, int step) const {
-        hc_copy_16(to, x + (int64_t)step * STEP + (from.at[i] + threadIdx.x % PIECES * 16));
+        hc_copy_16_or_zeros(to, x + (int64_t)step * STEP + (from.at[i] + threadIdx.x % PIECES * 16), has[i]);
     }
     template <int ROWS> struct x_scales : scales_of<ROWS> {
         HC_DEVICE x_scales(const params &p, int64_t first, int own)
