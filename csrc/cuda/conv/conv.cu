@@ -161,7 +161,7 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
 } // namespace
 
 HC_KERNEL(hc_conv_s8_folded, hc_cuda_conv_integers, 128) { tile<false, 64, 64, 32, 32, 3, windows>::run(p); }
-HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
+HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128, 3) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
 HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128, 1) { direct<false>(p); }
 HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128, 1) { direct<true>(p); }
 
