@@ -260,13 +260,12 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
                  {"hc_gemm_nibbles_128_folded", 128, 128, 256, 3}};
     const int tile = gemm->mode == HC_INT_FOLDED ? 3 : gemm->m <= 16 ? 0 : gemm->m <= 64 ? 1 : 2;
     const int rows = TILES[tile].rows, columns = TILES[tile].columns;
-    hc_cuda_step *step =
-        takes_warpgroups(gemm, plan)
-            ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
-            : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
-                               hc_ceil_div(gemm->n, columns), TILES[tile].threads,
-                               (rows * STEP_BYTES + columns * (STEP_BYTES / 2)) * TILES[tile].stages,
-                               sizeof step->params.gemm_s4);
+    hc_cuda_step *step = takes_warpgroups(gemm, plan)
+                             ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
+                             : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
+                                                hc_ceil_div(gemm->n, columns), TILES[tile].threads,
+                                                (rows * STEP_BYTES + columns * (STEP_BYTES / 2)) * TILES[tile].stages,
+                                                sizeof step->params.gemm_s4);
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 

@@ -75,8 +75,8 @@ template <int N> struct windows : columns_of_bytes {
     HC_DEVICE windows(const params &given, int64_t first) : p(given) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            at[i] = corner_of(p.conv, hc_min(first + threadIdx.x / PIECES + i * (blockDim.x / PIECES),
-                                             p.conv.windows - 1));
+            at[i] =
+                corner_of(p.conv, hc_min(first + threadIdx.x / PIECES + i * (blockDim.x / PIECES), p.conv.windows - 1));
     }
     HC_DEVICE void copy(void *to, int i, int step) const {
         const int64_t k = (int64_t)step * STEP + threadIdx.x % PIECES * 16;

@@ -13,8 +13,7 @@ template <int N> struct rows : rows_of_bytes<N, hc_cuda_gemm>, columns_of_bytes 
     static HC_DEVICE rows_of_w w_of(const params &p) { return {(const unsigned char *)p.w, p.n, p.ld}; }
     template <int COLUMNS> struct w_scales : scales_of<COLUMNS> {
         HC_DEVICE w_scales(const params &p, int64_t first, int own)
-            : scales_of<COLUMNS>(p.w_scales, first, p.n, p.segments,
-                                 [=](int i) { return own + sum_column(i); }) {}
+            : scales_of<COLUMNS>(p.w_scales, first, p.n, p.segments, [=](int i) { return own + sum_column(i); }) {}
     };
 };
 
@@ -59,17 +58,18 @@ template <bool is_grouped> struct wide {
         int segments = (int)p.segments, rest = p.length, left = MOST_K; /* bytes of k until sums have 64 bits */
         int64_t segment = 0;
         float sums[4] = {};
-        const auto copy = [&](int step) { /* to one of two stages, each of so many lines */
-            unsigned char *to = hc_shared() + step % 2 * lines * STEP;
+        const auto copy =
+            [&](int step) { /* to one of two stages, each of so many lines */
+                            unsigned char *to = hc_shared() + step % 2 * lines * STEP;
 #pragma unroll
-            for (int i = 0; i < COPIES; i++) {
-                const int line = ((int)threadIdx.x + i * THREADS) / PIECES;
-                if (line < lines)
-                    hc_copy_16(to + hc_piece_place<PIECES>(line, (int)threadIdx.x % PIECES),
-                               from[i] + (int64_t)step * STEP);
-            }
-            hc_copy_commit();
-        };
+                            for (int i = 0; i < COPIES; i++) {
+                                const int line = ((int)threadIdx.x + i * THREADS) / PIECES;
+                                if (line < lines)
+                                    hc_copy_16(to + hc_piece_place<PIECES>(line, (int)threadIdx.x % PIECES),
+                                               from[i] + (int64_t)step * STEP);
+                            }
+                            hc_copy_commit();
+            };
         copy(0);
         for (int step = 0; step < steps; step++) {
             hc_copy_wait<0>();
@@ -127,7 +127,9 @@ template <bool is_grouped> struct wide {
 #define HC_TILES(mode, is_grouped)                                                                                     \
     HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }         \
     HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }          \
-    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) {                                          \
+        tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p);                                                           \
+    }
 HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>{}.run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>{}.run(p); }
 HC_TILES(folded, false)

@@ -27,9 +27,10 @@ template <int TILES, int STAGES> struct few_rows {
     struct pieces {
         const int8_t *x; /* of the block's first row */
         uint32_t x_from[TILES];
-        bool has_x[TILES]; /* rows beyond the last are zeros, which cost no bytes of the cache */
+        bool has_x[TILES];         /* rows beyond the last are zeros, which cost no bytes of the cache */
         const uint8_t *w, *scales; /* scales: of this lane's codes, two of 4 bits a stage */
-        int here, scales_here;     /* stages in which its piece of w is there, and of its scales: 0 if rows alone have a scale */
+        int here,
+            scales_here; /* stages in which its piece of w is there, and of its scales: 0 if rows alone have a scale */
 
         HC_DEVICE pieces(const hc_cuda_gemm_s4 &p, int64_t row, int64_t w_row) : x(p.x + row * p.ld) {
             const int part = (int)threadIdx.x / 32 / WARPS_N, lane = (int)threadIdx.x % 4;
@@ -81,7 +82,8 @@ template <int TILES, int STAGES> struct few_rows {
         }
         const int x_at = lane % 16 * PITCH + slice * CODES + lane / 16 * 16;
         const int w_at = BM * PITCH + (int)threadIdx.x * 16;
-        int at = 0, last = (STAGES - 1) * STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
+        int at = 0, last = (STAGES - 1) *
+                           STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
         uint32_t scales = own.load_scales(0, 0x11);
         for (int stage = 0; stage < stages; stage++) {
             hc_copy_wait<STAGES - 2>();

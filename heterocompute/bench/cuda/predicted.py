@@ -3,13 +3,9 @@
     time of a call = sum over its kernels of max(bytes / bandwidth, bytes of all blocks / rate of L2,
                                                  waves * operations / rate, waves * instructions / issue rate)
 
-The bytes are those that a kernel must read and write once. Blocks of a matmul read their rows of both sides through L2,
-L2 bytes for each lane and cycle: 5.5e12 bytes/s of an H100 PCIe. Blocks of `hc_gemm_s4` that a multiprocessor holds at
-once read x together. Where the blocks do not fill the multiprocessors in whole waves, operations and instructions take
-longer. The instructions are those of the compiled PTX, without
-copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. The code of a device moves some of
-them out of loops, and makes several of a division or of an operation with 64 bits. Shared memory limits the rate of
-some kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al.,
+The bytes are those that a kernel must read and write once. The instructions are those of the compiled PTX, without
+copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. Shared memory limits the rate of some
+kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al.,
 "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
 """
 
@@ -30,22 +26,23 @@ __all__ = ["predicted"]
 
 MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
 HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; other plans use no architecture-specific kernels
-L2 = 5.5e12 / (51.2e12 / 2)  # of Hopper; the times of other devices lack this bound
+# bytes for each lane and cycle of Hopper: 5.5e12 bytes/s of an H100 PCIe; the times of other devices lack this bound
+L2 = 5.5e12 / (51.2e12 / 2)
 REGISTERS = {
     "hc_gemm_s4_16": 40,
     "hc_gemm_s4_32": 48,
-    "hc_gemm_s4_64": 78,
-    "hc_gemm_s8_16": 56,
-    "hc_gemm_s8_64": 72,
+    "hc_gemm_s4_64": 64,
+    "hc_gemm_s8_16": 64,
+    "hc_gemm_s8_64": 76,
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
-    "hc_gemm_24_64": 152,
-    "hc_gemm_90a_nibbles_folded_256": 230,
-    "hc_gemm_90a_nibbles_folded": 124,
+    "hc_gemm_24_64": 148,
+    "hc_gemm_90a_nibbles_folded_256": 228,
+    "hc_gemm_90a_nibbles_folded": 122,
     "hc_gemm_90a_nibbles_grouped": 216,
     "hc_gemm_90a_folded_256": 176,
     "hc_gemm_90a_folded": 102,
-    "hc_gemm_90a_grouped": 167,
+    "hc_gemm_90a_grouped": 169,
 }
 # KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
 # its matrix units multiply: operands of both warpgroups, and bytes that arrive
@@ -199,6 +196,7 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
         counted = {"hc_maximum": m * k, "hc_encode": m * k, "hc_integers": m * k, "hc_decode": n * k}.get(_kind(kernel))
         counted = counted or (n * k if kernel.startswith(_PER_WEIGHT) else m * n * k)
         rows, columns = step[1][:2]  # blocks of the matmul
+        # blocks that a multiprocessor holds at once read x together
         sharing = _held(chip, step).blocks_per_sm if kernel.startswith("hc_gemm_s4") else 1
         again = m * k * -(-columns // sharing) + 4.0 * m * n
         again += rows * (packed if kernel.startswith("hc_gemm_s4") or "nibbles" in kernel else read)
