@@ -70,15 +70,15 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_encode_mx, fake_quantize": 106,
     "hc_encode_nvfp4, fake_quantize": 88,
     "hc_encode_nf4, fake_quantize": 71,
-    "hc_gemv_vsq_b4_v1": 4.2,
-    "hc_gemm_s4_16": 3.0,
-    "hc_gemm_s4_32": 3.8,
-    "hc_gemm_s8_128_folded": 0.028,
+    "hc_gemv_vsq_b4_v1": 4.3,
+    "hc_gemm_s4_16": 2.7,
+    "hc_gemm_s4_32": 3.4,
+    "hc_gemm_s8_128_folded": 0.033,
     "hc_gemm_90a_folded": 0.0135,
     "hc_gemm_90a_folded_256": 0.0098,
-    "hc_gemm_90a_nibbles_folded": 0.029,
-    "hc_gemm_90a_nibbles_folded_256": 0.023,
-    "hc_gemm_24_64_folded": 0.030,
+    "hc_gemm_90a_nibbles_folded": 0.027,
+    "hc_gemm_90a_nibbles_folded_256": 0.022,
+    "hc_gemm_24_64_folded": 0.031,
 }
 _PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
 CODECS = ("int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "nf4-g64")
