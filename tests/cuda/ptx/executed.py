@@ -127,7 +127,9 @@ def row(kernel: str, counts: dict[str, int], sites: list[Site], call: str, value
     """Return a row: instructions of a thread per value, or of a warp per product of matrices, and requests."""
     total = sum(n for opcode, n in counts.items() if is_issued(opcode))
     products = sum(n for opcode, n in counts.items() if is_product(opcode))
-    wide = sum(n for opcode, n in counts.items() if ".v4." in opcode or opcode.startswith("cp.async.c"))
+    wide = sum(
+        n for opcode, n in counts.items() if ".v4." in opcode or opcode.startswith(("cp.async.ca", "cp.async.cg"))
+    )
     global_ = sum(n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global")))
     per_value = f"{total / values:.3g}"
     per_product = f"{(total - products) / products:.1f}" if products else ""
