@@ -347,7 +347,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
 #pragma unroll
                 for (int v = 0; v < MOST; v++)
                     if (MOST == 1 || v < (int)p.vectors)
-                        hc_copy_16_cached(stage(at) + v * BYTES + to, from + v * p.x.rows.stride[0]);
+                        hc_copy_16_of_many(stage(at) + v * BYTES + to, from + v * p.x.rows.stride[0], true);
             hc_copy_commit();
             from += bytes;
             at = other();
@@ -420,7 +420,8 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         if (lane < groups)
             from.template load<4>(next, 0, 0);
         x.copy(steps_of_x::line() < groups, parts == 1 ? x_to_next : STEP_BYTES);
-        for (int first = 0; first < groups; first += LANES) { /* the same turns for all threads, which meet at barriers */
+        for (int first = 0; first < groups;
+             first += LANES) { /* the same turns for all threads, which meet at barriers */
             const bool is_there = first + lane < groups, is_next_there = first + LANES + lane < groups;
             float chains[ROWS][MOST][1] = {};
             if (is_there)

@@ -246,7 +246,8 @@ typedef struct {
     const float *bias;
     char *y;
     int64_t y_row, y_column;
-    int64_t has_16; /* of hc_sgemm: every four values of a row of x and of w from a multiple of four on are floats on 16 bytes */
+    int64_t
+        has_16; /* of hc_sgemm: every four values of a row of x and of w from a multiple of four on are floats on 16 bytes */
 } hc_cuda_sgemm;
 
 /* hc_expand: decoded kept values, (rows, kept columns) of the dtype of x, to whole columns of x. */

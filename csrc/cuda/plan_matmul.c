@@ -260,13 +260,12 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
                  {"hc_gemm_nibbles_128_folded", 128, 128, 256, 3}};
     const int tile = gemm->mode == HC_INT_FOLDED ? 3 : gemm->m <= 16 ? 0 : gemm->m <= 64 ? 1 : 2;
     const int rows = TILES[tile].rows, columns = TILES[tile].columns;
-    hc_cuda_step *step =
-        takes_warpgroups(gemm, plan)
-            ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
-            : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
-                               hc_ceil_div(gemm->n, columns), TILES[tile].threads,
-                               (rows * STEP_BYTES + columns * (STEP_BYTES / 2)) * TILES[tile].stages,
-                               sizeof step->params.gemm_s4);
+    hc_cuda_step *step = takes_warpgroups(gemm, plan)
+                             ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
+                             : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
+                                                hc_ceil_div(gemm->n, columns), TILES[tile].threads,
+                                                (rows * STEP_BYTES + columns * (STEP_BYTES / 2)) * TILES[tile].stages,
+                                                sizeof step->params.gemm_s4);
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
@@ -292,11 +291,11 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan)
     }
     static const struct {
         const char *kernel[HC_INT_GROUPED + 1];
-        int rows, columns, threads, stages; /* wide: one stage of all limbs */
+        int rows, columns, threads, stages; /* of all limbs */
     } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
                  {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
                  {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 3},
-                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 1}};
+                 {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 2}};
     const int tile = is_wide ? 3 : gemm->m <= 16 ? 0 : gemm->m < 128 ? 1 : 2;
     hc_cuda_step *step = hc_cuda_add_step(
         plan, "gemm", TILES[tile].kernel[gemm->mode], hc_ceil_div(gemm->m, TILES[tile].rows),

@@ -225,9 +225,8 @@ def _with_scale(
                 *(x.number, x.stream, None, x.view, core, axes, scale.view, y.view, slopes.address)
             )
         settle(x.number, x.stream, scale)
-        refuse_row(
-            row, "fake_quantize: w or scale", x.shape, axes, fmt, "NaN, infinity, or a scale that is not above 0 and finite"
-        )
+        what = "NaN, infinity, or a scale that is not above 0 and finite"
+        refuse_row(row, "fake_quantize: w or scale", x.shape, axes, fmt, what)
 
     of = _Rounded(x.shape, x.number, x.stream, is_there(w))
 

@@ -68,8 +68,13 @@ def test_predicted_times_are_those_of_the_plans() -> None:
     assert vector["seconds"] == pytest.approx((16384**2 * 4.25 / 8 + 4 * 3 * 16384) / 3.35e12, rel=1e-3)
     assert vector["isa"].startswith("hc_gemv_vsq") and vector["bound"] == "memory"
     many = rows["int8 x int8, 4096 x 8192 x 8192, to int8"]
-    assert many["bound"] == "arithmetic" and many["isa"].endswith("hc_gemm_90a_folded_256")
-    assert predicted("a100-sxm-80gb")["rows"][3]["isa"].endswith("hc_gemm_s8_128_folded")
+    assert many["bound"] == "L2" and many["isa"].endswith("hc_gemm_90a_folded_256")
+    m, n, k, lanes = 4096, 8192, 8192, 66.9e12 / 2
+    tiles = m * k * (n / 256) + n * k * (m / 128) + 4 * m * n  # bytes that the blocks read, and the answers
+    quantized = rows["quantize int8"]["seconds"] * m * k / (65536 * 1024)
+    assert many["seconds"] == pytest.approx(tiles / (5.5e12 / 25.6e12 * lanes) + quantized, rel=0.02)
+    a100 = predicted("a100-sxm-80gb")["rows"][3]
+    assert a100["isa"].endswith("hc_gemm_s8_128_folded") and a100["bound"] == "arithmetic"
     assert rows["quantize nvfp4"]["ratio"] < 0.6 * rows["quantize int8"]["ratio"] <= 0.6  # x is read twice, once
     bounds = [rows[f"{name} int8"]["bound"] for name in ("quantize", "dequantize", "fake_quantize")]
     assert bounds == ["memory", "memory", "memory"]

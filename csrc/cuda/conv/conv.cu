@@ -75,8 +75,8 @@ template <int N> struct windows : columns_of_bytes {
     HC_DEVICE windows(const params &given, int64_t first) : p(given) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            at[i] = corner_of(p.conv, hc_min(first + threadIdx.x / PIECES + i * (blockDim.x / PIECES),
-                                             p.conv.windows - 1));
+            at[i] =
+                corner_of(p.conv, hc_min(first + threadIdx.x / PIECES + i * (blockDim.x / PIECES), p.conv.windows - 1));
     }
     HC_DEVICE void copy(void *to, int i, int step) const {
         const int64_t k = (int64_t)step * STEP + threadIdx.x % PIECES * 16;
@@ -161,7 +161,7 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
 } // namespace
 
 HC_KERNEL(hc_conv_s8_folded, hc_cuda_conv_integers, 128) { tile<false, 64, 64, 32, 32, 3, windows>::run(p); }
-HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
+HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128, 3) { tile<true, 64, 64, 32, 32, 3, windows>::run(p); }
 HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128, 1) { direct<false>(p); }
 HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128, 1) { direct<true>(p); }
 

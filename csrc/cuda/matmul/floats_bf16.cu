@@ -52,9 +52,8 @@ HC_KERNEL(hc_gemm_bf16, hc_cuda_sgemm, 128) {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const int64_t at = k + pair * 2 + c;
-                x_values[c] = at < p.k && x_row < p.m
-                                  ? hc_load_value(p.x.data + hc_rows_offset(&p.x, x_row, at), p.x.dtype)
-                                  : 0;
+                x_values[c] =
+                    at < p.k && x_row < p.m ? hc_load_value(p.x.data + hc_rows_offset(&p.x, x_row, at), p.x.dtype) : 0;
                 w_values[c] = at < p.k && w_row < p.n ? p.w[w_row * p.k + at] : 0;
             }
             const int place = hc_piece_place<PIECES>(line, pair / 4) + pair % 4 * 4;
@@ -69,8 +68,10 @@ HC_KERNEL(hc_gemm_bf16, hc_cuda_sgemm, 128) {
             for (int part = 0; part < 2; part++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    hc_load_matrix_x4(a[part][i], x + part * SIDE_BYTES + (warp_row + i * 16) * K * 2 + (x_own ^ s * 2));
-                    hc_load_matrix_x4(b[part][i], w + part * SIDE_BYTES + (warp_column + i * 16) * K * 2 + (w_own ^ s * 2));
+                    hc_load_matrix_x4(a[part][i],
+                                      x + part * SIDE_BYTES + (warp_row + i * 16) * K * 2 + (x_own ^ s * 2));
+                    hc_load_matrix_x4(b[part][i],
+                                      w + part * SIDE_BYTES + (warp_column + i * 16) * K * 2 + (w_own ^ s * 2));
                 }
 #pragma unroll
             for (int i = 0; i < 2; i++)

@@ -13,62 +13,110 @@ template <int N> struct rows : rows_of_bytes<N, hc_cuda_gemm>, columns_of_bytes 
     static HC_DEVICE rows_of_w w_of(const params &p) { return {(const unsigned char *)p.w, p.n, p.ld}; }
     template <int COLUMNS> struct w_scales : scales_of<COLUMNS> {
         HC_DEVICE w_scales(const params &p, int64_t first, int own)
-            : scales_of<COLUMNS>(p.w_scales, first, p.n, p.segments,
-                                 [=](int i) { return own + sum_column(i); }) {}
+            : scales_of<COLUMNS>(p.w_scales, first, p.n, p.segments, [=](int i) { return own + sum_column(i); }) {}
     };
 };
 
-/* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. */
+/* Values of several limbs, and sums beyond 32 bits: S = sum of 256^(i + j) P_ij in 64. Each P_ij is exact in 32 bits for MOST_K of k,
+ * as 255^2 MOST_K < 2^31. */
 template <bool is_grouped> struct wide {
-    enum { BM = 16, BN = 32 };
+    enum { BM = 16, BN = 32, LIMBS = 3, THREADS = 128, MOST_K = 32768 };
+    enum { COPIES = (LIMBS * (BM + BN) * PIECES + THREADS - 1) / THREADS };
+    int32_t found[LIMBS][LIMBS][4];
+    int64_t dots[4];
 
-    static HC_DEVICE void run(const hc_cuda_gemm &p) {
-        const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8;
-        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN, steps = p.ld / STEP;
+    HC_DEVICE void add(const hc_cuda_gemm &p) {
+#pragma unroll
+        for (int i = 0; i < LIMBS; i++)
+#pragma unroll
+            for (int j = 0; j < LIMBS; j++) {
+                if (i >= p.x_limbs || j >= p.w_limbs)
+                    continue;
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    dots[r] += (int64_t)found[i][j][r] * ((int64_t)1 << 8 * (i + j));
+                    found[i][j][r] = 0;
+                }
+            }
+    }
+
+    HC_DEVICE void run(const hc_cuda_gemm &p) {
+        const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8, steps = (int)(p.ld / STEP);
+        const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN;
         const int x_lines = p.x_limbs * BM, lines = x_lines + p.w_limbs * BN;
         const int x_own = hc_piece_place<PIECES>(lane % 16, lane / 16);
         const int w_own = hc_piece_place<PIECES>(lane % 8, lane / 8);
         const int64_t y_column = column + warp_column + lane % 4 * 2;
-        int64_t dots[4] = {}, segment = 0, rest = p.length;
+        const int8_t *from[COPIES]; /* this thread's pieces */
+#pragma unroll
+        for (int i = 0; i < COPIES; i++) {
+            const int line = ((int)threadIdx.x + i * THREADS) / PIECES, w_line = hc_min(line, lines - 1) - x_lines;
+            from[i] = w_line < 0 ? p.x + (line / BM * p.m + hc_min(row + line % BM, p.m - 1)) * p.ld
+                                 : p.w + (w_line / BN * p.n + hc_min(column + w_line % BN, p.n - 1)) * p.ld;
+            from[i] += threadIdx.x % PIECES * 16;
+        }
+        int segments = (int)p.segments, rest = p.length, left = MOST_K; /* bytes of k until sums have 64 bits */
+        int64_t segment = 0;
         float sums[4] = {};
-        for (int64_t step = 0; step < steps; step++) {
-            hc_barrier(); /* what the last step read may go */
-            for (int i = (int)threadIdx.x; i < lines * PIECES; i += (int)blockDim.x) {
-                const int line = i / PIECES, piece = i % PIECES * 16;
-                const int64_t w_line = line - x_lines;
-                const int8_t *from = line < x_lines
-                                         ? p.x + (line / BM * p.m + hc_min(row + line % BM, p.m - 1)) * p.ld
-                                         : p.w + (w_line / BN * p.n + hc_min(column + w_line % BN, p.n - 1)) * p.ld;
-                hc_copy_16(hc_shared() + hc_piece_place<PIECES>(line, i % PIECES), from + step * STEP + piece);
-            }
-            hc_copy_commit();
+        const auto copy =
+            [&](int step) { /* to one of two stages, each of so many lines */
+                            unsigned char *to = hc_shared() + step % 2 * lines * STEP;
+#pragma unroll
+                            for (int i = 0; i < COPIES; i++) {
+                                const int line = ((int)threadIdx.x + i * THREADS) / PIECES;
+                                if (line < lines)
+                                    hc_copy_16(to + hc_piece_place<PIECES>(line, (int)threadIdx.x % PIECES),
+                                               from[i] + (int64_t)step * STEP);
+                            }
+                            hc_copy_commit();
+            };
+        copy(0);
+        for (int step = 0; step < steps; step++) {
             hc_copy_wait<0>();
             hc_barrier();
+            if (step + 1 < steps)
+                copy(step + 1);
+            const unsigned char *stage = hc_shared() + step % 2 * lines * STEP;
+            uint32_t b[LIMBS][4]; /* the eight columns of both halves of the step */
+#pragma unroll
+            for (int j = 0; j < LIMBS; j++)
+                if (j < p.w_limbs)
+                    hc_load_matrix_x4(b[j], stage + (x_lines + j * BN + warp_column) * STEP + w_own);
+#pragma unroll
             for (int k = 0; k < STEP; k += 32) {
-                for (int i = 0; i < p.x_limbs; i++)
-                    for (int j = 0; j < p.w_limbs; j++) {
-                        uint32_t a[4], b[4];
-                        int32_t found[4] = {};
-                        hc_load_matrix_x4(a, hc_shared() + i * BM * STEP + (x_own ^ k));
-                        /* the eight columns of both halves of the step */
-                        hc_load_matrix_x4(b, hc_shared() + (x_lines + j * BN + warp_column) * STEP + w_own);
-                        hc_mma_bytes(found, a, b + k / 16, i == p.x_limbs - 1, j == p.w_limbs - 1);
-                        for (int r = 0; r < 4; r++)
-                            dots[r] += (int64_t)found[r] * ((int64_t)1 << 8 * (i + j));
-                    }
-                rest -= 32;
-                if constexpr (is_grouped) {
-                    if (rest > 0 || segment == p.segments)
+#pragma unroll
+                for (int i = 0; i < LIMBS; i++) {
+                    if (i >= p.x_limbs)
                         continue;
+                    uint32_t a[4];
+                    hc_load_matrix_x4(a, stage + i * BM * STEP + (x_own ^ k));
+#pragma unroll
+                    for (int j = 0; j < LIMBS; j++)
+                        if (j < p.w_limbs)
+                            hc_mma_bytes(found[i][j], a, b[j] + k / 16, i == p.x_limbs - 1, j == p.w_limbs - 1);
+                }
+                rest -= 32, left -= 32;
+                const bool ends = is_grouped && rest <= 0 && segments > 0;
+                if (!ends && left > 0)
+                    continue;
+                add(p);
+                left = MOST_K;
+                if constexpr (is_grouped) {
+                    if (!ends)
+                        continue;
+#pragma unroll
                     for (int r = 0; r < 4; r++) {
                         add_segment(p, row + lane / 4 + r / 2 * 8, y_column + r % 2, segment, dots[r], &sums[r]);
                         dots[r] = 0;
                     }
                     rest = p.length;
+                    segments--;
                     segment++;
                 }
             }
         }
+        add(p);
+#pragma unroll
         for (int r = 0; r < 4; r++)
             store<is_grouped>(p, row + lane / 4 + r / 2 * 8, y_column + r % 2, dots[r], sums[r]);
     }
@@ -79,9 +127,11 @@ template <bool is_grouped> struct wide {
 #define HC_TILES(mode, is_grouped)                                                                                     \
     HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }         \
     HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }          \
-    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) { tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p); }
-HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>::run(p); }
-HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>::run(p); }
+    HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) {                                          \
+        tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p);                                                           \
+    }
+HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>{}.run(p); }
+HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>{}.run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
 

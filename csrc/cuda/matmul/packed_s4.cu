@@ -27,17 +27,20 @@ template <int TILES, int STAGES> struct few_rows {
     struct pieces {
         const int8_t *x; /* of the block's first row */
         uint32_t x_from[TILES];
+        bool has_x[TILES];         /* rows beyond the last are zeros, which cost no bytes of the cache */
         const uint8_t *w, *scales; /* scales: of this lane's codes, two of 4 bits a stage */
-        int here, scales_here;     /* stages in which its piece of w is there, and of its scales: 0 if rows alone have a scale */
+        int here,
+            scales_here; /* stages in which its piece of w is there, and of its scales: 0 if rows alone have a scale */
 
         HC_DEVICE pieces(const hc_cuda_gemm_s4 &p, int64_t row, int64_t w_row) : x(p.x + row * p.ld) {
             const int part = (int)threadIdx.x / 32 / WARPS_N, lane = (int)threadIdx.x % 4;
             const int first = part * (CODES / 2) + lane * 16;
 #pragma unroll
-            for (int i = 0; i < TILES; i++)
-                x_from[i] = hc_held((uint32_t)(hc_min(row + (int)threadIdx.x / PIECES + i * LINES, p.m - 1) - row) *
-                                        (uint32_t)p.ld +
-                                    threadIdx.x % PIECES * 16);
+            for (int i = 0; i < TILES; i++) {
+                const int line = (int)threadIdx.x / PIECES + i * LINES;
+                has_x[i] = row + line < p.m;
+                x_from[i] = hc_held(has_x[i] ? (uint32_t)line * (uint32_t)p.ld + threadIdx.x % PIECES * 16 : 0);
+            }
             w = p.w + w_row * p.w_stride + first;
             here = (int)((p.w_row_bytes - first + STAGE_K / 2 - 1) / (STAGE_K / 2));
             scales = p.group_scales + w_row * p.group_scales_stride + first / 16;
@@ -48,7 +51,8 @@ template <int TILES, int STAGES> struct few_rows {
             const int line = (int)threadIdx.x / PIECES;
 #pragma unroll
             for (int i = 0; i < TILES; i++)
-                hc_copy_16(to + (line + i * LINES) * PITCH + (int)threadIdx.x % PIECES * 16, x + x_from[i]);
+                hc_copy_16_of_many(to + (line + i * LINES) * PITCH + (int)threadIdx.x % PIECES * 16, x + x_from[i],
+                                   has_x[i]);
             x += STAGE_K;
             const bool has = stage < here;
             hc_copy_16_or_zeros(to + BM * PITCH + (int)threadIdx.x * 16, has ? w : (const uint8_t *)x - STAGE_K, has);
@@ -78,7 +82,8 @@ template <int TILES, int STAGES> struct few_rows {
         }
         const int x_at = lane % 16 * PITCH + slice * CODES + lane / 16 * 16;
         const int w_at = BM * PITCH + (int)threadIdx.x * 16;
-        int at = 0, last = (STAGES - 1) * STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
+        int at = 0, last = (STAGES - 1) *
+                           STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
         uint32_t scales = own.load_scales(0, 0x11);
         for (int stage = 0; stage < stages; stage++) {
             hc_copy_wait<STAGES - 2>();

@@ -1,8 +1,7 @@
 /* A tile of an integer matmul, exact within a segment (epilogue.h): a block computes BM x BN, each of its warps WM x WN.
  *
- * Both sides arrive in shared memory 64 bytes of k at a time, some steps ahead, in rows of pieces of 16 bytes (swizzle.h).
- * `operands` says where rows lie and what becomes of sums. Steps between the rows of a block fit 32 bits, so that addresses in
- * loops are a base that all threads share and an offset that does not change.
+ * Both sides arrive in shared memory 64 bytes of k at a time, some steps ahead, in rows of pieces of 16 bytes (swizzle.h). Offsets of
+ * rows fit 32 bits. `operands` says where rows lie and what becomes of sums:
  *
  *   operands(p, row)     what a thread knows of the rows whose pieces it copies; the first of the block is `row`
  *   copy                 its piece of one of these rows of x to shared memory
@@ -74,22 +73,27 @@ struct columns_of_bytes {
     };
 };
 
-/* N rows of x of a block as they lie, and the scales and sums of such rows. */
+/* N rows of x of a block as they lie, and the scales and sums of such rows. Rows beyond the last are zeros: reading them costs as much
+ * of the cache as reading others. */
 template <int N, typename params> struct rows_of_bytes {
     const int8_t *const x;
     const row_offsets<N> from;
 
+    bool has[N];
+
+    static HC_DEVICE int own(int i) { return (int)(threadIdx.x / PIECES + i * (blockDim.x / PIECES)); }
     HC_DEVICE rows_of_bytes(const params &p, int64_t first)
-        : x(p.x + first * p.ld), from(first, p.m, p.ld, [](int i) {
-              return (int)(threadIdx.x / PIECES + i * (blockDim.x / PIECES));
-          }) {}
+        : x(p.x + first * p.ld), from(first, p.m, p.ld, [](int i) { return own(i); }) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            has[i] = first + own(i) < p.m;
+    }
     HC_DEVICE void copy(void *to, int i, int step) const {
-        hc_copy_16(to, x + (int64_t)step * STEP + (from.at[i] + threadIdx.x % PIECES * 16));
+        hc_copy_16_or_zeros(to, x + (int64_t)step * STEP + (from.at[i] + threadIdx.x % PIECES * 16), has[i]);
     }
     template <int ROWS> struct x_scales : scales_of<ROWS> {
         HC_DEVICE x_scales(const params &p, int64_t first, int own)
-            : scales_of<ROWS>(p.x_scales, first, p.m, p.segments,
-                              [=](int i) { return own + sum_row(i); }) {}
+            : scales_of<ROWS>(p.x_scales, first, p.m, p.segments, [=](int i) { return own + sum_row(i); }) {}
     };
     typedef line_of<params> line;
 };
@@ -110,14 +114,12 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
         const row_offsets<W_COPIES> w_from;
         const int x_to, w_to;
 
-        HC_DEVICE pieces(const params &p, int64_t row, int64_t column)
-            : pieces(p, row, column, operands::w_of(p)) {}
+        HC_DEVICE pieces(const params &p, int64_t row, int64_t column) : pieces(p, row, column, operands::w_of(p)) {}
         HC_DEVICE pieces(const params &p, int64_t row, int64_t column, const rows_of_w &all)
             : x(p, row), w(all.from + column * all.stride),
               w_from(column, all.n, all.stride, [](int i) { return (int)threadIdx.x / W_PIECES + i * W_LINES; }),
               x_to(hc_piece_place<PIECES>((int)threadIdx.x / PIECES, (int)threadIdx.x % PIECES)),
-              w_to(BM * STEP +
-                   hc_piece_place<W_PIECES>((int)threadIdx.x / W_PIECES, (int)threadIdx.x % W_PIECES)) {}
+              w_to(BM * STEP + hc_piece_place<W_PIECES>((int)threadIdx.x / W_PIECES, (int)threadIdx.x % W_PIECES)) {}
         HC_DEVICE void load(int at, int step) const {
             unsigned char *stage = hc_shared() + at;
 #pragma unroll
@@ -126,7 +128,8 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
                     x.copy(stage + x_to + i * (X_LINES * STEP), i, step);
 #pragma unroll
             for (int i = 0; i < W_COPIES; i++)
-                hc_copy_16(stage + w_to + i * (W_LINES * W_STEP), w + (int64_t)step * W_STEP + (w_from.at[i] + threadIdx.x % W_PIECES * 16));
+                hc_copy_16(stage + w_to + i * (W_LINES * W_STEP),
+                           w + (int64_t)step * W_STEP + (w_from.at[i] + threadIdx.x % W_PIECES * 16));
         }
     };
     static HC_DEVICE int next(int at) { return at == (STAGES - 1) * STAGE_BYTES ? 0 : at + STAGE_BYTES; }
@@ -148,8 +151,10 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
                 own.load(i * STAGE_BYTES, i);
             hc_copy_commit();
         }
-        int at = 0, last = (STAGES - 1) * STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
-        int rest = p.length, segments = (int)p.segments; /* bytes of k until the segment ends; segments that have not ended */
+        int at = 0, last = (STAGES - 1) *
+                           STAGE_BYTES; /* the stage that is read next, and the one before it, which is free then */
+        int rest = p.length,
+            segments = (int)p.segments; /* bytes of k until the segment ends; segments that have not ended */
         for (int step = 0; step < steps; step++) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();

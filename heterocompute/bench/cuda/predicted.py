@@ -1,12 +1,11 @@
 """Times of the CUDA kernels on a device that is not present, predicted from their plans and counted instructions.
 
-    time of a call = sum over its kernels of max(bytes / bandwidth, operations / (rate * efficiency of the waves),
-                                                 instructions / issue rate)
+    time of a call = sum over its kernels of max(bytes / bandwidth, bytes of all blocks / rate of L2,
+                                                 waves * operations / rate, waves * instructions / issue rate)
 
 The bytes are those that a kernel must read and write once. The instructions are those of the compiled PTX, without
-copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. The code of a device moves some of
-them out of loops, and makes several of a division or of an operation with 64 bits. Shared memory limits the rate of
-some kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al.,
+copies of registers. A lane issues one a cycle, the rate of float32 multiply-adds. Shared memory limits the rate of some
+kernels (SHARED). On Hopper `mma.sync` has MMA_SHARE of the peak rate and `wgmma` has WGMMA_SHARE: Luo et al.,
 "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499). Launches take no time.
 """
 
@@ -20,28 +19,30 @@ from ... import _heterocompute as _core
 from ...arrays.components import component_layout, core_format
 from ...arrays.device import c_strides
 from ...formats import Format, format as parse_format
-from ...hardware import Device, device as device_of, utilization
+from ...hardware import Device, Utilization, device as device_of, utilization
 from ..measure import Row, Table
 
 __all__ = ["predicted"]
 
 MMA_SHARE, WGMMA_SHARE = 0.629, 0.95
 HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; other plans use no architecture-specific kernels
+# bytes for each lane and cycle of Hopper: 5.5e12 bytes/s of an H100 PCIe; the times of other devices lack this bound
+L2 = 5.5e12 / (51.2e12 / 2)
 REGISTERS = {
     "hc_gemm_s4_16": 40,
     "hc_gemm_s4_32": 48,
-    "hc_gemm_s4_64": 78,
-    "hc_gemm_s8_16": 56,
-    "hc_gemm_s8_64": 72,
+    "hc_gemm_s4_64": 64,
+    "hc_gemm_s8_16": 64,
+    "hc_gemm_s8_64": 76,
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
-    "hc_gemm_24_64": 152,
-    "hc_gemm_90a_nibbles_folded_256": 230,
-    "hc_gemm_90a_nibbles_folded": 124,
+    "hc_gemm_24_64": 148,
+    "hc_gemm_90a_nibbles_folded_256": 228,
+    "hc_gemm_90a_nibbles_folded": 122,
     "hc_gemm_90a_nibbles_grouped": 216,
     "hc_gemm_90a_folded_256": 176,
     "hc_gemm_90a_folded": 102,
-    "hc_gemm_90a_grouped": 167,
+    "hc_gemm_90a_grouped": 169,
 }
 # KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
 # its matrix units multiply: operands of both warpgroups, and bytes that arrive
@@ -72,15 +73,15 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_encode_nf4": 55,
     "hc_encode_nf4, fake_quantize": 71,
     "hc_decode_nf4": 30,
-    "hc_gemv_vsq_b4_v1": 4.2,
-    "hc_gemm_s4_16": 3.0,
-    "hc_gemm_s4_32": 3.8,
-    "hc_gemm_s8_128_folded": 0.028,
+    "hc_gemv_vsq_b4_v1": 4.3,
+    "hc_gemm_s4_16": 2.7,
+    "hc_gemm_s4_32": 3.4,
+    "hc_gemm_s8_128_folded": 0.033,
     "hc_gemm_90a_folded": 0.0135,
     "hc_gemm_90a_folded_256": 0.0098,
-    "hc_gemm_90a_nibbles_folded": 0.029,
-    "hc_gemm_90a_nibbles_folded_256": 0.023,
-    "hc_gemm_24_64_folded": 0.030,
+    "hc_gemm_90a_nibbles_folded": 0.027,
+    "hc_gemm_90a_nibbles_folded_256": 0.022,
+    "hc_gemm_24_64_folded": 0.031,
 }
 _PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
 CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
@@ -157,11 +158,12 @@ def _codecs(chip: Device) -> list[Row]:
         for name, (arguments, moved) in calls.items():
             _, steps = _core.cuda_steps(name, arguments)
             parts = dict[str, float]()
-            for kernel, *_ in steps:
+            for step in steps:
+                kernel = step[0]
                 nbytes = {"hc_maximum": 4 * size, "hc_clear": 0}.get(_kind(kernel), moved)
                 counted = f"{kernel}, {name}"  # where a call has a count of its own
                 counted = counted if counted in INSTRUCTIONS else kernel
-                memory, issued = nbytes / chip.need("bandwidth"), _issued(chip, counted, size)
+                memory, issued = nbytes / chip.need("bandwidth"), _issued(chip, counted, size) * _waves(chip, step)
                 bound = "memory" if memory > issued else "instructions"
                 parts[bound] = parts.get(bound, 0.0) + max(memory, issued)
             seconds, bound = sum(parts.values()), max(parts, key=lambda what: parts[what])
@@ -195,10 +197,16 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
         counted = {"hc_maximum": m * k, "hc_encode": m * k, "hc_decode": n * k}.get(_kind(kernel))
         counted = counted or (n * k if kernel.startswith(_PER_WEIGHT) else m * n * k)
         of_call = f"{kernel}, matmul" if f"{kernel}, matmul" in INSTRUCTIONS else kernel
+        rows, columns = step[1][:2]  # blocks of the matmul
+        # blocks that a multiprocessor holds at once read x together
+        sharing = _held(chip, step).blocks_per_sm if kernel.startswith("hc_gemm_s4") else 1
+        again = m * k * -(-columns // sharing) + 4.0 * m * n
+        again += rows * (packed if kernel.startswith("hc_gemm_s4") or "nibbles" in kernel else read)
         times = {
             "memory": moved / chip.need("bandwidth"),
-            "arithmetic": _arithmetic(chip, step, 2.0 * m * n * k),
-            "instructions": _issued(chip, of_call, counted),
+            "L2": again / (L2 * _lanes(chip)) if kernel.startswith("hc_gemm") and chip.name.startswith(HOPPER) else 0.0,
+            "arithmetic": _arithmetic(chip, step, 2.0 * m * n * k) * _waves(chip, step),
+            "instructions": _issued(chip, of_call, counted) * _waves(chip, step),
         }
         bound = max(times, key=lambda what: times[what])
         parts[bound] = parts.get(bound, 0.0) + times[bound]
@@ -221,8 +229,8 @@ def _kind(kernel: str) -> str:
 
 
 def _arithmetic(chip: Device, step: Step, operations: float) -> float:
-    """Return the seconds of a kernel's arithmetic, including the waves of its blocks; 0 for a codec."""
-    kernel, grid, threads, shared = step
+    """Return the seconds of a kernel's arithmetic, in whole waves; 0 for a codec."""
+    kernel = step[0]
     if kernel.startswith("hc_gemm_90a"):
         shares = (share for name, share in SHARED.items() if kernel.startswith(name))
         rate = chip.peak("int8") * min(WGMMA_SHARE, 1 / next(shares))
@@ -232,15 +240,29 @@ def _arithmetic(chip: Device, step: Step, operations: float) -> float:
         rate = chip.peak("fp32")
     else:
         return 0.0
+    return operations / rate
+
+
+def _waves(chip: Device, step: Step) -> float:
+    """Return the time of a kernel's blocks over the time that they would take in whole waves."""
+    held = _held(chip, step)
+    return 100.0 / held.wave_efficiency if held.waves > 1 else max(1.0, held.sms / held.blocks)
+
+
+def _held(chip: Device, step: Step) -> Utilization:
+    kernel, grid, threads, shared = step
     registers = next((count for name, count in REGISTERS.items() if kernel.startswith(name)), 64)
-    waves = utilization(prod(grid), chip, threads, registers=registers, shared=shared)
-    whole = 100.0 / waves.wave_efficiency if waves.waves > 1 else max(1.0, waves.sms / prod(grid))
-    return operations / rate * whole
+    return utilization(prod(grid), chip, threads, registers=registers, shared=shared)
+
+
+def _lanes(chip: Device) -> float:
+    """Return the lanes times cycles of a second: a multiply-add each."""
+    return chip.peak("fp32") / 2
 
 
 def _issued(chip: Device, kernel: str, n: int) -> float:
     """Return the seconds in which the lanes issue the instructions for n values, weights or multiply-adds."""
-    return INSTRUCTIONS.get(kernel, 0) * n / (chip.peak("fp32") / 2)
+    return INSTRUCTIONS.get(kernel, 0) * n / _lanes(chip)
 
 
 def _packed(fmt: Format, shape: tuple[int, int]) -> tuple[Any, ...]:

@@ -124,18 +124,22 @@ def over(kernel: str, space: str, sites: list[Site]) -> float:
     return units / least if least else 0.0
 
 
-def row(kernel: str, counts: dict[str, int], sites: list[Site], call: str, values: int) -> str:
-    """Return a row: instructions of a thread per value, or of a warp per product of matrices, and requests."""
+def of_values(counts: dict[str, int], values: int) -> list[str]:
+    """Return the cells of a codec: instructions of a thread per value, and requests of global memory."""
+    starts = ("ld.global", "st.global", "cp.async.ca", "cp.async.cg")
+    moved = {opcode: n for opcode, n in counts.items() if opcode.startswith(starts)}
+    wide = sum(n for opcode, n in moved.items() if ".v4." in opcode or opcode.startswith("cp"))
+    total, narrow = sum(n for opcode, n in counts.items() if is_issued(opcode)), sum(moved.values()) - wide
+    return [f"{total / values:.3g}", f"{narrow / values:.2g}", f"{wide / values:.2g}"]
+
+
+def of_products(kernel: str, counts: dict[str, int], sites: list[Site], values: int) -> list[str]:
+    """Return the cells of a matmul: instructions of a thread per multiply-add, of a warp per product, and requests."""
     total = sum(n for opcode, n in counts.items() if is_issued(opcode))
     products = sum(n for opcode, n in counts.items() if is_product(opcode))
-    moved = {opcode: n for opcode, n in counts.items() if opcode.startswith(("ld.global", "st.global", "cp.async.cg"))}
-    wide = sum(n for opcode, n in moved.items() if ".v4." in opcode or opcode.startswith("cp"))
-    per_value = f"{total / values:.3g}"
     per_product = f"{(total - products) / products:.1f}" if products else ""
     requests = [f"{ratio:.2f}" if ratio else "" for ratio in (over(kernel, space, sites) for space in SPACES)]
-    narrow = sum(moved.values()) - wide
-    cells = [f"`{kernel}`", call, per_value, f"{narrow / values:.2g}", f"{wide / values:.2g}", per_product, *requests]
-    return f"| {' | '.join(cells)} |"
+    return [f"{total / values:.3g}", per_product, *requests]
 
 
 class Call(NamedTuple):
@@ -201,20 +205,32 @@ def main() -> None:
     options = parser.parse_args()
     loaded = library(options.virtual)
     emulated.kernels = lambda: loaded  # type: ignore[assignment]
-    columns = ["kernel", "call", "instructions per value", "loads, stores", "of 16 bytes"]
-    columns += ["others per product of matrices", "wavefronts over the least", "sectors over the least"]
-    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    tables = {
+        ("instructions per value", "loads, stores", "of 16 bytes"): list[list[str]](),
+        ("instructions per multiply-add", "others per product of matrices", "wavefronts", "sectors"): [],
+    }
+    of_codecs, of_matmuls = tables.values()
     for call in (*codecs(), *matmuls()):
         if options.words and not any(word in call.name for word in options.words):
             continue
         found, sites = counted(call.run)
         for kernel, counts in found.items():
             values = next((n for start, n in call.values.items() if kernel.startswith(start)), 0)
-            if values:
-                print(row(kernel, counts, sites, call.name, values), flush=True)
-                for site in sites:
-                    if options.sites and site.kernel == kernel and site.units > site.least:
-                        print("   ", *site[1:])
+            name = f"`{kernel}`"
+            if values and kernel.startswith(MATMULS):
+                of_matmuls.append([name, call.name, *of_products(kernel, counts, sites, values)])
+            elif values:
+                cells = of_values(counts, values)
+                if (name, cells) not in [(row[0], row[2:]) for row in of_codecs]:
+                    of_codecs.append([name, call.name, *cells])
+            for site in sites:
+                if options.sites and values and site.kernel == kernel and site.units > site.least:
+                    print("   ", *site)
+    for columns, rows in tables.items():
+        head = ["kernel", "call", *columns]
+        print("", "|".join(["", *(f" {cell} " for cell in head), ""]), "|---" * len(head) + "|", sep="\n")
+        for cells in rows:
+            print("|".join(["", *(f" {cell} " for cell in cells), ""]))
 
 
 if __name__ == "__main__":
