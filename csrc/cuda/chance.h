@@ -5,7 +5,7 @@
 #ifndef HC_CUDA_CHANCE_H
 #define HC_CUDA_CHANCE_H
 
-#include "cuda/codec.h"
+#include "cuda/training/values.h"
 
 /* A double, and the words of its bits, where the CPU has vectors of them. */
 struct hc_words;
@@ -74,19 +74,12 @@ template <typename format> static inline HC_DEVICE void hc_chance_block(const hc
     }
     hc_barrier();
     const hc_chance_levels levels = {p.n, p.table, p.fraction, p.least};
-    const int team = hc_team();
-    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
-        const hc_chunk at = hc_chunk_of(chunks, p.geometry, slot);
-        HC_SHORT_LOOP
-        for (int c = (int)threadIdx.x % team; c < at.columns; c += team) {
-            const int64_t column = at.first + c;
-            if (column % p.x.padded_run >= p.x.run_length)
-                continue;
+    hc_for_each_value(
+        chunks, p.geometry, p.x, p.order, [&](const hc_chunk &at, int slot, int c, const char *from, int64_t index) {
+            const double x = hc_load_double(from, p.x.dtype);
             const hc_chance_group group = groups[slot * groups_ld + (chunks.groups ? c / (int)p.geometry.group : 0)];
-            const char *from = p.x.data + hc_rows_offset(&p.x, at.row, column);
-            const double x = p.x.dtype == HC_F64 ? *(const double *)from : (double)hc_load_value(from, p.x.dtype);
             double chance;
-            hc_chances(1, p.seed, (uint64_t)hc_rows_offset(&p.order, at.row, column), 0, &chance);
+            hc_chances(1, p.seed, (uint64_t)index, 0, &chance);
             float y;
             if (p.infinity != 0 && fabs(x) == (double)INFINITY) /* NaN too */
                 y = x < 0 ? -p.infinity : p.infinity;
@@ -94,9 +87,8 @@ template <typename format> static inline HC_DEVICE void hc_chance_block(const hc
                 hc_chance_table(1, &x, &chance, group.scale, &levels, &y);
             else
                 y = hc_chance_step(x, chance, group.scale, group.low, group.high, p.fraction, 1 / p.fraction, p.least);
-            *(float *)(p.y.data + hc_rows_offset(&p.y, at.row, column)) = y;
-        }
-    }
+            *(float *)(p.y.data + hc_value_offset(p.y, at.row, at.first + c)) = y;
+        });
 }
 
 #define HC_CHANCE(family, format)                                                                                      \

@@ -6,61 +6,44 @@
  *   hc_steps       y = s clip(RNE(w / s)), and the slope of y in s, which is above 1/2 in magnitude where w is clipped
  *   hc_slope_sums  the gradient of s: each group's sum in C order, as on the CPU
  */
-#include "cuda/codec.h"
+#include "cuda/training/values.h"
 
 namespace {
 
-/* Calls visit(row, padded column, address, index in C order) for the values of the block's chunks, neighbouring threads for
- * neighbouring values. The offsets of `order` are indices. */
-template <typename visitor>
-HC_DEVICE void for_each_value(const hc_cuda_chunks &chunks, const hc_geometry &geometry, const hc_row_view &view,
-                              const hc_row_view &order, visitor visit) {
-    const int team = hc_team();
-    for (int slot = (int)threadIdx.x / team; slot < chunks.threads; slot += (int)blockDim.x / team) {
-        const hc_chunk at = hc_chunk_of(chunks, geometry, slot);
-        HC_SHORT_LOOP
-        for (int c = (int)threadIdx.x % team; c < at.columns; c += team) {
-            const int64_t column = at.first + c;
-            if (column % view.padded_run < view.run_length)
-                visit(at.row, column, view.data + hc_rows_offset(&view, at.row, column),
-                      hc_rows_offset(&order, at.row, column));
-        }
-    }
-}
-
-HC_DEVICE double load_double(const char *from, int dtype) {
-    return dtype == HC_F64 ? *(const double *)from : (double)hc_load_value(from, dtype);
-}
-
 /* A scale as the format stores it. */
 HC_DEVICE float load_scale(const hc_cuda_scales &scales, int64_t row, int64_t group) {
-    const float given = (float)load_double(scales.data + row * scales.row + group * scales.column, scales.dtype);
+    const float given = (float)hc_load_double(scales.data + row * scales.row + group * scales.column, scales.dtype);
     return scales.is_half ? hc_f16_to_f32(hc_f32_to_f16(given > 65504.0f ? 65504.0f : given)) : given;
 }
 
 } // namespace
 
 HC_KERNEL(hc_note, hc_cuda_note_values, 128) {
-    for_each_value(p.chunks, p.geometry, p.x, p.order, [&](int64_t row, int64_t column, const char *at, int64_t index) {
-        const float t = p.thresholds ? p.thresholds[row * p.geometry.groups + column / p.geometry.group] : 1.0f;
-        const double value = load_double(at, p.x.dtype);
-        const bool inside = p.note.low * t <= (float)value && (float)value <= p.note.high * t;
-        if (p.note.kind == HC_NOTE_BYTES) {
-            ((uint8_t *)p.note.to)[index] = inside;
-            return;
-        }
-        const double bound = (double)(value < 0 ? p.note.low : p.note.high) * (double)t;
-        const float beyond = p.note.kind == HC_NOTE_OCTAV && !inside ? (float)(bound / value) : 0.0f;
-        ((float *)p.note.to)[index] = inside ? 1.0f : beyond;
-    });
+    hc_for_each_value(p.chunks, p.geometry, p.x, p.order,
+                      [&](const hc_chunk &at, int, int c, const char *from, int64_t index) {
+                          const int64_t group = HC_ROW_QUOTIENT(at.first + c, p.geometry.group);
+                          const float t = p.thresholds ? p.thresholds[at.row * p.geometry.groups + group] : 1.0f;
+                          const float single = hc_load_single(from, p.x.dtype);
+                          const bool inside = p.note.low * t <= single && single <= p.note.high * t;
+                          if (p.note.kind == HC_NOTE_BYTES) {
+                              ((uint8_t *)p.note.to)[index] = inside;
+                              return;
+                          }
+                          if (inside || p.note.kind != HC_NOTE_OCTAV) {
+                              ((float *)p.note.to)[index] = inside ? 1.0f : 0.0f;
+                              return;
+                          }
+                          const double value = hc_load_double(from, p.x.dtype);
+                          const double bound = (double)(value < 0 ? p.note.low : p.note.high) * (double)t;
+                          ((float *)p.note.to)[index] = (float)(bound / value);
+                      });
 }
 
 HC_KERNEL(hc_pass, hc_cuda_pass, 256) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i += (int64_t)gridDim.x * blockDim.x) {
         const int64_t row = p.is_flat ? 0 : i / p.g.run_length;
         const int64_t offset = p.is_flat ? i * p.g.column_stride : hc_rows_offset(&p.g, row, i - row * p.g.run_length);
-        const char *from = p.g.data + offset;
-        const float g = p.g.dtype == HC_F64 ? (float)*(const double *)from : hc_load_value(from, p.g.dtype);
+        const float g = hc_load_single(p.g.data + offset, p.g.dtype);
         if (p.kind == HC_NOTE_NONE || p.kind == HC_NOTE_BYTES) {
             p.y[i] = p.kind == HC_NOTE_NONE || ((const uint8_t *)p.note)[i] ? g : 0.0f;
             continue;
@@ -73,16 +56,17 @@ HC_KERNEL(hc_pass, hc_cuda_pass, 256) {
 HC_KERNEL(hc_table, hc_cuda_table, HC_CUDA_LEVELS) { p.to[threadIdx.x] = p.value[threadIdx.x]; }
 
 HC_KERNEL(hc_steps, hc_cuda_steps, 128) {
-    for_each_value(p.chunks, p.geometry, p.x, p.order, [&](int64_t row, int64_t column, const char *at, int64_t index) {
-        const float s = load_scale(p.scales, row, column / p.geometry.group);
-        const double value = load_double(at, p.x.dtype), t = value / (double)s, whole = rint(t);
-        const double code = whole < -p.largest ? -p.largest : whole > p.largest ? p.largest : whole;
-        const float y = (float)(code * (double)s);
-        p.y[index] = y;
-        p.slope[index] = (float)(fabs(t) <= p.largest ? code - t : code);
-        if (!(s > 0 && s <= FLT_MAX && fabsf(y) <= FLT_MAX && fabs(value) <= DBL_MAX))
-            hc_refuse_row(p.state, row);
-    });
+    hc_for_each_value(p.chunks, p.geometry, p.x, p.order,
+                      [&](const hc_chunk &at, int, int c, const char *from, int64_t index) {
+                          const float s = load_scale(p.scales, at.row, HC_ROW_QUOTIENT(at.first + c, p.geometry.group));
+                          const double value = hc_load_double(from, p.x.dtype), t = value / (double)s, whole = rint(t);
+                          const double code = whole < -p.largest ? -p.largest : whole > p.largest ? p.largest : whole;
+                          const float y = (float)(code * (double)s);
+                          p.y[index] = y;
+                          p.slope[index] = (float)(fabs(t) <= p.largest ? code - t : code);
+                          if (!(s > 0 && s <= FLT_MAX && fabsf(y) <= FLT_MAX && fabs(value) <= DBL_MAX))
+                              hc_refuse_row(p.state, at.row);
+                      });
 }
 
 /* A warp sums 32 groups: its lanes load 32 values of one group after the other, and each adds those of its own. */
@@ -98,12 +82,12 @@ HC_KERNEL(hc_slope_sums, hc_cuda_slope_sums, 32) {
     for (int64_t c = 0; c < g.group; c += LANES) {
         HC_SHORT_LOOP
         for (int i = 0; i < LANES && first + i < all; i++) {
-            const int64_t row = (first + i) / g.groups, group = (first + i) % g.groups;
-            const int64_t column = group * g.group + c + lane;
+            const int64_t row = (first + i) / g.groups;
+            const int64_t column = (first + i - row * g.groups) * g.group + c + lane;
             double product = 0;
-            if (c + lane < g.group && column % p.g.padded_run < p.g.run_length)
-                product = load_double(p.g.data + hc_rows_offset(&p.g, row, column), p.g.dtype) *
-                          (double)p.slope[hc_rows_offset(&p.order, row, column)];
+            if (c + lane < g.group && hc_is_value(p.g, column))
+                product = hc_load_double(p.g.data + hc_value_offset(p.g, row, column), p.g.dtype) *
+                          (double)p.slope[hc_value_offset(p.order, row, column)];
             tile[i][lane] = product;
         }
         hc_barrier();
