@@ -571,10 +571,10 @@ static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
 #define HC_FINDS_MAXIMA(family, format)                                                                                \
     HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }
 #define HC_ENCODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 3) { hc_encode_block<format>(p); }
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 2) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128, 1) { hc_decode_block<format>(p); }
 #define HC_INTEGERS(family, format)                                                                                    \
-    HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128) { hc_integers_block<format>(p); }
+    HC_KERNEL(hc_integers_##family, hc_cuda_integers, 128, 1) { hc_integers_block<format>(p); }
 
 #endif
