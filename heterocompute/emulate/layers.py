@@ -150,7 +150,8 @@ def conv2d(
     if activations is not None:
         source = quantize(source, activations, axis=(1, 3, 4, 2))
     y = np.empty((n, *size, k), np.float32)
-    if not y.size:
+    if not y.size or not image.size:  # no window, or windows of padding only
+        y[...] = 0 if bias_array is None else bias_array
         return np.ascontiguousarray(y.transpose(0, 3, 1, 2))
     step = max(1, _WINDOW_VALUES // max(1, size[0] * size[1] * r * s * depth))
     if model.kind == "floats":

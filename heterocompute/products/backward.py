@@ -92,7 +92,7 @@ def conv2d_backward_input(
     result = checked_out(out, final, name, (gradient, filters))
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     # (C, taps, K / groups): the channels of one convolution are the filters of the other
-    turned = filters.reshape(window.groups, -1, depth, *kernel).transpose(0, 2, 3, 4, 1)
+    turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
     turned = np.ascontiguousarray(turned.reshape(channels, *kernel, k // window.groups)).transpose(0, 3, 1, 2)
     last = _channels_last(nchw)
     for rows in _phases(window, 0, height):

@@ -106,9 +106,10 @@ def conv2d(
       them in one dimension. 3 x 3, 5 x 5 and 7 x 7 filters with stride 2 use tiles of as many pixels per image phase.
     - "fft" multiplies Fourier transforms of tiles. It suits large filters, which may reach over at most 64 pixels.
 
-    "direct", "depthwise", "implicit" and "im2col" give bitwise identical results. With `activations`, "direct" applies
-    to 8-bit integers. "depthwise" applies to 8-bit integers and to all float formats and formats with one scale per
-    tap. "winograd2" and "winograd4" sum 8-bit integers exactly, for 3 x 3 filters with stride 1.
+    "direct", "depthwise", "implicit" and "im2col" give bitwise identical results. With `activations`, "im2col" does not
+    apply, and "direct" applies to 8-bit integers. "depthwise" applies to 8-bit integers and to all float formats and
+    formats with one scale per tap. "winograd2" and "winograd4" sum 8-bit integers exactly, for 3 x 3 filters with
+    stride 1.
 
     On float operands, the Winograd algorithms and "fft" round differently. Mean error against float64, relative to
     "direct":

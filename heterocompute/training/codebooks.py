@@ -61,6 +61,8 @@ def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
     if gradient.shape != q.shape:
         raise ValueError(f"codebook_gradient: grad_w has shape {gradient.shape}, expected {q.shape}")
     codebook = q.components["codebook"]
+    if not q.size:
+        return np.zeros(codebook.shape, np.float32)
     members = row_codes(q).astype(np.int64)
     if not fmt.form.shared:
         members += 2**fmt.bits * np.arange(len(members)).reshape(-1, 1, 1)

@@ -90,3 +90,41 @@ def test_a_product_over_no_columns_is_zero_and_the_bias(weights: str | None, act
         y = hc.linear(x, q, bias, activations=activations, out=target)
         assert (y == np.broadcast_to([1.5, -2.0, 0.0], (m, 3))).all() and not np.signbit(y[:, 2]).any()
     assert hc.matmul(np.empty((2, 0, 5), np.float32), np.empty((5, 3), np.float32)).shape == (2, 0, 3)
+
+
+def test_functions_of_layers_and_gradients_have_results_without_values() -> None:
+    def zeros(*shape: int) -> np.ndarray:
+        return np.zeros(shape, np.float32)
+
+    bias = np.float32([1, -2, 3])
+    for x, cosine in (
+        (zeros(3, 0, 2, 8), zeros(1, 1, 4)),
+        (zeros(0, 8), zeros(4)),
+        (zeros(5, 0, 1, 8), zeros(0, 1, 4)),
+    ):
+        assert hc.layers.rope(x, cosine, cosine).shape == x.shape
+    for shape in ((1, 0, 3, 4), (1, 2, 3, 0), (0, 2, 3, 4)):
+        assert hc.attention(zeros(*shape), zeros(*shape), zeros(*shape)).shape == shape
+    assert hc.conv2d_backward_input(zeros(1, 3, 3, 3), zeros(3, 0, 2, 2), 4).shape == (1, 0, 4, 4)
+    for text in ("cb2-g5", "cb4-g64-tensor", "cb8-d2"):
+        q = hc.quantize(zeros(0, 5), text)
+        assert hc.codebook_step(q, hc.codebook_gradient(zeros(0, 5), q), 0.1) == q
+    for text in ("int8-asym", "int4-g16", "vsq4-g16-s4", "log4-1", "affine4"):
+        for emulate in ("int32", "fp32"):
+            if hc.emulate.accepts(emulate, "int8" if text[:3] != "log" else text, text):
+                for activations in ("int8", "int4-asym", "vsq4-g16-s4") if text[:3] != "log" else (text,):
+                    y = hc.emulate.linear(zeros(2, 0), hc.quantize(zeros(3, 0), text), bias, activations, emulate)
+                    assert (y == bias).all()
+                    w = hc.quantize(np.ones((3, 2, 2, 2), np.float32), text, axis=(2, 3, 1))
+                    images = zeros(1, 2, 0, 4)
+                    y = hc.emulate.conv2d(images, w, bias, padding=1, activations=activations, emulate=emulate)
+                    assert np.array_equal(y, hc.conv2d(images, w, bias, padding=1, activations=activations))
+
+
+def test_windows_larger_than_the_image_are_done_at_once() -> None:
+    code = """
+import numpy as np, heterocompute as hc
+for size in (10**6, (10**6, 10**6)):
+    assert hc.layers.avg_pool2d(np.ones((1, 1, 3, 3), np.float32), size).shape == (1, 1, 0, 0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG)

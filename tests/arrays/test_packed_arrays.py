@@ -194,3 +194,26 @@ def test_hostile_files_of_bitmaps_are_refused(tmp_path: Path) -> None:
     refused("'array.values' is float32", values=parts["values"][None])
     refused("values has dtype complex64", {"dtype": "complex64"}, values=parts["values"].astype(np.complex64))
     refused("'array.metadata' is no component of bitmap", metadata=np.zeros((1, 1), np.uint8))
+
+
+def test_components_that_are_no_rows_are_refused_at_once() -> None:
+    q = hc.quantize(W, "int4-g16")
+    codes, scales = q.components["codes"], q.components["scales"]
+    raw = np.zeros(scales.nbytes + 1, np.uint8)
+    for name, other in (
+        ("codes", np.repeat(codes, 2, axis=1)[:, ::2]),
+        ("scales", np.asfortranarray(scales)),
+        ("scales", raw[1:].view(np.float32).reshape(scales.shape)),
+    ):
+        with pytest.raises(ValueError, match=rf"QuantizedArray: component {name} .*pass {name}\.copy\(\)"):
+            hc.QuantizedArray({**q.components, name: other}, q.format, q.shape, q.axis)
+    backwards = {name: np.ascontiguousarray(part[::-1])[::-1] for name, part in q.components.items()}
+    again = hc.QuantizedArray(backwards, q.format, q.shape, q.axis)
+    assert again == q and np.array_equal(hc.linear(W, again), hc.linear(W, q))
+
+
+def test_arrays_are_joined_along_axis_0_by_either_name() -> None:
+    q = hc.quantize(W, "int8")
+    assert np.concatenate([q[:2], q[2:]], axis=-2) == q
+    with pytest.raises(ValueError, match="concatenate: axis is -1, expected 0"):
+        np.concatenate([q, q], axis=-1)

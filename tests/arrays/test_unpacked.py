@@ -116,3 +116,11 @@ def test_small_shapes(shape: tuple[int, ...]) -> None:
     for text in ("int4-g32-asym", "vsq4-g16-s4", "int8+2:4", "nvfp4", "cb4"):
         q = hc.quantize(np.ones(shape, np.float32), text)
         assert q.codes().shape == q.scales_expanded().shape == q.zero_points_expanded().shape == shape
+
+
+@pytest.mark.parametrize("length", [1, 31, 33])
+def test_elements_of_short_rows_of_blocks(length: int) -> None:
+    w = reals((3, length), length)
+    for axis in (0, 1, (1, 0)):
+        q = hc.quantize(w, "q8_0", axis=axis)
+        assert same_bits(q.view_ml_dtypes(), q.codes())

@@ -240,3 +240,16 @@ def test_the_core_names_the_value_that_it_refuses_not_one_that_it_takes() -> Non
         with pytest.raises(ValueError) as caught:
             call()
         assert type(caught.value) is ValueError and str(caught.value) == f"{name} has nan at index {index}"
+
+
+def test_a_text_is_not_an_array() -> None:
+    x, w = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    for call, name in (
+        (lambda text: hc.conv2d(x, w, layout=text), "layout"),
+        (lambda text: hc.conv2d(x, w, accuracy=text), "accuracy"),
+        (lambda text: hc.conv2d(x, w, algorithm=text), "algorithm"),
+        (lambda text: hc.conv2d_backward_weight(x, x, 1, layout=text), "layout"),
+        (lambda text: hc.training.fake_quantize(w, "int8", rounding=text), "rounding"),
+    ):
+        with pytest.raises(TypeError, match=rf": {name} is an array of float32 \(1, 1, 3, 3\), expected a str"):
+            call(w)

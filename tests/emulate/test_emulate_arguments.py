@@ -142,3 +142,17 @@ def test_what_makes_no_sense_is_named(a, b, arguments, message):
 def test_wrong_types_are_named(arguments, message):
     with pytest.raises(TypeError, match=message):
         matmul(VSQ, VSQ.T, **arguments)
+
+
+def test_integers_at_odd_addresses_are_read():
+    a, b = np.arange(-6, 6, dtype=np.int32).reshape(3, 4), np.arange(8, dtype=np.int32).reshape(4, 2)
+    raw = np.zeros(a.nbytes + 1, np.uint8)
+    odd = raw[1:].view(np.int32).reshape(a.shape)
+    odd[...] = a
+    assert same_bits(matmul(odd, b), a.astype(np.int64) @ b)
+
+
+def test_the_length_of_a_row_is_a_count():
+    for length, error in ((None, TypeError), (-1, ValueError)):
+        with pytest.raises(error, match=r"emulate\.accepts: length is "):
+            hc.emulate.accepts("int32", "int8", "int8", length)

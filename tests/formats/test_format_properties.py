@@ -196,3 +196,20 @@ def test_axes_and_strides_change_nothing(text: str, x: np.ndarray, step: int) ->
     assert same_bits(np.ascontiguousarray(turned.dequantize().T), expected.dequantize())
     cube = np.ascontiguousarray(plain.T)[:, :, None]
     assert same_bits(hc.fake_quantize(cube, text, axis=(2, 0))[:, :, 0], turned.dequantize())
+
+
+@pytest.mark.parametrize("text", ["affine4-g5", "affine8-g16", "affine3-g5-f16"])
+def test_padding_of_a_short_group_is_no_value_of_it(text: str) -> None:
+    group = hc.format(text).group
+    assert group is not None
+    w = np.random.default_rng(0).uniform(5, 6, (3, 4, 2 * group + 2)).astype(np.float32)
+    whole = hc.quantize(w, text, axis=(1, 2)).dequantize()
+    tail = hc.fake_quantize(w[..., 2 * group :], text)
+    assert np.array_equal(whole[..., 2 * group :], tail)
+    with hc.use(isa="scalar"):
+        assert np.array_equal(hc.fake_quantize(w, text, axis=(1, 2)), whole)
+    ends = w[..., 2 * group :]
+    steps = (ends.max(axis=-1) - ends.min(axis=-1)) / (2 ** hc.format(text).bits - 1)
+    assert (np.abs(tail - ends) <= 0.51 * steps[..., None] + (4e-3 if text.endswith("f16") else 1e-6)).all()
+    constant = np.full((2, group + 1), 0.75, np.float32)
+    assert np.array_equal(hc.fake_quantize(constant, text), constant)

@@ -184,3 +184,43 @@ def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
 def test_shapes_and_options_that_do_not_fit_are_refused(call: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call(drawn(3, 2, 4), drawn(3, 2, 4))
+
+
+def at_odd_address(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    raw = np.zeros(x.nbytes + 1, np.uint8)
+    moved: np.ndarray[Any, Any] = raw[1:].view(x.dtype).reshape(x.shape)
+    moved[...] = x
+    return moved
+
+
+def test_arrays_at_odd_addresses_are_read() -> None:
+    q, k, v = (part[None] for part in heads(2, 1, 3, 5, 16))
+    fields = np.zeros(k.shape[:-1], [("flag", "u1"), ("row", np.float32, 16)])
+    fields["row"] = k
+    assert same_bits(hc.attention(*map(at_odd_address, (q, k, v))), hc.attention(q, k, v))
+    assert same_bits(hc.attention(q, fields["row"], v), hc.attention(q, k, v))
+    assert same_bits(
+        hc.layers.rms_norm(at_odd_address(q), at_odd_address(q[0, 0, 0])), hc.layers.rms_norm(q, q[0, 0, 0])
+    )
+    for fmt in (None, "int8"):
+        kept = [
+            hc.KVCache(fmt, heads=1, width=16).add(0, *map(lay_out, (k, v))) for lay_out in (at_odd_address, np.array)
+        ]
+        for moved, plain in zip(*kept, strict=True):
+            assert same_bits(*(part if fmt is None else part.dequantize() for part in (moved, plain)))
+
+
+@pytest.mark.parametrize("fmt", ["int8-asym", "int4-g16", "fp8_e4m3fn-row", "affine4-g32"])
+def test_a_cache_rounds_float64_once(fmt: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 40, 64))
+    kept, _ = hc.KVCache(fmt, heads=2, width=64).add(0, x, x)
+    assert same_bits(kept.dequantize(), hc.fake_quantize(x, fmt))
+
+
+@pytest.mark.parametrize(
+    ("windows", "error"),
+    [([0], ValueError), ([-5], ValueError), ([1.5], TypeError), ([True], TypeError), (3, TypeError)],
+)
+def test_windows_of_a_cache_are_counts_of_tokens(windows: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="KVCache: windows is "):
+        hc.KVCache(windows=windows)

@@ -2,6 +2,7 @@
  *
  *   m = min(x)     s = (max(x) - m) / (2^b - 1)     q = clip(RNE((x - m) / s), 0, 2^b - 1)     value = s * q + m
  *
+ * Padding of a short group counts for neither m nor s.
  * option[0]: s and m are float16, of at most 65504; s is computed with the stored m, and q with the stored s and m.
  * Other programs have float zero points z instead, with m = -s z: HQQ, MLX (biases), MatMulNBits of onnxruntime.
  */

@@ -52,11 +52,18 @@ static inline bool affine_load(const hc_float_rows *x, int64_t i, int64_t first,
     return legal;
 }
 
+/* Values of a group without the padding of a run's last group, which counts for neither the minimum nor the scale. */
+static inline int64_t affine_values(const hc_format *format, const hc_geometry *geometry, int64_t group) {
+    const int64_t left = geometry->run_length - group % geometry->groups_per_run * geometry->group;
+    return format->group == 0 ? geometry->group : hc_min(left, geometry->group);
+}
+
 /* Stored scale and minimum of a group of a row. */
 static inline bool affine_find(const hc_format *format, const hc_geometry *geometry, const hc_float_rows *x, int64_t i,
                                int64_t group, const hc_components *out) {
     double values[AFFINE_PIECE], low = (double)INFINITY, high = -(double)INFINITY;
-    const int64_t begin = group * geometry->group, end = begin + geometry->group, row = x->first_row + i;
+    const int64_t begin = group * geometry->group, row = x->first_row + i;
+    const int64_t end = begin + affine_values(format, geometry, group);
     bool legal = true;
     for (int64_t first = begin; first < end; first += AFFINE_PIECE) {
         const int64_t n = hc_min(AFFINE_PIECE, end - first);

@@ -119,12 +119,12 @@ def attention(
     batch, heads, n, width = qs.shape
     hides = check_flag("attention", "causal", causal)
     least = n if hides or window is not None else min(n, 1)
-    if k_shape[1] < 1 or heads % k_shape[1] or k_shape[2] < least:
+    if heads % max(k_shape[1], 1) or (heads and not k_shape[1]) or k_shape[2] < least:
         raise ValueError(
             f"attention: k has {k_shape[1]} heads of {k_shape[2]} tokens, expected a divisor of {heads} heads and at "
             f"least {counted(least, 'token')}{'; causal=False without a window takes fewer' if least > 1 else ''}"
         )
-    times = width**-0.5 if scale is None else as_real(scale, "attention: scale", "a number")
+    times = max(width, 1) ** -0.5 if scale is None else as_real(scale, "attention: scale", "a number")
     limit = 0.0 if cap is None else as_real(cap, "attention: cap", "a number above 0")
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
         raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")

@@ -2,8 +2,8 @@
 
     m = min(x)     s = (max(x) - m) / (2^b - 1)     q = clip(RNE((x - m) / s), 0, 2^b - 1)     value = s * q + m
 
-Numbers that are stored as float16 are at most 65504. s is computed with the stored m, and q with the stored s and m. A
-float zero point z is the minimum -s z.
+Padding of a short group counts for neither m nor s. Numbers that are stored as float16 are at most 65504. s is computed
+with the stored m, and q with the stored s and m. A float zero point z is the minimum -s z.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     """
     refuse_clip(fmt, clip)
     largest = 2**fmt.bits - 1
-    low, high = (x.min(axis=-1) + 0.0, x.max(axis=-1)) if x.size else (np.zeros(x.shape[:2]), np.zeros(x.shape[:2]))
+    left = sizes.run_length - np.arange(sizes.groups) % max(sizes.groups_per_run, 1) * sizes.group
+    counts = np.arange(sizes.group) < left[:, None] if fmt.group else np.ones((sizes.groups, sizes.group), np.bool_)
+    low, high = np.zeros(x.shape[:2]), np.zeros(x.shape[:2])
+    if x.size:
+        low, high = np.where(counts, x, np.inf).min(axis=-1) + 0.0, np.where(counts, x, -np.inf).max(axis=-1)
     minima = _stored(fmt, low)
     span = np.maximum(high - minima.astype(np.float64), 0)
     scales = _stored(fmt, span / largest)
