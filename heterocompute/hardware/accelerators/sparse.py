@@ -73,8 +73,8 @@ def _with_depth(depth: int) -> Cost:
     def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
         if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
             raise NotImplementedError(
-                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; choose "
-                "layers that are"
+                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
+                "layers= (--layers) selects those that are"
             )
         found = _eie(loops.k, loops.c, zeros.get("W", 1.0), zeros.get("I", 1.0), depth)
         times = loops.n * loops.p
