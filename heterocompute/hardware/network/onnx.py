@@ -370,7 +370,7 @@ class _Reader:
     def unknown(self, name: str, shape: Any) -> NoReturn:
         """Raise ValueError for an unknown shape; a caller can give an input's shape."""
         hint = ""
-        if any(one.name == name for one in self.graph.input):
+        if any(one.name == name or None in self.shapes.get(one.name, ()) for one in self.graph.input):
             hint = "; input_shape (--input) gives the sizes of one sample, without the batch"
         sizes = [
             "batch" if size == SAMPLES == self.batch else "?" if size is None else str(size) for size in shape or ()
