@@ -20,9 +20,8 @@ from ...base.values import shown
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
-from .onnx_branches import Conditional, has_branches, without_branches
 from .onnx_products import is_product, sizes_of
-from .onnx_shapes import SAMPLES, prepared, shaped
+from .onnx_shapes import SAMPLES, Conditional, has_branches, prepared, shaped, without_branches
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
 __all__ = ["Operator", "read_onnx"]
