@@ -78,13 +78,12 @@ def _shape(shape: Iterable[int]) -> str:
 
 def _row(name: str, compared: str, speedups: list[float | None], limits: list[float | None], limit: str) -> list[Row]:
     """Return a row, or none if there was nothing to compare with."""
-    row: Row = {"name": name, "compared": compared}
-    for key, values in (("speedups", speedups), ("of_limits", limits)):
-        if None not in values and values:
-            row[key] = values
-    if "of_limits" in row:
-        row["limit"] = limit
-    return [row] if len(row) > 2 else []
+    row: Row = {"name": name}
+    if None not in speedups:
+        row |= {"compared": compared, "speedups": speedups}
+    if limits and None not in limits:
+        row |= {"of_limits": limits, "limit": limit}
+    return [row] if len(row) > 1 else []
 
 
 def _against_peers(times: Times, name: str, candidate: str, peers: list[Peer], kind: str) -> list[Row]:

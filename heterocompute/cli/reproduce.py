@@ -70,33 +70,33 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     columns = [
         Column("name", "figure"),
-        Column("printed", "published", leaves=1, left=True),
-        Column("modelled", "here", leaves=1, left=True),
+        Column("printed", "published", left=True),
+        Column("modelled", "here", left=True),
         Column("verdict", "status", left=True),
     ]
-    print_table(columns, [_row(record) for record in records])
+    print_table(columns, [row for record in records for row in _rows(record)])
+    for record in records:
+        verdict, _, why = record["verdict"].partition(": ")
+        if why:
+            say_words(f"{record['name']}, {verdict}: {why}")
     said = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
     say_words(f"{counted(len(records), 'figure')}: {said}")
     return 0
 
 
-def _row(record: dict[str, Any]) -> dict[str, str]:
+def _rows(record: dict[str, Any]) -> list[dict[str, str]]:
+    """Return a line for each value of a figure; the first one has the status, without its reason."""
     rows = record["figures"]
-    named = len(rows) > 1
-    cells = [
-        (
-            f"{row['row']} " if named else "",
-            row["printed"],
-            "-" if row["modelled"] is None else _number(row["modelled"]),
-        )
-        for row in rows
+    verdict = record["verdict"].partition(": ")[0]
+    return [
+        {
+            "name": record["name"] + f" {row['row']}" * (len(rows) > 1),
+            "printed": row["printed"],
+            "modelled": _number(row["modelled"]),
+            "verdict": "" if i else verdict,
+        }
+        for i, row in enumerate(rows)
     ]
-    return {
-        "name": record["name"],
-        "printed": ", ".join(name + printed for name, printed, _ in cells),
-        "modelled": ", ".join(name + value for name, _, value in cells),
-        "verdict": record["verdict"],
-    }
 
 
 def _number(value: float | None) -> str:

@@ -51,6 +51,8 @@ def roofline_figure(found: Mapping[str, Any]) -> Any:
     dots = [replace(dot, y=dot.y / 1e12) for dot in dots]
     for bound, mark in BOUNDS.items():
         chosen = [(dot.x, dot.y) for dot in dots if dot.mark == mark]
+        if not chosen:
+            continue
         across, up = [x for x, _ in chosen], [y for _, y in chosen]
         style = {"color": mark.color, "marker": marker_of(mark), "linestyle": "none", "gid": "dot"}
         axes.plot(across, up, label=f"{bound}-bound", **style)
@@ -59,11 +61,13 @@ def roofline_figure(found: Mapping[str, Any]) -> Any:
     axes.set_yscale("log")
     axes.set_xlabel("operations a byte of DRAM traffic")
     axes.set_ylabel(f"10^12 operations/s ({found['dtype']})")
-    axes.set_title(f"{found['network']} on {found['device']}, batch {found['batch']}, ridge {ridge:.4g}", fontsize=11)
+    weights = f", weights {found['format']}" if found["format"] != found["dtype"] else ""
+    title = f"{found['network']} on {found['device']}{weights}, batch {found['batch']}, ridge {ridge:.4g}"
+    axes.set_title(title, fontsize=11)
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, loc="upper left")
     if dots:
+        axes.legend(fontsize=8, loc="upper left")
         write_names(figure, axes, dots, named[:MAX_NAMES], ())
     return figure
 

@@ -62,7 +62,7 @@ def logarithmic(
     ----------
     values : sequence of float
     ticks : sequence of float, optional
-        The values written. Default: powers of ten, with 2 and 5 where there are few.
+        The values written. Default: powers of ten, with 2 and 5 where there are few; equal steps in less than a decade.
     pad : float, optional
         Free space at both ends, a share of the axis.
     room : int, optional
@@ -81,6 +81,9 @@ def logarithmic(
             found = [v for v in found if low - margin <= math.log10(v) <= top]
             if len(found) <= room:
                 break
+        if len(found) < 3 and high - low > 0.05:  # less than a decade: equal steps
+            steps = (v for v, _ in linear((10.0**low, 10.0**high), min(room, 5)).ticks)
+            found = [v for v in steps if v > 0 and low - margin <= math.log10(v) <= top]
         ticks = found[:: -(-len(found) // room) or 1]
     marks = [(v, short(v)) for v in ticks if bottom <= math.log10(v) <= top]
     if not marks:  # a single value between two round numbers

@@ -97,6 +97,7 @@ def test_what_is_left_without_vnni_is_measured(reports):
     assert {row["isa"] for row in narrow if "isa" in row} == {"avx2"}
 
 
+@pytest.mark.sweep(every=0)
 def test_the_summary_is_the_table_of_the_readme(capfd):
     assert bench.main(["summary"], json=False, quick=True, threads=1, markdown=True) == 0
     measured = [line.split(" | ") for line in capfd.readouterr().out.splitlines() if line.startswith("| ")]

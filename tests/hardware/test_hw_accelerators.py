@@ -361,6 +361,15 @@ def test_machines_that_skip_zeros_store_no_matrix(name: str) -> None:
     assert second.work / first.work == pytest.approx(10**7 / 49152, rel=0.05)  # 12,288 random inputs: 1.1% each
 
 
+def test_scnn_counts_huge_layers_or_says_why_not() -> None:
+    machine = hw.accelerators.scnn()
+    for layer, shape in ((hw.Conv2d(3, 8, 3, padding=1), (3, 10**11, 10**11)), (hw.Linear(1, 2**40), (1,))):
+        (found,) = machine.report(layer, input_shape=shape).layers
+        assert math.isfinite(found.cycles) and found.work >= found.macs / 1024
+    with pytest.raises(NotImplementedError, match="^scnn: layer '0.conv2d' has the strides"):
+        machine.report(hw.Conv2d(3, 8, 3, 1000), input_shape=(3, 10**6, 10**6))
+
+
 def test_scnn_runs_filters_wider_than_the_image() -> None:
     """Dilation 24 and a 33 x 33 image, as in DeepLab."""
     machine, zeros = hw.accelerators.scnn(), {"0.conv2d": {"W": 1.0, "I": 1.0, "O": 1.0}}

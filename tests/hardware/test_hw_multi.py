@@ -246,3 +246,21 @@ def test_numbers_of_numpy_are_numbers(kind: Any) -> None:
     assert type(found) is float and found == 2
     with pytest.raises(ValueError, match=said.NAME_IS_3_WANTED_A_NUMBER):
         check_number("call", "name", kind(3), high=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "layers"), [("qwen3_32b", 5120, 64), ("gemma3_27b", 5376, 62), ("deepseek_v3", 7168, 61)]
+)
+def test_links_carry_the_width_of_the_model(name: str, width: int, layers: int) -> None:
+    """Heads together are 8192, 4096 and 16384 wide, and DeepSeek has two products with keys per layer."""
+    network = hw.networks[name]
+    positions = network.input_shape[0]
+    assert network.stream == positions * width and network.decoding(100).stream == width
+    chip, pod = hw.device("a100-sxm-80gb"), multi.fabric("dgx-a100", 8)
+    one, two = multi.scaling(name, chip, pod, [1, 2], batch=1, dtype="bf16", utilization=1.0)
+    step = 3 * hw.roofline(network, chip, "bf16").seconds
+    assert one["tensor"] is not None and two["tensor"] is not None
+    sent = multi.tensor_parallel(step, positions * width * 2, layers, 2, pod.of(2))
+    assert two["tensor"]["seconds"] == pytest.approx(sent["seconds"])
+    (row,) = hw.compare("a100-sxm-80gb", name, context=100)
+    assert row["link_seconds"] == pytest.approx((row["count"] - 1) * width * 2 / (chip.links["nvlink3"] / 2))

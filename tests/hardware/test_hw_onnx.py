@@ -405,6 +405,14 @@ def test_the_batch_of_another_input_may_follow_its_first_axis(tmp_path: Path) ->
     assert hw.count(tmp_path / "state.onnx").macs == 24
 
 
+def test_a_size_that_follows_from_an_open_input_says_how_to_give_it(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
+    path = save(tmp_path / "open.onnx", nodes, {"w": (4, 3)}, (["N", "T", 4], ["N", "T", 3]))
+    with pytest.raises(ValueError, match=r"the shape of 'r' is not known: batch, \?, 4; input_shape \(--input\) gives"):
+        hw.count(path)
+    assert hw.count(path, (5, 4)).macs == 60
+
+
 def test_the_files_of_silero_vad_count() -> None:
     folder = Path(pytest.importorskip("silero_vad").__file__).parent / "data"
     # STFT of 4 frames, four convolutions, an LSTM of 128, one output

@@ -214,3 +214,26 @@ def test_no_measurement_of_tpu_v1_is_above_its_roof() -> None:
     (found,) = hw.published("tpu-v1-isca-2017/rates")
     for row in found.rows.values():
         assert row["high"] <= row["modelled"] <= 1.000001 * hw.device("tpu-v1").peak("int8") / 1e12
+
+
+def test_a_narrow_terminal_shows_published_and_modelled_values(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reasons follow the table, and each value of a figure has its line."""
+    monkeypatch.setattr("heterocompute.report.table.width_of", lambda file: 80)
+    assert main(["reproduce", "tpu_v1"]) == 0
+    out = capsys.readouterr().out
+    head, rule, *lines = out.splitlines()
+    assert head.split() == ["figure", "published", "here", "status"] and len(rule) <= 80
+    figure = next(one for one in FIGURES if one.name == "tpu-v1-isca-2017/rates")
+    shown = [line for line in lines if line.startswith(f"{figure.name} ")]
+    assert [line.split()[1] for line in shown] == list(figure.rows)
+    assert f"{figure.name}, {figure.verdict}" in " ".join(out.split())
+
+
+def test_a_picture_names_only_the_bounds_that_its_layers_have() -> None:
+    pytest.importorskip("matplotlib")
+    found = hw.roofline("llama_7b", "h100-sxm", "fp16", format="int8")
+    axes = hw.roofline(hw.networks["llama_7b"].decoding(1024), "h100-sxm", "fp16", format="int8").plot().axes[0]
+    assert [one.get_text() for one in axes.get_legend().get_texts()] == ["memory-bound"]
+    assert "weights int8" in axes.get_title() and {row["bound"] for row in found.layers} == {"memory", "compute"}

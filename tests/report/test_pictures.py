@@ -20,7 +20,7 @@ from heterocompute import hardware as hw
 from heterocompute.report import study_page
 from heterocompute.report.plot import study_figure
 from heterocompute.report.roofline import roofline_page
-from heterocompute.report.scale import for_metric
+from heterocompute.report.scale import for_metric, logarithmic
 from heterocompute.studies.result import Study
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -171,6 +171,15 @@ def test_a_study_draws_any_metric() -> None:
     assert found.plot(metric="kl").axes[0].get_ylabel() == "kl"
     with pytest.raises(ValueError, match=said.NO_COLUMN_OF_NUMBERS_F1):
         found.plot(metric="f1")
+
+
+@pytest.mark.parametrize("high", [1.15, 1.4, 3.0, 9.0, 200.0, 1e9])
+@pytest.mark.parametrize("low", [0.95, 3e-12, 4.2e6])
+def test_a_logarithmic_axis_has_three_different_values_written(low: float, high: float) -> None:
+    scale = logarithmic([low, low * high])
+    texts = [text for _, text in scale.ticks]
+    assert len(texts) >= 3 and len(set(texts)) == len(texts) <= 8
+    assert all(0 <= scale.place(value) <= 1 for value, _ in scale.ticks)
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.values import shown
 from ..network.loops import Loops
 
 __all__: list[str] = []
 
-Counts = NDArray[np.int64]
+Counts = NDArray[Any]  # integers, as int64 or float64
 
 SEED = 0
 RUN = 16  # rows per padding entry of EIE: the longest run of zeros, 15, and the padding zero
@@ -26,6 +28,7 @@ RUN = 16  # rows per padding entry of EIE: the longest run of zeros, 15, and the
 VALUES, LENGTH = 1 << 24, 1 << 18
 #: Counts drawn for a layer of SCNN, of filters and of the image.
 COUNTS = 1 << 22
+MANY = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -284,7 +287,9 @@ def outer_steps(tiling: Tiling, cells: int, at_once: int = 4) -> dict[str, float
     """
     values, weights = tiling.values, tiling.weights
     tiles = -(-values // at_once).reshape(len(values), -1)
-    steps = (-(-weights // at_once)).astype(float) @ tiles.astype(float)  # of each group and tile; integers are exact
+    steps = np.asarray(-(-weights // at_once), float) @ tiles.astype(
+        float
+    )  # of each group and tile; integers are exact
     cuts = values.shape[1] // cells
     own = steps.reshape(len(steps), cells, cuts, cells, cuts).sum((2, 4)).reshape(len(steps), -1)
     products = weights.sum(0).astype(float) @ values.reshape(len(values), -1).sum(1).astype(float)
@@ -295,6 +300,23 @@ def outer_steps(tiling: Tiling, cells: int, at_once: int = 4) -> dict[str, float
         "group": float(tiling.group),
         "groups": float(len(weights)),
     }
+
+
+def check_phases(loops: Loops, parts: int) -> None:
+    """Raise NotImplementedError for a layer with more phases or taps than can be counted.
+
+    Parameters
+    ----------
+    loops : Loops
+    parts : int
+        Tiles per side.
+    """
+    most = COUNTS // (parts * parts)
+    if loops.stride[0] * loops.stride[1] > most or max(loops.r, loops.s) > COUNTS:
+        raise NotImplementedError(
+            f"scnn: layer {shown(loops.name)} has the strides {loops.stride} and filters of {loops.r} x {loops.s}, "
+            f"expected at most {most} phases and {COUNTS} taps on a side"
+        )
 
 
 def scnn_steps(loops: Loops, weights: float, inputs: float, cells: int, cuts: int, sums: int) -> dict[str, float]:
@@ -326,14 +348,21 @@ def scnn_steps(loops: Loops, weights: float, inputs: float, cells: int, cuts: in
     phases = down.stride * across.stride
     drawn = min(channels, max(1, COUNTS // (phases * parts * parts)))
     groups = -(-filters // group)
-    run = min(groups, max(1, COUNTS // (phases * drawn)))
+    run = min(groups, COUNTS // max(phases * drawn, parts * parts))
     sizes = loops.c, loops.k, loops.p, loops.q, loops.r, loops.s
     random = np.random.default_rng((SEED, *sizes))  # layers of one network do not deviate in the same direction
-    area = down.cells(parts)[:, None, :, None] * across.cells(parts)[:, None, :]
-    values = random.binomial(np.broadcast_to(area, (drawn, *area.shape)), inputs).reshape(-1, parts, parts)
-    taps = np.multiply.outer(down.phase_taps(), across.phase_taps()).reshape(-1)
+    area = down.cells(parts)[:, None, :, None].astype(float) * across.cells(parts)[:, None, :]
+    values = _binomial(random, area, inputs, (drawn, *area.shape)).reshape(-1, parts, parts)
+    taps = np.multiply.outer(down.phase_taps(), across.phase_taps()).reshape(-1).astype(float)
     of_group = np.minimum(group, filters - group * np.arange(run))
-    kept = random.binomial(of_group[:, None, None] * taps, weights, (run, drawn, phases)).reshape(run, -1)
+    kept = _binomial(random, of_group[:, None, None] * taps, weights, (run, drawn, phases)).reshape(run, -1)
     found = outer_steps(Tiling(values, kept, group), cells)
     times = channels / drawn * groups / run * loops.groups
     return found | {key: found[key] * times for key in ("cycles", "steps", "products")} | {"groups": float(groups)}
+
+
+def _binomial(random: np.random.Generator, trials: Counts, share: float, shape: tuple[int, ...]) -> Counts:
+    """Draw numbers of nonzeros; of very many trials the mean, from which they would deviate by less than 0.003%."""
+    if trials.max() > MANY:
+        return np.broadcast_to(np.rint(trials * share), shape)
+    return random.binomial(np.broadcast_to(trials.astype(np.int64), shape), share).astype(float)

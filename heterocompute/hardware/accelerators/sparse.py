@@ -17,7 +17,7 @@ from ..network.loops import Loops
 from .accelerator import Accelerator
 from .energies import DRAM, registers, sram
 from .mapped import multiply_add
-from .nonzeros import eie_load, scnn_steps
+from .nonzeros import check_phases, eie_load, scnn_steps
 from .report import Layer
 
 __all__: list[str] = []
@@ -73,8 +73,8 @@ def _with_depth(depth: int) -> Cost:
     def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
         if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
             raise NotImplementedError(
-                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; choose "
-                "layers that are"
+                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
+                "layers= (--layers) selects those that are"
             )
         found = _eie(loops.k, loops.c, zeros.get("W", 1.0), zeros.get("I", 1.0), depth)
         times = loops.n * loops.p
@@ -148,6 +148,7 @@ def scnn() -> Accelerator:
 
 
 def _scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
+    check_phases(loops, SIDE * 2)
     shares = {tensor: zeros.get(tensor, 1.0) for tensor in "WIO"}
     counts = _scnn(replace(loops, name="", n=1), shares["W"], shares["I"])
     process, images = machine.process, loops.n

@@ -262,9 +262,7 @@ def _link_seconds(network: Network, chip: Device, dtype: str, batch: int, count:
         return None
     if count == 1:
         return 0.0
-    if any(isinstance(flow.layer, Scores) for flow in network):
-        width = max(flow.inputs[0][1] * flow.inputs[0][0] for flow in network if isinstance(flow.layer, Scores))
-    else:
-        width = max(flow.output_elements for flow in network)
+    attends = any(isinstance(flow.layer, Scores) for flow in network)
+    width = (network.stream if attends else 0) or max(flow.output_elements for flow in network)
     one_way = max(chip.links.values()) / 2
     return (count - 1) * batch * width * dtype_bits(dtype) / 8 / one_way

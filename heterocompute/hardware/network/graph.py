@@ -275,6 +275,20 @@ class Network:
         nodes = tuple(fused.get(node.name, node) for node in self.nodes if node.name not in inside)
         return replace(self, nodes=nodes)
 
+    @property
+    def stream(self) -> int:
+        """Return the elements of a sample between two blocks: of the last sum of two (positions, width).
+
+        Heads together can be wider or narrower than this, such as 8192 and 5120 in Qwen3 32B.
+
+        Returns
+        -------
+        int
+            0 without such a sum.
+        """
+        sums = (flow.output for flow in self if isinstance(flow.layer, Add) and len(flow.output) == 2)
+        return max((math.prod(shape) for shape in sums), default=0)
+
     @kept
     def flows(self) -> tuple[Flow, ...]:
         """Return every node with its shapes.

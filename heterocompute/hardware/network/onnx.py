@@ -20,9 +20,8 @@ from ...base.values import shown
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
-from .onnx_branches import Conditional, has_branches, without_branches
 from .onnx_products import is_product, sizes_of
-from .onnx_shapes import SAMPLES, prepared, shaped
+from .onnx_shapes import SAMPLES, Conditional, has_branches, prepared, shaped, without_branches
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
 __all__ = ["Operator", "read_onnx"]
@@ -370,7 +369,7 @@ class _Reader:
     def unknown(self, name: str, shape: Any) -> NoReturn:
         """Raise ValueError for an unknown shape; a caller can give an input's shape."""
         hint = ""
-        if any(one.name == name for one in self.graph.input):
+        if any(one.name == name or None in self.shapes.get(one.name, ()) for one in self.graph.input):
             hint = "; input_shape (--input) gives the sizes of one sample, without the batch"
         sizes = [
             "batch" if size == SAMPLES == self.batch else "?" if size is None else str(size) for size in shape or ()

@@ -14,7 +14,7 @@ from ....base.values import as_list, check_count, check_number, shown
 from ...chips.chip import Device, dtype_bits
 from ...cost.roofline import is_work, roofline
 from ...network.graph import Network
-from ...network.layers import Scores
+from ...network.layers import Context
 from ...network.lookup import as_network
 from .fabric import Fabric
 from .parallel import data_parallel, pipeline_parallel, tensor_parallel
@@ -152,13 +152,9 @@ def _cut(times: Sequence[float], most: float) -> list[int]:
 
 
 def _attention(network: Network) -> tuple[int, int, int]:
-    """Return the heads, the blocks, and the elements of one block's output."""
-    found = [flow for flow in network if isinstance(flow.layer, Scores)]
-    if not found:
-        return 0, 0, 0
-    layer = found[0].layer
-    assert isinstance(layer, Scores)
-    return layer.heads, len(found), math.prod(found[0].inputs[0])
+    """Return the heads, the blocks with attention, and the elements of a sample between two blocks."""
+    found = [flow.layer for flow in network if isinstance(flow.layer, Context)]
+    return (found[0].heads, len(found), network.stream) if found and network.stream else (0, 0, 0)
 
 
 def _row(found: dict[str, float], samples: int) -> dict[str, float]:
