@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.json_text import strict_json
-from ...base.texts import file_name, printable, quoted, read_small
+from ...base.texts import file_name, printable, quoted
 from . import tokens as texts
 from .configuration import check_family, of_config
 from .experts import add_experts
@@ -112,7 +111,7 @@ def _folder(path: str) -> LanguageModel:
     from ...files.opening import reader_of  # files stand above the networks
 
     settings = os.path.join(path, "config.json")
-    config = _json(settings)
+    config = texts.json_object(settings, MAX_CONFIG)
     check_family(settings, config)  # tensors of other families have other names
     reader = reader_of(path)
     try:
@@ -136,10 +135,10 @@ def _folder(path: str) -> LanguageModel:
 
 
 def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> texts.Tokens:
-    """Return the tokens of a folder; tokenizer_config.json tells whether a text begins with a token."""
+    """Return the tokens of a folder."""
     inner = config.get("text_config")
     generation = os.path.join(path, "generation_config.json")
-    more = _json(generation) if os.path.exists(generation) else {}
+    more = texts.json_object(generation, MAX_CONFIG) if os.path.exists(generation) else {}
     ends: set[int] = set()
     for found in (config, inner if isinstance(inner, Mapping) else {}, more):
         value = found.get("eos_token_id")
@@ -147,21 +146,10 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
             one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary
         }
     settings = os.path.join(path, "tokenizer_config.json")
-    options = _json(settings) if os.path.exists(settings) else {}
+    options = texts.json_object(settings, MAX_CONFIG) if os.path.exists(settings) else {}
     begin = config.get("bos_token_id")
-    adds = options.get("add_bos_token", str(options.get("tokenizer_class", "")).startswith(("Llama", "Gemma")))
-    known = type(begin) is int and 0 <= begin < vocabulary
-    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends, vocabulary)
-
-
-def _json(path: str) -> Mapping[str, Any]:
-    try:
-        found = strict_json(read_small(path, MAX_CONFIG))
-    except ValueError as error:
-        raise ValueError(f"{printable(path)}: {str(error).removeprefix(printable(path) + ': ')}") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{printable(path)}: is not a JSON object")
-    return found
+    usual = begin if type(begin) is int and 0 <= begin < vocabulary else None
+    return texts.of_json(os.path.join(path, "tokenizer.json"), options, usual, ends, vocabulary)
 
 
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
