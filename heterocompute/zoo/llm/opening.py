@@ -34,9 +34,9 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     ----------
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
-        tokenizer.json. The folder may be in any layout of another program that `heterocompute.load` reads; config.json
-        or the names of its tensors say which. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma,
-        gemma2, gemma3.
+        tokenizer.json. The folder may hold packed arrays of this package, or be in any layout of another program that
+        `heterocompute.load` reads; config.json or the names of its tensors say which. Families: llama, mistral,
+        mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
 
     Returns
     -------
@@ -109,6 +109,7 @@ class _Source:
 def _folder(path: str) -> LanguageModel:
     from ...files.layouts.table import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
+    from ...files.safetensors import entries, read_array  # files stand above the networks
 
     settings = os.path.join(path, "config.json")
     config = texts.json_object(settings, MAX_CONFIG)
@@ -116,14 +117,16 @@ def _folder(path: str) -> LanguageModel:
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
+        own = entries(reader)[0]
+        packed |= {name: partial(read_array, reader, name, entry) for name, entry in own.items()}
         reads: dict[str, Callable[[], Any]] = {**{name: partial(reader.tensor, name) for name in plain}, **packed}
-        sizes = {name: reader.info(name).shape for name in plain}
+        sizes = {name: reader.info(name).shape for name in plain} | {name: entry.shape for name, entry in own.items()}
         table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
-        if table in packed:
+        if table in packed and table not in own:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
         shape = of_config(settings, config, vocabulary)
-        roles = {**hf_names(path, reads, shape), **add_experts(path, reads, sizes, shape)}
+        roles = {**hf_names(path, reads, shape), **add_experts(reads, sizes, shape)}
         _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
         tokens = _folder_tokens(path, config, vocabulary)
     except BaseException:
