@@ -133,6 +133,7 @@ def test_a_folder_that_was_quantized_continues_texts(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("tensors", "said", "words"),
     [
+        ({}, {"quant_method": "heterocompute"}, "HeteroConfig of transformers wrote it: load it by from_pretrained"),
         ({}, {"quant_method": "aqlm"}, "quant_method is 'aqlm', which is not read; expected compressed-tensors"),
         ({"model.layers.0.mlp.up_proj.W_q": np.ones((96, 8), np.uint8),
           "model.layers.0.mlp.up_proj.scale": np.ones((96, 1), np.float32)}, None, "is already quantized, by HQQ"),
