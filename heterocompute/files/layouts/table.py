@@ -253,8 +253,8 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
     with _blaming(reader, str(name)):
         if name is None:
             if method == "heterocompute":
-                raise ValueError("HeteroConfig of transformers wrote it: load it by from_pretrained, or open the output "
-                                 "of heterocompute quantize instead")  # fmt: skip
+                said = "load it by from_pretrained, or open the output of heterocompute quantize instead"
+                raise ValueError(f"HeteroConfig of transformers wrote it: {said}")
             if method is not None and METHODS.get(method, method) not in LAYOUTS:
                 raise ValueError(f"quant_method is {shown(method)}, which is not read; expected {', '.join(LAYOUTS)}")
             refuse_unread(reader)
