@@ -275,6 +275,25 @@ def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False)
             note(f"{printable(arguments.output)}: {missing}")
 
 
+def note_tables(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
+    """Print one line on standard error if an embedding got codes in a layout whose loaders expect plain ones."""
+    from ..files.layouts.layout import LAYOUTS  # 18 ms
+    from ..files.plain import plain_of  # 18 ms
+
+    layout = getattr(arguments, "layout", None)
+    if layout not in LAYOUTS or layout == "mlx":  # MLX reads them
+        return
+    for row in summary["tensors"]:
+        module = row["name"].removesuffix(".weight").rpartition(".")[2]
+        is_table = "embed" in module or module in ("wte", "wpe")
+        if is_table and row["format"] is not None and plain_of(row["format"]) is None:
+            note(
+                f"{printable(arguments.output)}: {quoted(row['name'])} is quantized, but loaders of {layout} expect "
+                f"plain embeddings: repeat with --exclude '*{module}*'"
+            )
+            return
+
+
 def note_short(path: str, summary: Mapping[str, Any]) -> None:
     """Print one line on standard error if short rows or groups need many bits per value: number and some names."""
     found = []

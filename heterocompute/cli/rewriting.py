@@ -17,6 +17,7 @@ from .parts import (
     note_lacking,
     note_short,
     note_skipped,
+    note_tables,
     note_unloadable,
     print_json,
     say,
@@ -133,6 +134,8 @@ def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]
     note_instead(arguments.output, summary)
     if "part" not in summary:
         note_lacking(arguments)
+    if done == "quantized":
+        note_tables(arguments, summary)
     if done == "quantized" and not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
         note_short(arguments.output, summary)
     if arguments.json:

@@ -130,6 +130,21 @@ def test_tensors_that_cannot_be_read_are_named(tmp_path, capsys, command):
             assert json.loads(text)["skipped"] == dict.fromkeys(skipped, "complex128 (2, 2)")
 
 
+def test_quantize_names_an_embedding_that_loaders_expect_plain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, names = tmp_path / "in.safetensors", ("model.embed_tokens.weight", "fc.weight")
+    hc.save(path, {name: np.ones((32, 64), np.float32) for name in names})
+    for number, (layout, fmt, more, is_said) in enumerate((
+        ("compressed-tensors", "int8", [], True), ("gptq", "int4-g32-f16", ["--exclude", "*embed*"], False),
+        ("compressed-tensors", "bf16", ["--include", "*embed*"], False), ("mlx", "int4-g32-f16", [], False),
+    )):  # fmt: skip
+        out = str(tmp_path / str(number))
+        status, _, error = run(capsys, "quantize", str(path), out, "--layout", layout, "--format", fmt, *more)
+        said = f"'{names[0]}' is quantized, but loaders of {layout} expect plain embeddings: repeat with --exclude"
+        assert status == 0 and (said in error) == is_said, error
+
+
 def test_quantize_names_tensors_whose_scales_serve_few_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,18 @@ def test_a_checkpoint_is_written_as_save_does(folder, tmp_path, layout, fmt):
         assert back["fc.weight"] == arrays["fc.weight"] and set(back) == set(WEIGHTS)
 
 
+@pytest.mark.parametrize("has_head", [False, True])
+def test_a_head_that_is_tied_to_a_plain_embedding_is_listed_as_plain(tmp_path, has_head):
+    """Loaders would otherwise expect codes for it."""
+    names = ["model.embed_tokens.weight", "fc.weight", *["lm_head.weight"] * has_head]
+    hc.save(tmp_path / "in.safetensors", {name: np.ones((32, 64), np.float32) for name in names})
+    said = {"bitsandbytes": ("nf4-g64", "llm_int8_skip_modules"), "awq": ("int4-g32-f16", "modules_to_not_convert")}
+    for layout, (fmt, key) in said.items():
+        hc.quantize_checkpoint(tmp_path / "in.safetensors", tmp_path / layout, fmt, include="fc*", layout=layout)
+        config = json.loads((tmp_path / layout / "config.json").read_text())["quantization_config"]
+        assert sorted(config[key]) == ["lm_head", "model.embed_tokens"]
+
+
 def test_every_layout_says_its_tensors_before(tmp_path):
     assert {layout for layout, _ in PLACES} == LAYOUTS.keys() - {
         "gpt-oss",

@@ -1,4 +1,4 @@
-"""Folders of models that other programs quantized open in every supported layout, with the logits of their values."""
+"""Quantized folders of models open in every supported layout, with the logits of their values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import made
 import ml_dtypes
 import numpy as np
 import pytest
+from common import run
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
@@ -19,7 +20,7 @@ IDS = np.arange(2, 40)
 PLACES = [
     ("compressed-tensors", "int4-g32-f16"), ("compressed-tensors", "int8"), ("gptq", "int4-g32-f16"),
     ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g32"), ("fp8", "fp8_e4m3fn-tensor"), ("modelopt", "nvfp4"),
-    ("mlx", "mxfp4"),
+    ("mlx", "mxfp4"), (None, "vsq4-g16-s4"), (None, "nvfp4"),
 ]  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def saved(path: Path, tensors: dict[str, Any], config: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize(("layout", "fmt"), PLACES)
 @pytest.mark.parametrize("include", [["*proj*"], ["*proj*", "*embed*"]])
-def test_folders_of_other_programs_are_opened(layout: str, fmt: str, include: list[str], tmp_path: Path) -> None:
+def test_quantized_folders_are_opened(layout: str | None, fmt: str, include: list[str], tmp_path: Path) -> None:
     net = hc.zoo.open_llm(made.write_folder(tmp_path / "plain"))
     quantize_checkpoint(tmp_path / "plain", tmp_path / "packed", fmt, include=include, layout=layout)
     packed = hc.zoo.open_llm(tmp_path / "packed")
@@ -100,9 +101,39 @@ def test_experts_of_other_programs_are_opened(layout: str, fmt: str, tmp_path: P
     assert np.abs(packed.logits(IDS) - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("fmt", ["int8", "vsq4-g16-s4", "nvfp4"])
+def test_stacked_experts_of_this_package_are_opened(fmt: str, tmp_path: Path) -> None:
+    """Gate and up are rows of one packed stack; formats with a scale of the whole tensor are decoded first."""
+    config, rng = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, np.random.default_rng(1)
+    tensors = {name: w for name, w in made.weights().items() if "mlp" not in name}
+    for i in range(2):
+        at = f"model.layers.{i}.mlp."
+        tensors[f"{at}gate.weight"] = rng.standard_normal((4, 64), np.float32)
+        tensors[f"{at}experts.gate_up_proj"] = 0.2 * rng.standard_normal((4, 192, 64), np.float32)
+        tensors[f"{at}experts.down_proj"] = 0.2 * rng.standard_normal((4, 64, 96), np.float32)
+    saved(tmp_path / "m", tensors, config)
+    quantize_checkpoint(tmp_path / "m", tmp_path / "packed", fmt, shard_size="50kB")
+    dequantize_checkpoint(tmp_path / "packed", tmp_path / "plain")
+    packed, plain = hc.zoo.open_llm(tmp_path / "packed"), hc.zoo.open_llm(tmp_path / "plain")
+    wanted = plain.logits(IDS)
+    assert np.abs(packed.logits(IDS) - wanted).max() < 1e-5 * np.abs(wanted).max()
+    up, whole = (packed.weights[f"model.layers.0.mlp.experts.{name}"] for name in ("up.weight", "gate_up_proj"))
+    np.testing.assert_array_equal(np.asarray(up), np.asarray(whole)[:, 96:])
+    assert isinstance(up, hc.QuantizedArray) == (fmt != "nvfp4")
+
+
+def test_a_folder_that_was_quantized_continues_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers")
+    made.write_folder(tmp_path / "m")
+    assert run(capsys, "quantize", tmp_path / "m", tmp_path / "q", "--format", "int8")[0] == 0
+    code, text, _ = run(capsys, "generate", tmp_path / "q", "the cat", "--tokens", "3")
+    assert code == 0 and text.startswith("the cat")
+
+
 @pytest.mark.parametrize(
     ("tensors", "said", "words"),
     [
+        ({}, {"quant_method": "heterocompute"}, "HeteroConfig of transformers wrote it: load it by from_pretrained"),
         ({}, {"quant_method": "aqlm"}, "quant_method is 'aqlm', which is not read; expected compressed-tensors"),
         ({"model.layers.0.mlp.up_proj.W_q": np.ones((96, 8), np.uint8),
           "model.layers.0.mlp.up_proj.scale": np.ones((96, 1), np.float32)}, None, "is already quantized, by HQQ"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import made
 import numpy as np
@@ -138,3 +140,43 @@ def test_without_the_package_tokens_still_work(tmp_path: Path, monkeypatch: pyte
 
 def test_rules_are_known_by_one_name() -> None:
     assert {"gpt-2", "smollm", "llama-bpe", "qwen2"} <= set(llm_tokens.WORDS)
+
+
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}},
+}
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+
+
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "LlamaTokenizerFast"])
+@pytest.mark.parametrize(
+    ("step", "begins"),
+    [
+        (TEMPLATE, True),
+        ({"type": "Sequence", "processors": [BYTES, TEMPLATE]}, True),  # Llama 3
+        (BYTES, False),
+        (None, False),
+        ({**TEMPLATE, "single": TEMPLATE["single"][1:], "special_tokens": {}}, False),
+    ],
+)
+def test_the_template_of_a_folder_says_which_token_begins_a_text(
+    step: Any, begins: bool, kind: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("gguf")
+    folder = made.write_folder(tmp_path / "m")
+    said = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**said, "post_processor": step}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, "bos_token": "<s>"}))
+    ids = hc.zoo.open_llm(folder).tokens.encode("the hat")
+    assert (ids[0] == 0) == begins
+    hc.quantize_checkpoint(folder, tmp_path / "m.gguf", "q8_0", layout="gguf")
+    assert hc.zoo.open_llm(tmp_path / "m.gguf").tokens.encode("the hat") == ids
+    try:
+        from transformers import AutoTokenizer  # optional
+    except ImportError:
+        return
+    assert AutoTokenizer.from_pretrained(str(folder))("the hat").input_ids == ids

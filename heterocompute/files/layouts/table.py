@@ -33,6 +33,9 @@ from .weight import Weight, of_array, of_blocks, of_values
 __all__ = ["NAMES", "WHOLE", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
            "weight_from", "weights_in"]  # fmt: skip
 
+# The output layer of language models, and the embeddings that it may be tied to.
+HEAD = "lm_head.weight"
+TABLES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 # Suffixes of the tensors of a layer's weight, besides those that begin with `weight`.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # Factors of a layer's inputs. Without them the weights would belong to another layer.
@@ -124,6 +127,17 @@ def is_matrix(name: str, shape: Sequence[int]) -> bool:
     return name.endswith(".weight") and len(shape) == 2
 
 
+def _with_tied_head(formats: Mapping[str, Any], plain: Sequence[str]) -> Sequence[str]:
+    """Return the plain matrices, with the output layer of a network that has none of its own.
+
+    The output layer then multiplies by the embedding. Loaders would expect codes for it if it were not listed.
+    """
+    is_tied = any(name.endswith(TABLES) for name in plain) and not any(
+        name.endswith(HEAD) for name in (*formats, *plain)
+    )
+    return [*plain, HEAD] if is_tied else plain
+
+
 def described(name: str, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
     """Return what the program wants to find in config.json.
 
@@ -149,7 +163,7 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str], order
         raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
     layout = LAYOUTS[name]
-    config = layout.config_of(formats, plain, ordered)
+    config = layout.config_of(formats, _with_tied_head(formats, plain), ordered)
     return {KEY: config, **(layout.files_of(config) if layout.files_of is not None else {})}
 
 
@@ -238,6 +252,9 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
     name, method = layout_in(reader, config), method_of(config)
     with _blaming(reader, str(name)):
         if name is None:
+            if method == "heterocompute":
+                said = "load it by from_pretrained, or open the output of heterocompute quantize instead"
+                raise ValueError(f"HeteroConfig of transformers wrote it: {said}")
             if method is not None and METHODS.get(method, method) not in LAYOUTS:
                 raise ValueError(f"quant_method is {shown(method)}, which is not read; expected {', '.join(LAYOUTS)}")
             refuse_unread(reader)

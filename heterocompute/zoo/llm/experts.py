@@ -16,7 +16,6 @@ import numpy as np
 from ...arrays.base import PackedArray
 from ...arrays.components import rows_stand_alone
 from ...arrays.quantized import QuantizedArray
-from ...base.texts import printable, quoted
 from .shape import Shape
 
 __all__ = ["PARTS", "add_experts"]
@@ -27,13 +26,11 @@ BLOCKS = {"mlp": ("gate_proj", "up_proj", "down_proj"), "block_sparse_moe": ("w1
 PARTS = ("gate", "up", "down")
 
 
-def add_experts(path: str, reads: Reads, sizes: Sizes, shape: Shape) -> dict[str, str]:
+def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> dict[str, str]:
     """Add a tensor for each stack of experts, and return role -> name of these and of the routers.
 
     Parameters
     ----------
-    path : str
-        For errors.
     reads : dict of str to callable
         Of each tensor; the stacks are added.
     sizes : dict of str to tuple of int
@@ -54,7 +51,7 @@ def add_experts(path: str, reads: Reads, sizes: Sizes, shape: Shape) -> dict[str
                 continue
             roles[f"blk.{i}.ffn_gate_inp.weight"] = f"{at}gate.weight"
             for number, part in enumerate(PARTS):
-                found = _stack(path, reads, sizes, f"{at}experts.", number, names[number], shape)
+                found = _stack(reads, sizes, f"{at}experts.", number, names[number], shape)
                 if found is not None:
                     name = f"{at}experts.{part}.weight"
                     reads[name], sizes[name] = found
@@ -63,7 +60,7 @@ def add_experts(path: str, reads: Reads, sizes: Sizes, shape: Shape) -> dict[str
 
 
 def _stack(
-    path: str, reads: Reads, sizes: Sizes, at: str, number: int, name: str, shape: Shape
+    reads: Reads, sizes: Sizes, at: str, number: int, name: str, shape: Shape
 ) -> tuple[Callable[[], Any], tuple[int, ...]] | None:
     """Return the reader of the stack of one part, and its shape."""
     listed = [f"{at}{i}.{name}.weight" for i in range(shape.experts)]
@@ -82,7 +79,7 @@ def _stack(
     size = sizes[whole]
     half = size[1] // 2 if len(size) == 3 else 0
     rows = slice(half) if number == 0 else slice(half, None)
-    return partial(_rows, path, whole, reads[whole], rows), (size[0], half, *size[2:])
+    return partial(_rows, reads[whole], rows), (size[0], half, *size[2:])
 
 
 def _joined(reads: list[Callable[[], Any]]) -> Any:
@@ -99,11 +96,16 @@ def _joined(reads: list[Callable[[], Any]]) -> Any:
     return np.stack(parts)
 
 
-def _rows(path: str, name: str, read: Callable[[], Any], rows: slice) -> Any:
+def _rows(read: Callable[[], Any], rows: slice) -> Any:
+    """Return some rows of each matrix of a stack, packed if the rows can be decoded alone."""
     whole = read()
-    if isinstance(whole, PackedArray):
-        raise ValueError(
-            f"{printable(path)}: the stack {quoted(name)} is quantized by another program; expected floats, experts "
-            "stored one by one, or a GGUF file"
-        )
-    return whole[:, rows]
+    if isinstance(whole, QuantizedArray) and whole.axis == (2,) and rows_stand_alone(whole.format, whole.shape[-1]):
+        experts, every, width = whole.shape
+        count = len(range(*rows.indices(every)))
+        parts = {
+            key: np.ascontiguousarray(part.reshape(experts, every, -1)[:, rows]).reshape(experts * count, -1)
+            for key, part in whole.components.items()
+        }
+        parts = {key: part.reshape(-1, *whole.components[key].shape[1:]) for key, part in parts.items()}
+        return QuantizedArray(parts, whole.format, (experts, count, width), (2,))
+    return (np.asarray(whole, np.float32) if isinstance(whole, PackedArray) else whole)[:, rows]

@@ -299,7 +299,8 @@ class LanguageModel:
 
         Notes
         -----
-        Each window begins with the beginning-of-text token, if the model has one. Sums are float64.
+        Each window begins with the beginning-of-text token, if the model has one. A first token without a token before
+        it is not predicted. Sums are float64.
         """
         way = Way(weights, activations, kv_cache, emulate)
         is_one = not is_list(text, equal=True) and getattr(text, "ndim", 1) < 2

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.json_text import strict_json
-from ...base.texts import file_name, printable, quoted, read_small
+from ...base.texts import file_name, printable, quoted
 from . import tokens as texts
 from .configuration import check_family, of_config
 from .experts import add_experts
@@ -35,9 +34,9 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     ----------
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
-        tokenizer.json. The folder may be in any layout of another program that `heterocompute.load` reads; config.json
-        or the names of its tensors say which. Families: llama, mistral, mixtral, qwen2, qwen3, qwen3moe, phi3, gemma,
-        gemma2, gemma3.
+        tokenizer.json. The folder may hold packed arrays of this package, or be in any layout of another program that
+        `heterocompute.load` reads; config.json or the names of its tensors say which. Families: llama, mistral,
+        mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
 
     Returns
     -------
@@ -110,21 +109,24 @@ class _Source:
 def _folder(path: str) -> LanguageModel:
     from ...files.layouts.table import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
+    from ...files.safetensors import entries, read_array  # files stand above the networks
 
     settings = os.path.join(path, "config.json")
-    config = _json(settings)
+    config = texts.json_object(settings, MAX_CONFIG)
     check_family(settings, config)  # tensors of other families have other names
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
+        own = entries(reader)[0]
+        packed |= {name: partial(read_array, reader, name, entry) for name, entry in own.items()}
         reads: dict[str, Callable[[], Any]] = {**{name: partial(reader.tensor, name) for name in plain}, **packed}
-        sizes = {name: reader.info(name).shape for name in plain}
+        sizes = {name: reader.info(name).shape for name in plain} | {name: entry.shape for name, entry in own.items()}
         table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
-        if table in packed:
+        if table in packed and table not in own:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
         shape = of_config(settings, config, vocabulary)
-        roles = {**hf_names(path, reads, shape), **add_experts(path, reads, sizes, shape)}
+        roles = {**hf_names(path, reads, shape), **add_experts(reads, sizes, shape)}
         _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
         tokens = _folder_tokens(path, config, vocabulary)
     except BaseException:
@@ -136,10 +138,10 @@ def _folder(path: str) -> LanguageModel:
 
 
 def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> texts.Tokens:
-    """Return the tokens of a folder; tokenizer_config.json tells whether a text begins with a token."""
+    """Return the tokens of a folder."""
     inner = config.get("text_config")
     generation = os.path.join(path, "generation_config.json")
-    more = _json(generation) if os.path.exists(generation) else {}
+    more = texts.json_object(generation, MAX_CONFIG) if os.path.exists(generation) else {}
     ends: set[int] = set()
     for found in (config, inner if isinstance(inner, Mapping) else {}, more):
         value = found.get("eos_token_id")
@@ -147,21 +149,10 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
             one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary
         }
     settings = os.path.join(path, "tokenizer_config.json")
-    options = _json(settings) if os.path.exists(settings) else {}
+    options = texts.json_object(settings, MAX_CONFIG) if os.path.exists(settings) else {}
     begin = config.get("bos_token_id")
-    adds = options.get("add_bos_token", str(options.get("tokenizer_class", "")).startswith(("Llama", "Gemma")))
-    known = type(begin) is int and 0 <= begin < vocabulary
-    return texts.of_json(os.path.join(path, "tokenizer.json"), begin if adds and known else None, ends, vocabulary)
-
-
-def _json(path: str) -> Mapping[str, Any]:
-    try:
-        found = strict_json(read_small(path, MAX_CONFIG))
-    except ValueError as error:
-        raise ValueError(f"{printable(path)}: {str(error).removeprefix(printable(path) + ': ')}") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{printable(path)}: is not a JSON object")
-    return found
+    usual = begin if type(begin) is int and 0 <= begin < vocabulary else None
+    return texts.of_json(os.path.join(path, "tokenizer.json"), options, usual, ends, vocabulary)
 
 
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from ...base.json_text import strict_json
 from ...base.kept import kept
 from ...base.regular import check_regular
-from ...base.texts import printable
+from ...base.texts import printable, read_small
 from ...base.values import check_text, shown
 
-__all__ = ["Tokens", "of_gguf", "of_json"]
+__all__ = ["MAX_TOKENIZER", "Tokens", "begin_of", "json_object", "of_gguf", "of_json"]
+
+MAX_TOKENIZER = 1 << 27  # bytes of tokenizer.json
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -48,8 +51,8 @@ class Tokens:
     ----------
     make : callable
         Returns the tokenizer of the package `tokenizers`; called when a text is first encoded.
-    begin : int or None
-        The token that begins texts, if the model wants one.
+    begin : callable
+        Returns the token that begins texts, None if the model wants none; called when it is first needed.
     ends : iterable of int
         Tokens that end texts.
     vocabulary : int
@@ -61,13 +64,18 @@ class Tokens:
     def __init__(
         self,
         make: Callable[[], Any],
-        begin: int | None,
+        begin: Callable[[], int | None],
         ends: Iterable[int],
         vocabulary: int,
         more_ends: Callable[[], Iterable[int]] = tuple,
     ) -> None:
-        self._make, self.begin, self.vocabulary = make, begin, vocabulary
+        self._make, self._begin, self.vocabulary = make, begin, vocabulary
         self._ends, self._more_ends = frozenset(ends), more_ends
+
+    @kept
+    def begin(self) -> int | None:
+        """The token that begins texts, None if the model wants none."""
+        return self._begin()
 
     @kept
     def ends(self) -> frozenset[int]:
@@ -151,8 +159,50 @@ def _package() -> Any:
     return tokenizers
 
 
-def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) -> Tokens:
-    """Return the tokenizer of a file tokenizer.json."""
+def begin_of(said: Mapping[str, Any], options: Mapping[str, Any], usual: int | None) -> int | None:
+    """Return the token that begins texts, as in transformers.
+
+    Parameters
+    ----------
+    said : mapping of str to Any
+        tokenizer.json. Its template says which token begins a text.
+    options : mapping of str to Any
+        tokenizer_config.json, which counts if there is no template.
+    usual : int or None
+        The beginning-of-text token of config.json.
+    """
+    found = said.get("post_processor")
+    several = found.get("processors") if isinstance(found, Mapping) else None
+    steps = [step for step in (several if isinstance(several, list) else [found]) if isinstance(step, Mapping)]
+    template = next((step for step in steps if step.get("type") == "TemplateProcessing"), None)
+    if template is None:
+        return usual if options.get("add_bos_token") is True else None
+    single, known = template.get("single"), template.get("special_tokens")
+    first = single[0] if isinstance(single, list) and single else None
+    token = first.get("SpecialToken") if isinstance(first, Mapping) else None
+    if not isinstance(token, Mapping):
+        return None
+    entry = known.get(str(token.get("id"))) if isinstance(known, Mapping) else None
+    ids = entry.get("ids") if isinstance(entry, Mapping) else None
+    return ids[0] if isinstance(ids, list) and ids and type(ids[0]) is int and ids[0] >= 0 else usual
+
+
+def of_json(path: str, options: Mapping[str, Any], usual: int | None, ends: Iterable[int], vocabulary: int) -> Tokens:
+    """Return the tokenizer of a file tokenizer.json.
+
+    Parameters
+    ----------
+    path : str
+    options, usual
+        As of `begin_of`.
+    ends, vocabulary
+        As of `Tokens`.
+    """
+
+    def begin() -> int | None:
+        said = json_object(path, MAX_TOKENIZER) if os.path.exists(path) else {}
+        token = begin_of(said, options, usual)
+        return token if token is not None and token < vocabulary else None
 
     def make() -> Any:
         package = _package()
@@ -168,6 +218,17 @@ def of_json(path: str, begin: int | None, ends: Iterable[int], vocabulary: int) 
             raise ValueError(f"{printable(path)}: the package tokenizers does not read it ({error})") from None
 
     return Tokens(make, begin, ends, vocabulary)
+
+
+def json_object(path: str, limit: int) -> Mapping[str, Any]:
+    """Return the JSON object of a file of at most `limit` bytes."""
+    try:
+        found = strict_json(read_small(path, limit))
+    except ValueError as error:
+        raise ValueError(f"{printable(path)}: {str(error).removeprefix(printable(path) + ': ')}") from None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{printable(path)}: is not a JSON object")
+    return found
 
 
 def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> Tokens:
@@ -228,7 +289,7 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
         made.add_tokens([package.AddedToken(text, normalized=False, special=False) for text in own if text])
         return made
 
-    return Tokens(make, begin, ends, vocabulary, more_ends)
+    return Tokens(make, lambda: begin, ends, vocabulary, more_ends)
 
 
 def _byte_level(package: Any, path: str, pieces: Sequence[str], merges: Any, rule: str) -> Any:

@@ -26,7 +26,17 @@ from ....base.texts import quoted, read_small
 from ....base.values import shown
 from ....zoo.llm.configuration import of_config
 from ....zoo.llm.shape import Rope, Shape
-from ....zoo.llm.tokens import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER, WORDS
+from ....zoo.llm.tokens import (
+    BYTE,
+    CONTROL,
+    MAX_TOKENIZER,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER,
+    WORDS,
+    begin_of,
+)
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
@@ -37,7 +47,6 @@ __all__ = ["FACTORS", "Model", "factors_of", "model_in", "paired"]
 TOKENIZER, OPTIONS, GENERATION, TEMPLATE = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
 )  # fmt: skip
-MAX_TOKENIZER = 1 << 27
 DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
 FACTORS = "rope_freqs.weight"
 WINDOWED = ("gemma2", "gemma3", "phi3")  # in other families, every layer of llama.cpp sees all positions
@@ -301,22 +310,9 @@ def _ends(folder: str, said: Mapping[str, Any], config: Mapping[str, Any], vocab
         value = value[0] if isinstance(value, list) and value else value
         if type(value) is int and 0 <= value < vocabulary:
             found["padding_token_id" if key == "pad" else f"{key}_token_id"] = value
-    begins = options.get("add_bos_token")
-    template = next((one for one in _processors(said.get("post_processor"))
-                     if one.get("type") == "TemplateProcessing"), None)  # fmt: skip
-    if template is not None:
-        single = template.get("single")
-        begins = isinstance(single, list) and bool(single) and "SpecialToken" in single[0]
-    found["add_bos_token"] = bool(begins) and "bos_token_id" in found
-    return found
-
-
-def _processors(found: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(found, Mapping):
-        parts = found.get("processors")
-        for part in parts if isinstance(parts, list) else [found]:
-            if isinstance(part, Mapping):
-                yield part
+    begin = begin_of(said, options, found.get("bos_token_id"))
+    found["add_bos_token"] = begin is not None and begin < vocabulary
+    return found | {"bos_token_id": begin} if found["add_bos_token"] else found
 
 
 def _template(folder: str) -> str | None:
