@@ -1,7 +1,7 @@
 /* Uniform integers, many values at a time; formats/int/int.c is the definition. */
 #include "formats/int/int.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
 
