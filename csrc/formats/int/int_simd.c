@@ -61,7 +61,7 @@ static inline bool find_ends(const hc_geometry *geometry, hc_values x, int64_t n
         }
     }
     for (int64_t i = 0; i < n; i++)
-        legal &= is_finite((float)ends->high[i]) & is_finite((float)ends->low[i]);
+        legal &= (int)is_finite((float)ends->high[i]) & is_finite((float)ends->low[i]);
     return legal;
 }
 
