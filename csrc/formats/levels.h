@@ -40,17 +40,12 @@ static inline float hc_group_absmax(const hc_float_rows *x, int64_t i, int64_t f
         *legal = *legal && largest < 0x7f800000;
         return hc_f32_from_bits((uint32_t)largest);
     }
-    const double *from = (const double *)x->data + i * x->row_stride + first;
-    int64_t most = 0;
-    for (int64_t c = 0; c < n; c++) {
-        int64_t magnitude;
-        memcpy(&magnitude, from + c, sizeof magnitude);
-        magnitude &= INT64_MAX;
-        most = magnitude > most ? magnitude : most;
+    double absmax = 0;
+    for (int64_t c = first; c < first + n; c++) {
+        const double magnitude = fabs(hc_row_value(x, i, c));
+        *legal = *legal && hc_is_legal(magnitude);
+        absmax = magnitude > absmax ? magnitude : absmax;
     }
-    double absmax;
-    memcpy(&absmax, &most, sizeof absmax);
-    *legal = *legal && hc_is_legal(absmax); /* of NaN, too: its bits exceed those of infinity */
     return (float)absmax;
 }
 

@@ -1,5 +1,5 @@
 /* Integers with minima, many values at a time; formats/affine/affine.c is the definition. */
-#include "formats/simd/decode_doubles.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/unpack.h"
 

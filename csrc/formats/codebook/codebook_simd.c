@@ -1,8 +1,8 @@
 /* Learned codebooks, many values at a time; formats/codebook/codebook.c is the definition. */
 #include "formats/codebook/codebook.h"
 #include "formats/levels.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 
 #define HC_LAYER_WIDTH HC_SIMD_F64

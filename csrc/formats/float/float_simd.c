@@ -1,7 +1,7 @@
 /* Small floats, many values at a time; formats/float/float.c is the definition. */
 #include "formats/float/float.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
 #include "formats/simd/stored_rows.h"

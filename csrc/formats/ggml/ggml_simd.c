@@ -1,6 +1,6 @@
 /* Blocks of ggml, many values at a time; formats/ggml/ggml.c is the definition. */
 #include "formats/ggml/ggml.h"
-#include "formats/simd/decode_doubles.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/lanes.h"
 #include "formats/simd/unpack.h"

@@ -1,7 +1,7 @@
 /* Uniform integers, many values at a time; formats/int/int.c is the definition. */
 #include "formats/int/int.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
 
@@ -61,7 +61,7 @@ static inline bool find_ends(const hc_geometry *geometry, hc_values x, int64_t n
         }
     }
     for (int64_t i = 0; i < n; i++)
-        legal &= is_finite((float)ends->high[i]) & is_finite((float)ends->low[i]);
+        legal &= (int)is_finite((float)ends->high[i]) & is_finite((float)ends->low[i]);
     return legal;
 }
 

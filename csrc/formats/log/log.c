@@ -128,16 +128,13 @@ static int64_t log_decode(const hc_format *format, const hc_geometry *geometry, 
 
 static int64_t log_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                               const hc_tile *tile, double *values, int64_t ld) {
-    double levels[256];
-    for (uint32_t code = 0; code < 1u << format->bits; code++)
-        levels[code] = level_of(format, code);
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
         HC_FOR_GROUPS(tile, geometry) {
             const double scale = (double)load_scale(components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = scale * levels[hc_next_bits(&codes, format->bits)];
+                values[i * ld + j] = scale * load_code(format, codes, tile->first_column + j);
         }
     }
     return HC_DONE;

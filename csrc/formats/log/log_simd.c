@@ -147,6 +147,21 @@ static inline __attribute__((always_inline)) void group_codes(const hc_log_table
         defined_codes(log, values_from(exact, units), n - units, (double)scale, codes + units);
 }
 
+/* The same codes, for which four units at a time are computed by the definition if one of their values is near a
+ * threshold. */
+static inline __attribute__((always_inline)) void settled_codes(const hc_log_table *log, const float *x,
+                                                                hc_values exact, int64_t n, float scale,
+                                                                float reciprocal, int gamma, uint8_t *codes) {
+    for (int64_t j = 0; j < n; j += 4 * UNIT) {
+        const int64_t count = hc_min(4 * UNIT, n - j);
+        uint32_t nearest[UNIT];
+        memset(nearest, 0xff, sizeof nearest);
+        group_codes(log, x + j, values_from(exact, j), count, scale, reciprocal, gamma, nearest, codes + j);
+        if (is_near(nearest))
+            defined_codes(log, values_from(exact, j), count, (double)scale, codes + j);
+    }
+}
+
 /* Contiguous groups of equal length. */
 static inline __attribute__((always_inline)) void groups_codes(const hc_log_table *log, const float *x, hc_values exact,
                                                                int64_t groups, int64_t length, const float *scale,
@@ -157,7 +172,8 @@ static inline __attribute__((always_inline)) void groups_codes(const hc_log_tabl
         group_codes(log, x + g * length, values_from(exact, g * length), length, scale[g], reciprocal[g], gamma,
                     nearest, codes + g * length);
     for (int64_t g = 0; g < groups && is_near(nearest); g++)
-        defined_codes(log, values_from(exact, g * length), length, (double)scale[g], codes + g * length);
+        settled_codes(log, x + g * length, values_from(exact, g * length), length, scale[g], reciprocal[g], gamma,
+                      codes + g * length);
 }
 
 /* exact: the values that x has as float32. */

@@ -1,7 +1,7 @@
 /* Microscaling, many values at a time; formats/mx/mx.c is the definition. */
 #include "formats/mx/mx.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
 

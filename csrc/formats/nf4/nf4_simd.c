@@ -1,7 +1,7 @@
 /* NF4, many values at a time; formats/nf4/nf4.c is the definition. */
 #include "formats/nf4/nf4.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
 

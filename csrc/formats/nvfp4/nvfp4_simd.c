@@ -1,7 +1,7 @@
 /* NVFP4, many values at a time; formats/nvfp4/nvfp4.c is the definition. */
 #include "formats/nvfp4/nvfp4.h"
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_elements.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/observe_rows.h"
 

@@ -1,8 +1,8 @@
 /* VS-Quant, many values at a time; formats/vsq/vsq.c is the definition. */
 #define HC_KEPT_GROUPS 1024 /* most groups of a row whose coarse scale is computed after its codes */
 
-#include "formats/simd/decode_doubles.h"
 #include "formats/simd/decode_rows.h"
+#include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/stored_rows.h"
 #include "formats/vsq/vsq.h"

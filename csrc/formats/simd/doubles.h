@@ -3,8 +3,8 @@
  *   value = row_scale * (scale * code)     scale and code are float32, and one of the two products is exact: row_scale
  *                                          is 1, or scale and code are integers of at most 24 bits together
  */
-#ifndef HC_DECODE_DOUBLES_H
-#define HC_DECODE_DOUBLES_H
+#ifndef HC_DOUBLES_H
+#define HC_DOUBLES_H
 
 #include "formats/simd/simd.h"
 
