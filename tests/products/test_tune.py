@@ -181,8 +181,8 @@ def test_wrong_arguments_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: hc.use(tuned=1).__enter__(), TypeError, "use: tuned is 1, expected a bool"),
         (
             lambda: hc.conv2d(reals((1, 1, 3, 3)), reals((1, 1, 3, 3)), accuracy=1),
-            ValueError,
-            "accuracy is 1, expected 'd",
+            TypeError,
+            "accuracy is 1, expected a str",
         ),
     ]
     for call, kind, words in cases:
