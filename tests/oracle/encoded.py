@@ -27,6 +27,7 @@ class Encoded:
     places: int = 1  # factor that makes units integers; scales are divided by it, in float32
     code_bits: int = 0  # bits of codes that may be NaN
     signed_zeros: bool = False  # floats and logs keep minus zero
+    huge: bool = False  # units are scaled, and sums of them times x may be beyond float32
     pattern: tuple[int, int] | None = None
     dense: Rows | None = None  # with a pattern: rows of the caller's array
     kept: np.ndarray | None = None  # storage index of each element; past the end of the row: not stored

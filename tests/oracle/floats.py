@@ -34,7 +34,15 @@ def encode_float(fmt, x, axis, clip) -> Encoded:
         if s > 0:
             elements[row] = kind.nearest(quotient(values[row], s), fmt.saturate)
     components["codes"] = codes_as_bytes(kind.code(elements), kind.bits)
-    return Encoded(rows, components, elements, outer=scales.astype(np.float64), code_bits=kind.bits, signed_zeros=True)
+    return Encoded(
+        rows,
+        components,
+        elements,
+        outer=scales.astype(np.float64),
+        code_bits=kind.bits,
+        signed_zeros=True,
+        huge=kind.largest > 2.0**64,
+    )
 
 
 def unscaled(kind, fmt, values, x):

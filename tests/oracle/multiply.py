@@ -134,4 +134,5 @@ def product(x, a: Encoded | None, weights: Encoded, vectors: int, is_packed: boo
             return last_scaling(integer_rows(a) @ integer_rows(weights).T, a.outer, weights.outer)
         return by_groups(scaled(a), scaled(weights))
     values = x if a is None else a.decoded()
-    return few_vectors(values, weights) if vectors <= 8 and not is_packed else in_order(values, weights.decoded())
+    is_few = vectors <= 8 and not (is_packed or weights.huge)
+    return few_vectors(values, weights) if is_few else in_order(values, weights.decoded())
