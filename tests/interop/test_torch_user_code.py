@@ -25,6 +25,8 @@ from heterocompute.interop import torch as ht  # noqa: E402
 from heterocompute.interop.torch import products  # noqa: E402
 from heterocompute.interop.torch.weights import PackedWeight  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("only_new_garbage")
+
 
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:

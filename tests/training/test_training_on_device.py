@@ -20,6 +20,7 @@ from heterocompute.arrays.device import DeviceArray
 from heterocompute.base.cuda import devices
 
 rounding_of = hc.training.fake_quantize
+pytestmark = pytest.mark.usefixtures("only_new_garbage")
 
 
 @pytest.fixture(autouse=True)
