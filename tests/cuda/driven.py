@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import hashlib
 import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 
 from heterocompute import _heterocompute as core
 from heterocompute.arrays.device import c_strides
+from heterocompute.base.cuda import devices
 
 SOURCE = Path(__file__).parent / "fake_driver.cpp"
 
@@ -58,6 +61,25 @@ class Driver:
         found = (ctypes.c_int * 4)()
         self.library.fake_driver_counts(found)
         return tuple(found)  # type: ignore[return-value]
+
+
+def used(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Use the fake driver, until the patches are undone."""
+    paths = environment()
+    for name, value in paths.items():
+        monkeypatch.setenv(name, value)
+    devices()
+    return Driver(paths["HETEROCOMPUTE_CUDA_DRIVER"])
+
+
+def without_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """Use the fake driver for a test, which must free all that it allocates."""
+    driver = used(monkeypatch)
+    gc.collect()
+    before = driver.live_bytes()
+    yield driver
+    gc.collect()
+    assert driver.live_bytes() == before
 
 
 class Lent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,20 +16,11 @@ from driven import Lent, LentByDlpack
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
 from heterocompute.arrays.device_quantized import DeviceQuantizedArray
-from heterocompute.base.cuda import devices
 
 
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
-    """Use the fake driver; a test must free all that it allocates."""
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
-    driver = driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
-    before = driver.live_bytes()
-    yield driver
-    gc.collect()
-    assert driver.live_bytes() == before
+    yield from driven.without_leaks(monkeypatch)
 
 
 def values(*shape: int) -> np.ndarray[Any, Any]:

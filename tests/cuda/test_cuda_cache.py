@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,21 +14,11 @@ from driven import Lent, LentByDlpack
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
 from heterocompute.arrays.device_quantized import DeviceQuantizedArray
-from heterocompute.base.cuda import devices
 
 
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
-    """Use the fake driver; a test must free all that it allocates."""
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
-    driver = driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
-    gc.collect()
-    before = driver.live_bytes()
-    yield driver
-    gc.collect()
-    assert driver.live_bytes() == before
+    yield from driven.without_leaks(monkeypatch)
 
 
 def values(*shape: int) -> np.ndarray[Any, Any]:

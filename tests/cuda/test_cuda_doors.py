@@ -13,16 +13,11 @@ from driven import Lent, LentByDlpack
 
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
-from heterocompute.base.cuda import devices
 
 
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
-    """Use the fake driver."""
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
-    yield driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
+    yield driven.used(monkeypatch)
 
 
 def values(*shape: int) -> np.ndarray[Any, Any]:

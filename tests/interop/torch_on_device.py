@@ -20,7 +20,6 @@ sys.path.append(str(Path(__file__).parents[1] / "cuda"))
 import driven
 
 from heterocompute import _heterocompute as core
-from heterocompute.base.cuda import devices
 from heterocompute.interop.torch import operators
 
 STREAM = 5
@@ -157,9 +156,7 @@ def move(module: Any, number: int | None = 0) -> Any:
 
 def using(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     """Use the fake driver, and a PyTorch that has its tensors."""
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
+    driver = driven.used(monkeypatch)
     monkeypatch.setattr(operators, "PLAIN", (*operators.PLAIN, Tensor))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: type("Stream", (), {"cuda_stream": STREAM}))
     plain = torch.Tensor.to
@@ -172,7 +169,7 @@ def using(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
 
     monkeypatch.setattr(torch.Tensor, "to", to)
     pools.update({number: Pool(number, 1 << 22) for number in range(2)})
-    yield driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
+    yield driver
     for pool in pools.values():
         core.cuda_free(pool.number, STREAM, pool.address)
     pools.clear()

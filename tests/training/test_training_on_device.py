@@ -17,7 +17,6 @@ from driven import Lent, LentByDlpack
 
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
-from heterocompute.base.cuda import devices
 
 rounding_of = hc.training.fake_quantize
 pytestmark = pytest.mark.usefixtures("only_new_garbage")
@@ -25,16 +24,7 @@ pytestmark = pytest.mark.usefixtures("only_new_garbage")
 
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
-    """Use the fake driver; a test must free all that it allocates."""
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
-    driver = driven.Driver(driven.environment()["HETEROCOMPUTE_CUDA_DRIVER"])
-    gc.collect()
-    before = driver.live_bytes()
-    yield driver
-    gc.collect()
-    assert driver.live_bytes() == before
+    yield from driven.without_leaks(monkeypatch)
 
 
 def values(*shape: int) -> np.ndarray[Any, Any]:
