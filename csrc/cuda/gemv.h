@@ -325,8 +325,8 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
     }
     HC_DEVICE const char *x_at(int64_t column) const { return p.x.data + column * (int64_t)sizeof(float); }
 
-    /* What 16 bytes of codes of each lane meet, a step: in shared memory for all rows of a block, one step ahead. A lane has a line
-     * of it, of which each thread brings a piece; after 128 bytes there is a gap of 16, so that eight lanes read from all banks. */
+    /* The values of x for one step, 16 bytes of codes of each lane: in shared memory for all rows of a block, one step ahead. A
+     * lane has a line, of which each thread copies a piece. A gap of 16 follows 128 bytes, so that eight lanes read all banks. */
     struct steps_of_x {
         enum { COLUMNS = 4 * IN_WORD, PIECES = COLUMNS / 4, BYTES = LANES * COLUMNS * 4 / 8 * 9 };
         typedef hc_gemv_here<BYTES> values;

@@ -65,7 +65,7 @@ typedef struct {
     hc_cuda_state *state;
 } hc_cuda_codec;
 
-/* Of hc_encode_known_<name>: values of a chunk, and of its row of shared memory. */
+/* Values of a chunk in hc_encode_known_<name>, and of its row of shared memory. */
 enum { HC_CUDA_KNOWN_COLUMNS = 32, HC_CUDA_KNOWN_LD = 36 };
 
 /* hc_integers_<family>. */

@@ -287,7 +287,7 @@ static const struct {
 #undef HC_KNOWN
 };
 
-/* Whether rows of integers are made of whole pieces of the chunks of a known format, one behind the other. */
+/* True if rows of integers consist of whole pieces of the chunks of a known format, one behind the other. */
 static bool has_whole_pieces(const hc_cuda_codec *codec, int32_t mode) {
     const hc_cuda_integer_rows *to = &codec->to;
     const hc_geometry *g = &codec->geometry;

@@ -52,7 +52,7 @@ hc_status hc_cuda_add_note(const hc_view *x, const hc_cuda_note *note, const flo
                            hc_error *error);
 /* HC_UNSUPPORTED where there are no kernels for it. */
 hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, bool encodes, hc_error *error);
-/* What quantizing writes: one of these. n_limbs of integers are said. */
+/* The result of quantizing: one of these. The caller sets n_limbs of integers. */
 typedef struct {
     const hc_components *parts;
     const hc_view *y;

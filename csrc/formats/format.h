@@ -123,8 +123,8 @@ const hc_format_ops *hc_format_find(int32_t family); /* NULL: formats.def has no
 
 /* The format as data, without its pattern; form->codes says if it is unstated. */
 hc_stored_form hc_form_of(const hc_format *format);
-/* Whether sums of codes times float32 values overflow before the scale is applied: scaled floats with 8 exponent bits,
- * whose largest code is float32's. Matmuls add their values instead, for any number of rows. */
+/* True if sums of codes times float32 values can overflow before the scale is applied: scaled floats with 8 exponent
+ * bits, whose largest code is float32's. Matmuls add their values instead, for any number of rows. */
 static inline bool hc_sums_of_codes_overflow(const hc_format *format) {
     const hc_stored_form form = hc_form_of(format);
     return form.codes == HC_CODES_FLOAT && form.maximum > 0x1p64f &&

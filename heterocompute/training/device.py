@@ -86,7 +86,7 @@ def _ours(x: DeviceArray) -> Place:
 
 
 class _Rounded(NamedTuple):
-    """What a gradient must know of the array that was rounded, whose memory it does not hold."""
+    """Properties of the rounded array that its gradient needs. The memory of the array is not held."""
 
     shape: tuple[int, ...]
     number: int

@@ -23,7 +23,7 @@ static inline HC_DEVICE void decode(uint32_t word, uint32_t scale, uint32_t b[2]
 template <int TILES, int STAGES> struct few_rows {
     enum { BM = TILES * 16, STAGE_BYTES = BM * PITCH + W_BYTES, LINES = THREADS / PIECES };
 
-    /* What a thread copies in each stage: a piece of TILES rows of x, one of w. Both come stage by stage. */
+    /* The copies of a thread in each stage: a piece of TILES rows of x, one of w. Both come stage by stage. */
     struct pieces {
         const int8_t *x; /* of the block's first row */
         uint32_t x_from[TILES];

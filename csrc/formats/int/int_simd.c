@@ -27,7 +27,7 @@ typedef struct {
     double high[SEGMENT_GROUPS + UNIT], low[SEGMENT_GROUPS + UNIT];
 } hc_ends;
 
-/* Of float64, compared as integers, which compilers vectorize. */
+/* The ends of float64 groups, compared as integers, which compilers vectorize. */
 static __attribute__((noinline)) void double_ends(const double *x, int64_t n_groups, int64_t length, hc_ends *ends) {
     for (int64_t group = 0; group < n_groups; group++) {
         int64_t high = 0, low = 0;

@@ -83,7 +83,7 @@ static inline int64_t segment_groups(const hc_geometry *geometry) {
     return wanted >= SEGMENT_GROUPS ? SEGMENT_GROUPS : wanted < 16 ? 8 : wanted & ~(int64_t)15;
 }
 
-/* Whether the groups of rows consist of whole units, or a row is one group. */
+/* True if the groups of rows consist of whole units, or a row is one group. */
 static inline bool serves(const hc_geometry *geometry) {
     return geometry->padded > 0 && (geometry->group % UNIT == 0 || geometry->groups == 1);
 }

@@ -99,7 +99,7 @@ def draw_entries(rows: int, columns: int, density: float, elements: int) -> Entr
 
 @dataclass(frozen=True)
 class Load:
-    """What EIE does for one vector.
+    """The work of EIE for one vector.
 
     Attributes
     ----------

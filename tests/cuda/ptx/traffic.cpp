@@ -1,4 +1,4 @@
-/* What a device would make of the accesses of warps: an access of the 32 lanes of a warp is a request.
+/* Requests of warps, and the parts into which a device splits them: an access of the 32 lanes of a warp is a request.
  *
  *   shared   32 banks of 4 bytes. Lanes of a request go together that have 128 bytes in all: the warp for up to 4 bytes a lane, each
  *            half of it for 8, each quarter for 16 and for the rows of ldmatrix. Such a part needs a wavefront for each of the
