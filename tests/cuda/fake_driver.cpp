@@ -90,10 +90,11 @@ bool start() {
         return false;
     say_allocations = (decltype(say_allocations))dlsym(kernels, "hc_host_allocations");
     for (unsigned char *&region : regions) {
-        void *made = mmap(NULL, REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *made = mmap(NULL, 6 * REGION, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (made == MAP_FAILED)
             return false;
-        region = (unsigned char *)made;
+        /* The low halves of its addresses are 1 to 2 GiB, so a small number next to junk in padding is not one of them. */
+        region = (unsigned char *)(((address)made + 4 * REGION - 1) / (4 * REGION) * (4 * REGION) + REGION);
     }
     return true;
 }
