@@ -138,7 +138,6 @@ hc_status hc_cuda_open(const char *path, hc_error *error) {
 
 int hc_cuda_devices(void) { return is_open ? n_devices : 0; }
 int hc_cuda_driver_version(void) { return version; }
-bool hc_cuda_uses_images(void) { return is_open && !brings_kernels; }
 
 static hc_status check_device(int device, hc_error *error) {
     if (device < 0 || device >= hc_cuda_devices())

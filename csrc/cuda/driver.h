@@ -24,7 +24,6 @@ int hc_cuda_devices(void);            /* 0 before hc_cuda_open */
 int hc_cuda_driver_version(void);     /* 13000 is 13.0 */
 int hc_cuda_architecture(int device); /* 90: compute capability 9.0; 0: there is no such device */
 int hc_cuda_multiprocessors(int device);
-bool hc_cuda_uses_images(void); /* the kernels are those of this build, not of the library */
 hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error);
 
 /* `stream` is a CUstream: 0 and 1 are the default stream. Memory is freed on the stream that it was allocated on. */

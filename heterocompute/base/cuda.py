@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import NamedTuple
 
 from .. import _heterocompute as _core
@@ -32,22 +31,17 @@ class Device(NamedTuple):
     nbytes: int
 
 
-_warned: list[bool] = []
-NOT_RUN = (
-    "cuda: the kernels of this version have not been run on a GPU; `heterocompute bench cuda --check` compares them "
-    "with the CPU"
-)
-_open: dict[str, tuple[int, tuple[Device, ...], bool]] = {}  # drivers of this process by path
+_open: dict[str, tuple[int, tuple[Device, ...]]] = {}  # drivers of this process by path
 
 
-def _driver() -> tuple[int, tuple[Device, ...], bool]:
-    """Return the version of the driver, its devices, and whether it can run the kernels of this build."""
+def _driver() -> tuple[int, tuple[Device, ...]]:
+    """Return the version of the driver and its devices."""
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
     if path not in _open:
         if _open:
             raise NotImplementedError(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
-        version, found, uses_images = _core.cuda_open(path)
-        _open[path] = version, tuple(Device(*one) for one in found), uses_images
+        version, found = _core.cuda_open(path)
+        _open[path] = version, tuple(Device(*one) for one in found)
     return _open[path]
 
 
@@ -66,17 +60,8 @@ def devices() -> tuple[Device, ...]:
     ------
     NotImplementedError
         The build has no kernels, or there is no driver or no device. The message says which.
-
-    Warns
-    -----
-    RuntimeWarning
-        Once in a process: the kernels have not been run on a GPU.
     """
-    _, found, uses_images = _driver()
-    if uses_images and not _warned:
-        _warned.append(True)
-        warnings.warn(NOT_RUN, RuntimeWarning, stacklevel=2)
-    return found
+    return _driver()[1]
 
 
 def check_device(number: int, name: str) -> int:
@@ -93,7 +78,7 @@ def cuda_text() -> str:
     size = sum(built.values()) / 1e6
     kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
     try:
-        version, found, _ = _driver()
+        version, found = _driver()
     except (NotImplementedError, RuntimeError) as problem:
         reason = str(problem).removeprefix("cuda: ")
         return f"{kernels}; {reason}" if built else reason

@@ -26,8 +26,7 @@ PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
             Py_CLEAR(devices);
         Py_XDECREF(one);
     }
-    return devices ? Py_BuildValue("(iNN)", hc_cuda_driver_version(), devices, PyBool_FromLong(hc_cuda_uses_images()))
-                   : NULL;
+    return devices ? Py_BuildValue("(iN)", hc_cuda_driver_version(), devices) : NULL;
 }
 
 PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {

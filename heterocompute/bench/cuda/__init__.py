@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 
 from ...base.cuda import devices
 from ..measure import CheckFailed, Options, Table
@@ -26,8 +25,7 @@ def measure(options: Options) -> list[Table]:
         return [predicted(options.predict)]
     begin = time.monotonic()
     try:
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # the check that the warning names
-            device = devices()[0]
+        device = devices()[0]
     except (NotImplementedError, RuntimeError) as problem:
         if options.check:
             raise CheckFailed(str(problem)) from None
