@@ -63,7 +63,6 @@ def main(
     markdown: bool = False,
     costs: str | None = None,
     check: bool = False,
-    predict: str | None = None,
 ) -> int:
     """Run benchmarks and print what they found.
 
@@ -83,8 +82,6 @@ def main(
         A folder: ``plan`` writes what it measured to ``product/costs/<processor>.csv`` and ``conv/costs`` there.
     check : bool
         ``cuda`` compares every kernel with the CPU first, and fails without a device.
-    predict : str, optional
-        A device of `hw.device`: ``cuda`` predicts its times instead of measuring.
 
     Returns
     -------
@@ -94,7 +91,7 @@ def main(
     counts = [threads] if threads else sorted({1, runtime.get_num_threads()})
     found: dict[str, Any] = {}
     for name in names or NAMES:
-        report = _run(name, quick, counts, {}, check, predict)
+        report = _run(name, quick, counts, {}, check)
         if report is not None and name in NARROW and _can_be_avx2():
             narrow = _run(f"{name}-avx2", quick, counts, AVX2_SETTINGS)
             report = narrow and {**report, "tables": NARROW[name](report["tables"], narrow["tables"])}
@@ -124,14 +121,13 @@ def _run(
     threads: list[int],
     settings: dict[str, str],
     check: bool = False,
-    predict: str | None = None,
 ) -> dict[str, Any] | None:
     """Run one benchmark in a child, which ends when its standard input closes, at the latest with this process."""
     package = Path(__file__).resolve().parents[1]
     environment = {**os.environ, **SETTINGS, **settings}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
     code = f"from {__name__}.child import main; main()"
-    options = ["--quick"] * quick + ["--check"] * check + [f"--predict={predict}"] * (predict is not None)
+    options = ["--quick"] * quick + ["--check"] * check
     command = [sys.executable, "-P", "-c", code, name, *options, *map(str, threads)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

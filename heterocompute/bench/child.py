@@ -1,6 +1,6 @@
 """The process that runs one benchmark: NAME [OPTIONS] THREADS..., one JSON object on standard output.
 
-The options are --quick, --check and --predict=DEVICE.
+The options are --quick and --check.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, *rest = sys.argv[1:]
     threads = [int(text) for text in rest if not text.startswith("-")]
-    devices = [text.partition("=")[2] for text in rest if text.startswith("--predict=")]
-    options = Options("--quick" in rest, threads, name, check="--check" in rest, predict="".join(devices))
+    options = Options("--quick" in rest, threads, name, check="--check" in rest)
     results = os.dup(1)
     os.dup2(2, 1)  # output of other libraries is redirected to stderr
     try:

@@ -39,7 +39,6 @@ class Options:
     threads: list[int]
     name: str = ""
     check: bool = False
-    predict: str = ""  # a device of `hw.device`
 
     def say(self, what: str) -> None:
         """Tell a person what happens now."""

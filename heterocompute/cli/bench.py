@@ -24,7 +24,6 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; default: all")
     added.add_argument("--quick", action="store_true", help="use small sizes and few repetitions")
     added.add_argument("--check", action="store_true", help="with `cuda`: first compare every kernel with the CPU")
-    added.add_argument("--predict", metavar="DEVICE", help="with `cuda`: predict the times on a GPU, such as h100-sxm")
     added.add_argument(
         "--markdown", action="store_true", help="print tables in Markdown, with the rate of every candidate"
     )
@@ -45,13 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
     if arguments.check and arguments.names != ["cuda"]:
         raise UsageError("--check is for `heterocompute bench cuda`, expected that one benchmark")
-    if arguments.predict is not None:
-        if arguments.names != ["cuda"] or arguments.check:
-            raise UsageError("--predict is for `heterocompute bench cuda` without --check, expected that one benchmark")
-        from ..hardware import device  # 60 ms
-
-        if device(arguments.predict).kind != "gpu":
-            raise UsageError(f"--predict {shown(arguments.predict)} is not a GPU, expected one such as h100-sxm")
     options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads, "costs": arguments.costs}
-    options |= {"check": arguments.check, "predict": arguments.predict}
+    options["check"] = arguments.check
     return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))

@@ -1,7 +1,6 @@
 """CUDA kernels on a device: with ``--check`` every kernel against the CPU, bit for bit, then times.
 
 --check      conformance, then the times, then the compute sanitizer: at most BUDGET_SECONDS
---predict    the times as predicted for a device that is not here
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ import time
 from ...base.cuda import devices
 from ..measure import CheckFailed, Options, Table
 from .conformance import conformance
-from .predicted import predicted
 from .sanitizer import sanitized
-from .timings import codecs, matmuls, vectors
+from .timings import codecs, matmuls, rows_of_x, vectors
 
 BUDGET_SECONDS = 600  # of --check: a device may be available for ten minutes
 SANITIZER_SECONDS = 310  # maximum time of the sanitizer
@@ -21,8 +19,6 @@ SANITIZER_SECONDS = 310  # maximum time of the sanitizer
 
 def measure(options: Options) -> list[Table]:
     """Check and time the first device; no table if there is none, CheckFailed if a check was requested."""
-    if options.predict:
-        return [predicted(options.predict)]
     begin = time.monotonic()
     try:
         device = devices()[0]
@@ -33,7 +29,7 @@ def measure(options: Options) -> list[Table]:
         return []
     options.say(f"{device.name}, sm_{device.major}{device.minor}")
     tables = [conformance(options)] if options.check else []
-    tables += [vectors(options), matmuls(options), codecs(options)]
+    tables += [vectors(options), matmuls(options), rows_of_x(options), codecs(options)]
     if options.check and not options.quick:
         left = BUDGET_SECONDS - (time.monotonic() - begin)
         if left >= SANITIZER_SECONDS:

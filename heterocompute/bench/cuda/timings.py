@@ -20,7 +20,7 @@ from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
 
-__all__ = ["codecs", "matmuls", "vectors"]
+__all__ = ["codecs", "matmuls", "rows_of_x", "vectors"]
 
 ROUNDS, SECONDS = 5, 0.04  # seconds per candidate and round
 CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
@@ -136,6 +136,30 @@ def matmuls(options: Options) -> Table:
         else:
             rows.append(row)
     return {"title": "large matmuls, weights prepacked, activations rounded in each call", "threads": 1, "rows": rows}
+
+
+def rows_of_x(options: Options) -> Table:
+    """Time matmuls of some rows of x with int8 activations, next to PyTorch's bfloat16."""
+    n, numbers = (64, (1, 16)) if options.quick else (8192, (1, 16, 64, 128, 512, 2048))
+    w, torch, rows = _values(n, n), _torch(), list[Row]()
+    weights = {text: prepack(quantize(w, text)) for text in ("int8", "vsq4-g16-s4", "int4-g32-f16", "int8+2:4")}
+    for m in numbers:
+        options.say(f"times {m} rows")
+        x = _values(m, n)
+        calls: dict[str, Call] = {
+            f"int8 x {text}, {m} rows": partial(linear, x, q, None, "int8") for text, q in weights.items()
+        }
+        names = [*calls]
+        if torch:
+            a, b = (torch.randn(size, dtype=torch.bfloat16, device="cuda") for size in ((m, n), (n, n)))
+            calls[f"torch bfloat16, {m} rows"] = partial(torch.matmul, a, b.t())
+        found = _times(calls, options.quick)
+        for name in calls:
+            row = _row(name, found[name], 2.0 * m * n * n, "GOP/s")
+            if torch and name in names:
+                row = _ratio(row, found[f"torch bfloat16, {m} rows"], found[name], "speed of bf16")
+            rows.append(row)
+    return {"title": f"rows of x with weights of {n} x {n}, prepacked", "threads": 1, "rows": rows}
 
 
 def codecs(options: Options) -> Table:
