@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from .texts import quoted
+from .texts import printable, quoted, read_small
 
-__all__ = ["is_count", "strict_json"]
+__all__ = ["is_count", "json_object", "strict_json"]
 
 MAX_TENSORS = 1 << 19  # three times the tensors of a network with a thousand experts
 # Marks of one tensor's entry: 1 object, 2 lists, 5 strings, and the commas of 8 dimensions.
@@ -30,6 +30,20 @@ def strict_json(text: str | bytes) -> Any:
         return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def json_object(path: str, limit: int) -> dict[str, Any]:
+    """Return the JSON object of a file of at most `limit` bytes; ValueError with its path if the file is no such."""
+    name = printable(path)
+    try:
+        found = strict_json(read_small(path, limit))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name}: not JSON: {printable(str(error))}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {printable(str(error).removeprefix(f'{name}: '))}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{name}: not a JSON object")
+    return found
 
 
 def is_count(value: object) -> bool:

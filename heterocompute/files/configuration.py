@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.json_text import strict_json
+from ..base.json_text import json_object
 from ..base.places import exists, is_folder
-from ..base.texts import printable, read_small
+from ..base.texts import printable
 
 __all__ = ["CONFIG", "configured", "lacking"]
 
@@ -38,14 +38,9 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
     ValueError
         The file is not a JSON object, or has one of the entries already.
     """
-    said: Any = {}
+    said: dict[str, Any] = {}
     if place is not None:
-        try:
-            said = strict_json(read_small(place, MAX_CONFIG))
-        except ValueError as error:
-            raise ValueError(f"{printable(place)}: not JSON: {printable(str(error))}") from None
-        if not isinstance(said, dict):
-            raise ValueError(f"{printable(place)}: not a JSON object")
+        said = json_object(place, MAX_CONFIG)
         if instead:
             said = _without(said)
         if both := said.keys() & {key for key, value in more.items() if value is not None}:
@@ -77,10 +72,10 @@ def lacking(out_path: str, is_language_model: bool = False) -> str | None:
         )
     place = os.path.join(out_path, CONFIG)
     try:
-        said = strict_json(read_small(place, MAX_CONFIG))
+        said = json_object(place, MAX_CONFIG)
     except (OSError, ValueError):
         return f"loaders need {CONFIG}, which is missing"
-    if not isinstance(said, dict) or not said.get(MODEL):
+    if not said.get(MODEL):
         return (
             f"{CONFIG} has no {MODEL}, by which loaders choose the architecture: "
             f"add the entries of the {CONFIG} of the original model"

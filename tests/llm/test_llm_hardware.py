@@ -255,7 +255,7 @@ def test_a_folder_without_sizes_is_refused(tmp_path: Path, capsys: Any) -> None:
     assert code == 1 and "has no config.json next to the weights" in errors
     (tmp_path / "config.json").write_text("[]")
     code, _, errors = run(capsys, "count", str(tmp_path))
-    assert code == 1 and "config.json: is not a JSON object" in errors
+    assert code == 1 and "config.json: not a JSON object" in errors
     assert "llama" in CONFIGS and len(published()) > 30
 
 

@@ -97,7 +97,7 @@ def test_lists_of_absurd_length_are_refused(tmp_path: Path) -> None:
 
 
 CONFIGS: dict[str, tuple[Any, str]] = {
-    "a list": ([1], "is not a JSON object"),
+    "a list": ([1], "not a JSON object"),
     "not JSON": (None, "config.json"),
     "family": ({**made.CONFIG, "model_type": "bert"}, "model_type is 'bert', expected one of llama"),
     "no family": ({k: v for k, v in made.CONFIG.items() if k != "model_type"}, "model_type is None"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ...base.json_text import strict_json
-from ...base.texts import printable, read_small
+from ...base.json_text import json_object
+from ...base.texts import printable
 from .graph import Network
 from .language import decoder_of_config, decoder_of_keys
 
@@ -51,10 +51,5 @@ def read_language_model(path: str) -> Network:
     place = os.path.join(folder, CONFIG)
     if not os.path.exists(place):
         raise ValueError(f"{printable(path)}: has no {CONFIG} next to the weights, by which a network is known")
-    try:
-        found = strict_json(read_small(place, MAX_CONFIG))
-    except ValueError as error:
-        raise ValueError(f"{printable(place)}: {str(error).removeprefix(printable(place) + ': ')}") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{printable(place)}: is not a JSON object")
+    found = json_object(place, MAX_CONFIG)
     return decoder_of_config(place, found, os.path.basename(os.path.abspath(folder))).network()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.json_text import json_object
 from ...base.texts import file_name, printable, quoted
 from . import tokens as texts
 from .configuration import check_family, of_config
@@ -112,7 +113,7 @@ def _folder(path: str) -> LanguageModel:
     from ...files.safetensors import entries, read_array  # files stand above the networks
 
     settings = os.path.join(path, "config.json")
-    config = texts.json_object(settings, MAX_CONFIG)
+    config = json_object(settings, MAX_CONFIG)
     check_family(settings, config)  # tensors of other families have other names
     reader = reader_of(path)
     try:
@@ -141,7 +142,7 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
     """Return the tokens of a folder."""
     inner = config.get("text_config")
     generation = os.path.join(path, "generation_config.json")
-    more = texts.json_object(generation, MAX_CONFIG) if os.path.exists(generation) else {}
+    more = json_object(generation, MAX_CONFIG) if os.path.exists(generation) else {}
     ends: set[int] = set()
     for found in (config, inner if isinstance(inner, Mapping) else {}, more):
         value = found.get("eos_token_id")
@@ -149,7 +150,7 @@ def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> tex
             one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary
         }
     settings = os.path.join(path, "tokenizer_config.json")
-    options = texts.json_object(settings, MAX_CONFIG) if os.path.exists(settings) else {}
+    options = json_object(settings, MAX_CONFIG) if os.path.exists(settings) else {}
     begin = config.get("bos_token_id")
     usual = begin if type(begin) is int and 0 <= begin < vocabulary else None
     return texts.of_json(os.path.join(path, "tokenizer.json"), options, usual, ends, vocabulary)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base.json_text import strict_json
+from ...base.json_text import json_object
 from ...base.kept import kept
 from ...base.regular import check_regular
-from ...base.texts import printable, read_small
+from ...base.texts import printable
 from ...base.values import check_text, shown
 
-__all__ = ["MAX_TOKENIZER", "Tokens", "begin_of", "json_object", "of_gguf", "of_json"]
+__all__ = ["MAX_TOKENIZER", "Tokens", "begin_of", "of_gguf", "of_json"]
 
 MAX_TOKENIZER = 1 << 27  # bytes of tokenizer.json
 
@@ -218,17 +218,6 @@ def of_json(path: str, options: Mapping[str, Any], usual: int | None, ends: Iter
             raise ValueError(f"{printable(path)}: the package tokenizers does not read it ({error})") from None
 
     return Tokens(make, begin, ends, vocabulary)
-
-
-def json_object(path: str, limit: int) -> Mapping[str, Any]:
-    """Return the JSON object of a file of at most `limit` bytes."""
-    try:
-        found = strict_json(read_small(path, limit))
-    except ValueError as error:
-        raise ValueError(f"{printable(path)}: {str(error).removeprefix(printable(path) + ': ')}") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{printable(path)}: is not a JSON object")
-    return found
 
 
 def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any], vocabulary: int) -> Tokens:

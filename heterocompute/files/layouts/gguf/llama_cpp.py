@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base.json_text import strict_json
+from ....base.json_text import json_object
 from ....base.places import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted, read_small
@@ -109,7 +109,7 @@ def model_in(reader: Tensors) -> Model:
     place = os.path.join(folder, CONFIG)
     if not is_file(place):
         raise ValueError(f"{CONFIG} is missing")
-    config = _json(place)
+    config = json_object(place, MAX_CONFIG)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
     table = next((shape for name, shape in names.items() if name.endswith("embed_tokens.weight")), None)
     if table is None or len(table) != 2:
@@ -136,17 +136,6 @@ def model_in(reader: Tensors) -> Model:
 
 def _called(role: str) -> str:
     return role.replace(".ffn_gate_up.", ".ffn_up.")
-
-
-def _json(path: str, limit: int = MAX_CONFIG) -> Mapping[str, Any]:
-    name = os.path.basename(path)
-    try:
-        found = strict_json(read_small(path, limit))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{name}: is not a JSON object")
-    return found
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:
@@ -215,7 +204,7 @@ def _tokens(folder: str, config: Mapping[str, Any], vocabulary: int) -> dict[str
     place = os.path.join(folder, TOKENIZER)
     if not is_file(place):
         raise ValueError(f"{TOKENIZER} is missing")
-    said = _json(place, MAX_TOKENIZER)
+    said = json_object(place, MAX_TOKENIZER)
     model = said.get("model")
     if (
         not isinstance(model, Mapping)
@@ -300,7 +289,7 @@ def _rule(steps: list[Mapping[str, Any]], whole_words: bool) -> str:
 def _ends(folder: str, said: Mapping[str, Any], config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
     """Return the tokens at the beginning and end of texts."""
     generation, options = (
-        _json(os.path.join(folder, name)) if is_file(os.path.join(folder, name)) else {}
+        json_object(os.path.join(folder, name), MAX_CONFIG) if is_file(os.path.join(folder, name)) else {}
         for name in (GENERATION, OPTIONS)
     )
     found: dict[str, Any] = {}
@@ -320,5 +309,5 @@ def _template(folder: str) -> str | None:
     if is_file(place):
         return read_small(place, MAX_CONFIG)
     options = os.path.join(folder, OPTIONS)
-    found = _json(options).get("chat_template") if is_file(options) else None
+    found = json_object(options, MAX_CONFIG).get("chat_template") if is_file(options) else None
     return found if isinstance(found, str) else None
