@@ -14,7 +14,7 @@ from heterocompute.base.cuda import has_device
 if not has_device():
     pytest.skip("no GPU", allow_module_level=True)
 
-FORMATS = ["int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64", "mxfp4", "nvfp4", "fp8_e4m3fn-row", "q4_k", "int8+2:4"]
+FORMATS = ["int8", "vsq4-g16-s4", "int4-g32-f16", "nf4-g64", "mxfp4", "nvfp4", "fp8_e4m3fn-row", "q8_0", "int8+2:4"]
 RNG = np.random.default_rng(0)
 W, X, BIAS = (RNG.standard_normal(shape, dtype=np.float32) for shape in ((96, 256), (40, 256), (96,)))
 
