@@ -70,6 +70,7 @@ static atomic_bool is_open; /* all below is then set */
 static bool brings_kernels;
 static int n_devices, version;
 static void *contexts[HC_CUDA_MAX_DEVICES]; /* NULL before first use */
+static atomic_bool has_context[HC_CUDA_MAX_DEVICES];
 static void *pools[HC_CUDA_MAX_DEVICES];
 typedef union hc_cuda_word {
     uint32_t value;
@@ -226,6 +227,7 @@ static hc_status make_context(int device, hc_error *error) {
     pools[device] = pool;
     if (result == 0)
         result = cu.retain(&contexts[device], handle);
+    has_context[device] = result == 0;
     return result ? fail_at(result, "opening the device", error) : HC_OK;
 }
 
@@ -234,11 +236,13 @@ static hc_status enter(int device, hc_error *error) {
     hc_status status = check_device(device, error);
     if (status != HC_OK)
         return status;
-    hc_mutex_lock(&mutex);
-    status = make_context(device, error);
-    hc_mutex_unlock(&mutex);
-    if (status != HC_OK)
-        return status;
+    if (!has_context[device]) {
+        hc_mutex_lock(&mutex);
+        status = make_context(device, error);
+        hc_mutex_unlock(&mutex);
+        if (status != HC_OK)
+            return status;
+    }
     const cu_result result = cu.push(contexts[device]);
     return result ? fail_at(result, "entering the device", error) : HC_OK;
 }

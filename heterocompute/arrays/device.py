@@ -16,20 +16,22 @@ from .. import _heterocompute as _core
 from ..base.cuda import check_device
 from ..base.values import shown
 from .foreign import Unreadable, exports_dlpack
+from .streams import DEFAULT_STREAM, is_torch, lasting_stream, torch_stream
 
 __all__ = [
+    "DEFAULT_STREAM",
     "DeviceArray",
     "as_device",
     "c_strides",
     "device_number",
     "in_callers_library",
     "is_on_device",
-    "torch_stream",
+    "is_tensor_there",
+    "tensor_there",
 ]
 
 Array = np.ndarray[Any, Any]
 
-DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
 _CUDA, _CUDA_MANAGED = 2, 13  # types of devices in DLPack
 _KINDS = {"f": 2, "i": 0, "u": 1, "V": 4}  # kinds of numbers in DLPack; bfloat16 is V in NumPy
 _FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
@@ -51,7 +53,7 @@ class DeviceArray:
     device : str
         Such as ``"cuda:0"``.
     stream : int
-        The CUDA stream that the values are computed on. It must exist as long as the array.
+        The CUDA stream that the values are computed on.
 
     Examples
     --------
@@ -80,7 +82,11 @@ class DeviceArray:
         """Return an array with unset values, in C order."""
         dtype = np.dtype(dtype)
         strides = c_strides(shape, dtype.itemsize)
-        # the owner frees the memory on that stream
+        if type(stream) is not int:
+            tensor = stream.tensor(tuple(shape), dtype.name)  # type: ignore[attr-defined]
+            if tensor is not None:
+                return cls(tensor, tensor.data_ptr(), shape, dtype, strides, number, stream)
+        # the owner frees the memory on that stream, and holds the stream
         owner, address = _core.cuda_hold(number, stream, prod(shape) * dtype.itemsize)
         return cls(owner, address, shape, dtype, strides, number, stream)
 
@@ -142,7 +148,7 @@ class DeviceArray:
         data = (self.address if self.size else 0, False)
         found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
         strides = None if self.strides == c_strides(self.shape, self.dtype.itemsize) else self.strides
-        return {**found, "strides": strides, "stream": self.stream}
+        return {**found, "strides": strides, "stream": int(self.stream)}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA, self.number
@@ -202,6 +208,8 @@ def is_on_device(value: Any) -> bool:
         return True
     if isinstance(value, np.ndarray) or value is None:
         return False
+    if is_torch(value):
+        return bool(value.is_cuda)
     if exports_dlpack(value):
         try:
             return value.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
@@ -236,10 +244,9 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     if getattr(value, "requires_grad", False) is True:
         word = name.split(": ")[-1]
         raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
-    elif _is_torch(value) or not _has_interface(value):
-        made = _from_dlpack(value, name, stream)
-    else:
-        made = _from_interface(value, name)
+    if is_torch(value):
+        return _waited_for(tensor_there(value, name), stream)
+    made = _from_interface(value, name) if _has_interface(value) else _from_dlpack(value, name, stream)
     if made.size:
         place = _core.cuda_place(made.address)
         if place < 0:
@@ -253,14 +260,50 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
         raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
+    lasting = lasting_stream(value, made.stream)
+    if lasting is None:
+        _core.cuda_wait(made.number, made.stream)
+    made.stream = DEFAULT_STREAM if lasting is None else lasting
+    return _waited_for(made, stream)
+
+
+def _waited_for(made: DeviceArray, stream: int | None) -> DeviceArray:
     if stream is not None and made.stream != stream:
         _core.cuda_wait(made.number, made.stream)
     return made
 
 
-def _is_torch(value: Any) -> bool:
+def is_tensor_there(value: Any) -> bool:
+    """Tell whether a value is a plain tensor of PyTorch on a CUDA device that requires no gradient."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+    return torch is not None and type(value) is torch.Tensor and value.is_cuda and not value.requires_grad
+
+
+def tensor_there(tensor: Any, name: str) -> DeviceArray:
+    """Read a tensor of PyTorch on a CUDA device, on the current stream of PyTorch; it requires no gradient."""
+    kind = tensor.dtype
+    dtype = _of_torch.get(kind)
+    if dtype is None:
+        dtype = _dtype_of_torch(kind, name)
+    try:
+        values = tensor.resolve_neg() if tensor.is_neg() else tensor
+        address, size = values.data_ptr(), dtype.itemsize
+        strides = [step * size for step in values.stride()]
+        number = values.device.index or 0
+    except RuntimeError as problem:  # no strided memory
+        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
+    return DeviceArray(values, address, values.shape, dtype, strides, number, torch_stream(values, number))
+
+
+_of_torch: dict[Any, np.dtype[Any]] = {}
+
+
+def _dtype_of_torch(kind: Any, name: str) -> np.dtype[Any]:
+    word = str(kind).removeprefix("torch.")
+    if word not in _FLOATS.values():
+        raise TypeError(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
+    _of_torch[kind] = _bfloat16() if word == "bfloat16" else np.dtype(word)
+    return _of_torch[kind]
 
 
 def _from_interface(value: Any, name: str) -> DeviceArray:
@@ -284,8 +327,6 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
 
 
 def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
-    if stream is None:
-        stream = torch_stream(value)
     try:
         owner, kind, number, address, code, bits, shape, items = _core.read_dlpack(
             value.__dlpack__(stream=stream or DEFAULT_STREAM)
@@ -310,13 +351,6 @@ def _bfloat16() -> np.dtype[Any]:
     return found
 
 
-def torch_stream(value: Any) -> int:
-    """Return the current stream of PyTorch for its tensors, otherwise the default stream."""
-    if not _is_torch(value):
-        return DEFAULT_STREAM
-    return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream) or DEFAULT_STREAM
-
-
 def device_number(name: Any, caller: str) -> int | None:
     """Return the number of a device named ``"cuda"`` or ``"cuda:1"``, None for ``"cpu"``."""
     text = str(name)
@@ -330,7 +364,13 @@ def device_number(name: Any, caller: str) -> int | None:
 
 def in_callers_library(answer: DeviceArray, given: Any) -> Any:
     """Return an answer as an array of the argument's library, for PyTorch, CuPy and JAX; the memory is shared."""
-    if _is_torch(given):
+    if is_torch(given):
+        owner = answer._owner
+        while isinstance(owner, DeviceArray):
+            owner = owner._owner
+        is_whole = is_torch(owner) and owner.data_ptr() == answer.address and owner.numel() == answer.size
+        if is_whole and answer.strides == c_strides(answer.shape, answer.dtype.itemsize):
+            return owner if owner.shape == answer.shape else owner.view(answer.shape)
         return sys.modules["torch"].from_dlpack(answer)
     cupy, jax = sys.modules.get("cupy"), sys.modules.get("jax")
     if cupy is not None and isinstance(given, getattr(cupy, "ndarray", ())):

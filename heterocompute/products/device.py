@@ -1,5 +1,8 @@
 """Calls with arrays in the memory of a CUDA device: checks, and the calls of the core. Results stay on the device.
 
+Only calls that make packed arrays wait, to raise an error for a value that the format lacks. In other results such a
+value makes all NaN that depends on its scale.
+
 Under ``hc.use(backend="cuda")`` arrays of the CPU are copied to the device first, and results back.
 """
 
@@ -16,7 +19,16 @@ from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.components import component_layout, core_format, stored_format
 from ..arrays.dense import as_array, check_dimensions, normalize_axes
-from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, in_callers_library, is_on_device
+from ..arrays.device import (
+    DEFAULT_STREAM,
+    DeviceArray,
+    as_device,
+    c_strides,
+    in_callers_library,
+    is_on_device,
+    is_tensor_there,
+    tensor_there,
+)
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
@@ -189,22 +201,17 @@ def _nonzeros(
     x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...] = ()
 ) -> DeviceQuantizedArray:
     """Return the nonzeros of a pattern, quantized if the format says so."""
-    plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
-    if fmt.is_plain and x.dtype != np.float32:
-        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
-    layout = component_layout(plain, x.shape, axes, "float32")
-    parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
-    values, positions = parts["values"], parts["metadata"]
+    plain, values, positions = _pruned_memory(x, fmt, axes, name)
     if x.size:
-        with refusals_there(caller, fmt):
+        with refusals_there(name.partition(":")[0], fmt):
             row = _core.cuda_prune(
                 *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
             )
         refuse_row(row, name, x.shape, axes, plain, "NaN")
     if fmt.is_plain:
+        parts = {"values": values, "metadata": positions}
         return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
-    count = fmt.stored_length(x.shape[axes[-1]])
-    segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
+    segments = _segments(values, fmt, x.shape[axes[-1]])
     q = _quantized(segments, fmt.base, (1, 2), name, clipped, (x.shape, axes))
     stored = {**q._components, "metadata": positions}
     return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
@@ -239,21 +246,47 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
     if x.size == 0:
         return answer_of(target, w, out)
-    kept = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else None
     try:
-        if kept is not None:
-            row = _core.cuda_dequantize(x.number, x.stream, None, kept._packed(), target.view)
+        if has_pattern(fmt):
+            _round_nonzeros(x, fmt, axes, name, clipped, target)
         else:
-            row = _core.cuda_fake_quantize(
-                *(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view, *clipped)
-            )
+            _core.cuda_fake_quantize(*(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view, *clipped))
     except (NotImplementedError, Refused):
         with refusals_there("fake_quantize", fmt):
             raise
     if target.stream != x.stream:
         settle(x.number, x.stream, target)
-    refuse_row(row, name, x.shape, axes, fmt)
     return answer_of(target, w, out)
+
+
+def _round_nonzeros(
+    x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...], target: DeviceArray
+) -> None:
+    """Round the nonzeros of a pattern; waits for nothing."""
+    plain, values, positions = _pruned_memory(x, fmt, axes, name)
+    there = x.number, x.stream
+    _core.cuda_prune(*there, True, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
+    if not fmt.is_plain:
+        segments = _segments(values, fmt, x.shape[axes[-1]])
+        _core.cuda_fake_quantize(*there, None, segments.view, core_format(fmt.base), (1, 2), segments.view, *clipped)
+    parts = {"codes": values.address, "metadata": positions.address}
+    _core.cuda_dequantize(*there, None, (core_format(plain), x.shape, axes, parts), target.view)
+
+
+def _pruned_memory(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> tuple[Sparse, Any, Any]:
+    """Return the format of the nonzeros of x in a pattern, and memory for them and for their positions."""
+    if fmt.is_plain and x.dtype != np.float32:
+        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
+    plain = Sparse(Float("fp32"), fmt.n, fmt.m)
+    layout = component_layout(plain, x.shape, axes, "float32")
+    values, positions = (DeviceArray.empty(*layout[key][::-1], x.number, x.stream) for key in ("values", "metadata"))
+    return plain, values, positions
+
+
+def _segments(values: DeviceArray, fmt: Sparse, length: int) -> DeviceArray:
+    """Return the nonzeros of a pattern with a dimension for those of a run."""
+    count = fmt.stored_length(length)
+    return values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
 
 
 def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
@@ -281,16 +314,15 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     """Return x @ w.T + bias."""
     x_name = f"{name}: {words[0]}"
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
-    is_ours = type(x) is DeviceArray and isinstance(w, DeviceQuantizedArray) and bias is None
-    is_usual = is_ours and (out is None or type(out) is DeviceArray) and x.number == w.number
-    if is_usual and w.stream == x.stream and (out is None or (out.number, out.stream) == (x.number, x.stream)):
-        left, weights, given, added = x, w, out, None  # what follows finds, for the most common calls
-    else:
+    left = x if type(x) is DeviceArray else tensor_there(x, x_name) if is_tensor_there(x) else None
+    is_usual = left is not None and bias is None and out is None and isinstance(w, DeviceQuantizedArray)
+    weights, given, added = w, None, None  # for the most common calls
+    if not (is_usual and left.number == w.number and left.stream == w.stream):
         is_usual = False
         found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
         left = on_their_device(x, found.get(words[0]), x_name, number)
         weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
-        given, added = found.get("out"), None
+        given = found.get("out")
         if bias is not None:
             added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
             check_bias(added, w.shape[0], name)
@@ -319,7 +351,7 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
         to = DeviceArray(target, target.address, (1, n), target.dtype, (0, *target.strides), left.number, stream)
     try:
-        row = _core.cuda_matmul(
+        _core.cuda_matmul(
             left.number,
             stream,
             None,
@@ -336,9 +368,6 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
             raise
     if not is_usual:
         settle(left.number, stream, weights, added, target)
-    if row >= 0:
-        assert fmt is not None
-        refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
     return answer_of(target, x, out)
 
 

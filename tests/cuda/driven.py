@@ -48,9 +48,14 @@ class Driver:
         self.library = ctypes.CDLL(path)
         self.library.fake_driver_live_bytes.restype = ctypes.c_size_t
         self.library.fake_driver_last_stream.restype = ctypes.c_void_p
+        self.library.fake_driver_fault.restype = ctypes.c_char_p
 
     def live_bytes(self) -> int:
         return int(self.library.fake_driver_live_bytes())
+
+    def fault(self) -> str:
+        """Return what a call did that the real driver does not survive, or nothing."""
+        return str(self.library.fake_driver_fault().decode())
 
     def last_stream(self) -> int:
         """Return the stream of the last launch."""
@@ -137,16 +142,46 @@ class Imported(Lent):
         return made
 
 
+class StandInStream:
+    """A stream that ends with its object, as CuPy's; `owner` learns of it."""
+
+    ptr = 77
+
+    def __init__(self, owner: StandIn) -> None:
+        self.owner, self.driver = owner, ctypes.CDLL(environment()["HETEROCOMPUTE_CUDA_DRIVER"])
+        self.driver.fake_driver_create_stream(ctypes.c_void_p(self.ptr))
+
+    def __enter__(self) -> StandInStream:
+        self.owner.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        core.cuda_wait(0, self.ptr)
+        self.owner.current = None
+
+    def __del__(self) -> None:
+        self.driver.fake_driver_destroy_stream(ctypes.c_void_p(self.ptr))
+        self.owner.destroyed.append(self.ptr)
+
+
 class StandIn:
     """What a program calls of CuPy or JAX; `taken` are the streams on which it asked for arrays of others."""
 
     Array = ndarray = Imported
 
     def __init__(self, stream: int = 1) -> None:
-        self.stream, self.taken, self.dlpack = stream, list[int](), self
+        self.stream, self.taken, self.dlpack, self.cuda = stream, list[int](), self, self
+        self.destroyed: list[int] = []  # streams
+        self.current: Any = None
+        self.Stream = functools.partial(StandInStream, self)
+
+    def get_current_stream(self) -> Any:
+        return self.current
 
     def asarray(self, array: np.ndarray[Any, Any]) -> Imported:
-        return Imported(array)
+        made = Imported(array)
+        made.__cuda_array_interface__["stream"] = self.current.ptr if self.current else 1
+        return made
 
     def from_dlpack(self, array: Any) -> Imported:
         assert array.__dlpack_device__() == (2, 0)

@@ -174,7 +174,8 @@ def test_clips_and_patterns_stay_there_with_their_gradient(
     assert torch.equal(found.as_subclass(Tensor).at_home(), gradient)
     assert driver.last_stream() == STREAM
     x[2, 3, 4] = float("nan")
-    assert function(there(x)).at_home().isnan().all()
+    found = function(there(x)).at_home()
+    assert found[2].isnan().any() and ("tensor" in text or not found[5, 5].isnan().all())
 
 
 @pytest.mark.parametrize("text", ["2:4", "int8+2:4", "vsq4-g16-s4+1:3"])
@@ -238,9 +239,12 @@ def test_a_value_that_a_format_lacks_makes_the_answer_nan() -> None:
     x = values(5, 64)
     x[3, 7] = float("inf")
     q = hc.quantize(values(7, 64).numpy(), "int8")
-    assert ht.linear(there(x), moved_weight(q, "int8")).at_home().isnan().all()
-    assert ht.fake_quantize(there(x), "int8").at_home().isnan().all()
-    assert ht.fake_quantize(there(x), "int8", rounding="stochastic").at_home().isnan().all()
+    for y in (
+        ht.linear(there(x), moved_weight(q, "int8")),
+        ht.fake_quantize(there(x), "int8"),
+        ht.fake_quantize(there(x), "int8", rounding="stochastic"),
+    ):
+        assert (y.at_home().isnan().all(1) == torch.tensor([False, False, False, True, False])).all()
 
 
 def test_rows_of_a_packed_embedding_are_decoded_there() -> None:

@@ -29,7 +29,7 @@ typedef struct {
     hc_format format;
     int n_axes, axes[HC_MAX_DIMS];
     bool has_a, has_format;
-    bool checks; /* waits for values that the format refuses, unless the caller allocates */
+    bool checks, waits; /* both: it waits for values that the format refuses */
     bool device_order;
     const float *bias;
     hc_cuda_clip clip;       /* of what is rounded; its note of pass */
@@ -50,8 +50,8 @@ typedef struct {
 int hc_cuda_parse_view(PyObject *object, hc_view *view);
 int hc_cuda_parse_packed(PyObject *object, hc_packed *packed);
 
-/* Every call begins with (device, stream, allocate): allocate is None, or a function of a number of bytes that returns an
- * address; the call then waits for nothing. Then n arguments follow. */
+/* Every call begins with (device, stream, allocate): allocate is None, or, if the call waits for nothing, True or a function of
+ * a number of bytes that returns an address. Then n arguments follow. */
 enum { AFTER_START = 3 };
 int hc_cuda_parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call);
 /* n arguments, or two more: None or (kind, value) of a clip, and None or (address, hc_cuda_note_kind, low, high) of a note. */

@@ -4,7 +4,8 @@
     memory       from PyTorch's allocator: results, and the scratch memory of kernels during a call
     waiting      none, so that a CUDA graph can capture every call
 
-A call that does not wait cannot raise for a value. So the result is NaN where the CPU raises for NaN or infinity in x.
+A call that does not wait cannot raise for a value. So a value that the format lacks makes all NaN that depends on its
+scale, as in the functions of heterocompute for arrays on a device.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...base.cuda import devices
 from ...base.errors import Refused, refusals, unsupported
 from ...base.runtime import device_order
 from ...base.texts import counted
-from ...formats import Format, has_pattern
+from ...formats import Format
 from ...products.arguments import as_format
 from ...products.device_conv import convolution_window
 from ...products.window import as_window
@@ -126,8 +127,6 @@ class _TooLarge(Exception):
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
     y, note = rounded_there(_place(t), _view(t), fmt, axes, clip, rounding, seed)
-    if has_pattern(fmt) and t.numel():  # a NaN marks a value that the format lacks; all values are then NaN
-        y = y.masked_fill(y.isnan().any(), float("nan"))
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
 
 
