@@ -34,6 +34,7 @@ Array = np.ndarray[Any, Any]
 
 _CUDA, _CUDA_MANAGED = 2, 13  # types of devices in DLPack
 _KINDS = {"f": 2, "i": 0, "u": 1, "V": 4}  # kinds of numbers in DLPack; bfloat16 is V in NumPy
+_Float32 = type(np.dtype(np.float32))
 _FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}
 
@@ -73,14 +74,18 @@ class DeviceArray:
         number: int,
         stream: int,
     ) -> None:
-        self._owner, self.address, self.number, self.stream = owner, address, number, stream or DEFAULT_STREAM
-        self.shape, self.dtype, self.strides = tuple(shape), dtype, tuple(strides)
-        self._view: tuple[int, str, tuple[int, ...], tuple[int, ...]] | None = None
+        self._owner = owner
+        self.address = address
+        self.number = number
+        self.stream = stream or DEFAULT_STREAM
+        self.shape = shape if type(shape) is tuple else tuple(shape)
+        self.dtype = dtype
+        self.strides = strides if type(strides) is tuple else tuple(strides)
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
         """Return an array with unset values, in C order."""
-        dtype = np.dtype(dtype)
+        dtype = dtype if type(dtype) is _Float32 else np.dtype(dtype)
         strides = c_strides(shape, dtype.itemsize)
         if type(stream) is not int:
             tensor = stream.tensor(tuple(shape), dtype.name)  # type: ignore[attr-defined]
@@ -126,10 +131,17 @@ class DeviceArray:
     @property
     def view(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
         """Return the array in the form that the C core accepts."""
-        if self._view is None:
+        try:
+            return self._view
+        except AttributeError:
             name = "float32" if self.dtype.char == "f" else self.dtype.name
-            self._view = self.address, name, self.shape, self.strides
-        return self._view
+            self._view: tuple[int, str, tuple[int, ...], tuple[int, ...]] = (
+                self.address,
+                name,
+                self.shape,
+                self.strides,
+            )
+            return self._view
 
     def reshaped(self, shape: Sequence[int]) -> DeviceArray:
         """Return a contiguous array with another shape; the memory is shared."""

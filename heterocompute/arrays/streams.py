@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["DEFAULT_STREAM", "Stream", "TorchStream", "is_torch", "lasting_stream", "torch_stream"]
+__all__ = ["DEFAULT_STREAM", "Stream", "TorchStream", "is_torch", "lasting_stream", "raw_stream", "torch_stream"]
 
 DEFAULT_STREAM, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
@@ -39,7 +39,7 @@ class TorchStream(Stream):
 
     def tensor(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return an unset tensor, or None if the stream is not the current one or PyTorch lacks the dtype."""
-        if _raw_stream(self.number) != self:
+        if raw_stream(self.number) != self:
             return None
         kind = getattr(sys.modules["torch"], dtype, None)
         return None if kind is None else self.owner.new_empty(shape, dtype=kind)
@@ -53,7 +53,8 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
-def _raw_stream(number: int) -> int:
+def raw_stream(number: int) -> int:
+    """Return the number of PyTorch's current stream on a device."""
     torch = sys.modules["torch"]
     try:
         raw = torch._C._cuda_getCurrentRawStream(number)
@@ -64,7 +65,7 @@ def _raw_stream(number: int) -> int:
 
 def torch_stream(tensor: Any, number: int) -> TorchStream:
     """Return the current stream of PyTorch on the device of a tensor."""
-    raw = _raw_stream(number)
+    raw = raw_stream(number)
     found = _torch_streams.get((number, raw))
     if found is None:
         found = TorchStream(raw)

@@ -29,6 +29,7 @@ from ..arrays.device import (
     is_tensor_there,
     tensor_there,
 )
+from ..arrays.device_prepacked import DevicePrepacked
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
@@ -303,6 +304,10 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
 
 def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> Any:
     """Apply a linear layer on a device, as `linear`: w is quantized."""
+    if bias is None and out is None:
+        answer = _usual_product(x, w, activations)
+        if answer is not None:
+            return answer
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise _not_quantized("linear", "w", w)
     if w.ndim != 2 or w.axis != (1,):
@@ -310,22 +315,56 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
     return _product(x, w, bias, activations, out, "linear", ("x", "w"))
 
 
+def _usual_product(x: Any, w: Any, activations: Any) -> Any:
+    """Return ``x @ w.T`` for the most common arguments, None for others: rows of floats, weights of their stream."""
+    if type(w) is not DeviceQuantizedArray and type(w) is not DevicePrepacked:
+        return None
+    left = x if type(x) is DeviceArray else tensor_there(x, "linear: x") if is_tensor_there(x) else None
+    if left is None or left.stream != w.stream or left.number != w.number:
+        return None
+    shape, of_w = left.shape, w._shape
+    is_usual = len(shape) > 1 and len(of_w) == 2 and w._axis == (1,) and shape[-1] == of_w[1]
+    if not is_usual or 0 in shape or of_w[0] == 0 or runtime.one_order():
+        return None
+    fmt = None if activations is None else as_format(activations, "linear: activations")
+    target = DeviceArray.empty((*shape[:-1], of_w[0]), _FLOAT32, left.number, left.stream)
+    _multiply(left, fmt, w, None, target, "linear")
+    return target if left is x else in_callers_library(target, x)
+
+
+def _multiply(
+    left: Any, fmt: Format | None, w: DeviceQuantizedArray, added: DeviceArray | None, to: DeviceArray, name: str
+) -> None:
+    is_packed = isinstance(left, DeviceQuantizedArray) if type(left) is not DeviceArray else False
+    try:
+        _core.cuda_matmul(
+            left.number,
+            left.stream,
+            None,
+            left._packed() if is_packed else left.view,
+            is_packed,
+            None if fmt is None else core_format(fmt),
+            w._packed(),
+            0 if added is None else added.address,
+            to.view,
+            runtime.device_order(),
+        )
+    except (NotImplementedError, Refused):
+        with refusals_there(name, fmt):  # entering it takes longer than the call
+            raise
+
+
 def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, words: tuple[str, str]) -> Any:
     """Return x @ w.T + bias."""
     x_name = f"{name}: {words[0]}"
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
-    left = x if type(x) is DeviceArray else tensor_there(x, x_name) if is_tensor_there(x) else None
-    is_usual = left is not None and bias is None and out is None and isinstance(w, DeviceQuantizedArray)
-    weights, given, added = w, None, None  # for the most common calls
-    if not (is_usual and left.number == w.number and left.stream == w.stream):
-        is_usual = False
-        found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
-        left = on_their_device(x, found.get(words[0]), x_name, number)
-        weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
-        given = found.get("out")
-        if bias is not None:
-            added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
-            check_bias(added, w.shape[0], name)
+    found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
+    left = on_their_device(x, found.get(words[0]), x_name, number)
+    weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
+    given, added = found.get("out"), None
+    if bias is not None:
+        added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
+        check_bias(added, w.shape[0], name)
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
         raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
@@ -350,24 +389,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     if left.ndim == 1:
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
         to = DeviceArray(target, target.address, (1, n), target.dtype, (0, *target.strides), left.number, stream)
-    try:
-        _core.cuda_matmul(
-            left.number,
-            stream,
-            None,
-            rows._packed() if is_packed else rows.view,
-            is_packed,
-            None if fmt is None else core_format(fmt),
-            weights._packed(),
-            0 if added is None else added.address,
-            to.view,
-            runtime.device_order(),
-        )
-    except (NotImplementedError, Refused):
-        with refusals_there(name, fmt):
-            raise
-    if not is_usual:
-        settle(left.number, stream, weights, added, target)
+    _multiply(rows, fmt, weights, added, to, name)
+    settle(left.number, stream, weights, added, target)
     return answer_of(target, x, out)
 
 

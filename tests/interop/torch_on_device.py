@@ -56,6 +56,9 @@ class Tensor(torch.Tensor):
     device = property(lambda self: torch.device("cuda", number_of(self.data_ptr())))  # type: ignore[assignment]
     is_cuda, is_cpu = True, False
 
+    def get_device(self) -> int:
+        return int(self.device.index)
+
     def new_empty(self, *shape: Any, dtype: Any = None) -> Tensor:
         sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         return made(tuple(sizes), dtype or self.dtype, self.device.index)

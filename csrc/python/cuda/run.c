@@ -225,9 +225,12 @@ static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
     return state.asks && !run_with(call->allocate, call, plan) ? NULL : PyLong_FromLongLong(state.row);
 }
 
+static _Atomic(hc_cuda_plan *) spare; /* of an earlier call: a plan is large */
+
 /* Memory for a plan for a device, or, unless it is 0, for any of that architecture; NULL with an exception. */
 hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) {
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    hc_cuda_plan *plan = atomic_exchange(&spare, NULL);
+    plan = plan ? plan : hc_alloc_aligned(sizeof *plan);
     if (!plan) {
         PyErr_NoMemory();
         return NULL;
@@ -239,12 +242,14 @@ hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) 
     return plan;
 }
 
+void hc_cuda_free_plan(hc_cuda_plan *plan) { hc_free_aligned(atomic_exchange(&spare, plan)); }
+
 /* The first row with a value that the format refuses, or -1. */
 PyObject *hc_cuda_finish_call(const hc_cuda_call *call) {
     hc_cuda_plan *plan = hc_cuda_new_plan(call->device, 0, call->device_order);
     if (!plan)
         return NULL;
     PyObject *answer = finish_planned(call, plan);
-    hc_free_aligned(plan);
+    hc_cuda_free_plan(plan);
     return answer;
 }
