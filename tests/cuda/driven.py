@@ -1,4 +1,8 @@
-"""The fake driver of fake_driver.cpp, built and opened, and arrays of a library that lends its memory on a device."""
+"""The fake driver of fake_driver.cpp, built and opened, and arrays of a library that lends its memory on a device.
+
+With HETEROCOMPUTE_TEST_DEVICE=1 the tests use the real driver. They skip what it has not: counts and failures that a test asks
+for, streams of other libraries, a second device.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,19 @@ from heterocompute.arrays.device import c_strides
 from heterocompute.base.cuda import devices
 
 SOURCE = Path(__file__).parent / "fake_driver.cpp"
+IS_REAL = os.environ.get("HETEROCOMPUTE_TEST_DEVICE") == "1"
+
+
+def of_the_fake_driver(what: str) -> None:
+    """Skip a test on a real device."""
+    if IS_REAL:
+        pytest.skip(f"a real device has no {what}")
 
 
 @functools.cache
 def environment() -> dict[str, str]:
     """Build the fake driver; return the variables that make a process use it."""
+    of_the_fake_driver("process with another driver")
     kernels = emulated.kernels()._name
     cxx = shlex.split(os.environ.get("CXX", "c++"))
     if not shutil.which(cxx[0]):
@@ -68,8 +80,26 @@ class Driver:
         return tuple(found)  # type: ignore[return-value]
 
 
-def used(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """Use the fake driver, until the patches are undone."""
+class RealDriver:
+    """Skips the tests that ask the fake driver."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: of_the_fake_driver(name)
+
+
+def used(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Use the fake driver, until the patches are undone, or the real one."""
+    if IS_REAL:
+        plain = monkeypatch.setenv
+
+        def setenv(name: str, value: str, prepend: str | None = None) -> None:
+            if name.startswith("FAKE_DRIVER_"):
+                of_the_fake_driver(name)
+            plain(name, value, prepend)
+
+        monkeypatch.setattr(monkeypatch, "setenv", setenv)
+        devices()
+        return RealDriver()
     paths = environment()
     for name, value in paths.items():
         monkeypatch.setenv(name, value)
@@ -77,9 +107,12 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(paths["HETEROCOMPUTE_CUDA_DRIVER"])
 
 
-def without_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+def without_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Use the fake driver for a test, which must free all that it allocates."""
     driver = used(monkeypatch)
+    if IS_REAL:
+        yield driver
+        return
     gc.collect()
     before = driver.live_bytes()
     yield driver
@@ -91,6 +124,8 @@ class Lent:
     """An array of another library on a device, with ``__cuda_array_interface__`` alone."""
 
     def __init__(self, array: np.ndarray[Any, Any], device: int = 0, **changed: Any) -> None:
+        if device > 0 or changed.get("stream", 1) not in (None, 1, 2):
+            of_the_fake_driver("second device or stream with such a number")
         self.device, self.shape = device, array.shape
         memory = np.ascontiguousarray(array)
         self.address = core.cuda_allocate(device, 1, memory.nbytes)
@@ -148,6 +183,7 @@ class StandInStream:
     ptr = 77
 
     def __init__(self, owner: StandIn) -> None:
+        of_the_fake_driver("stream with such a number")
         self.owner, self.driver = owner, ctypes.CDLL(environment()["HETEROCOMPUTE_CUDA_DRIVER"])
         self.driver.fake_driver_create_stream(ctypes.c_void_p(self.ptr))
 
@@ -170,6 +206,8 @@ class StandIn:
     Array = ndarray = Imported
 
     def __init__(self, stream: int = 1) -> None:
+        if stream > 2:
+            of_the_fake_driver("stream with such a number")
         self.stream, self.taken, self.dlpack, self.cuda = stream, list[int](), self, self
         self.destroyed: list[int] = []  # streams
         self.current: Any = None

@@ -159,6 +159,7 @@ def move(module: Any, number: int | None = 0) -> Any:
 
 def using(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     """Use the fake driver, and a PyTorch that has its tensors."""
+    driven.of_the_fake_driver("tensors that stand in for those of PyTorch")
     driver = driven.used(monkeypatch)
     monkeypatch.setattr(operators, "PLAIN", (*operators.PLAIN, Tensor))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: type("Stream", (), {"cuda_stream": STREAM}))

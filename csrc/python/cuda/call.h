@@ -60,6 +60,7 @@ static inline PyObject *argument(PyObject *args, int number) { return PyTuple_GE
 
 /* Memory for a plan for a device, or, unless it is 0, for any of that architecture; NULL with an exception. */
 hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order);
+void hc_cuda_free_plan(hc_cuda_plan *plan);
 hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error);
 /* Launches; returns the first row with a value that the format refuses, or -1. */
 PyObject *hc_cuda_finish_call(const hc_cuda_call *call);

@@ -185,7 +185,7 @@ PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args) {
     hc_error error = {.argument = NULL};
     const hc_status status = hc_cuda_plan_call(&call, NULL, plan, &error);
     PyObject *answer = status == HC_OK ? describe_plan(plan) : hc_raise(status, &error);
-    hc_free_aligned(plan);
+    hc_cuda_free_plan(plan);
     return answer;
 }
 
@@ -338,7 +338,7 @@ PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
         Py_BEGIN_ALLOW_THREADS status = hc_cuda_launch(device, plan, NULL, &error);
         Py_END_ALLOW_THREADS
     }
-    hc_free_aligned(plan);
+    hc_cuda_free_plan(plan);
     if (status == HC_OK)
         return Py_NewRef(Py_None);
     return is_driver ? hc_raise_driver(status, &error) : hc_raise(status, &error);
