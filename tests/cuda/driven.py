@@ -1,7 +1,7 @@
 """The fake driver of fake_driver.cpp, built and opened, and arrays of a library that lends its memory on a device.
 
-With HETEROCOMPUTE_TEST_DEVICE=1 the tests use the real driver. They skip what it has not: counts and failures for which a
-test asks, streams of other libraries, a second device.
+With HETEROCOMPUTE_TEST_DEVICE=1 the tests use the real driver. They skip what it has not: counts and failures for
+tests, streams of other libraries, a second device.
 """
 
 from __future__ import annotations
