@@ -117,6 +117,11 @@ class DeviceArray:
         return f"cuda:{self.number}"
 
     @property
+    def dtype_name(self) -> str:
+        """Return ``dtype.name``, which NumPy takes long to build."""
+        return self.view[1]
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 

@@ -67,6 +67,9 @@ def goes_to_device(*values: Any) -> bool:
 
     Without a usable device, arrays of other libraries are refused like those of any other device.
     """
+    for value in values:
+        if type(value) is DeviceArray or type(value) is DeviceQuantizedArray:
+            return True
     if runtime.backend_device() is not None:
         return True
     return any(is_there(value) for value in values) and has_device()
@@ -162,14 +165,22 @@ def refuse_row(
     raise ValueError(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
+def _floats_there(caller: str, w: Any) -> DeviceArray:
+    """Return an array of floats on the device."""
+    if type(w) is DeviceArray:
+        check_dimensions(w, f"{caller}: w")
+        return w
+    if isinstance(w, PackedArray):
+        raise TypeError(f"{caller}: w is {w._named()}, expected an array of floats")
+    found, number = gathered(caller, w=w)
+    return on_their_device(w, found.get("w"), f"{caller}: w", number)  # type: ignore[no-any-return]
+
+
 def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
     """Quantize an array on a device, as `quantize`."""
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
-    if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
-    clipped = _clip_there("quantize", fmt, clip, importance)
-    found, number = gathered("quantize", w=w)
-    x = on_their_device(w, found.get("w"), name, number)
+    clipped = () if clip is None and importance is None else _clip_there("quantize", fmt, clip, importance)
+    x = _floats_there("quantize", w)
     axes = normalize_axes(axis, x.ndim, "quantize")
     q = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else _quantized(x, fmt, axes, name, clipped)
     return q if is_on_device(w) else q.to("cpu")
@@ -181,9 +192,12 @@ def _quantized(
     """Return x quantized. `where`: shape and axes for errors, if x is made of another array."""
     if x.size == 0:
         return _empty_quantized(x, fmt, axes)
-    with refusals_there("quantize", fmt):
-        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
+    try:
+        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype_name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed(), *clipped)
+    except (NotImplementedError, ValueError):
+        with refusals_there("quantize", fmt):  # entering it takes long
+            raise
     refuse_row(row, name, where[0] if where else x.shape, where[1] if where else axes, fmt)
     return q
 
@@ -237,11 +251,14 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
-    if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
-    clipped = _clip_there("fake_quantize", fmt, clip)
-    found, number = gathered("fake_quantize", w=w, out=out)
-    x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
+    clipped = () if clip is None else _clip_there("fake_quantize", fmt, clip)
+    if out is None:
+        x, given = _floats_there("fake_quantize", w), None
+    else:
+        if isinstance(w, PackedArray):
+            raise TypeError(f"{name} is {w._named()}, expected an array of floats")
+        found, number = gathered("fake_quantize", w=w, out=out)
+        x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
