@@ -104,7 +104,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
+def check_dimensions(array: Any, name: str) -> None:
     """Raise ValueError for an array with more dimensions than the core supports."""
     if array.ndim > MAX_DIMS:
         raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")

@@ -165,7 +165,7 @@ def refuse_row(
     raise ValueError(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
-def _floats_there(caller: str, w: Any) -> DeviceArray:
+def _floats_there(caller: str, w: Any) -> Any:
     """Return an array of floats on the device."""
     if type(w) is DeviceArray:
         check_dimensions(w, f"{caller}: w")
@@ -173,7 +173,7 @@ def _floats_there(caller: str, w: Any) -> DeviceArray:
     if isinstance(w, PackedArray):
         raise TypeError(f"{caller}: w is {w._named()}, expected an array of floats")
     found, number = gathered(caller, w=w)
-    return on_their_device(w, found.get("w"), f"{caller}: w", number)  # type: ignore[no-any-return]
+    return on_their_device(w, found.get("w"), f"{caller}: w", number)
 
 
 def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:

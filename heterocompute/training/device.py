@@ -174,9 +174,8 @@ def _of_pattern(
     if prod(shape) > 0:
         with refusals_there("fake_quantize", fmt):
             number, stream, _ = place.start
-            _core.cuda_prune(
-                *(number, stream, True, x, fmt.n, fmt.m, axes, place.address(values), place.address(metadata))
-            )
+            to = place.address(values), place.address(metadata)
+            _core.cuda_prune(number, stream, True, x, fmt.n, fmt.m, axes, *to)
 
     def spread(kept: Any, between: float) -> Any:
         y = place.empty(shape, "float32")

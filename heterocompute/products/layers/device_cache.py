@@ -69,9 +69,9 @@ class DeviceTokens:
         return DeviceQuantizedArray(views, fmt, sizes, (3,), "float32", QuantizedArray._trusted)
 
 
-def check_row(row: int, name: str, x: DeviceArray, fmt: Format) -> None:
+def check_row(row: int, name: str, x: DeviceArray, fmt: Format | None) -> None:
     """Raise ValueError if `write` found a value that the format lacks; its rows are (token, batch, head)."""
-    if row >= 0:
+    if row >= 0 and fmt is not None:
         batches, heads, tokens = x.shape[:3]
         token, batch, head = np.unravel_index(row, (tokens, batches, heads))
         refuse_row(int(np.ravel_multi_index((batch, head, token), x.shape[:3])), name, x.shape, (3,), fmt)
