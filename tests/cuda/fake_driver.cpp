@@ -245,13 +245,12 @@ int cuLaunchKernel(void *of, unsigned x, unsigned y, unsigned z, unsigned thread
     launches++;
     last_stream = stream;
     if (say_allocations) {
-        std::vector<uint64_t> ranges;
+        std::map<address, size_t> sizes = host_memory;
         for (const auto &[at, one] : live)
-            if (one.device == now.device) {
-                ranges.push_back(at);
-                ranges.push_back(one.bytes);
-            }
-        for (const auto &[at, size] : host_memory) {
+            if (one.device == now.device)
+                sizes[at] = one.bytes;
+        std::vector<uint64_t> ranges; // ascending
+        for (const auto &[at, size] : sizes) {
             ranges.push_back(at);
             ranges.push_back(size);
         }
