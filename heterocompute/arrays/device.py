@@ -16,7 +16,7 @@ from .. import _heterocompute as _core
 from ..base.cuda import check_device
 from ..base.values import shown
 from .foreign import Unreadable, exports_dlpack
-from .streams import DEFAULT_STREAM, is_torch, lasting_stream, torch_stream
+from .streams import DEFAULT_STREAM, NAMES, TORCH, is_torch, lasting_stream, torch_stream
 
 __all__ = [
     "DEFAULT_STREAM",
@@ -28,13 +28,15 @@ __all__ = [
     "is_on_device",
     "is_tensor_there",
     "tensor_there",
+    "tensor_view",
 ]
 
 Array = np.ndarray[Any, Any]
 
 _CUDA, _CUDA_MANAGED = 2, 13  # types of devices in DLPack
 _KINDS = {"f": 2, "i": 0, "u": 1, "V": 4}  # kinds of numbers in DLPack; bfloat16 is V in NumPy
-_Float32 = type(np.dtype(np.float32))
+_float32 = np.dtype(np.float32)
+_Float32 = type(_float32)
 _FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}
 
@@ -88,7 +90,7 @@ class DeviceArray:
         dtype = dtype if type(dtype) is _Float32 else np.dtype(dtype)
         strides = c_strides(shape, dtype.itemsize)
         if type(stream) is not int:
-            tensor = stream.tensor(tuple(shape), dtype.name)  # type: ignore[attr-defined]
+            tensor = stream.tensor(tuple(shape), "float32" if dtype is _float32 else dtype.name)  # type: ignore[attr-defined]
             if tensor is not None:
                 return cls(tensor, tensor.data_ptr(), shape, dtype, strides, number, stream)
         # the owner frees the memory on that stream, and holds the stream
@@ -291,36 +293,42 @@ def _waited_for(made: DeviceArray, stream: int | None) -> DeviceArray:
 
 
 def is_tensor_there(value: Any) -> bool:
-    """Tell whether a value is a plain tensor of PyTorch on a CUDA device that requires no gradient."""
+    """Tell whether a value is a plain tensor of PyTorch on a CUDA device, without a gradient or a pending negation."""
     torch = sys.modules.get("torch")
-    return torch is not None and type(value) is torch.Tensor and value.is_cuda and not value.requires_grad
+    is_plain = torch is not None and type(value) is torch.Tensor and value.is_cuda
+    return is_plain and not value.requires_grad and not value.is_neg()
 
 
-def tensor_there(tensor: Any, name: str) -> DeviceArray:
-    """Read a tensor of PyTorch on a CUDA device, on the current stream of PyTorch; it requires no gradient."""
-    kind = tensor.dtype
-    dtype = _of_torch.get(kind)
-    if dtype is None:
-        dtype = _dtype_of_torch(kind, name)
+def tensor_view(tensor: Any, name: str) -> tuple[int, int, tuple[int, str, tuple[int, ...], tuple[int, ...]]]:
+    """Return device, stream and view, in the form that the C core accepts, of a tensor of PyTorch on a CUDA device.
+
+    The stream is the current one of PyTorch. The tensor requires no gradient and has no pending negation.
+    """
+    kind = NAMES.get(tensor.dtype) or _name_of(tensor.dtype, name)
     try:
-        values = tensor.resolve_neg() if tensor.is_neg() else tensor
-        address, size = values.data_ptr(), dtype.itemsize
-        strides = [step * size for step in values.stride()]
-        number = values.device.index or 0
+        number, size = tensor.get_device(), tensor.element_size()
+        view = tensor.data_ptr(), kind, tuple(tensor.shape), tuple([step * size for step in tensor.stride()])
     except RuntimeError as problem:  # no strided memory
         raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
-    return DeviceArray(values, address, values.shape, dtype, strides, number, torch_stream(values, number))
+    return number, torch_stream(tensor, number), view
 
 
-_of_torch: dict[Any, np.dtype[Any]] = {}
-
-
-def _dtype_of_torch(kind: Any, name: str) -> np.dtype[Any]:
+def _name_of(kind: Any, name: str) -> str:
+    """Return the name of a dtype of PyTorch, the first time that it is asked for."""
     word = str(kind).removeprefix("torch.")
     if word not in _FLOATS.values():
         raise TypeError(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
-    _of_torch[kind] = _bfloat16() if word == "bfloat16" else np.dtype(word)
-    return _of_torch[kind]
+    NAMES[kind] = word
+    TORCH.update({name: getattr(sys.modules["torch"], name) for name in (*_FLOATS.values(), "uint8")})
+    return word
+
+
+def tensor_there(tensor: Any, name: str) -> DeviceArray:
+    """Read a tensor of PyTorch on a CUDA device that requires no gradient."""
+    values = tensor.resolve_neg() if tensor.is_neg() else tensor
+    number, stream, (address, word, shape, strides) = tensor_view(values, name)
+    dtype = _bfloat16() if word == "bfloat16" else np.dtype(word)
+    return DeviceArray(values, address, shape, dtype, strides, number, stream)
 
 
 def _from_interface(value: Any, name: str) -> DeviceArray:

@@ -12,7 +12,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["DEFAULT_STREAM", "Stream", "TorchStream", "is_torch", "lasting_stream", "raw_stream", "torch_stream"]
+__all__ = [
+    "DEFAULT_STREAM",
+    "NAMES",
+    "TORCH",
+    "Stream",
+    "TorchStream",
+    "is_torch",
+    "lasting_stream",
+    "raw_stream",
+    "torch_stream",
+]
 
 DEFAULT_STREAM, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
@@ -41,10 +51,12 @@ class TorchStream(Stream):
         """Return an unset tensor, or None if the stream is not the current one or PyTorch lacks the dtype."""
         if raw_stream(self.number) != self:
             return None
-        kind = getattr(sys.modules["torch"], dtype, None)
+        kind = TORCH.get(dtype)
         return None if kind is None else self.owner.new_empty(shape, dtype=kind)
 
 
+NAMES: dict[Any, str] = {}  # of dtypes of PyTorch that were read
+TORCH: dict[str, Any] = {}  # dtypes of PyTorch, once one was read
 _torch_streams: dict[tuple[int, int], TorchStream] = {}
 
 

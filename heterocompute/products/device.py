@@ -27,12 +27,13 @@ from ..arrays.device import (
     in_callers_library,
     is_on_device,
     is_tensor_there,
-    tensor_there,
+    tensor_view,
 )
 from ..arrays.device_prepacked import DevicePrepacked
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
+from ..arrays.streams import TORCH
 from ..base import runtime
 from ..base.cuda import has_device
 from ..base.errors import TO_CPU, Refused, refusals, unsupported
@@ -334,25 +335,35 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
 
 def _usual_product(x: Any, w: Any, activations: Any) -> Any:
     """Return ``x @ w.T`` for the most common arguments, None for others: rows of floats, weights of their stream."""
-    if type(w) is not DeviceQuantizedArray and type(w) is not DevicePrepacked:
+    kind, is_ours = type(w), type(x) is DeviceArray
+    if (kind is not DeviceQuantizedArray and kind is not DevicePrepacked) or not (is_ours or is_tensor_there(x)):
         return None
-    left = x if type(x) is DeviceArray else tensor_there(x, "linear: x") if is_tensor_there(x) else None
-    if left is None or left.stream != w.stream or left.number != w.number:
-        return None
-    shape, of_w = left.shape, w._shape
-    is_usual = len(shape) > 1 and len(of_w) == 2 and w._axis == (1,) and shape[-1] == of_w[1]
-    if not is_usual or 0 in shape or of_w[0] == 0 or runtime.one_order():
+    number, stream, view = (x.number, x.stream, x.view) if is_ours else tensor_view(x, "linear: x")
+    shape, of_w = view[2], w._shape
+    is_usual = len(shape) > 1 and len(of_w) == 2 and w._axis == (1,) and shape[-1] == of_w[1] and 0 not in shape
+    if not is_usual or stream != w.stream or number != w.number or of_w[0] == 0 or runtime.one_order():
         return None
     fmt = None if activations is None else as_format(activations, "linear: activations")
-    target = DeviceArray.empty((*shape[:-1], of_w[0]), _FLOAT32, left.number, left.stream)
-    _multiply(left, fmt, w, None, target, "linear")
-    return target if left is x else in_callers_library(target, x)
+    to_shape = (*shape[:-1], of_w[0])
+    if is_ours:
+        y = DeviceArray.empty(to_shape, _FLOAT32, number, stream)
+        to = y.address, "float32", to_shape, y.strides
+    else:
+        y = x.new_empty(to_shape, dtype=TORCH["float32"])
+        to = y.data_ptr(), "float32", to_shape, c_strides(to_shape, 4)
+    core = None if fmt is None else core_format(fmt)
+    try:
+        _core.cuda_matmul(number, stream, None, view, False, core, w._packed(), 0, to, runtime.device_order())
+    except (NotImplementedError, Refused):
+        with refusals_there("linear", fmt):  # entering it takes longer than the call
+            raise
+    return y
 
 
 def _multiply(
     left: Any, fmt: Format | None, w: DeviceQuantizedArray, added: DeviceArray | None, to: DeviceArray, name: str
 ) -> None:
-    is_packed = isinstance(left, DeviceQuantizedArray) if type(left) is not DeviceArray else False
+    is_packed = isinstance(left, DeviceQuantizedArray)
     try:
         _core.cuda_matmul(
             left.number,
@@ -367,7 +378,7 @@ def _multiply(
             runtime.device_order(),
         )
     except (NotImplementedError, Refused):
-        with refusals_there(name, fmt):  # entering it takes longer than the call
+        with refusals_there(name, fmt):
             raise
 
 

@@ -135,7 +135,8 @@ class Lent:
         self.__cuda_array_interface__ = {**found, **changed}
 
     def __del__(self) -> None:
-        core.cuda_free(self.device, 1, self.address)
+        if hasattr(self, "address"):
+            core.cuda_free(self.device, 1, self.address)
 
 
 class LentByDlpack:
@@ -196,6 +197,8 @@ class StandInStream:
         self.owner.current = None
 
     def __del__(self) -> None:
+        if not hasattr(self, "driver"):
+            return
         self.driver.fake_driver_destroy_stream(ctypes.c_void_p(self.ptr))
         self.owner.destroyed.append(self.ptr)
 

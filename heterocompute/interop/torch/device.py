@@ -18,6 +18,7 @@ import torch
 
 from ... import _heterocompute as _core
 from ...arrays.components import core_format, stored_format
+from ...arrays.device import c_strides
 from ...arrays.streams import raw_stream
 from ...base.cuda import devices
 from ...base.errors import Refused, refusals, unsupported
@@ -49,11 +50,12 @@ def product(x: Any, q: Packed, activations: str) -> Any:
         had = f"{counted(x.shape[-1], 'feature')}" if x.dim() else "no dimensions"
         raise ValueError(f"linear: x has {had} but q has {counted(k, 'column')}")
     fmt = as_format(activations, "linear: activations") if activations else None
-    y = x.new_empty((*x.shape[:-1], n), dtype=torch.float32)
-    if y.numel() == 0:
+    shape = (*x.shape[:-1], n)
+    y = x.new_empty(shape, dtype=torch.float32)
+    if 0 in shape:
         return y
-    rows, answer = _view(x), _view(y)
-    if x.dim() == 1:
+    rows, answer = _view(x), (y.data_ptr(), "float32", shape, c_strides(shape, 4))
+    if len(shape) == 1:
         rows = *rows[:2], (1, k), (0, *rows[3])
         answer = *answer[:2], (1, n), (0, *answer[3])
     weights, core = _packed(q, x), None if fmt is None else core_format(fmt)

@@ -84,12 +84,13 @@ def linear(
     activations = _activations(q, activations)
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
         raise TypeError(f"linear: dtype is {shown(dtype)}, expected a torch.dtype of floats")
-    if is_direct(x) and x.dtype in OPS.dtypes:
+    is_free = is_unobserved(x)
+    if is_free and x.is_cpu and x.dtype in OPS.dtypes:
         inner = _inner(bias)
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
-    if x.is_cuda and is_unobserved(x):
+    if is_free and x.is_cuda:
         y = OPS.raw["linear"](x, *_constant(q), _text(activations, "linear"))
         return _finished(y, x, bias, "linear", dtype)
     times = OPS.linear if OPS.is_traced() or _is_tracing() else OPS.eager.linear
