@@ -177,30 +177,24 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
 }
 
-/* The description of a device, asked for once; zeros where there is no such device. */
-static hc_cuda_device described(int device) {
-    static hc_cuda_device known[HC_CUDA_MAX_DEVICES];
-    hc_cuda_device found = {.major = 0};
-    hc_error error;
-    if (device < 0 || device >= HC_CUDA_MAX_DEVICES)
-        return found;
-    hc_mutex_lock(&mutex);
-    found = known[device];
-    hc_mutex_unlock(&mutex);
-    if (!found.major && hc_cuda_describe(device, &found, &error) == HC_OK) {
-        hc_mutex_lock(&mutex);
-        known[device] = found;
-        hc_mutex_unlock(&mutex);
-    }
-    return found;
-}
+/* What plans need of a device, asked for once. */
+static struct {
+    atomic_int architecture, multiprocessors;
+} known[HC_CUDA_MAX_DEVICES];
 
 int hc_cuda_architecture(int device) {
-    const hc_cuda_device found = described(device);
-    return found.major * 10 + found.minor;
+    hc_cuda_device found;
+    hc_error error;
+    if (device < 0 || device >= HC_CUDA_MAX_DEVICES)
+        return 0;
+    if (!known[device].architecture && hc_cuda_describe(device, &found, &error) == HC_OK) {
+        known[device].multiprocessors = found.multiprocessors;
+        known[device].architecture = found.major * 10 + found.minor;
+    }
+    return known[device].architecture;
 }
 
-int hc_cuda_multiprocessors(int device) { return described(device).multiprocessors; }
+int hc_cuda_multiprocessors(int device) { return hc_cuda_architecture(device) ? known[device].multiprocessors : 0; }
 
 /* The context of a device, made on first use; the mutex is held. */
 static hc_status make_context(int device, hc_error *error) {
@@ -231,8 +225,16 @@ static hc_status make_context(int device, hc_error *error) {
     return result ? fail_at(result, "opening the device", error) : HC_OK;
 }
 
+/* The device that this thread has entered, and how often: only the first push and the last pop reach the driver. */
+static _Thread_local int entered, depth;
+
 /* Makes the device current for this thread; `leave` gives back what was. */
 static hc_status enter(int device, hc_error *error) {
+    if (depth > 0 && entered == device) {
+        depth++;
+        return HC_OK;
+    }
+    HC_ASSERT(depth == 0);
     hc_status status = check_device(device, error);
     if (status != HC_OK)
         return status;
@@ -244,13 +246,23 @@ static hc_status enter(int device, hc_error *error) {
             return status;
     }
     const cu_result result = cu.push(contexts[device]);
+    entered = device;
+    depth = result == 0;
     return result ? fail_at(result, "entering the device", error) : HC_OK;
 }
 
 static hc_status leave(cu_result result, const char *what, hc_error *error) {
     void *context;
-    cu.pop(&context);
+    if (--depth == 0)
+        cu.pop(&context);
     return result ? fail_at(result, what, error) : HC_OK;
+}
+
+hc_status hc_cuda_enter(int device, hc_error *error) { return enter(device, error); }
+
+void hc_cuda_leave(void) {
+    hc_error error;
+    leave(0, "", &error);
 }
 
 hc_status hc_cuda_allocate(int device, int64_t bytes, void *stream, void **address, hc_error *error) {

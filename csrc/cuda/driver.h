@@ -27,6 +27,10 @@ int hc_cuda_multiprocessors(int device);
 bool hc_cuda_uses_images(void); /* the kernels are those of this build, not of the library */
 hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error);
 
+/* What a thread calls between these two enters the device once. hc_cuda_leave only after HC_OK. */
+hc_status hc_cuda_enter(int device, hc_error *error);
+void hc_cuda_leave(void);
+
 /* `stream` is a CUstream: 0 and 1 are the default stream. Memory is freed on the stream that it was allocated on. */
 hc_status hc_cuda_allocate(int device, int64_t bytes, void *stream, void **address, hc_error *error);
 void hc_cuda_free(int device, void *address, void *stream);

@@ -322,10 +322,9 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
 
 def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> Any:
     """Apply a linear layer on a device, as `linear`: w is quantized."""
-    if bias is None and out is None:
-        answer = _usual_product(x, w, activations)
-        if answer is not None:
-            return answer
+    answer = _usual_product(x, w, bias, activations, out)
+    if answer is not None:
+        return answer
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise _not_quantized("linear", "w", w)
     if w.ndim != 2 or w.axis != (1,):
@@ -333,8 +332,8 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
     return _product(x, w, bias, activations, out, "linear", ("x", "w"))
 
 
-def _usual_product(x: Any, w: Any, activations: Any) -> Any:
-    """Return ``x @ w.T`` for the most common arguments, None for others: rows of floats, weights of their stream."""
+def _usual_product(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> Any:
+    """Return ``x @ w.T + bias`` for the most common arguments, None for others: rows of floats, all of their stream."""
     kind, is_ours = type(w), type(x) is DeviceArray
     if (kind is not DeviceQuantizedArray and kind is not DevicePrepacked) or not (is_ours or is_tensor_there(x)):
         return None
@@ -343,17 +342,38 @@ def _usual_product(x: Any, w: Any, activations: Any) -> Any:
     is_usual = len(shape) > 1 and len(of_w) == 2 and w._axis == (1,) and shape[-1] == of_w[1] and 0 not in shape
     if not is_usual or stream != w.stream or number != w.number or of_w[0] == 0 or runtime.one_order():
         return None
-    fmt = None if activations is None else as_format(activations, "linear: activations")
-    to_shape = (*shape[:-1], of_w[0])
+    n = of_w[0]
     if is_ours:
-        y = DeviceArray.empty(to_shape, _FLOAT32, number, stream)
+        for given in (bias, out):
+            if given is not None and not (
+                type(given) is DeviceArray and given.number == number and given.stream == stream
+            ):
+                return None
+        if bias is not None:
+            check_bias(bias, n, "linear")
+        added = 0 if bias is None else bias.address
+    else:
+        has_bias = bias is not None
+        if out is not None or (has_bias and not (is_tensor_there(bias) and bias.get_device() == number)):
+            return None
+        if has_bias and not (bias.dtype is TORCH["float32"] and bias.shape == (n,) and bias.stride() == (1,)):
+            return None
+        added = bias.data_ptr() if has_bias else 0
+    fmt = None if activations is None else as_format(activations, "linear: activations")
+    to_shape = (*shape[:-1], n)
+    if is_ours:
+        y = (
+            DeviceArray.empty(to_shape, _FLOAT32, number, stream)
+            if out is None
+            else target_of(out, out, to_shape, "linear", number, stream, (x, w, bias))
+        )
         to = y.address, "float32", to_shape, y.strides
     else:
         y = x.new_empty(to_shape, dtype=TORCH["float32"])
         to = y.data_ptr(), "float32", to_shape, c_strides(to_shape, 4)
     core = None if fmt is None else core_format(fmt)
     try:
-        _core.cuda_matmul(number, stream, None, view, False, core, w._packed(), 0, to, runtime.device_order())
+        _core.cuda_matmul(number, stream, None, view, False, core, w._packed(), added, to, runtime.device_order())
     except (NotImplementedError, Refused):
         with refusals_there("linear", fmt):  # entering it takes longer than the call
             raise

@@ -43,9 +43,10 @@ int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         if (!layout[i].present)
             continue;
-        PyObject *key = PyUnicode_FromString(HC_COMPONENT_NAMES[i]);
-        PyObject *address = key ? PyObject_GetItem(components, key) : NULL;
-        Py_XDECREF(key);
+        static PyObject *keys[HC_N_COMPONENTS];
+        if (!keys[i])
+            keys[i] = PyUnicode_InternFromString(HC_COMPONENT_NAMES[i]);
+        PyObject *address = keys[i] ? PyObject_GetItem(components, keys[i]) : NULL;
         if (!address)
             return 0;
         packed->components.part[i].data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
@@ -148,12 +149,15 @@ static hc_status run_alone(const hc_cuda_call *call, hc_cuda_plan *plan, run_sta
         return hc_cuda_launch(call->device, plan, call->stream, error);
     bytes = bytes ? bytes : plan->workspace_bytes;
     state->asks = call->allocate && (bytes > OWN_MOST || hc_cuda_is_captured(call->device, call->stream));
-    for (bool is_enough = state->asks; !is_enough;) {
+    status = state->asks ? HC_OK : hc_cuda_enter(call->device, error);
+    if (status != HC_OK)
+        return status;
+    for (bool is_enough = state->asks; status == HC_OK && !is_enough;) {
         void *workspace = NULL;
         state->is_planned = true;
         status = hc_cuda_allocate(call->device, bytes, call->stream, &workspace, error);
         if (status != HC_OK)
-            return status;
+            break;
         status = plan_in(call, workspace, plan, state, error);
         is_enough = status != HC_OK || plan->workspace_bytes <= bytes;
         bytes = status == HC_OK ? plan->workspace_bytes : bytes;
@@ -161,6 +165,8 @@ static hc_status run_alone(const hc_cuda_call *call, hc_cuda_plan *plan, run_sta
             status = hc_cuda_launch(call->device, plan, call->stream, error);
         hc_cuda_free(call->device, workspace, call->stream);
     }
+    if (!state->asks)
+        hc_cuda_leave();
     *guess = bytes;
     return status;
 }
