@@ -15,7 +15,7 @@ _Clip: TypeAlias = tuple[int, float]  # (kind, value) of hc_clip
 _Packed: TypeAlias = tuple[Any, ...]
 _Floats: TypeAlias = NDArray[Any]  # float16, float32, float64; uint16 stands for bfloat16
 _OnDevice: TypeAlias = tuple[int, str, tuple[int, ...], tuple[int, ...]]  # (address, dtype, shape, strides in bytes)
-_Allocate: TypeAlias = Callable[[int], int] | None  # bytes -> address, of a caller who does not wait
+_Allocate: TypeAlias = Callable[[int], int] | bool | None  # True: the call waits for nothing
 _Operand: TypeAlias = _Floats | _Packed
 
 def cuda_addresses() -> dict[str, int]: ...

@@ -250,6 +250,8 @@ struct hc_plain_format {
     static constexpr bool has_integers = false;
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
+    /* Bit c of column c: a value that is refused and that no scale makes NaN. */
+    static HC_DEVICE uint32_t lost(const hc_format *, const hc_float_rows *, int) { return 0; }
     static HC_DEVICE hc_format of_chunk(const hc_format *format) { return *format; }
     static HC_DEVICE bool maximum(const hc_format *, const hc_geometry *geometry, const hc_float_rows *x, const float *,
                                   float *found) {
@@ -315,7 +317,7 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_fo
         else
             of_chunk = format::of_chunk(&whole);
     }
-    state.maximum = row_maximum_bits ? row_maximum : p.state ? hc_f32_from_bits(p.state->maximum) : 0;
+    state.maximum = row_maximum_bits ? row_maximum : p.maximum ? hc_f32_from_bits(*p.maximum) : 0;
     format::finish(&of_chunk, &state);
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
 }
@@ -326,12 +328,13 @@ static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, in
     return {hc_shared() + (int)threadIdx.x * p.chunks.ld * size, size == 8 ? HC_F64 : HC_F32, columns, 0, 1};
 }
 
-static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
+static inline HC_DEVICE void hc_refuse_row(hc_cuda_illegal *illegal, int64_t row) {
     /* 2^32 - 1 - row, so that the largest is the first row */
-    hc_atomic_max(&state->illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
+    if (illegal)
+        hc_atomic_max(illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
 }
 
-/* The largest magnitude of this thread's chunk to that of its row or array. */
+/* The largest magnitude of this thread's chunk to that of its row or array. NaN is the largest of all. */
 template <typename format>
 static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
                                             const hc_chunk &chunk, const hc_float_rows &x, uint32_t *to) {
@@ -339,8 +342,10 @@ static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_for
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
     float maximum = 0;
-    if (!format::maximum(&whole, &geometry, &x, thresholds, &maximum))
-        hc_refuse_row(p.state, chunk.row);
+    if (!format::maximum(&whole, &geometry, &x, thresholds, &maximum)) {
+        hc_refuse_row(p.illegal, chunk.row);
+        maximum = hc_f32_from_bits(0x7fc00000);
+    }
     hc_atomic_max(to, hc_f32_bits(maximum));
 }
 
@@ -499,8 +504,11 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     }
     if (chunk.columns > 0) {
         const hc_components own = hc_own_components(p.chunks, slot, size);
-        if (!hc_encode_chunk<format>(p, p.format, geometry, chunk, x, own, row_maximum))
-            hc_refuse_row(p.state, chunk.row);
+        uint32_t lost = 0;
+        if (!hc_encode_chunk<format>(p, p.format, geometry, chunk, x, own, row_maximum)) {
+            hc_refuse_row(p.illegal, chunk.row);
+            lost = format::lost(&p.format, &x, chunk.columns);
+        }
         /* integers and rounded values take the place of the values, which nothing reads again */
         if (p.to.n_limbs) {
             if constexpr (format::has_integers)
@@ -508,7 +516,11 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
                                                  hc_own(p.chunks, slot, size) + p.to.own_scales);
         } else if (is_fake) {
             const hc_tile tile = {0, 1, 0, chunk.columns};
-            format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
+            float *values = (float *)(hc_shared() + slot * ld * size);
+            format::decode(&p.format, &geometry, &own, &tile, values, chunk.columns);
+            HC_SHORT_LOOP
+            for (int c = 0; lost; c++, lost >>= 1)
+                values[c] = lost & 1 ? hc_f32_from_bits(0x7fc00000) : values[c];
         } else {
             hc_move_own_parts<true>(p, chunk, size);
         }
@@ -538,8 +550,7 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
         return;
     const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
     const hc_float_rows x = hc_chunk_values(p, chunk.columns);
-    hc_add_maximum<format>(p, p.format, geometry, chunk, x,
-                           p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum);
+    hc_add_maximum<format>(p, p.format, geometry, chunk, x, p.row_maxima ? p.row_maxima + chunk.row : p.maximum);
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {

@@ -11,6 +11,7 @@ enum { LEAST_VERSION = 13000 /* of the driver, as nvcc 13 makes the fatbins */, 
 enum { PINNED = 1, OF_DEVICE = 1, RELEASE_THRESHOLD = 4, KEPT_SHARE = 8 };
 enum { MULTIPROCESSORS = 16, COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
 enum { POINTER_MEMORY_TYPE = 2, POINTER_DEVICE = 9, MEMORY_OF_DEVICE = 2 };
+enum { PORTABLE_AND_MAPPED = 3, WORDS_BYTES = 4096, WORD_BYTES = 64 /* of a cache line */ };
 enum { MAX_DYNAMIC_SHARED_BYTES = 8, PLAIN_SHARED_BYTES = 48 << 10, MAX_MODULES = 32, MAX_KERNELS = 256 };
 #define PARAMS_POINTER ((void *)1)
 #define PARAMS_SIZE ((void *)2)
@@ -49,6 +50,7 @@ typedef struct {
     F(set_pool, "cuMemPoolSetAttribute", (void *pool, int attribute, void *value))                                     \
     F(allocate, "cuMemAllocFromPoolAsync", (cu_address * address, size_t bytes, void *pool, void *stream))             \
     F(give_back, "cuMemFreeAsync", (cu_address address, void *stream))                                                 \
+    F(allocate_host, "cuMemHostAlloc", (void **address, size_t bytes, unsigned flags))                                 \
     F(upload, "cuMemcpyHtoDAsync_v2", (cu_address to, const void *from, size_t bytes, void *stream))                   \
     F(download, "cuMemcpyDtoHAsync_v2", (void *to, cu_address from, size_t bytes, void *stream))                       \
     F(move, "cuMemcpyDtoDAsync_v2", (cu_address to, cu_address from, size_t bytes, void *stream))                      \
@@ -68,7 +70,14 @@ static atomic_bool is_open; /* all below is then set */
 static bool brings_kernels;
 static int n_devices, version;
 static void *contexts[HC_CUDA_MAX_DEVICES]; /* NULL before first use */
+static atomic_bool has_context[HC_CUDA_MAX_DEVICES];
 static void *pools[HC_CUDA_MAX_DEVICES];
+typedef union hc_cuda_word {
+    uint32_t value;
+    union hc_cuda_word *next; /* of one that nobody has */
+    char line[WORD_BYTES];
+} hc_cuda_word;
+static hc_cuda_word *free_words;
 static struct {
     const char *name;
     void *module;
@@ -167,30 +176,24 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
 }
 
-/* The description of a device, asked for once; zeros where there is no such device. */
-static hc_cuda_device described(int device) {
-    static hc_cuda_device known[HC_CUDA_MAX_DEVICES];
-    hc_cuda_device found = {.major = 0};
-    hc_error error;
-    if (device < 0 || device >= HC_CUDA_MAX_DEVICES)
-        return found;
-    hc_mutex_lock(&mutex);
-    found = known[device];
-    hc_mutex_unlock(&mutex);
-    if (!found.major && hc_cuda_describe(device, &found, &error) == HC_OK) {
-        hc_mutex_lock(&mutex);
-        known[device] = found;
-        hc_mutex_unlock(&mutex);
-    }
-    return found;
-}
+/* What plans need of a device, asked for once. */
+static struct {
+    atomic_int architecture, multiprocessors;
+} known[HC_CUDA_MAX_DEVICES];
 
 int hc_cuda_architecture(int device) {
-    const hc_cuda_device found = described(device);
-    return found.major * 10 + found.minor;
+    hc_cuda_device found;
+    hc_error error;
+    if (device < 0 || device >= HC_CUDA_MAX_DEVICES)
+        return 0;
+    if (!known[device].architecture && hc_cuda_describe(device, &found, &error) == HC_OK) {
+        known[device].multiprocessors = found.multiprocessors;
+        known[device].architecture = found.major * 10 + found.minor;
+    }
+    return known[device].architecture;
 }
 
-int hc_cuda_multiprocessors(int device) { return described(device).multiprocessors; }
+int hc_cuda_multiprocessors(int device) { return hc_cuda_architecture(device) ? known[device].multiprocessors : 0; }
 
 /* The context of a device, made on first use; the mutex is held. */
 static hc_status make_context(int device, hc_error *error) {
@@ -217,27 +220,48 @@ static hc_status make_context(int device, hc_error *error) {
     pools[device] = pool;
     if (result == 0)
         result = cu.retain(&contexts[device], handle);
+    has_context[device] = result == 0;
     return result ? fail_at(result, "opening the device", error) : HC_OK;
 }
 
+/* The device that this thread has entered, and how often: only the first push and the last pop reach the driver. */
+static _Thread_local int entered, depth;
+
 /* Makes the device current for this thread; `leave` gives back what was. */
 static hc_status enter(int device, hc_error *error) {
+    if (depth > 0 && entered == device) {
+        depth++;
+        return HC_OK;
+    }
+    HC_ASSERT(depth == 0);
     hc_status status = check_device(device, error);
     if (status != HC_OK)
         return status;
-    hc_mutex_lock(&mutex);
-    status = make_context(device, error);
-    hc_mutex_unlock(&mutex);
-    if (status != HC_OK)
-        return status;
+    if (!has_context[device]) {
+        hc_mutex_lock(&mutex);
+        status = make_context(device, error);
+        hc_mutex_unlock(&mutex);
+        if (status != HC_OK)
+            return status;
+    }
     const cu_result result = cu.push(contexts[device]);
+    entered = device;
+    depth = result == 0;
     return result ? fail_at(result, "entering the device", error) : HC_OK;
 }
 
 static hc_status leave(cu_result result, const char *what, hc_error *error) {
     void *context;
-    cu.pop(&context);
+    if (--depth == 0)
+        cu.pop(&context);
     return result ? fail_at(result, what, error) : HC_OK;
+}
+
+hc_status hc_cuda_enter(int device, hc_error *error) { return enter(device, error); }
+
+void hc_cuda_leave(void) {
+    hc_error error;
+    leave(0, "", &error);
 }
 
 hc_status hc_cuda_allocate(int device, int64_t bytes, void *stream, void **address, hc_error *error) {
@@ -285,6 +309,49 @@ hc_status hc_cuda_move(int device, void *to, const void *from, int64_t bytes, vo
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error) {
     const hc_status status = enter(device, error);
     return status == HC_OK ? leave(cu.wait(stream), "the work on the device", error) : status;
+}
+
+/* More words; the device is entered and the mutex held. They stay for the life of the process. */
+static cu_result make_words(void) {
+    void *made = NULL;
+    int mode = RELAXED; /* else the driver allocates nothing while any stream is captured */
+    cu.exchange_mode(&mode);
+    const cu_result result = cu.allocate_host(&made, WORDS_BYTES, PORTABLE_AND_MAPPED);
+    cu.exchange_mode(&mode);
+    hc_cuda_word *words = made;
+    for (int i = 0; result == 0 && i < WORDS_BYTES / WORD_BYTES; i++) {
+        words[i].next = free_words;
+        free_words = &words[i];
+    }
+    return result;
+}
+
+hc_status hc_cuda_lend_word(int device, uint32_t **word, hc_error *error) {
+    const hc_status status = enter(device, error);
+    *word = NULL;
+    if (status != HC_OK)
+        return status;
+    hc_mutex_lock(&mutex);
+    const cu_result result = free_words ? 0 : make_words();
+    hc_cuda_word *taken = result == 0 ? free_words : NULL;
+    if (taken)
+        free_words = taken->next;
+    hc_mutex_unlock(&mutex);
+    if (taken) {
+        taken->value = 0;
+        *word = &taken->value;
+    }
+    return leave(result, "allocating memory of the host", error);
+}
+
+void hc_cuda_return_word(uint32_t *word) {
+    if (!word)
+        return;
+    hc_cuda_word *given = (hc_cuda_word *)(void *)word;
+    hc_mutex_lock(&mutex);
+    given->next = free_words;
+    free_words = given;
+    hc_mutex_unlock(&mutex);
 }
 
 bool hc_cuda_is_captured(int device, void *stream) {

@@ -73,13 +73,16 @@ static void *take(hc_cuda_made *made, void *memory, int64_t bytes) {
 void hc_cuda_lay_out(const hc_cuda_side *w, const hc_cuda_form *form, void *memory, hc_cuda_made *made) {
     const int64_t rows = w->geometry.rows, floats = rows * form->segments * (int64_t)sizeof(float);
     *made = (hc_cuda_made){.integers = NULL};
-    if (form->kind == HC_CUDA_BYTES)
+    bool is_whole = false; /* no zeros lie between the integers */
+    if (form->kind == HC_CUDA_BYTES) {
+        is_whole = form->ld == w->geometry.whole_columns && w->geometry.runs == 1 && w->format.m == 0;
         made->integers = take(made, memory, w->form[form->mode].n_limbs * rows * form->ld);
+    }
     if (form->kind == HC_CUDA_24) {
         made->integers = take(made, memory, rows * (form->ld / 2));
         made->places = take(made, memory, rows * (form->ld / 8));
     }
-    made->cleared = made->bytes;
+    made->cleared = is_whole ? 0 : made->bytes;
     if (form->kind != HC_CUDA_STORED && (form->kind != HC_CUDA_NIBBLES || form->mode == HC_INT_GROUPED))
         made->scales = take(made, memory, floats);
     if (form->has_minima)

@@ -31,9 +31,12 @@ VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 def core_format(fmt: Format) -> tuple[Any, ...]:
     """Return a format in the form that the C core accepts."""
-    if has_pattern(fmt):
-        return core_format(fmt.base), fmt.n, fmt.m
-    return (fmt.family, *fmt.core_params())
+    try:
+        return fmt._core  # type: ignore[attr-defined, no-any-return]
+    except AttributeError:
+        found = (core_format(fmt.base), fmt.n, fmt.m) if has_pattern(fmt) else (fmt.family, *fmt.core_params())
+        object.__setattr__(fmt, "_core", found)  # formats are frozen
+        return found
 
 
 def component_layout(

@@ -52,6 +52,8 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
     if ndim == 0:
         raise ValueError(f"{name}: an array without dimensions has no axis to quantize along")
+    if type(axis) is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     try:
         if any(isinstance(a, (bool, np.bool_)) for a in given):
@@ -102,7 +104,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def check_dimensions(array: np.ndarray[Any, Any], name: str) -> None:
+def check_dimensions(array: Any, name: str) -> None:
     """Raise ValueError for an array with more dimensions than the core supports."""
     if array.ndim > MAX_DIMS:
         raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")

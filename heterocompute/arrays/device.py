@@ -16,22 +16,27 @@ from .. import _heterocompute as _core
 from ..base.cuda import check_device
 from ..base.values import shown
 from .foreign import Unreadable, exports_dlpack
+from .streams import DEFAULT_STREAM, NAMES, TORCH, is_torch, lasting_stream, torch_stream
 
 __all__ = [
+    "DEFAULT_STREAM",
     "DeviceArray",
     "as_device",
     "c_strides",
     "device_number",
     "in_callers_library",
     "is_on_device",
-    "torch_stream",
+    "is_tensor_there",
+    "tensor_there",
+    "tensor_view",
 ]
 
 Array = np.ndarray[Any, Any]
 
-DEFAULT_STREAM = 1  # CU_STREAM_LEGACY
 _CUDA, _CUDA_MANAGED = 2, 13  # types of devices in DLPack
 _KINDS = {"f": 2, "i": 0, "u": 1, "V": 4}  # kinds of numbers in DLPack; bfloat16 is V in NumPy
+_float32 = np.dtype(np.float32)
+_Float32 = type(_float32)
 _FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}
 
@@ -51,7 +56,7 @@ class DeviceArray:
     device : str
         Such as ``"cuda:0"``.
     stream : int
-        The CUDA stream that the values are computed on. It must exist as long as the array.
+        The CUDA stream that the values are computed on.
 
     Examples
     --------
@@ -71,16 +76,24 @@ class DeviceArray:
         number: int,
         stream: int,
     ) -> None:
-        self._owner, self.address, self.number, self.stream = owner, address, number, stream or DEFAULT_STREAM
-        self.shape, self.dtype, self.strides = tuple(shape), dtype, tuple(strides)
-        self._view: tuple[int, str, tuple[int, ...], tuple[int, ...]] | None = None
+        self._owner = owner
+        self.address = address
+        self.number = number
+        self.stream = stream or DEFAULT_STREAM
+        self.shape = shape if type(shape) is tuple else tuple(shape)
+        self.dtype = dtype
+        self.strides = strides if type(strides) is tuple else tuple(strides)
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
         """Return an array with unset values, in C order."""
-        dtype = np.dtype(dtype)
+        dtype = dtype if type(dtype) is _Float32 else np.dtype(dtype)
         strides = c_strides(shape, dtype.itemsize)
-        # the owner frees the memory on that stream
+        if type(stream) is not int:
+            tensor = stream.tensor(tuple(shape), "float32" if dtype is _float32 else dtype.name)  # type: ignore[attr-defined]
+            if tensor is not None:
+                return cls(tensor, tensor.data_ptr(), shape, dtype, strides, number, stream)
+        # the owner frees the memory on that stream, and holds the stream
         owner, address = _core.cuda_hold(number, stream, prod(shape) * dtype.itemsize)
         return cls(owner, address, shape, dtype, strides, number, stream)
 
@@ -106,6 +119,11 @@ class DeviceArray:
         return f"cuda:{self.number}"
 
     @property
+    def dtype_name(self) -> str:
+        """Return ``dtype.name``, which NumPy takes long to build."""
+        return self.view[1]
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -120,10 +138,17 @@ class DeviceArray:
     @property
     def view(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
         """Return the array in the form that the C core accepts."""
-        if self._view is None:
+        try:
+            return self._view
+        except AttributeError:
             name = "float32" if self.dtype.char == "f" else self.dtype.name
-            self._view = self.address, name, self.shape, self.strides
-        return self._view
+            self._view: tuple[int, str, tuple[int, ...], tuple[int, ...]] = (
+                self.address,
+                name,
+                self.shape,
+                self.strides,
+            )
+            return self._view
 
     def reshaped(self, shape: Sequence[int]) -> DeviceArray:
         """Return a contiguous array with another shape; the memory is shared."""
@@ -142,7 +167,7 @@ class DeviceArray:
         data = (self.address if self.size else 0, False)
         found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
         strides = None if self.strides == c_strides(self.shape, self.dtype.itemsize) else self.strides
-        return {**found, "strides": strides, "stream": self.stream}
+        return {**found, "strides": strides, "stream": int(self.stream)}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _CUDA, self.number
@@ -202,6 +227,8 @@ def is_on_device(value: Any) -> bool:
         return True
     if isinstance(value, np.ndarray) or value is None:
         return False
+    if is_torch(value):
+        return bool(value.is_cuda)
     if exports_dlpack(value):
         try:
             return value.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
@@ -236,10 +263,9 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     if getattr(value, "requires_grad", False) is True:
         word = name.split(": ")[-1]
         raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
-    elif _is_torch(value) or not _has_interface(value):
-        made = _from_dlpack(value, name, stream)
-    else:
-        made = _from_interface(value, name)
+    if is_torch(value):
+        return _waited_for(tensor_there(value, name), stream)
+    made = _from_interface(value, name) if _has_interface(value) else _from_dlpack(value, name, stream)
     if made.size:
         place = _core.cuda_place(made.address)
         if place < 0:
@@ -253,14 +279,56 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
         raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
+    lasting = lasting_stream(value, made.stream)
+    if lasting is None:
+        _core.cuda_wait(made.number, made.stream)
+    made.stream = DEFAULT_STREAM if lasting is None else lasting
+    return _waited_for(made, stream)
+
+
+def _waited_for(made: DeviceArray, stream: int | None) -> DeviceArray:
     if stream is not None and made.stream != stream:
         _core.cuda_wait(made.number, made.stream)
     return made
 
 
-def _is_torch(value: Any) -> bool:
+def is_tensor_there(value: Any) -> bool:
+    """Tell whether a value is a plain tensor of PyTorch on a CUDA device, without a gradient or a pending negation."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+    is_plain = torch is not None and type(value) is torch.Tensor and value.is_cuda
+    return is_plain and not value.requires_grad and not value.is_neg()
+
+
+def tensor_view(tensor: Any, name: str) -> tuple[int, int, tuple[int, str, tuple[int, ...], tuple[int, ...]]]:
+    """Return device, stream and view, in the form that the C core accepts, of a tensor of PyTorch on a CUDA device.
+
+    The stream is the current one of PyTorch. The tensor requires no gradient and has no pending negation.
+    """
+    kind = NAMES.get(tensor.dtype) or _name_of(tensor.dtype, name)
+    try:
+        number, size = tensor.get_device(), tensor.element_size()
+        view = tensor.data_ptr(), kind, tuple(tensor.shape), tuple([step * size for step in tensor.stride()])
+    except RuntimeError as problem:  # no strided memory
+        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
+    return number, torch_stream(tensor, number), view
+
+
+def _name_of(kind: Any, name: str) -> str:
+    """Return the name of a dtype of PyTorch, the first time that it is asked for."""
+    word = str(kind).removeprefix("torch.")
+    if word not in _FLOATS.values():
+        raise TypeError(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
+    NAMES[kind] = word
+    TORCH.update({name: getattr(sys.modules["torch"], name) for name in (*_FLOATS.values(), "uint8")})
+    return word
+
+
+def tensor_there(tensor: Any, name: str) -> DeviceArray:
+    """Read a tensor of PyTorch on a CUDA device that requires no gradient."""
+    values = tensor.resolve_neg() if tensor.is_neg() else tensor
+    number, stream, (address, word, shape, strides) = tensor_view(values, name)
+    dtype = _bfloat16() if word == "bfloat16" else np.dtype(word)
+    return DeviceArray(values, address, shape, dtype, strides, number, stream)
 
 
 def _from_interface(value: Any, name: str) -> DeviceArray:
@@ -284,8 +352,6 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
 
 
 def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
-    if stream is None:
-        stream = torch_stream(value)
     try:
         owner, kind, number, address, code, bits, shape, items = _core.read_dlpack(
             value.__dlpack__(stream=stream or DEFAULT_STREAM)
@@ -310,13 +376,6 @@ def _bfloat16() -> np.dtype[Any]:
     return found
 
 
-def torch_stream(value: Any) -> int:
-    """Return the current stream of PyTorch for its tensors, otherwise the default stream."""
-    if not _is_torch(value):
-        return DEFAULT_STREAM
-    return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream) or DEFAULT_STREAM
-
-
 def device_number(name: Any, caller: str) -> int | None:
     """Return the number of a device named ``"cuda"`` or ``"cuda:1"``, None for ``"cpu"``."""
     text = str(name)
@@ -330,7 +389,13 @@ def device_number(name: Any, caller: str) -> int | None:
 
 def in_callers_library(answer: DeviceArray, given: Any) -> Any:
     """Return an answer as an array of the argument's library, for PyTorch, CuPy and JAX; the memory is shared."""
-    if _is_torch(given):
+    if is_torch(given):
+        owner = answer._owner
+        while isinstance(owner, DeviceArray):
+            owner = owner._owner
+        is_whole = is_torch(owner) and owner.data_ptr() == answer.address and owner.numel() == answer.size
+        if is_whole and answer.strides == c_strides(answer.shape, answer.dtype.itemsize):
+            return owner if owner.shape == answer.shape else owner.view(answer.shape)
         return sys.modules["torch"].from_dlpack(answer)
     cupy, jax = sys.modules.get("cupy"), sys.modules.get("jax")
     if cupy is not None and isinstance(given, getattr(cupy, "ndarray", ())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -14,11 +15,33 @@ from ..formats import Format
 from .base import PackedArray
 from .components import component_layout, core_format, layout_of, stored_format
 from .dense import as_float_dtype
-from .device import DEFAULT_STREAM, DeviceArray, device_number
+from .device import DEFAULT_STREAM, DeviceArray, c_strides, device_number
 
 __all__ = ["DeviceQuantizedArray"]
 
 Array = np.ndarray[Any, Any]
+
+
+_BYTES = np.dtype(np.uint8)
+_FLOAT32 = np.dtype(np.float32)
+Block = tuple[int, tuple[tuple[str, int, tuple[int, ...], np.dtype[Any], tuple[int, ...]], ...]]
+_blocks: dict[Any, Block] = {}  # of the last formats and shapes
+
+
+def _block_of(format: Format, shape: tuple[int, ...], axis: tuple[int, ...]) -> Block:
+    """Return the bytes of all components, and the name, offset, shape, dtype and strides of each."""
+    key = core_format(format), shape, axis
+    found = _blocks.get(key)
+    if found is None:
+        end, parts = 0, []
+        for name, (of, size) in component_layout(format, shape, axis).items():
+            parts.append((name, end, size, of, c_strides(size, of.itemsize)))
+            end += -(-prod(size) * of.itemsize // 256) * 256  # components begin where an allocation would
+        found = end, tuple(parts)
+        if len(_blocks) > 256:
+            _blocks.clear()
+        _blocks[key] = found
+    return found
 
 
 class DeviceQuantizedArray(PackedArray):
@@ -63,8 +86,12 @@ class DeviceQuantizedArray(PackedArray):
         cls, format: Format, shape: Sequence[int], axis: Sequence[int], dtype: str, host: Any, number: int, stream: int
     ) -> Self:
         """Return an array with unset components; `host` makes the array of components on the CPU."""
-        layout = component_layout(format, shape, axis)
-        parts = {name: DeviceArray.empty(size, of, number, stream) for name, (of, size) in layout.items()}
+        nbytes, layout = _block_of(format, tuple(shape), tuple(axis))
+        block = DeviceArray.empty((nbytes,), _BYTES, number, stream)  # one: allocating takes longer than the rest
+        parts = {
+            name: DeviceArray(block, block.address + at, size, of, strides, number, stream)
+            for name, at, size, of, strides in layout
+        }
         return cls(parts, format, shape, axis, dtype, host)
 
     @property
@@ -124,7 +151,7 @@ class DeviceQuantizedArray(PackedArray):
         DeviceArray of `shape`
             The bits of `QuantizedArray.dequantize`.
         """
-        wanted = as_float_dtype(dtype, "dequantize")
+        wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
         if wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)

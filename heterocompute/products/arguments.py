@@ -27,10 +27,10 @@ _parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than 
 
 
 def as_format(fmt: Any, name: str) -> Format:
-    if isinstance(fmt, Format):
-        return fmt
     if isinstance(fmt, str):
         return _parse_once(fmt)
+    if isinstance(fmt, Format):
+        return fmt
     raise TypeError(f"{name} is {shown(fmt)}, expected a format or its text")
 
 

@@ -1,5 +1,8 @@
 """Calls with arrays in the memory of a CUDA device: checks, and the calls of the core. Results stay on the device.
 
+Only calls that make packed arrays wait, to raise an error for a value that the format lacks. In other results such a
+value makes all NaN that depends on its scale.
+
 Under ``hc.use(backend="cuda")`` arrays of the CPU are copied to the device first, and results back.
 """
 
@@ -16,10 +19,21 @@ from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.components import component_layout, core_format, stored_format
 from ..arrays.dense import as_array, check_dimensions, normalize_axes
-from ..arrays.device import DEFAULT_STREAM, DeviceArray, as_device, c_strides, in_callers_library, is_on_device
+from ..arrays.device import (
+    DEFAULT_STREAM,
+    DeviceArray,
+    as_device,
+    c_strides,
+    in_callers_library,
+    is_on_device,
+    is_tensor_there,
+    tensor_view,
+)
+from ..arrays.device_prepacked import DevicePrepacked
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
+from ..arrays.streams import TORCH
 from ..base import runtime
 from ..base.cuda import has_device
 from ..base.errors import TO_CPU, Refused, refusals, unsupported
@@ -54,6 +68,9 @@ def goes_to_device(*values: Any) -> bool:
 
     Without a usable device, arrays of other libraries are refused like those of any other device.
     """
+    for value in values:
+        if type(value) is DeviceArray or type(value) is DeviceQuantizedArray:
+            return True
     if runtime.backend_device() is not None:
         return True
     return any(is_there(value) for value in values) and has_device()
@@ -149,14 +166,22 @@ def refuse_row(
     raise ValueError(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
+def _floats_there(caller: str, w: Any) -> Any:
+    """Return an array of floats on the device."""
+    if type(w) is DeviceArray:
+        check_dimensions(w, f"{caller}: w")
+        return w
+    if isinstance(w, PackedArray):
+        raise TypeError(f"{caller}: w is {w._named()}, expected an array of floats")
+    found, number = gathered(caller, w=w)
+    return on_their_device(w, found.get("w"), f"{caller}: w", number)
+
+
 def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
     """Quantize an array on a device, as `quantize`."""
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
-    if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
-    clipped = _clip_there("quantize", fmt, clip, importance)
-    found, number = gathered("quantize", w=w)
-    x = on_their_device(w, found.get("w"), name, number)
+    clipped = () if clip is None and importance is None else _clip_there("quantize", fmt, clip, importance)
+    x = _floats_there("quantize", w)
     axes = normalize_axes(axis, x.ndim, "quantize")
     q = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else _quantized(x, fmt, axes, name, clipped)
     return q if is_on_device(w) else q.to("cpu")
@@ -168,9 +193,12 @@ def _quantized(
     """Return x quantized. `where`: shape and axes for errors, if x is made of another array."""
     if x.size == 0:
         return _empty_quantized(x, fmt, axes)
-    with refusals_there("quantize", fmt):
-        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted, x.number, x.stream)
+    try:
+        q = DeviceQuantizedArray.empty(fmt, x.shape, axes, x.dtype_name, QuantizedArray._trusted, x.number, x.stream)
         row = _core.cuda_quantize(x.number, x.stream, None, x.view, q._packed(), *clipped)
+    except (NotImplementedError, ValueError):
+        with refusals_there("quantize", fmt):  # entering it takes long
+            raise
     refuse_row(row, name, where[0] if where else x.shape, where[1] if where else axes, fmt)
     return q
 
@@ -189,22 +217,17 @@ def _nonzeros(
     x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...] = ()
 ) -> DeviceQuantizedArray:
     """Return the nonzeros of a pattern, quantized if the format says so."""
-    plain, caller = Sparse(Float("fp32"), fmt.n, fmt.m), name.partition(":")[0]
-    if fmt.is_plain and x.dtype != np.float32:
-        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
-    layout = component_layout(plain, x.shape, axes, "float32")
-    parts = {key: DeviceArray.empty(size, of, x.number, x.stream) for key, (of, size) in layout.items()}
-    values, positions = parts["values"], parts["metadata"]
+    plain, values, positions = _pruned_memory(x, fmt, axes, name)
     if x.size:
-        with refusals_there(caller, fmt):
+        with refusals_there(name.partition(":")[0], fmt):
             row = _core.cuda_prune(
                 *(x.number, x.stream, None, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
             )
         refuse_row(row, name, x.shape, axes, plain, "NaN")
     if fmt.is_plain:
+        parts = {"values": values, "metadata": positions}
         return DeviceQuantizedArray(parts, plain, x.shape, axes, x.dtype.name, SparseArray._trusted)
-    count = fmt.stored_length(x.shape[axes[-1]])
-    segments = values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
+    segments = _segments(values, fmt, x.shape[axes[-1]])
     q = _quantized(segments, fmt.base, (1, 2), name, clipped, (x.shape, axes))
     stored = {**q._components, "metadata": positions}
     return DeviceQuantizedArray(stored, fmt, x.shape, axes, x.dtype.name, QuantizedArray._trusted)
@@ -229,31 +252,60 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
-    if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
-    clipped = _clip_there("fake_quantize", fmt, clip)
-    found, number = gathered("fake_quantize", w=w, out=out)
-    x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
+    clipped = () if clip is None else _clip_there("fake_quantize", fmt, clip)
+    if out is None:
+        x, given = _floats_there("fake_quantize", w), None
+    else:
+        if isinstance(w, PackedArray):
+            raise TypeError(f"{name} is {w._named()}, expected an array of floats")
+        found, number = gathered("fake_quantize", w=w, out=out)
+        x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     inputs = () if _is_in_place(x, given) else (x,)  # the kernels read each value before they write it
     target = target_of(out, given, x.shape, "fake_quantize", x.number, x.stream, inputs)
     if x.size == 0:
         return answer_of(target, w, out)
-    kept = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else None
     try:
-        if kept is not None:
-            row = _core.cuda_dequantize(x.number, x.stream, None, kept._packed(), target.view)
+        if has_pattern(fmt):
+            _round_nonzeros(x, fmt, axes, name, clipped, target)
         else:
-            row = _core.cuda_fake_quantize(
-                *(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view, *clipped)
-            )
+            _core.cuda_fake_quantize(*(x.number, x.stream, None, x.view, core_format(fmt), axes, target.view, *clipped))
     except (NotImplementedError, Refused):
         with refusals_there("fake_quantize", fmt):
             raise
     if target.stream != x.stream:
         settle(x.number, x.stream, target)
-    refuse_row(row, name, x.shape, axes, fmt)
     return answer_of(target, w, out)
+
+
+def _round_nonzeros(
+    x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: tuple[Any, ...], target: DeviceArray
+) -> None:
+    """Round the nonzeros of a pattern; waits for nothing."""
+    plain, values, positions = _pruned_memory(x, fmt, axes, name)
+    there = x.number, x.stream
+    _core.cuda_prune(*there, True, x.view, fmt.n, fmt.m, axes, values.address, positions.address)
+    if not fmt.is_plain:
+        segments = _segments(values, fmt, x.shape[axes[-1]])
+        _core.cuda_fake_quantize(*there, None, segments.view, core_format(fmt.base), (1, 2), segments.view, *clipped)
+    parts = {"codes": values.address, "metadata": positions.address}
+    _core.cuda_dequantize(*there, None, (core_format(plain), x.shape, axes, parts), target.view)
+
+
+def _pruned_memory(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> tuple[Sparse, Any, Any]:
+    """Return the format of the nonzeros of x in a pattern, and memory for them and for their positions."""
+    if fmt.is_plain and x.dtype != np.float32:
+        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
+    plain = Sparse(Float("fp32"), fmt.n, fmt.m)
+    layout = component_layout(plain, x.shape, axes, "float32")
+    values, positions = (DeviceArray.empty(*layout[key][::-1], x.number, x.stream) for key in ("values", "metadata"))
+    return plain, values, positions
+
+
+def _segments(values: DeviceArray, fmt: Sparse, length: int) -> DeviceArray:
+    """Return the nonzeros of a pattern with a dimension for those of a run."""
+    count = fmt.stored_length(length)
+    return values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
 
 
 def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
@@ -270,6 +322,9 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
 
 def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> Any:
     """Apply a linear layer on a device, as `linear`: w is quantized."""
+    answer = _usual_product(x, w, bias, activations, out)
+    if answer is not None:
+        return answer
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise _not_quantized("linear", "w", w)
     if w.ndim != 2 or w.axis != (1,):
@@ -277,23 +332,87 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
     return _product(x, w, bias, activations, out, "linear", ("x", "w"))
 
 
+def _usual_product(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> Any:
+    """Return ``x @ w.T + bias`` for the most common arguments, None for others: rows of floats, all of their stream."""
+    kind, is_ours = type(w), type(x) is DeviceArray
+    if (kind is not DeviceQuantizedArray and kind is not DevicePrepacked) or not (is_ours or is_tensor_there(x)):
+        return None
+    number, stream, view = (x.number, x.stream, x.view) if is_ours else tensor_view(x, "linear: x")
+    shape, of_w = view[2], w._shape
+    is_usual = len(shape) > 1 and len(of_w) == 2 and w._axis == (1,) and shape[-1] == of_w[1] and 0 not in shape
+    if not is_usual or stream != w.stream or number != w.number or of_w[0] == 0 or runtime.one_order():
+        return None
+    n = of_w[0]
+    if is_ours:
+        for given in (bias, out):
+            if given is not None and not (
+                type(given) is DeviceArray and given.number == number and given.stream == stream
+            ):
+                return None
+        if bias is not None:
+            check_bias(bias, n, "linear")
+        added = 0 if bias is None else bias.address
+    else:
+        has_bias = bias is not None
+        if out is not None or (has_bias and not (is_tensor_there(bias) and bias.get_device() == number)):
+            return None
+        if has_bias and not (bias.dtype is TORCH["float32"] and bias.shape == (n,) and bias.stride() == (1,)):
+            return None
+        added = bias.data_ptr() if has_bias else 0
+    fmt = None if activations is None else as_format(activations, "linear: activations")
+    to_shape = (*shape[:-1], n)
+    if is_ours:
+        y = (
+            DeviceArray.empty(to_shape, _FLOAT32, number, stream)
+            if out is None
+            else target_of(out, out, to_shape, "linear", number, stream, (x, w, bias))
+        )
+        to = y.address, "float32", to_shape, y.strides
+    else:
+        y = x.new_empty(to_shape, dtype=TORCH["float32"])
+        to = y.data_ptr(), "float32", to_shape, c_strides(to_shape, 4)
+    core = None if fmt is None else core_format(fmt)
+    try:
+        _core.cuda_matmul(number, stream, None, view, False, core, w._packed(), added, to, runtime.device_order())
+    except (NotImplementedError, Refused):
+        with refusals_there("linear", fmt):  # entering it takes longer than the call
+            raise
+    return y
+
+
+def _multiply(
+    left: Any, fmt: Format | None, w: DeviceQuantizedArray, added: DeviceArray | None, to: DeviceArray, name: str
+) -> None:
+    is_packed = isinstance(left, DeviceQuantizedArray)
+    try:
+        _core.cuda_matmul(
+            left.number,
+            left.stream,
+            None,
+            left._packed() if is_packed else left.view,
+            is_packed,
+            None if fmt is None else core_format(fmt),
+            w._packed(),
+            0 if added is None else added.address,
+            to.view,
+            runtime.device_order(),
+        )
+    except (NotImplementedError, Refused):
+        with refusals_there(name, fmt):
+            raise
+
+
 def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, words: tuple[str, str]) -> Any:
     """Return x @ w.T + bias."""
     x_name = f"{name}: {words[0]}"
     fmt = None if activations is None else as_format(activations, f"{name}: activations")
-    is_ours = type(x) is DeviceArray and isinstance(w, DeviceQuantizedArray) and bias is None
-    is_usual = is_ours and (out is None or type(out) is DeviceArray) and x.number == w.number
-    if is_usual and w.stream == x.stream and (out is None or (out.number, out.stream) == (x.number, x.stream)):
-        left, weights, given, added = x, w, out, None  # what follows finds, for the most common calls
-    else:
-        is_usual = False
-        found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
-        left = on_their_device(x, found.get(words[0]), x_name, number)
-        weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
-        given, added = found.get("out"), None
-        if bias is not None:
-            added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
-            check_bias(added, w.shape[0], name)
+    found, number = gathered(name, **{words[0]: x, words[1]: w}, bias=bias, out=out)
+    left = on_their_device(x, found.get(words[0]), x_name, number)
+    weights = on_their_device(w, found.get(words[1]), f"{name}: {words[1]}", number, left.stream)
+    given, added = found.get("out"), None
+    if bias is not None:
+        added = on_their_device(bias, found.get("bias"), f"{name}: bias", number, left.stream)
+        check_bias(added, w.shape[0], name)
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
         raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
@@ -318,27 +437,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
     if left.ndim == 1:
         rows = DeviceArray(left, left.address, (1, k), left.dtype, (0, *left.strides), left.number, stream)
         to = DeviceArray(target, target.address, (1, n), target.dtype, (0, *target.strides), left.number, stream)
-    try:
-        row = _core.cuda_matmul(
-            left.number,
-            stream,
-            None,
-            rows._packed() if is_packed else rows.view,
-            is_packed,
-            None if fmt is None else core_format(fmt),
-            weights._packed(),
-            0 if added is None else added.address,
-            to.view,
-            runtime.device_order(),
-        )
-    except (NotImplementedError, Refused):
-        with refusals_there(name, fmt):
-            raise
-    if not is_usual:
-        settle(left.number, stream, weights, added, target)
-    if row >= 0:
-        assert fmt is not None
-        refuse_row(row, x_name, left.shape, (left.ndim - 1,), fmt)
+    _multiply(rows, fmt, weights, added, to, name)
+    settle(left.number, stream, weights, added, target)
     return answer_of(target, x, out)
 
 

@@ -27,7 +27,6 @@ from ..products.device import (
     is_there,
     on_their_device,
     refusals_there,
-    refuse_row,
     refuse_searched_clip,
     settle,
 )
@@ -129,9 +128,7 @@ def rounded_there(
     if clip is not None:
         check_clip(fmt, clip)
     if not has_pattern(fmt):
-        return _rounded(
-            place, x, fmt, axes, clip, levels, seed, False, lambda row: refuse_row(row, NAME, x[2], axes, fmt)
-        )
+        return _rounded(place, x, fmt, axes, clip, levels, seed, False)
     return _of_pattern(place, x, fmt, axes, clip, levels, seed)
 
 
@@ -144,7 +141,6 @@ def _rounded(
     levels: Any,
     seed: int,
     is_of_pattern: bool,
-    refuse: Callable[[int], None],
 ) -> tuple[Any, Any]:
     shape, bounds = x[2], bounds_of(fmt, clip)
     y, note, noted = place.empty(shape, "float32"), None, None
@@ -157,16 +153,13 @@ def _rounded(
     more = () if clip is None and noted is None else (core_clip(clip, "fake_quantize"), noted)
     with refusals_there("fake_quantize", fmt):
         if levels is None:
-            row = _core.cuda_fake_quantize(*place.start, x, core_format(fmt), axes, place.view(y), *more)
+            _core.cuda_fake_quantize(*place.start, x, core_format(fmt), axes, place.view(y), *more)
         else:
             layout = component_layout(fmt, shape, axes)
             sizes = {name: max(prod(size) * of.itemsize, 1) for name, (of, size) in layout.items()}
             parts = {name: place.empty((nbytes,), "uint8") for name, nbytes in sizes.items()}
             packed = core_format(fmt), shape, axes, {name: place.address(part) for name, part in parts.items()}
-            row = _core.cuda_round_by_chance(
-                *(*place.start, x, packed, levels, infinity_of(fmt), seed, place.view(y), *more)
-            )
-    refuse(row)
+            _core.cuda_round_by_chance(*(*place.start, x, packed, levels, infinity_of(fmt), seed, place.view(y), *more))
     return y, note
 
 
@@ -180,10 +173,9 @@ def _of_pattern(
     values, metadata = place.empty((rows, columns), "float32"), place.empty(layout["metadata"][1], "uint8")
     if prod(shape) > 0:
         with refusals_there("fake_quantize", fmt):
-            row = _core.cuda_prune(
-                *(*place.start, x, fmt.n, fmt.m, axes, place.address(values), place.address(metadata))
-            )
-        refuse_row(row, NAME, shape, axes, plain, "NaN")
+            number, stream, _ = place.start
+            to = place.address(values), place.address(metadata)
+            _core.cuda_prune(number, stream, True, x, fmt.n, fmt.m, axes, *to)
 
     def spread(kept: Any, between: float) -> Any:
         y = place.empty(shape, "float32")
@@ -197,10 +189,7 @@ def _of_pattern(
     count = fmt.stored_length(shape[axes[-1]])
     segments = rows, columns // max(count, 1), count
     view = place.address(values), "float32", segments, c_strides(segments, 4)
-    y, note = _rounded(
-        *(place, view, fmt.base, (1, 2), clip, levels, seed, True),
-        lambda row: refuse_row(row, NAME, shape, axes, fmt),
-    )
+    y, note = _rounded(place, view, fmt.base, (1, 2), clip, levels, seed, True)
     return spread(y, 0.0), None if note is None else spread(note, 1.0)
 
 
@@ -221,12 +210,8 @@ def _with_scale(
     y, slopes = (DeviceArray.empty(x.shape, np.float32, x.number, x.stream) for _ in range(2))
     if x.size:
         with refusals_there("fake_quantize", fmt):
-            row = _core.cuda_scaled_steps(
-                *(x.number, x.stream, None, x.view, core, axes, scale.view, y.view, slopes.address)
-            )
+            _core.cuda_scaled_steps(*(x.number, x.stream, None, x.view, core, axes, scale.view, y.view, slopes.address))
         settle(x.number, x.stream, scale)
-        what = "NaN, infinity, or a scale that is not above 0 and finite"
-        refuse_row(row, "fake_quantize: w or scale", x.shape, axes, fmt, what)
 
     of = _Rounded(x.shape, x.number, x.stream, is_there(w))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 from driven import Lent, LentByDlpack
 
 import heterocompute as hc
+from heterocompute import _heterocompute as core
 from heterocompute.arrays.device import DeviceArray
 from heterocompute.arrays.device_quantized import DeviceQuantizedArray
 
@@ -115,7 +117,7 @@ def test_prepacked_weights_on_a_device_are_decoded_once(driver: driven.Driver, t
         launches.append(driver.counts()[0] - before)
         assert weights.dequantize().to_numpy().tobytes() == q.dequantize().tobytes()
         assert hc.linear(Lent(x), weights).to_numpy().tobytes() == hc.linear(x, q).tobytes()
-    assert launches[0] - launches[1] == 2 * panels
+    assert launches[0] - launches[1] == (4 if "2:4" in text else 2 * panels)  # zeros lie between those of a pattern
     part, some = ready[2:5], q[2:5]  # whose panels would be those of other rows
     assert part.to("cpu") == some and ready[-1].to("cpu") == q[-1] and copy.copy(ready) == there
     activations = None if text == "nf4-g64" else "int8"
@@ -191,16 +193,16 @@ def test_the_first_product_stays_in_its_library(
     there, before = cp.asarray(x), driver.counts()[3]
     y = hc.linear(there, q, activations="int8")
     assert isinstance(y, driven.Imported) and cp.taken == [stream]
-    assert driver.counts()[3] - before == 1 + waits  # to find NaN, and for the library's own stream
+    assert driver.counts()[3] - before == waits  # for the library's own stream
     assert y.get().tobytes() == hc.linear(x, q.to("cpu"), activations="int8").tobytes()
 
 
 def test_a_stream_that_is_captured_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     x, q = Lent(values(5, 64)), hc.quantize(values(7, 64), "int8").to("cuda")
-    out = DeviceArray.empty((5, 7), np.float32)
+    out, there = DeviceArray.empty((5, 7), np.float32), hc.quantize(Lent(values(5, 7)), "int8")
     monkeypatch.setenv("FAKE_DRIVER_CAPTURES", "1")
     with pytest.raises(RuntimeError, match="cuda: the stream is captured into a graph, and this call waits for it"):
-        hc.linear(x, q, activations="int8", out=out)
+        core.cuda_quantize(0, 1, None, out.view, there._packed())
     with pytest.raises(RuntimeError, match="operation not permitted when stream is capturing"):
         hc.linear(x, q)
     hc.linear(x, q, out=out)
@@ -297,8 +299,8 @@ def test_convolutions_on_a_device_give_the_bits_of_the_cpu(
         assert hc.conv2d(x, q, bias, **options).tobytes() == wanted.tobytes()
     if activations:
         x[1, 2, 3, 1] = np.nan
-        with pytest.raises(ValueError, match=r"conv2d: x has a value that int8 cannot hold .* at index \(1, :, :, :\)"):
-            hc.conv2d(Lent(x), there, **options)
+        found = hc.conv2d(Lent(x), there, added, **options).to_numpy()
+        assert np.isnan(found[1]).all() and found[0].tobytes() == wanted[0].tobytes()
 
 
 def test_layers_of_transformers_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,18 +501,67 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         assert "\n" not in str(raised.value)
     bad = x.copy()
     bad[3, 5] = np.nan
-    for call in (lambda: hc.quantize(Lent(bad), "int8"), lambda: hc.fake_quantize(Lent(bad), "int8")):
-        with pytest.raises(ValueError, match=r"int8 cannot hold \(NaN or infinity\) at index \(3, :\)"):
-            call()
+    with pytest.raises(ValueError, match=r"int8 cannot hold \(NaN or infinity\) at index \(3, :\)"):
+        hc.quantize(Lent(bad), "int8")
     with pytest.raises(ValueError, match=r"prune: w has a value that 2:4 cannot hold \(NaN\) at index \(3, :\)"):
         hc.prune(Lent(bad), "2:4")
-    with pytest.raises(ValueError, match="linear: x has a value that int8 cannot hold"):
-        hc.linear(Lent(bad), there, activations="int8")
+
+
+def test_a_value_that_a_format_lacks_makes_its_row_nan_and_nothing_waits(driver: driven.Driver) -> None:
+    x, w = values(5, 64), values(7, 64)
+    q, bad = hc.quantize(w, "int8"), x.copy()
+    bad[3, 5] = np.nan
+    lent, there = Lent(bad), q.to("cuda")
+    calls: list[tuple[Any, Any]] = [
+        (lambda: hc.fake_quantize(lent, "int8"), hc.fake_quantize(x, "int8")),
+        (lambda: hc.training.fake_quantize(lent, "int8")[0], hc.fake_quantize(x, "int8")),
+        (lambda: hc.linear(lent, there, activations="int8"), hc.linear(x, q, activations="int8")),
+        (lambda: hc.matmul(lent, there.T, "int8"), hc.matmul(x, q.T, "int8")),
+    ]
+    for call, wanted in calls:
+        before = driver.counts()
+        y = call()
+        counts = [now - then for now, then in zip(driver.counts(), before, strict=True)]
+        assert counts[0] <= 2 and counts[1:] == [0, 0, 0]
+        assert np.isnan(y.to_numpy()[3]).all()
+        assert np.delete(y.to_numpy(), 3, 0).tobytes() == np.delete(wanted, 3, 0).tobytes()
+    with hc.use(backend="cuda"):
+        assert np.isnan(hc.fake_quantize(bad, "int8")[3]).all()
+
+
+def test_streams_live_as_long_as_the_memory_that_is_freed_on_them(
+    monkeypatch: pytest.MonkeyPatch, driver: driven.Driver
+) -> None:
+    cp = driven.StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", cp)
+    x, w = values(5, 64), values(7, 64)
+
+    def work() -> tuple[Any, Any]:
+        with cp.cuda.Stream() as stream:
+            q = hc.quantize(cp.asarray(w), "vsq4-g16-s4")
+            y = hc.linear(cp.asarray(x), q, activations="int8")
+            assert q.stream == y.__cuda_array_interface__["stream"] == stream.ptr
+        return q, y
+
+    q, y = work()
+    gc.collect()
+    assert not cp.destroyed
+    wanted = hc.linear(x, hc.quantize(w, "vsq4-g16-s4"), activations="int8")
+    assert y.get().tobytes() == wanted.tobytes()
+    rounded = hc.fake_quantize(q.dequantize(), "int8")
+    del q, y
+    gc.collect()
+    assert not cp.destroyed and rounded.stream == 77
+    del rounded
+    gc.collect()
+    assert cp.destroyed and driver.fault() == ""
+    other = hc.fake_quantize(Lent(x, stream=99), "int8")  # of a library that says no more
+    assert other.stream == 1
 
 
 def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    q, lent = hc.quantize(values(7, 64), "int8"), Lent(values(5, 64))
-    monkeypatch.setenv("FAKE_DRIVER_BYTES", "2000")
+    q, lent = hc.quantize(values(7, 64), "int8"), Lent(values(50, 64))
+    monkeypatch.setenv("FAKE_DRIVER_BYTES", "14000")
     with pytest.raises(MemoryError, match="cuda: device 0 has no .* bytes of memory left"):
         hc.quantize(values(64, 64), "int8").to("cuda")
     with pytest.raises(MemoryError, match="of memory left"):

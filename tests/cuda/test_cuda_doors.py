@@ -63,7 +63,7 @@ def test_attention_reads_strides_streams_and_mixed_keys(monkeypatch: pytest.Monk
     given = Lent(q), Lent(k, stream=7), Lent(v)
     before = driver.counts()[3]
     there = hc.attention(*given)
-    assert driver.counts()[3] - before == 2  # for the keys, and before their memory may be freed
+    assert driver.counts()[3] - before == 1  # for the keys, whose stream may be destroyed later
     assert there.to_numpy().tobytes() == wanted  # type: ignore[attr-defined]
     cp = driven.StandIn()
     monkeypatch.setitem(sys.modules, "cupy", cp)

@@ -17,7 +17,6 @@ from driven import Lent, LentByDlpack
 
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray, is_on_device
-from heterocompute.base.cuda import devices
 
 sys.path.append(str(Path(__file__).parents[1] / "base"))
 from test_long_values import CALLS, W
@@ -36,9 +35,7 @@ ELSEWHERE = {"tune", "run_onnx", "save", "study_density"}
 @pytest.fixture(autouse=True)
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Use the fake driver, whose memory ends the process if code of the host touches it."""
-    for name, value in driven.environment().items():
-        monkeypatch.setenv(name, value)
-    devices()
+    driven.used(monkeypatch)
     monkeypatch.chdir(tmp_path)
     yield
     gc.collect()

@@ -56,6 +56,9 @@ class Tensor(torch.Tensor):
     device = property(lambda self: torch.device("cuda", number_of(self.data_ptr())))  # type: ignore[assignment]
     is_cuda, is_cpu = True, False
 
+    def get_device(self) -> int:
+        return int(self.device.index)
+
     def new_empty(self, *shape: Any, dtype: Any = None) -> Tensor:
         sizes = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         return made(tuple(sizes), dtype or self.dtype, self.device.index)
@@ -156,6 +159,7 @@ def move(module: Any, number: int | None = 0) -> Any:
 
 def using(monkeypatch: pytest.MonkeyPatch) -> Iterator[driven.Driver]:
     """Use the fake driver, and a PyTorch that has its tensors."""
+    driven.of_the_fake_driver("tensors that stand in for those of PyTorch")
     driver = driven.used(monkeypatch)
     monkeypatch.setattr(operators, "PLAIN", (*operators.PLAIN, Tensor))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: type("Stream", (), {"cuda_stream": STREAM}))

@@ -138,11 +138,16 @@ def test_a_trained_scale_and_its_gradient_are_those_of_the_cpu(text: str, shape:
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_trained_scale_refuses_what_is_not_finite(wrong: float) -> None:
     x, scale = values(5, 70), np.ones((5, 1), np.float32)
-    for place in (np.array, Lent):
-        bad = x.copy()
-        bad[2, 3] = wrong
-        with pytest.raises(ValueError, match=r"fake_quantize: w .*\(2, (3|:)\)"):
-            rounding_of(place(bad), "int8", scale=place(scale))
+    bad, none = x.copy(), scale.copy()
+    bad[2, 3], none[2] = wrong, 0
+    with pytest.raises(ValueError, match=r"fake_quantize: w .*\(2, 3\)"):
+        rounding_of(bad, "int8", scale=scale)
+    wanted, _ = rounding_of(x, "int8", scale=scale)
+    for given, scales, lost in ((bad, scale, (2, 3)), (x, none, (2, slice(None)))):  # a device makes these NaN
+        y = rounding_of(Lent(given), "int8", scale=Lent(scales))[0].to_numpy()
+        where = np.zeros(x.shape, bool)
+        where[lost] = True
+        assert (np.isnan(y) == where).all() and y[~where].tobytes() == wanted[~where].tobytes()
 
 
 def test_streams_libraries_and_arrays_of_the_cpu(monkeypatch: pytest.MonkeyPatch, driver: driven.Driver) -> None:
@@ -190,8 +195,6 @@ def test_a_gradient_holds_its_note_alone(driver: driven.Driver) -> None:
 def test_what_training_refuses_on_a_device_is_one_sentence() -> None:
     x, other = Lent(values(5, 64)), values(5, 64)
     scale = np.ones((5, 1), np.float32)
-    bad, wrong = scale.copy(), other.copy()
-    bad[3], wrong[2, 7] = 0, np.nan
     _, back = rounding_of(x, "int8", clip=0.5)
     _, back_of_scale = rounding_of(x, "int8", scale=Lent(scale))
     cases: list[tuple[Any, type[Exception], str]] = [
@@ -208,13 +211,6 @@ def test_what_training_refuses_on_a_device_is_one_sentence() -> None:
             ValueError,
             r"scale has shape \(4, 1\), expected \(5, 1",
         ),
-        (
-            lambda: rounding_of(x, "int8", scale=Lent(bad)),
-            ValueError,
-            r"that is not above 0 and finite\) at index \(3, :",
-        ),
-        (lambda: rounding_of(Lent(wrong), "int8", scale=Lent(scale)), ValueError, r"cannot hold .* at index \(2, :\)"),
-        (lambda: rounding_of(Lent(wrong), "int8+2:4", clip=0.5), ValueError, r"cannot hold .* at index \(2, :\)"),
         (lambda: rounding_of(x, "cb4", rounding="stochastic"), ValueError, "has no levels of cb4"),
         (lambda: rounding_of(x, "cb4", clip=0.5), ValueError, "cb4 has no scale that clip= could change"),
         (lambda: back(Lent(other[1:])), ValueError, r"back: g has shape \(4, 64\), expected \(5, 64\)"),
@@ -229,8 +225,8 @@ def test_what_training_refuses_on_a_device_is_one_sentence() -> None:
         assert "\n" not in str(raised.value)
     infinite = other.copy()
     infinite[3, 1] = np.inf
-    with pytest.raises(ValueError, match=r"cannot hold \(NaN or infinity\) at index \(3, :\)"):
-        rounding_of(Lent(infinite), "int8+2:4")
+    found = rounding_of(Lent(infinite), "int8+2:4")[0].to_numpy()
+    assert np.isnan(found[3]).sum() == 32 and not np.isnan(np.delete(found, 3, 0)).any()
 
 
 def test_memory_that_runs_out_is_one_sentence_and_none_is_lost(

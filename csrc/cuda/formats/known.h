@@ -224,7 +224,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
         hc_known_parts parts;
         const hc_components own = hc_components_of(parts);
         if (!hc_encode_chunk<functions>(p, format, geometry, chunk, x, own, row_maximum))
-            hc_refuse_row(p.state, chunk.row);
+            hc_refuse_row(p.illegal, chunk.row);
         const hc_tile tile = {0, 1, 0, COLUMNS};
         if (p.to.n_limbs) {
             if constexpr (functions::has_integers) {

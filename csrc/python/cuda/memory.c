@@ -75,13 +75,16 @@ PyObject *hc_cuda_allocate_method(PyObject *self, PyObject *args) {
 typedef struct {
     int device;
     void *stream, *address;
+    PyObject *of_stream; /* its number, which may hold the stream of another library */
 } held_memory;
 #define HELD_MEMORY "heterocompute.memory"
 
 static void free_held(PyObject *capsule) {
     held_memory *held = PyCapsule_GetPointer(capsule, HELD_MEMORY);
-    if (held)
-        hc_cuda_free(held->device, held->address, held->stream);
+    if (!held)
+        return;
+    hc_cuda_free(held->device, held->address, held->stream);
+    Py_DECREF(held->of_stream);
     hc_free_aligned(held);
 }
 
@@ -89,27 +92,31 @@ static void free_held(PyObject *capsule) {
 PyObject *hc_cuda_hold_method(PyObject *self, PyObject *args) {
     (void)self;
     int device;
-    unsigned long long stream;
+    PyObject *of_stream;
     long long bytes;
-    if (!PyArg_ParseTuple(args, "iKL", &device, &stream, &bytes))
+    if (!PyArg_ParseTuple(args, "iOL", &device, &of_stream, &bytes))
+        return NULL;
+    void *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(of_stream);
+    if (PyErr_Occurred())
         return NULL;
     held_memory *held = hc_alloc_aligned(sizeof *held);
     if (!held)
         return PyErr_NoMemory();
-    *held = (held_memory){device, (void *)(uintptr_t)stream, NULL};
+    *held = (held_memory){device, stream, NULL, of_stream};
     hc_error error;
     hc_status status;
-    Py_BEGIN_ALLOW_THREADS status = hc_cuda_allocate(device, bytes, held->stream, &held->address, &error);
+    Py_BEGIN_ALLOW_THREADS status = hc_cuda_allocate(device, bytes, stream, &held->address, &error);
     Py_END_ALLOW_THREADS if (status != HC_OK) {
         hc_free_aligned(held);
         return hc_raise_driver(status, &error);
     }
     PyObject *capsule = PyCapsule_New(held, HELD_MEMORY, free_held);
     if (!capsule) {
-        hc_cuda_free(device, held->address, held->stream);
+        hc_cuda_free(device, held->address, stream);
         hc_free_aligned(held);
         return NULL;
     }
+    Py_INCREF(of_stream);
     return Py_BuildValue("(NK)", capsule, (unsigned long long)(uintptr_t)held->address);
 }
 

@@ -3,9 +3,10 @@
 
 #include "python/call.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-enum { NO_ROW = -1 };
+enum { NO_ROW = -1, OWN_MOST = 4 << 20 /* bytes of a workspace, where the caller has an allocator */ };
 
 int hc_cuda_parse_view(PyObject *object, hc_view *view) {
     static const char *const NAMES[] = {"float32", "float64", "float16", "bfloat16"};
@@ -42,9 +43,10 @@ int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
     for (int i = 0; i < HC_N_COMPONENTS; i++) {
         if (!layout[i].present)
             continue;
-        PyObject *key = PyUnicode_FromString(HC_COMPONENT_NAMES[i]);
-        PyObject *address = key ? PyObject_GetItem(components, key) : NULL;
-        Py_XDECREF(key);
+        static PyObject *keys[HC_N_COMPONENTS];
+        if (!keys[i])
+            keys[i] = PyUnicode_InternFromString(HC_COMPONENT_NAMES[i]);
+        PyObject *address = keys[i] ? PyObject_GetItem(components, keys[i]) : NULL;
         if (!address)
             return 0;
         packed->components.part[i].data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
@@ -64,7 +66,9 @@ int hc_cuda_parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
     }
     call->device = (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 0));
     call->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args, 1));
-    call->allocate = PyTuple_GET_ITEM(args, 2) == Py_None ? NULL : PyTuple_GET_ITEM(args, 2);
+    PyObject *allocate = PyTuple_GET_ITEM(args, 2);
+    call->waits = allocate == Py_None;
+    call->allocate = PyCallable_Check(allocate) ? allocate : NULL;
     return !PyErr_Occurred();
 }
 
@@ -86,7 +90,7 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
                                  plan, error);
     case STEPS:
         return hc_cuda_plan_steps(&call->x, &call->format, call->n_axes, call->axes, &call->scales, call->out.data,
-                                  call->slope, workspace, plan, error);
+                                  call->slope, plan, error);
     case SLOPE_SUMS:
         return hc_cuda_plan_slope_sums(&call->x, &call->format, call->n_axes, call->axes, call->slope, call->values,
                                        plan, error);
@@ -101,52 +105,85 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
         return hc_cuda_plan_attention(&call->attention, workspace, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
-                                  workspace, plan, error);
+                                  plan, error);
     default:
         return hc_cuda_plan_matmul(&x, call->has_format ? &call->format : NULL, &call->packed, call->bias, &call->out,
                                    workspace, plan, error);
     }
 }
 
-/* Launches a plan, and what follows it. */
-static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    if (call->checks && call->allocate && call->out.data) {
-        int64_t n = 1;
-        for (int i = 0; i < call->out.ndim; i++)
-            n *= call->out.shape[i];
-        hc_cuda_add_poison(plan, workspace, call->out.data, n);
-    }
-    return hc_cuda_launch(call->device, plan, call->stream, error);
+/* Bytes of the workspace of earlier calls, by a hash of what it depends on: a guess, which is checked. 0: there was none, or
+ * it needs no workspace. With a guess a call is planned once. */
+static _Atomic int64_t guesses[256];
+
+static _Atomic int64_t *guess_of(const hc_cuda_call *call) {
+    const hc_view *x = &call->x;
+    uint64_t hash = (uint64_t)call->what + 131 * (uint64_t)(uintptr_t)call->packed.components.part[HC_CODES].data +
+                    31 * (uint64_t)call->has_format + 7 * (uint64_t)call->format.family;
+    for (int i = 0; i < x->ndim; i++)
+        hash = hash * 0x9e3779b97f4a7c15u + (uint64_t)x->shape[i];
+    return &guesses[(hash ^ hash >> 32) % 256];
 }
 
-/* With a workspace, or NULL where the plan needs none. */
-static hc_status launch_planned(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, int64_t *row,
-                                hc_error *error) {
-    hc_status status = workspace ? hc_cuda_plan_call(call, workspace, plan, error) : HC_OK;
-    if (status == HC_OK)
-        status = launch_all(call, workspace, plan, error);
-    if (status == HC_OK && call->checks && !call->allocate) {
-        hc_cuda_state state;
-        status = hc_cuda_download(call->device, &state, workspace, sizeof state, call->stream, error);
-        if (status == HC_OK && state.illegal)
-            *row = (int64_t)UINT32_MAX - state.illegal;
-    }
+typedef struct {
+    bool asks;       /* nothing ran: the caller's memory is needed */
+    bool is_planned; /* an error is the driver's */
+    int64_t row;     /* the first with a value that the format refuses */
+} run_state;
+
+static hc_status plan_in(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, run_state *state,
+                         hc_error *error) {
+    const hc_status status = hc_cuda_plan_call(call, workspace, plan, error);
+    state->is_planned = status == HC_OK;
     return status;
 }
 
-static hc_status launch_alone(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, hc_error *error) {
-    void *workspace = NULL;
-    if (plan->workspace_bytes == 0)
-        return launch_planned(call, NULL, plan, row, error);
-    if (call->checks && hc_cuda_is_captured(call->device, call->stream))
-        return hc_fail(error, HC_VALUE,
-                       "cuda: the stream is captured into a graph, and this call waits for it: call it before, or use "
-                       "heterocompute.interop.torch");
-    hc_status status = hc_cuda_allocate(call->device, plan->workspace_bytes, call->stream, &workspace, error);
+/* Plans and launches with a workspace of our own, unless the caller's memory must be used: in a graph, and for much. */
+static hc_status run_alone(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
+    _Atomic int64_t *guess = guess_of(call);
+    int64_t bytes = *guess;
+    hc_status status = bytes ? HC_OK : plan_in(call, NULL, plan, state, error);
     if (status != HC_OK)
         return status;
-    status = launch_planned(call, workspace, plan, row, error);
-    hc_cuda_free(call->device, workspace, call->stream);
+    if (!bytes && plan->workspace_bytes == 0)
+        return hc_cuda_launch(call->device, plan, call->stream, error);
+    bytes = bytes ? bytes : plan->workspace_bytes;
+    state->asks = call->allocate && (bytes > OWN_MOST || hc_cuda_is_captured(call->device, call->stream));
+    status = state->asks ? HC_OK : hc_cuda_enter(call->device, error);
+    if (status != HC_OK)
+        return status;
+    for (bool is_enough = state->asks; status == HC_OK && !is_enough;) {
+        void *workspace = NULL;
+        state->is_planned = true;
+        status = hc_cuda_allocate(call->device, bytes, call->stream, &workspace, error);
+        if (status != HC_OK)
+            break;
+        status = plan_in(call, workspace, plan, state, error);
+        is_enough = status != HC_OK || plan->workspace_bytes <= bytes;
+        bytes = status == HC_OK ? plan->workspace_bytes : bytes;
+        if (status == HC_OK && is_enough)
+            status = hc_cuda_launch(call->device, plan, call->stream, error);
+        hc_cuda_free(call->device, workspace, call->stream);
+    }
+    if (!state->asks)
+        hc_cuda_leave();
+    *guess = bytes;
+    return status;
+}
+
+/* The same, and waits for the first row with a value that the format refuses. */
+static hc_status run_checked(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
+    if (hc_cuda_is_captured(call->device, call->stream))
+        return hc_fail(error, HC_VALUE,
+                       "cuda: the stream is captured into a graph, and this call waits for it: call it before");
+    hc_status status = hc_cuda_lend_word(call->device, &plan->illegal, error);
+    if (status == HC_OK)
+        status = run_alone(call, plan, state, error);
+    if (status == HC_OK)
+        status = hc_cuda_wait(call->device, call->stream, error);
+    if (status == HC_OK && *plan->illegal)
+        state->row = (int64_t)UINT32_MAX - *plan->illegal;
+    hc_cuda_return_word(plan->illegal);
     return status;
 }
 
@@ -160,28 +197,46 @@ static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
     return PyErr_Occurred() ? 0 : address;
 }
 
+/* With memory of the caller; false with an exception. */
+static bool run_with(PyObject *allocate, const hc_cuda_call *call, hc_cuda_plan *plan) {
+    hc_error error = {.argument = NULL};
+    void *workspace = NULL;
+    hc_status status = hc_cuda_plan_call(call, NULL, plan, &error);
+    if (status == HC_OK && plan->workspace_bytes > 0) {
+        workspace = (void *)(uintptr_t)ask_for(allocate, plan->workspace_bytes);
+        if (!workspace)
+            return false;
+        status = hc_cuda_plan_call(call, workspace, plan, &error);
+    }
+    if (status != HC_OK) {
+        hc_raise(status, &error);
+        return false;
+    }
+    HC_WITHOUT_GIL(hc_cuda_launch(call->device, plan, call->stream, &error));
+    if (status != HC_OK)
+        hc_raise_driver(status, &error);
+    return status == HC_OK;
+}
+
 static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
     hc_error error = {.argument = NULL};
-    int64_t row = NO_ROW;
-    hc_status status = hc_cuda_plan_call(call, NULL, plan, &error);
+    run_state state = {.asks = call->what == PREPACK /* whose memory is kept */, .is_planned = true, .row = NO_ROW};
+    hc_status status = HC_OK;
+    if (call->checks && call->waits)
+        HC_WITHOUT_GIL(run_checked(call, plan, &state, &error));
+    else if (!state.asks)
+        HC_WITHOUT_GIL(run_alone(call, plan, &state, &error));
     if (status != HC_OK)
-        return hc_raise(status, &error);
-    void *workspace = NULL;
-    if (call->allocate && plan->workspace_bytes > 0) {
-        workspace = (void *)(uintptr_t)ask_for(call->allocate, plan->workspace_bytes);
-        if (!workspace)
-            return NULL;
-    }
-    if (call->allocate)
-        HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &row, &error));
-    else
-        HC_WITHOUT_GIL(launch_alone(call, plan, &row, &error));
-    return status == HC_OK ? PyLong_FromLongLong(row) : hc_raise_driver(status, &error);
+        return state.is_planned ? hc_raise_driver(status, &error) : hc_raise(status, &error);
+    return state.asks && !run_with(call->allocate, call, plan) ? NULL : PyLong_FromLongLong(state.row);
 }
+
+static _Atomic(hc_cuda_plan *) spare; /* of an earlier call: a plan is large */
 
 /* Memory for a plan for a device, or, unless it is 0, for any of that architecture; NULL with an exception. */
 hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) {
-    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    hc_cuda_plan *plan = atomic_exchange(&spare, NULL);
+    plan = plan ? plan : hc_alloc_aligned(sizeof *plan);
     if (!plan) {
         PyErr_NoMemory();
         return NULL;
@@ -189,8 +244,11 @@ hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) 
     plan->architecture = architecture ? architecture : hc_cuda_architecture(device);
     plan->multiprocessors = architecture ? 0 : hc_cuda_multiprocessors(device);
     plan->device_order = device_order;
+    plan->illegal = NULL;
     return plan;
 }
+
+void hc_cuda_free_plan(hc_cuda_plan *plan) { hc_free_aligned(atomic_exchange(&spare, plan)); }
 
 /* The first row with a value that the format refuses, or -1. */
 PyObject *hc_cuda_finish_call(const hc_cuda_call *call) {
@@ -198,6 +256,6 @@ PyObject *hc_cuda_finish_call(const hc_cuda_call *call) {
     if (!plan)
         return NULL;
     PyObject *answer = finish_planned(call, plan);
-    hc_free_aligned(plan);
+    hc_cuda_free_plan(plan);
     return answer;
 }

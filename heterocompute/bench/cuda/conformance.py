@@ -30,6 +30,10 @@ CHANCES = ("int8", "vsq4-g16-s4", "mxfp4", "nf4-g64")
 PATTERNS = ("2:4", "1:3", "int8+2:4", "vsq4-g16-s4+2:4")
 DTYPES: tuple[Any, ...] = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
 SPARSE = ("int8+2:4", "int8+1:4")
+LOST = (
+    *(("int8", "vsq4-g16-s4"), ("int8", "int8"), ("int8", "int8+2:4"), ("int4-g32", "int4-g32-f16")),
+    *(("vsq4-g16-s4", "vsq4-g16-s4"), ("int16", "int8"), ("mxfp4", "mxfp4")),
+)
 CACHES = (None, "int8", "vsq4-g16-s4")
 SHAPES = ((1, 64), (5, 96), (33, 256), (200, 1024))  # rows and columns of x
 TILES = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 300)  # rows of x: each tile of the matmul kernels, and one more
@@ -82,6 +86,17 @@ class Comparison:
             self.same("linear", what, linear(there, moved, bias_there, activations), wanted)
             if activations:
                 self.same("prepacked", what, linear(there, prepack(moved), bias_there, activations), wanted)
+
+    def lost(self, activations: str, text: str, x: Array, w: Array) -> None:
+        """Compare a matmul of rows, the last of which has a NaN: it is NaN, and the others are those of the CPU."""
+        q, bad = quantize(w, text), x.copy()
+        bad[-1, 3] = np.nan
+        found: Any = linear(DeviceArray.from_numpy(bad), q.to("cuda"), None, activations)
+        y = found.to_numpy()
+        if not np.isnan(y[-1]).all():
+            raise CheckFailed(f"NaN in x {activations} {text} {x.shape}: the device gives no NaN for its row")
+        wanted = linear(x, q, None, activations)
+        self.same("NaN in x", f"{activations} {text} {x.shape}", DeviceArray.from_numpy(y[:-1]), wanted[:-1])
 
     def cache(self, text: str | None, tokens: int) -> None:
         """Compare a cache of keys and values, and attention over it."""
@@ -169,6 +184,8 @@ class Comparison:
             yield f"tiles of the matmul, {m} x {k} x {n}"
             for text in ("vsq4-g16-s4", "int8", "int4-g32-f16", "int8+2:4", "int8+1:4", "q4_1"):
                 self.products(text, self.values(m, k), w, bias)
+            for activations, text in LOST:
+                self.lost(activations, text, self.values(m + 1, k), w)
         if not self.options.quick:
             m, n, k = WIDE
             yield f"wide tiles of the matmul, {m} x {k} x {n}"

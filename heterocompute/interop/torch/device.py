@@ -1,10 +1,11 @@
 """The operators of `interop.torch` for tensors on a CUDA device, on the current stream of PyTorch.
 
     stream       torch.cuda.current_stream(device)
-    memory       from PyTorch's allocator: results, and the scratch memory of kernels during a call
+    memory       from PyTorch's allocator: results, and in a CUDA graph the scratch memory of kernels
     waiting      none, so that a CUDA graph can capture every call
 
-A call that does not wait cannot raise for a value. So the result is NaN where the CPU raises for NaN or infinity in x.
+A call that does not wait cannot raise for a value. So a value that the format lacks makes all NaN that depends on its
+scale, as in the functions of heterocompute for arrays on a device.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import torch
 
 from ... import _heterocompute as _core
 from ...arrays.components import core_format, stored_format
-from ...arrays.device import DEFAULT_STREAM
+from ...arrays.device import c_strides
+from ...arrays.streams import raw_stream
 from ...base.cuda import devices
 from ...base.errors import Refused, refusals, unsupported
 from ...base.runtime import device_order
 from ...base.texts import counted
-from ...formats import Format, has_pattern
+from ...formats import Format
 from ...products.arguments import as_format
 from ...products.device_conv import convolution_window
 from ...products.window import as_window
@@ -48,11 +50,12 @@ def product(x: Any, q: Packed, activations: str) -> Any:
         had = f"{counted(x.shape[-1], 'feature')}" if x.dim() else "no dimensions"
         raise ValueError(f"linear: x has {had} but q has {counted(k, 'column')}")
     fmt = as_format(activations, "linear: activations") if activations else None
-    y = x.new_empty((*x.shape[:-1], n), dtype=torch.float32)
-    if y.numel() == 0:
+    shape = (*x.shape[:-1], n)
+    y = x.new_empty(shape, dtype=torch.float32)
+    if 0 in shape:
         return y
-    rows, answer = _view(x), _view(y)
-    if x.dim() == 1:
+    rows, answer = _view(x), (y.data_ptr(), "float32", shape, c_strides(shape, 4))
+    if len(shape) == 1:
         rows = *rows[:2], (1, k), (0, *rows[3])
         answer = *answer[:2], (1, n), (0, *answer[3])
     weights, core = _packed(q, x), None if fmt is None else core_format(fmt)
@@ -126,8 +129,6 @@ class _TooLarge(Exception):
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
     y, note = rounded_there(_place(t), _view(t), fmt, axes, clip, rounding, seed)
-    if has_pattern(fmt) and t.numel():  # a NaN marks a value that the format lacks; all values are then NaN
-        y = y.masked_fill(y.isnan().any(), float("nan"))
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
 
 
@@ -155,35 +156,41 @@ def _refusals(name: str, fmt: Any) -> Iterator[None]:
         raise unsupported(name, problem) from None
 
 
+_is_open = list[bool]()
+
+
 def _start(t: Any) -> tuple[int, int, Callable[[int], int]]:
     """Return device and stream of a call, and a function that allocates memory until the call ends."""
-    devices()  # opens the driver
+    if not _is_open:
+        devices()  # opens the driver
+        _is_open.append(True)
     kept = []
 
-    def allocate(nbytes: int) -> int:
+    def allocate(nbytes: int) -> int:  # in a CUDA graph, and for much
         made = t.new_empty(nbytes, dtype=torch.uint8)
         kept.append(made)  # until the call ends; later work of the stream may reuse the memory
         return int(made.data_ptr())
 
     number = t.device.index or 0
-    return number, torch.cuda.current_stream(number).cuda_stream or DEFAULT_STREAM, allocate
+    return number, raw_stream(number), allocate
 
 
 def _view(t: Any) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
     """Return a tensor in the form that the core accepts; it must not have a pending negation."""
     size = t.element_size()
-    return t.data_ptr(), NAMES[t.dtype], tuple(t.shape), tuple(step * size for step in t.stride())
+    return t.data_ptr(), NAMES[t.dtype], tuple(t.shape), tuple([step * size for step in t.stride()])
 
 
 def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
     """Return a packed weight in the form that the core accepts; its components are contiguous."""
-    (fmt, shape, axis, parts), place = q, near.device
-    for part in parts.values():
-        if part.device != place:
+    fmt, shape, axis, parts = q
+    number, addresses = near.get_device(), {}
+    for name, part in parts.items():
+        if part.get_device() != number:
             raise TypeError(
-                f"interop.torch: the packed weight is on {part.device}, expected {place}: move the model there"
+                f"interop.torch: the packed weight is on {part.device}, expected {near.device}: move the model there"
             )
-    addresses = {name: part.data_ptr() for name, part in parts.items()}
+        addresses[name] = part.data_ptr()
     if "values" in parts:
         fmt, addresses["codes"] = stored_format(fmt, NAMES[parts["values"].dtype]), addresses["values"]
     panels = (addresses.pop(PANELS),) if PANELS in addresses else ()

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
@@ -31,7 +32,18 @@ from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
 from . import device
 
-__all__ = ["array_of", "axes_text", "defined", "described", "functions", "is_plain", "parts_of", "rows_of", "sliced"]
+__all__ = [
+    "array_of",
+    "axes_text",
+    "defined",
+    "described",
+    "functions",
+    "is_plain",
+    "is_unobserved",
+    "parts_of",
+    "rows_of",
+    "sliced",
+]
 
 
 Pair = tuple[int, int]
@@ -120,6 +132,13 @@ def is_plain(t: Any) -> bool:
     return type(t) in PLAIN and not _n_modes() and _top_transform() is None
 
 
+def is_unobserved(x: Any) -> bool:
+    """Tell whether no gradient, compiler or transform of PyTorch observes a call with this input."""
+    if torch.compiler.is_compiling() or not is_plain(x) or (x.requires_grad and torch.is_grad_enabled()):
+        return False
+    return bool(forward_ad._current_level < 0 and x.layout is torch.strided and not torch._C._is_tracing())
+
+
 def _check_devices(t: Any, q: Sequence[Any]) -> None:
     """Raise TypeError if a packed weight is on another device than t: a weight on "meta" has no values, for example."""
     if t.device.type != "meta" and any(part.device != t.device for part in q):
@@ -158,7 +177,9 @@ def _rows_on_device(ids: Any, q: device.Packed) -> Any:
 
 def _bare_values(t: Any) -> Any:
     """Return a tensor without its gradient and without a pending negation, so that its memory has its values."""
-    return t.detach().resolve_neg()
+    if t.requires_grad or t.is_neg():
+        return t.detach().resolve_neg()
+    return t
 
 
 def _as_ndarray(part: Any) -> Any:

@@ -11,7 +11,6 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
@@ -20,7 +19,7 @@ from ...formats import Format
 from ...products.arguments import as_format
 from ...products.conv import conv2d as core_conv2d
 from ...products.matmul import linear as core_linear
-from .operators import PLAIN, is_plain, rows_of
+from .operators import PLAIN, is_plain, is_unobserved, rows_of
 from .rounding import OPS, check_tensor
 from .weights import PRODUCTS, PackedPart, PackedWeight
 
@@ -33,13 +32,6 @@ _has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 def is_direct(x: Any) -> bool:
     """Tell whether a call with this input can go to the core at once."""
     return is_unobserved(x) and bool(x.is_cpu)
-
-
-def is_unobserved(x: Any) -> bool:
-    """Tell whether no gradient, compiler or transform of PyTorch observes a call with this input."""
-    if torch.compiler.is_compiling() or not is_plain(x) or (x.requires_grad and _has_gradients()):
-        return False
-    return bool(forward_ad._current_level < 0 and x.layout is torch.strided and not _is_tracing())
 
 
 def as_core(t: torch.Tensor) -> Any:
@@ -92,12 +84,13 @@ def linear(
     activations = _activations(q, activations)
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
         raise TypeError(f"linear: dtype is {shown(dtype)}, expected a torch.dtype of floats")
-    if is_direct(x) and x.dtype in OPS.dtypes:
+    is_free = is_unobserved(x)
+    if is_free and x.is_cpu and x.dtype in OPS.dtypes:
         inner = _inner(bias)
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
-    if x.is_cuda and is_unobserved(x):
+    if is_free and x.is_cuda:
         y = OPS.raw["linear"](x, *_constant(q), _text(activations, "linear"))
         return _finished(y, x, bias, "linear", dtype)
     times = OPS.linear if OPS.is_traced() or _is_tracing() else OPS.eager.linear

@@ -17,7 +17,7 @@ from ...formats import Format
 from ...products.arguments import as_format, core_clip
 from ...training.latent import keep
 from ...training.stochastic import as_seed
-from .operators import axes_text, defined, described, functions, parts_of
+from .operators import axes_text, defined, described, functions, is_unobserved, parts_of
 from .reading import computed_with, defined_modules, maker_of, now, unpruned
 
 __all__ = ["OPS", "QuantLinear", "check_tensor", "fake_quantize", "packed", "parametrize"]
@@ -42,7 +42,8 @@ def fake_quantize(
     ----------
     t : torch.Tensor
         float32, float64, float16 or bfloat16, on the CPU or on a CUDA device. A CUDA device has no ``clip="search"``,
-        and no patterns for float64. A NaN or an infinity that the format lacks makes all values of its result NaN.
+        and no patterns for float64. A NaN or an infinity that the format lacks makes the values NaN
+        that share its scale.
     fmt, axis, clip, rounding, seed
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
 
@@ -69,8 +70,10 @@ def fake_quantize(
     text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))
     number = as_seed(seed)
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
-    round_ = OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize
-    return round_(t, text, axes, _clip_text(clip, "fake_quantize"), rounding, signed)[0]
+    given = t, text, axes, _clip_text(clip, "fake_quantize"), rounding, signed
+    if t.is_cuda and is_unobserved(t):
+        return OPS.raw["fake_quantize"](*given)[0]
+    return (OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize)(*given)[0]
 
 
 def parametrize(

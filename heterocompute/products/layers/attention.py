@@ -23,7 +23,7 @@ from ..arguments import FloatArray, as_format
 from ..device import settle
 from ..quantize import quantize
 from .device import TOGETHER, attention_there, heads_there, in_batches, in_library_of_first, is_there
-from .device_cache import DeviceTokens, check_values, tokens_there
+from .device_cache import DeviceTokens, check_row, tokens_there
 from .transformer import as_floats
 
 __all__ = ["KVCache", "attention"]
@@ -322,18 +322,16 @@ class KVCache:
         given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
         number, stream = there = given[0].number, stream or given[0].stream
         begin, n, memory = self._held[i] - self._too_old(i), given[0].shape[2], self._memory[i]
-        made, states = [], []
-        for old, new in zip(memory, given, strict=True):
+        made = []
+        for name, old, new in zip("kv", memory, given, strict=True):
             held = 0 if old is None else old.sizes[0]
             if old is None or begin + n > held or begin < self._held[i]:
                 tokens = held if begin + n <= held else max(begin + n, 2 * begin, 16)
                 longer = DeviceTokens(self._parts, (tokens, self.batch, self.heads, self.width), number, stream)
                 old = longer if old is None else longer.filled_from(old, self._held[i] - begin, self._held[i])
             if new.size:
-                states.append(old.write(new, begin, self.format))
+                check_row(old.write(new, begin, self.format), f"KVCache.add: {name}", new, self.format)
             made.append(old)
-        if self.format is not None and states:
-            check_values(states, given, self.format)
         settle(number, stream, *given)
         self._there, self._memory[i], self._held[i] = there, made, begin
         self.advance(i, n)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -18,7 +17,7 @@ from ...formats import Float, Format
 from ..device import refuse_row
 from .device import TOGETHER
 
-__all__ = ["DeviceTokens", "check_values", "tokens_there"]
+__all__ = ["DeviceTokens", "check_row", "tokens_there"]
 
 Parts = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # component -> dtype and shape of a row
 FLOATS = ("float32", "float16", "bfloat16")  # dtypes that float32 represents exactly
@@ -42,11 +41,10 @@ class DeviceTokens:
             _core.cuda_move(self.number, self.stream, part.address, source, (end - begin) * token)
         return self
 
-    def write(self, x: DeviceArray, begin: int, fmt: Format | None) -> DeviceArray | None:
+    def write(self, x: DeviceArray, begin: int, fmt: Format | None) -> int:
         """Encode the tokens of x, (batch, heads, tokens, width), and store them from token `begin` on.
 
-        Waits for nothing. `check_values` finds in the memory that is returned whether the format cannot represent a
-        value.
+        Returns the first row with a value that the format lacks, or -1; waits for that if there is a format.
         """
         turned = x.transposed((2, 0, 1, 3))
         at = {key: part.address + begin * (part.nbytes // self.sizes[0]) for key, part in self.parts.items()}
@@ -55,14 +53,12 @@ class DeviceTokens:
             steps = c_strides(turned.shape, memory.dtype.itemsize)
             to = DeviceArray(memory, at["values"], turned.shape, memory.dtype, steps, self.number, self.stream)
             _copy(turned, to)
-            return None
-        kept, allocate = _memory_of_call(self.number, self.stream)
+            return -1
         try:
             packed = core_format(fmt), turned.shape, (3,), at
-            _core.cuda_quantize(self.number, self.stream, allocate, turned.view, packed)
+            return _core.cuda_quantize(self.number, self.stream, None, turned.view, packed)
         except NotImplementedError as problem:
             raise unsupported("KVCache.add", problem) from None
-        return kept[0]
 
     def first(self, tokens: int, fmt: Format | None) -> Any:
         """Return the first tokens, as an array (tokens, batch, heads, width); the memory is shared."""
@@ -73,40 +69,17 @@ class DeviceTokens:
         return DeviceQuantizedArray(views, fmt, sizes, (3,), "float32", QuantizedArray._trusted)
 
 
-def check_values(states: list[DeviceArray], given: list[DeviceArray], fmt: Format) -> None:
-    """Raise ValueError if keys or values have one that the format lacks; waits once for both.
-
-    A state is two words at the start of the memory of a call, of which 256 bytes are for it. The second word is 0, or
-    2^32 - 1 less the first row.
-    """
-    first = states[0]
-    for i, state in enumerate(states[1:], 1):
-        _core.cuda_move(first.number, first.stream, first.address + 8 * i, state.address, 8)
-    words = np.empty((len(states), 2), np.uint32)
-    _core.cuda_copy(first.number, first.stream, first.address, words.reshape(-1).view(np.uint8), False)
-    for name, x, illegal in zip("kv", given, words[:, 1].tolist(), strict=True):
-        if illegal:
-            batches, heads, tokens = x.shape[:3]
-            token, batch, head = np.unravel_index(2**32 - 1 - illegal, (tokens, batches, heads))
-            row = np.ravel_multi_index((batch, head, token), x.shape[:3])
-            refuse_row(int(row), f"KVCache.add: {name}", x.shape, (3,), fmt)
-
-
-def _memory_of_call(number: int, stream: int) -> tuple[list[DeviceArray], Callable[[int], int]]:
-    """Return the memory that a call asked for, and what it asks."""
-    kept: list[DeviceArray] = []
-
-    def allocate(nbytes: int) -> int:
-        kept.append(DeviceArray.empty((nbytes,), np.uint8, number, stream))
-        return kept[-1].address
-
-    return kept, allocate
+def check_row(row: int, name: str, x: DeviceArray, fmt: Format | None) -> None:
+    """Raise ValueError if `write` found a value that the format lacks; its rows are (token, batch, head)."""
+    if row >= 0 and fmt is not None:
+        batches, heads, tokens = x.shape[:3]
+        token, batch, head = np.unravel_index(row, (tokens, batches, heads))
+        refuse_row(int(np.ravel_multi_index((batch, head, token), x.shape[:3])), name, x.shape, (3,), fmt)
 
 
 def _copy(x: DeviceArray, to: DeviceArray) -> None:
     """Copy values of any strides to C order, as float32; waits for nothing."""
-    _, allocate = _memory_of_call(to.number, to.stream)
-    _core.cuda_fake_quantize(to.number, to.stream, allocate, x.view, core_format(Float("fp32")), (3,), to.view)
+    _core.cuda_fake_quantize(to.number, to.stream, None, x.view, core_format(Float("fp32")), (3,), to.view)
 
 
 def tokens_there(k: Any, v: Any, number: int | None, stream: int | None, shape: tuple[int, ...]) -> list[DeviceArray]:
