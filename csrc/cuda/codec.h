@@ -247,7 +247,8 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
 struct hc_plain_format {
-    static constexpr bool has_integers = false;
+    static constexpr bool has_integers = false, is_quick = false, has_thresholds = true, has_table = false,
+                          has_row_maximum = true; /* of kernels of known.h */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
     static HC_DEVICE hc_format of_chunk(const hc_format *format) { return *format; }
@@ -296,6 +297,13 @@ struct hc_plain_format {
                                     const hc_components *out) {                                                        \
         return definition::function(format, geometry, state, x, thresholds, out);                                      \
     }
+#define HC_ENCODES_QUICKLY(function)                                                                                   \
+    static constexpr bool is_quick = true;                                                                             \
+    static HC_DEVICE bool encode_quickly(const uint32_t *, const hc_format *format, const hc_geometry *geometry,       \
+                                         const hc_encode_state *state, const hc_float_rows *x,                         \
+                                         const float *thresholds, const hc_components *out) {                          \
+        return quick::function(format, geometry, state, x, thresholds, out) == HC_DONE;                                \
+    }
 
 /* format: its functions, as a codec_<family>.cu names them. */
 template <typename format>
@@ -326,22 +334,31 @@ static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, in
     return {hc_shared() + (int)threadIdx.x * p.chunks.ld * size, size == 8 ? HC_F64 : HC_F32, columns, 0, 1};
 }
 
+static inline HC_DEVICE uint32_t hc_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+/* The largest of 32 lanes, all of which call. */
+static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+        value = hc_larger(value, hc_shuffle_xor(value, mask));
+    return value;
+}
+
 static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
     /* 2^32 - 1 - row, so that the largest is the first row */
     hc_atomic_max(&state->illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
 }
 
-/* The largest magnitude of this thread's chunk to that of its row or array. */
+/* The largest magnitude of this thread's chunk. */
 template <typename format>
-static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
-                                            const hc_chunk &chunk, const hc_float_rows &x, uint32_t *to) {
+static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
+                                            const hc_chunk &chunk, const hc_float_rows &x, uint32_t *found) {
     const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
     float maximum = 0;
     if (!format::maximum(&whole, &geometry, &x, thresholds, &maximum))
         hc_refuse_row(p.state, chunk.row);
-    hc_atomic_max(to, hc_f32_bits(maximum));
+    *found = hc_f32_bits(maximum);
 }
 
 /* Where hc_cuda_integer_rows has a column of a segment with `for_nibbles`. */
@@ -493,8 +510,11 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     uint32_t *row_maximum = p.row_maxima ? p.row_maxima + chunk.row : NULL;
     if (p.chunks.rows) {
         row_maximum = found + slot / p.chunks.per_row;
-        if (chunk.columns > 0)
-            hc_add_maximum<format>(p, p.format, geometry, chunk, x, row_maximum);
+        if (chunk.columns > 0) {
+            uint32_t maximum;
+            hc_find_maximum<format>(p, p.format, geometry, chunk, x, &maximum);
+            hc_atomic_max(row_maximum, maximum);
+        }
         hc_barrier();
     }
     if (chunk.columns > 0) {
@@ -530,16 +550,75 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     });
 }
 
-template <typename format> static inline HC_DEVICE void hc_maximum_block(const hc_cuda_codec &p) {
+/* The largest magnitude of the block's contiguous float32 values, for one of the whole array. Each warp reads 4 kB at a time. */
+template <typename format> static inline HC_DEVICE uint32_t hc_flat_maximum(const hc_cuda_codec &p) {
+    enum { PIECES = 8 };
+    const int shift = p.chunks.shift, n = hc_block_chunks(p.chunks) << shift, lane = (int)threadIdx.x % 32;
+    const int64_t first = (int64_t)blockIdx.x * p.chunks.threads << shift;
+    const float *from = (const float *)p.x.data + first;
+    const hc_geometry geometry = {1, 1, 4, 4, 1, 1, 4, 4, 4, 4};
+    float largest = 0;
+    int illegal = n;
+    HC_SHORT_LOOP
+    for (int at = ((int)threadIdx.x - lane) * 4 * PIECES + lane * 4; at < n; at += (int)blockDim.x * 4 * PIECES) {
+        alignas(16) float values[4 * PIECES] = {};
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            if (at + i * 128 < n)
+                hc_load_16(values + 4 * i, from + at + i * 128);
+#pragma unroll
+        for (int i = PIECES - 1; i >= 0; i--) {
+            const hc_float_rows x = {values + 4 * i, HC_F32, 4, 0, 1};
+            float found = 0;
+            if (!format::maximum(&p.format, &geometry, &x, NULL, &found) && illegal > at + i * 128)
+                illegal = at + i * 128;
+            largest = fmaxf(largest, found);
+        }
+    }
+    if (illegal < n)
+        hc_refuse_row(p.state, HC_ROW_QUOTIENT((first + illegal) >> shift, p.chunks.per_row));
+    return hc_f32_bits(largest);
+}
+
+template <typename format> static inline HC_DEVICE uint32_t hc_chunk_maximum(const hc_cuda_codec &p) {
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
-    if (chunk.columns == 0)
+    uint32_t maximum = 0;
+    if (chunk.columns > 0) {
+        const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
+        hc_find_maximum<format>(p, p.format, geometry, chunk, hc_chunk_values(p, chunk.columns), &maximum);
+    }
+    hc_barrier();
+    return maximum;
+}
+
+/* One atomic operation per block, or per warp whose threads have chunks of one row. */
+template <typename format> static inline HC_DEVICE void hc_maximum_block(const hc_cuda_codec &p) {
+    const bool is_whole = !p.row_maxima, has_flat = is_whole && p.chunks.flat & HC_FLAT_X && p.x.dtype == HC_F32;
+    uint32_t maximum = has_flat && !p.thresholds ? hc_flat_maximum<format>(p) : hc_chunk_maximum<format>(p);
+    const int thread = (int)threadIdx.x, warps = (int)blockDim.x / 32;
+    if (is_whole && blockDim.x % 32 == 0) {
+        uint32_t *of_warp = (uint32_t *)hc_shared();
+        maximum = hc_largest_of_warp(maximum);
+        if (thread % 32 == 0)
+            of_warp[thread / 32] = maximum;
+        hc_barrier();
+        if (thread > 0)
+            return;
+        for (int i = 1; i < warps; i++)
+            maximum = hc_larger(maximum, of_warp[i]);
+        hc_atomic_max(&p.state->maximum, maximum);
         return;
-    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
-    hc_add_maximum<format>(p, p.format, geometry, chunk, x,
-                           p.row_maxima ? p.row_maxima + chunk.row : &p.state->maximum);
+    }
+    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, thread);
+    bool is_leader = true;
+    if (p.chunks.per_row % 32 == 0 && p.chunks.threads % 32 == 0 && blockDim.x % 32 == 0) {
+        maximum = hc_largest_of_warp(maximum);
+        is_leader = thread % 32 == 0;
+    }
+    if (is_leader && chunk.columns > 0)
+        hc_atomic_max(is_whole ? &p.state->maximum : p.row_maxima + chunk.row, maximum);
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {

@@ -37,6 +37,7 @@ struct hc_any_pointer {
     hc_any_pointer { hc_part(__VA_ARGS__) }
 
 #include "base/form.h"
+#include "cuda/formats/quick.h"
 #include "formats/bits.h"
 #include "formats/format.h"
 #include "formats/levels.h"

@@ -307,16 +307,22 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
     const hc_geometry *g = &codec->geometry;
     hc_cuda_chunks *chunks = &codec->chunks;
     const bool has_parts = !is_fake && !codec->to.n_limbs;
-    if (chunks->columns != HC_CUDA_KNOWN_COLUMNS || g->padded % HC_CUDA_KNOWN_COLUMNS || !is_flat(codec, &codec->x) ||
+    const int halves = chunks->columns == 2 * HC_CUDA_KNOWN_COLUMNS ? 2 : 1; /* of a group that has a chunk of its own */
+    if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) || g->padded % chunks->columns || !is_flat(codec, &codec->x) ||
         (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(codec, &codec->y)) ||
         (has_parts &&
          ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
-        if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 &&
+        if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 && chunks->all <= UINT32_MAX / halves &&
             (!codec->to.n_limbs || has_whole_pieces(codec, KNOWN[i].mode))) {
+            chunks->columns = HC_CUDA_KNOWN_COLUMNS;
+            chunks->per_row *= halves;
+            chunks->all *= halves;
+            chunks->threads = HC_CUDA_MAX_THREADS;
+            chunks->shift = 5; /* log2 of the columns */
             chunks->ld = HC_CUDA_KNOWN_LD;
-            chunks->own_bytes = 0;
+            chunks->own_bytes = halves > 1 ? 4 : 0; /* for the table of nf4 */
             return encodes ? KNOWN[i].encodes : KNOWN[i].decodes;
         }
     return NULL;

@@ -157,7 +157,7 @@ static int64_t nf4_decode(const hc_format *format, const hc_geometry *geometry, 
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = load_scale(format, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated_product(NF4_LEVEL[hc_next_bits(&codes, 4)], scale) + 0.0f;
+                values[i * ld + j] = nf4_value(NF4_LEVEL, hc_next_bits(&codes, 4), scale);
         }
     }
     return HC_DONE;

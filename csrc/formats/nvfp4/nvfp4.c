@@ -120,6 +120,9 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
             }
             scales[group] = best.byte;
             const hc_divisor by = divisor_of(x, best.value);
+            HC_QUICK(
+                hc_quick_floats(&codes, x, i, first, geometry->group, by, absmax, hc_float_type_of(HC_TYPE_FP4_E2M1)),
+                continue, return row)
             for (int64_t c = first; c < first + geometry->group; c++)
                 hc_write_bits(&codes, encode_element(hc_row_value(x, i, c), by), NVFP4_BITS);
         }
