@@ -251,6 +251,8 @@ struct hc_plain_format {
                           has_row_maximum = true; /* of kernels of known.h */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
+    /* Bit c of column c: a value that is refused and that no scale makes NaN. */
+    static HC_DEVICE uint32_t lost(const hc_format *, const hc_float_rows *, int) { return 0; }
     static HC_DEVICE hc_format of_chunk(const hc_format *format) { return *format; }
     static HC_DEVICE bool maximum(const hc_format *, const hc_geometry *geometry, const hc_float_rows *x, const float *,
                                   float *found) {
@@ -323,7 +325,7 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_fo
         else
             of_chunk = format::of_chunk(&whole);
     }
-    state.maximum = row_maximum_bits ? row_maximum : p.state ? hc_f32_from_bits(p.state->maximum) : 0;
+    state.maximum = row_maximum_bits ? row_maximum : p.maximum ? hc_f32_from_bits(*p.maximum) : 0;
     format::finish(&of_chunk, &state);
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
 }
@@ -343,12 +345,13 @@ static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
     return value;
 }
 
-static inline HC_DEVICE void hc_refuse_row(hc_cuda_state *state, int64_t row) {
+static inline HC_DEVICE void hc_refuse_row(hc_cuda_illegal *illegal, int64_t row) {
     /* 2^32 - 1 - row, so that the largest is the first row */
-    hc_atomic_max(&state->illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
+    if (illegal)
+        hc_atomic_max(illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
 }
 
-/* The largest magnitude of this thread's chunk. */
+/* The largest magnitude of this thread's chunk. NaN is the largest of all. */
 template <typename format>
 static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
                                             const hc_chunk &chunk, const hc_float_rows &x, uint32_t *found) {
@@ -356,8 +359,10 @@ static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_fo
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
     float maximum = 0;
-    if (!format::maximum(&whole, &geometry, &x, thresholds, &maximum))
-        hc_refuse_row(p.state, chunk.row);
+    if (!format::maximum(&whole, &geometry, &x, thresholds, &maximum)) {
+        hc_refuse_row(p.illegal, chunk.row);
+        maximum = hc_f32_from_bits(0x7fc00000);
+    }
     *found = hc_f32_bits(maximum);
 }
 
@@ -519,8 +524,11 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     }
     if (chunk.columns > 0) {
         const hc_components own = hc_own_components(p.chunks, slot, size);
-        if (!hc_encode_chunk<format>(p, p.format, geometry, chunk, x, own, row_maximum))
-            hc_refuse_row(p.state, chunk.row);
+        uint32_t lost = 0;
+        if (!hc_encode_chunk<format>(p, p.format, geometry, chunk, x, own, row_maximum)) {
+            hc_refuse_row(p.illegal, chunk.row);
+            lost = format::lost(&p.format, &x, chunk.columns);
+        }
         /* integers and rounded values take the place of the values, which nothing reads again */
         if (p.to.n_limbs) {
             if constexpr (format::has_integers)
@@ -528,7 +536,11 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
                                                  hc_own(p.chunks, slot, size) + p.to.own_scales);
         } else if (is_fake) {
             const hc_tile tile = {0, 1, 0, chunk.columns};
-            format::decode(&p.format, &geometry, &own, &tile, (float *)(hc_shared() + slot * ld * size), chunk.columns);
+            float *values = (float *)(hc_shared() + slot * ld * size);
+            format::decode(&p.format, &geometry, &own, &tile, values, chunk.columns);
+            HC_SHORT_LOOP
+            for (int c = 0; lost; c++, lost >>= 1)
+                values[c] = lost & 1 ? hc_f32_from_bits(0x7fc00000) : values[c];
         } else {
             hc_move_own_parts<true>(p, chunk, size);
         }
@@ -557,7 +569,7 @@ template <typename format> static inline HC_DEVICE uint32_t hc_flat_maximum(cons
     const int64_t first = (int64_t)blockIdx.x * p.chunks.threads << shift;
     const float *from = (const float *)p.x.data + first;
     const hc_geometry geometry = {1, 1, 4, 4, 1, 1, 4, 4, 4, 4};
-    float largest = 0;
+    uint32_t largest = 0;
     int illegal = n;
     HC_SHORT_LOOP
     for (int at = ((int)threadIdx.x - lane) * 4 * PIECES + lane * 4; at < n; at += (int)blockDim.x * 4 * PIECES) {
@@ -572,12 +584,13 @@ template <typename format> static inline HC_DEVICE uint32_t hc_flat_maximum(cons
             float found = 0;
             if (!format::maximum(&p.format, &geometry, &x, NULL, &found) && illegal > at + i * 128)
                 illegal = at + i * 128;
-            largest = fmaxf(largest, found);
+            largest = hc_larger(largest, hc_f32_bits(found));
         }
     }
-    if (illegal < n)
-        hc_refuse_row(p.state, HC_ROW_QUOTIENT((first + illegal) >> shift, p.chunks.per_row));
-    return hc_f32_bits(largest);
+    if (illegal == n)
+        return largest;
+    hc_refuse_row(p.illegal, HC_ROW_QUOTIENT((first + illegal) >> shift, p.chunks.per_row));
+    return 0x7fc00000; /* NaN */
 }
 
 template <typename format> static inline HC_DEVICE uint32_t hc_chunk_maximum(const hc_cuda_codec &p) {
@@ -608,7 +621,7 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
             return;
         for (int i = 1; i < warps; i++)
             maximum = hc_larger(maximum, of_warp[i]);
-        hc_atomic_max(&p.state->maximum, maximum);
+        hc_atomic_max(p.maximum, maximum);
         return;
     }
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, thread);
@@ -618,7 +631,7 @@ template <typename format> static inline HC_DEVICE void hc_maximum_block(const h
         is_leader = thread % 32 == 0;
     }
     if (is_leader && chunk.columns > 0)
-        hc_atomic_max(is_whole ? &p.state->maximum : p.row_maxima + chunk.row, maximum);
+        hc_atomic_max(is_whole ? p.maximum : p.row_maxima + chunk.row, maximum);
 }
 
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {

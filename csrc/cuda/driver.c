@@ -11,6 +11,7 @@ enum { LEAST_VERSION = 13000 /* of the driver, as nvcc 13 makes the fatbins */, 
 enum { PINNED = 1, OF_DEVICE = 1, RELEASE_THRESHOLD = 4, KEPT_SHARE = 8 };
 enum { MULTIPROCESSORS = 16, COMPUTE_MAJOR = 75, COMPUTE_MINOR = 76, HAS_MEMORY_POOLS = 115 };
 enum { POINTER_MEMORY_TYPE = 2, POINTER_DEVICE = 9, MEMORY_OF_DEVICE = 2 };
+enum { PORTABLE_AND_MAPPED = 3, WORDS_BYTES = 4096, WORD_BYTES = 64 /* of a cache line */ };
 enum { MAX_DYNAMIC_SHARED_BYTES = 8, PLAIN_SHARED_BYTES = 48 << 10, MAX_MODULES = 32, MAX_KERNELS = 256 };
 #define PARAMS_POINTER ((void *)1)
 #define PARAMS_SIZE ((void *)2)
@@ -49,6 +50,7 @@ typedef struct {
     F(set_pool, "cuMemPoolSetAttribute", (void *pool, int attribute, void *value))                                     \
     F(allocate, "cuMemAllocFromPoolAsync", (cu_address * address, size_t bytes, void *pool, void *stream))             \
     F(give_back, "cuMemFreeAsync", (cu_address address, void *stream))                                                 \
+    F(allocate_host, "cuMemHostAlloc", (void **address, size_t bytes, unsigned flags))                                 \
     F(upload, "cuMemcpyHtoDAsync_v2", (cu_address to, const void *from, size_t bytes, void *stream))                   \
     F(download, "cuMemcpyDtoHAsync_v2", (void *to, cu_address from, size_t bytes, void *stream))                       \
     F(move, "cuMemcpyDtoDAsync_v2", (cu_address to, cu_address from, size_t bytes, void *stream))                      \
@@ -69,6 +71,12 @@ static bool brings_kernels;
 static int n_devices, version;
 static void *contexts[HC_CUDA_MAX_DEVICES]; /* NULL before first use */
 static void *pools[HC_CUDA_MAX_DEVICES];
+typedef union hc_cuda_word {
+    uint32_t value;
+    union hc_cuda_word *next; /* of one that nobody has */
+    char line[WORD_BYTES];
+} hc_cuda_word;
+static hc_cuda_word *free_words;
 static struct {
     const char *name;
     void *module;
@@ -286,6 +294,49 @@ hc_status hc_cuda_move(int device, void *to, const void *from, int64_t bytes, vo
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error) {
     const hc_status status = enter(device, error);
     return status == HC_OK ? leave(cu.wait(stream), "the work on the device", error) : status;
+}
+
+/* More words; the device is entered and the mutex held. They stay for the life of the process. */
+static cu_result make_words(void) {
+    void *made = NULL;
+    int mode = RELAXED; /* else the driver allocates nothing while any stream is captured */
+    cu.exchange_mode(&mode);
+    const cu_result result = cu.allocate_host(&made, WORDS_BYTES, PORTABLE_AND_MAPPED);
+    cu.exchange_mode(&mode);
+    hc_cuda_word *words = made;
+    for (int i = 0; result == 0 && i < WORDS_BYTES / WORD_BYTES; i++) {
+        words[i].next = free_words;
+        free_words = &words[i];
+    }
+    return result;
+}
+
+hc_status hc_cuda_lend_word(int device, uint32_t **word, hc_error *error) {
+    const hc_status status = enter(device, error);
+    *word = NULL;
+    if (status != HC_OK)
+        return status;
+    hc_mutex_lock(&mutex);
+    const cu_result result = free_words ? 0 : make_words();
+    hc_cuda_word *taken = result == 0 ? free_words : NULL;
+    if (taken)
+        free_words = taken->next;
+    hc_mutex_unlock(&mutex);
+    if (taken) {
+        taken->value = 0;
+        *word = &taken->value;
+    }
+    return leave(result, "allocating memory of the host", error);
+}
+
+void hc_cuda_return_word(uint32_t *word) {
+    if (!word)
+        return;
+    hc_cuda_word *given = (hc_cuda_word *)(void *)word;
+    hc_mutex_lock(&mutex);
+    given->next = free_words;
+    free_words = given;
+    hc_mutex_unlock(&mutex);
 }
 
 bool hc_cuda_is_captured(int device, void *stream) {

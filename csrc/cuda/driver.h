@@ -36,6 +36,9 @@ hc_status hc_cuda_download(int device, void *to, const void *from, int64_t bytes
 /* A copy on the device, of memory that does not overlap; waits for nothing. */
 hc_status hc_cuda_move(int device, void *to, const void *from, int64_t bytes, void *stream, hc_error *error);
 hc_status hc_cuda_wait(int device, void *stream, hc_error *error);
+/* A word of the host's memory that kernels of every device may write, 0 at first; it is given back after the wait. */
+hc_status hc_cuda_lend_word(int device, uint32_t **word, hc_error *error);
+void hc_cuda_return_word(uint32_t *word); /* or NULL */
 /* A captured stream records a CUDA graph: no call may wait for it. */
 bool hc_cuda_is_captured(int device, void *stream);
 /* The device whose memory an address is in; HC_VALUE where it is in none's. */

@@ -4,7 +4,7 @@
  *
  * Planning looks at shapes, formats and addresses, reads no value and calls no driver: plan.c is part of the core on every
  * machine. All pointers of views and components are addresses of the device. A plan needs a workspace on the device: with
- * `workspace` NULL a planner only says how many bytes. The first step of a plan clears what must start as zero.
+ * `workspace` NULL a planner only says how many bytes. A step clears what must start as zero.
  */
 #ifndef HC_CUDA_H
 #define HC_CUDA_H
@@ -45,7 +45,6 @@ typedef struct {
         hc_cuda_layer layer;
         hc_cuda_attend attend;
         hc_cuda_clear clear;
-        hc_cuda_poison poison;
     } params;
 } hc_cuda_step;
 
@@ -53,9 +52,10 @@ enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
     int64_t workspace_bytes;
-    int32_t architecture;    /* 90: of compute capability 9.0; said before planning, 0: any */
-    int32_t multiprocessors; /* likewise, 0: those of an H100 */
-    bool device_order;       /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
+    int32_t architecture;     /* 90: of compute capability 9.0; said before planning, 0: any */
+    int32_t multiprocessors;  /* likewise, 0: those of an H100 */
+    bool device_order;        /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
+    hc_cuda_illegal *illegal; /* likewise, of who waits for what a format refuses (cuda/params.h); NULL: nobody */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 
@@ -67,7 +67,7 @@ typedef struct {
 } hc_cuda_image;
 bool hc_cuda_module(int number, hc_cuda_image *image);
 
-/* A workspace is aligned to 256 bytes and begins with an hc_cuda_state. Shapes and axes have been checked, as hc_quantize does.
+/* A workspace is aligned to 256 bytes. Shapes and axes have been checked, as hc_quantize does.
  * HC_UNSUPPORTED, with a sentence: the kernels lack it. */
 typedef struct {
     hc_clip clip;
@@ -83,12 +83,12 @@ hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error);
 /* x, w: rows over k (the last axes are reduced); out: (rows of x, rows of w); bias: on the device, or NULL. x is packed, or float
- * values that take the format `activations`, or, with NULL, meet w as they are: its workspace has no state. */
+ * values that take the format `activations`, or, with NULL, meet w as they are. */
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
-/* What products of integers read of w, made once: the workspace is kept, and is `prepacked` of w where it is multiplied. It has no
- * state, and no bytes where products read w as it is stored. */
+/* What products of integers read of w, made once: the workspace is kept, and is `prepacked` of w where it is multiplied. It has
+ * no bytes where products read w as it is stored. */
 hc_status hc_cuda_plan_prepack(const hc_packed *w, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
 /* x, out: (image, channel, h, w) of any strides; w: packed along (2, 3, 1). The bits of hc_conv2d. */
@@ -107,17 +107,13 @@ hc_status hc_cuda_plan_pass(const hc_view *g, const void *note, hc_cuda_note_kin
 /* out = x rounded to integers times `scales`, (rows, groups), both in C order; slope: out's derivatives in the scales. The format is one
  * of integers with a sign. */
 hc_status hc_cuda_plan_steps(const hc_view *x, const hc_format *format, int n_axes, const int *axes,
-                             const hc_view *scales, float *out, float *slope, void *workspace, hc_cuda_plan *plan,
-                             hc_error *error);
+                             const hc_view *scales, float *out, float *slope, hc_cuda_plan *plan, hc_error *error);
 /* out = the gradient of the scales, (rows, groups). */
 hc_status hc_cuda_plan_slope_sums(const hc_view *g, const hc_format *format, int n_axes, const int *axes,
                                   const float *slope, float *out, hc_cuda_plan *plan, hc_error *error);
 /* values, metadata: as hc_prune fills them, of float values that float32 holds. */
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
-                             uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error);
-
-/* Adds a step to a plan whose workspace has a state: n values become NaN if the plan refuses one. For callers that cannot wait. */
-void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n);
+                             uint8_t *metadata, hc_cuda_plan *plan, hc_error *error);
 
 /* The bits of hc_run_layer and hc_attend_all, whose rules hold. */
 hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error);

@@ -6,12 +6,10 @@
 
 #include "base/row_view.h"
 
-/* A workspace begins with this, for whoever waits for the stream. */
-typedef struct {
-    uint32_t maximum; /* bits of the largest magnitude of the array, of formats with one coarse scale */
-    uint32_t
-        illegal; /* 0, or 2^32 - 1 less the first row with a value that the format refuses; 1: row 2^32 - 2 or later */
-} hc_cuda_state;
+/* A value that the format refuses makes the scales NaN that depend on it, and so the answers that depend on these. A
+ * caller that waits also has a word for it, in memory that the host sees: 0, or 2^32 - 1 less the first row with such a
+ * value; 1: row 2^32 - 2 or later. */
+typedef uint32_t hc_cuda_illegal;
 
 /* A chunk is the part of a row that one thread encodes or decodes: whole groups, whose codes begin and end on bytes. */
 typedef struct {
@@ -56,13 +54,14 @@ typedef struct {
     hc_format format;
     hc_geometry geometry;
     hc_cuda_chunks chunks;
-    hc_row_view x;           /* values that are read; of decode: written */
-    hc_row_view y;           /* of encode: written with the rounded values; data NULL: not */
-    hc_cuda_integer_rows to; /* of encode: written with the integers, in place of components */
-    hc_components parts;     /* of encode: written without y and integers */
-    const float *thresholds; /* of every group, or NULL */
-    uint32_t *row_maxima;    /* bits of the largest magnitude of each row, or NULL; not of chunks with `rows` */
-    hc_cuda_state *state;
+    hc_row_view x;            /* values that are read; of decode: written */
+    hc_row_view y;            /* of encode: written with the rounded values; data NULL: not */
+    hc_cuda_integer_rows to;  /* of encode: written with the integers, in place of components */
+    hc_components parts;      /* of encode: written without y and integers */
+    const float *thresholds;  /* of every group, or NULL */
+    uint32_t *row_maxima;     /* bits of the largest magnitude of each row, or NULL; not of chunks with `rows` */
+    uint32_t *maximum;        /* likewise of the array, of formats with one coarse scale; or NULL */
+    hc_cuda_illegal *illegal; /* or NULL */
 } hc_cuda_codec;
 
 /* Values of a chunk in hc_encode_known_<name>, and of its row of shared memory. */
@@ -170,7 +169,7 @@ typedef struct {
     float *y;
 } hc_cuda_pass;
 
-/* hc_steps: x rounded to whole numbers of its scales up to `largest`. */
+/* hc_steps: x rounded to whole numbers of its scales up to `largest`; NaN where the scale is not positive, or the value too large. */
 typedef struct {
     const char *data;
     int64_t row, column; /* bytes from row to row, and from group to group */
@@ -184,7 +183,6 @@ typedef struct {
     hc_cuda_scales scales;
     double largest;
     float *y, *slope;
-    hc_cuda_state *state;
 } hc_cuda_steps;
 
 /* hc_slope_sums: the gradient of the scales, (rows, groups). */
@@ -201,10 +199,10 @@ enum { HC_CUDA_CLIP_TEAM = 8 };
 typedef struct {
     hc_geometry geometry;
     hc_row_view x;
-    int32_t kind, positive; /* hc_clip_kind; of max(x, 0) in place of |x| */
-    double value, inside;   /* a fraction, or a percentile; of octav (kernels/clip/clip.h) */
-    float *thresholds;      /* (rows, groups) */
-    hc_cuda_state *state;
+    int32_t kind, positive;   /* hc_clip_kind; of max(x, 0) in place of |x| */
+    double value, inside;     /* a fraction, or a percentile; of octav (kernels/clip/clip.h) */
+    float *thresholds;        /* (rows, groups); NaN of a group with a value that is refused */
+    hc_cuda_illegal *illegal; /* or NULL */
 } hc_cuda_thresholds;
 
 /* hc_prune: of every m values the n with the largest magnitude, and their positions. */
@@ -214,9 +212,9 @@ typedef struct {
     hc_row_view x;
     int32_t n, m;
     int64_t row_values, row_bytes;
-    float *values;     /* (rows, row_values) */
-    uint8_t *metadata; /* (rows, row_bytes) */
-    hc_cuda_state *state;
+    float *values;            /* (rows, row_values) */
+    uint8_t *metadata;        /* (rows, row_bytes) */
+    hc_cuda_illegal *illegal; /* or NULL: the kept values of a block with a NaN are NaN */
 } hc_cuda_prune;
 
 /* Rows of a thread of hc_gemv_<family>_b<bits of a code>_v1. */
@@ -333,13 +331,6 @@ typedef struct {
     void *data;
     int64_t bytes;
 } hc_cuda_clear;
-
-/* hc_poison: n values become NaN if a kernel refused one of its values. */
-typedef struct {
-    const hc_cuda_state *state;
-    float *y;
-    int64_t n;
-} hc_cuda_poison;
 
 #ifdef __cplusplus
 extern "C" {

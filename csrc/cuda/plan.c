@@ -82,12 +82,6 @@ void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
     step->params.clear = (hc_cuda_clear){data, bytes};
 }
 
-void hc_cuda_add_poison(hc_cuda_plan *plan, const void *workspace, float *y, int64_t n) {
-    hc_cuda_step *step = hc_cuda_add_step(plan, "poison", "hc_poison", hc_min(hc_ceil_div(n, 16 * 256), CLEAR_BLOCKS),
-                                          1, 256, 0, sizeof step->params.poison);
-    step->params.poison = (hc_cuda_poison){workspace, y, n};
-}
-
 /* Bytes of each component of a row with so many columns or groups. */
 static void component_bytes(const hc_format *format, int64_t group, int64_t columns, int32_t bytes[HC_N_COMPONENTS]) {
     const hc_format_ops *ops = hc_format_find(format->family);
@@ -347,8 +341,9 @@ static void make_room(hc_cuda_codec *codec, int size) {
 
 hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
                                const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
-                               hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_codec codec = {.format = *format, .geometry = *geometry, .thresholds = thresholds, .state = state};
+                               int64_t cleared, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_codec codec = {
+        .format = *format, .geometry = *geometry, .thresholds = thresholds, .illegal = plan->illegal};
     hc_status status = hc_cuda_refuse(format, geometry, true, error);
     if (status == HC_OK)
         status = hc_cuda_plan_chunks(format, geometry, size_of(x), true, &codec.chunks, error);
@@ -368,9 +363,17 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     const hc_cuda_need need = need_of(format, thresholds != NULL);
     if (need == ROW_MAXIMA)
         take_whole_rows(&codec.chunks, size_of(x));
-    if (need != NOTHING && !codec.chunks.rows) {
+    const bool has_maxima = need != NOTHING && !codec.chunks.rows;
+    const int64_t begin = cleared < 0 ? plan->workspace_bytes : cleared;
+    uint32_t *found = NULL;
+    if (has_maxima)
+        found = hc_cuda_reserve(workspace, plan, (need == ROW_MAXIMA ? geometry->rows : 1) * (int64_t)sizeof *found);
+    if (plan->workspace_bytes > begin)
+        hc_cuda_add_clear(plan, workspace ? (char *)workspace + begin : NULL, plan->workspace_bytes - begin);
+    if (has_maxima) {
         hc_cuda_codec maxima = observed;
-        maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? row_maxima : NULL;
+        maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? found : NULL;
+        maxima.maximum = codec.maximum = need == ROW_MAXIMA ? NULL : found;
         add_codec(plan, HC_CUDA_MAXIMUM, &maxima, size_of(x));
     }
     hc_cuda_step *step = add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
@@ -382,7 +385,7 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
 /* The step that finds the threshold of every group. */
 static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_format *format,
                                 const hc_geometry *geometry, int n_axes, const int *axes, float *thresholds,
-                                hc_cuda_state *state, hc_cuda_plan *plan, hc_error *error) {
+                                hc_cuda_plan *plan, hc_error *error) {
     const hc_clip_domain domain = hc_format_find(format->family)->clip_domain(format);
     const int64_t teams = geometry->rows * geometry->groups,
                   blocks = hc_ceil_div(teams * HC_CUDA_CLIP_TEAM, CLIP_THREADS);
@@ -400,7 +403,7 @@ static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_
                                                    .value = clip->value,
                                                    .inside = hc_clip_inside(format),
                                                    .thresholds = thresholds,
-                                                   .state = state};
+                                                   .illegal = plan->illegal};
     hc_rows_init(&step->params.thresholds.x, x, geometry, n_axes, axes);
     return HC_OK;
 }
@@ -416,14 +419,11 @@ static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const
         return status;
     plan->n = 0;
     plan->workspace_bytes = 0;
-    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
-    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, geometry.rows * (int64_t)sizeof *row_maxima);
-    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     float *thresholds = NULL;
     if (clip && clip->clip.kind != HC_CLIP_ABSMAX) {
         const int64_t bytes = geometry.rows * geometry.groups * (int64_t)sizeof *thresholds;
         thresholds = hc_cuda_reserve(workspace, plan, bytes);
-        status = add_thresholds(x, &clip->clip, format, &geometry, n_axes, axes, thresholds, state, plan, error);
+        status = add_thresholds(x, &clip->clip, format, &geometry, n_axes, axes, thresholds, plan, error);
         if (status != HC_OK)
             return status;
     }
@@ -431,7 +431,7 @@ static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const
         status = hc_cuda_add_note(x, &clip->note, thresholds, format, &geometry, n_axes, axes, plan, error);
     if (status != HC_OK)
         return status;
-    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, state, row_maxima, plan, error);
+    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, -1, workspace, plan, error);
 }
 
 hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
@@ -503,7 +503,7 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, float between, const 
 }
 
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
-                             uint8_t *metadata, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                             uint8_t *metadata, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_prune p = {.n = n, .m = m, .values = values, .metadata = metadata};
     plan->n = 0;
     plan->workspace_bytes = 0;
@@ -523,9 +523,8 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     p.chunks.all = p.chunks.per_row * g->rows;
     p.chunks.threads =
         (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (p.chunks.ld * (int64_t)sizeof(float)) / 32 * 32);
-    p.state = hc_cuda_reserve(workspace, plan, sizeof *p.state);
+    p.illegal = plan->illegal;
     hc_rows_init(&p.x, x, g, n_axes, axes);
-    hc_cuda_add_clear(plan, p.state, plan->workspace_bytes);
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
                          p.chunks.threads * p.chunks.ld * (int64_t)sizeof(float), sizeof p);

@@ -364,25 +364,23 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const bool is_made = !is_few && !hc_cuda_find_prepacked(packed, &w, &form, &made);
     if (is_made)
         hc_cuda_lay_out(&w, &form, NULL, &made);
-    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
-    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, gemm.m * (int64_t)sizeof *row_maxima);
+    if (is_made) {
+        hc_cuda_lay_out(&w, &form, hc_cuda_reserve(workspace, plan, made.bytes), &made);
+        if (made.cleared)
+            hc_cuda_add_clear(plan, made.integers, made.cleared);
+    }
+    float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * gemm.segments * (int64_t)sizeof(float));
     const int64_t x_bytes = x_is_there ? 0 : gemm.x_limbs * gemm.m * gemm.ld;
     const bool x_is_whole = a.geometry.columns == gemm.ld && a.format.m == 0; /* no zeros lie between its integers */
-    int8_t *x_integers = x_is_whole ? NULL : hc_cuda_reserve(workspace, plan, x_bytes);
-    const int64_t before = plan->workspace_bytes;
-    if (is_made)
-        hc_cuda_lay_out(&w, &form, hc_cuda_reserve(workspace, plan, made.bytes), &made);
-    hc_cuda_add_clear(plan, state, before + (is_made ? made.cleared : 0));
-    if (x_is_whole)
-        x_integers = hc_cuda_reserve(workspace, plan, x_bytes);
-    float *x_scales = hc_cuda_reserve(workspace, plan, gemm.m * gemm.segments * (int64_t)sizeof(float));
+    const int64_t cleared = x_is_whole || !x_bytes ? -1 : plan->workspace_bytes;
+    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_bytes);
     gemm.x = x_integers;
     gemm.x_scales = x_scales;
     if (x_is_there && !x->packed) {
         const hc_cuda_result result = {.parts = &a.parts};
         hc_cuda_reserve_parts(&a.format, &a.geometry, workspace, plan, &a.parts);
-        status = hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &result, state, row_maxima,
-                                      plan, error);
+        status =
+            hc_cuda_add_quantize(x->dense, NULL, &a.format, &a.geometry, 1, &last, &result, -1, workspace, plan, error);
     }
     if (x_is_there) {
         gemm.x = (const int8_t *)a.parts.part[HC_CODES].data;
@@ -396,8 +394,11 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                                          .for_nibbles = is_few,
                                          .integers = x_integers,
                                          .scales = x_scales};
-        status = x->packed ? hc_cuda_add_integers(&a, to, plan, error)
-                           : hc_cuda_add_quantized_integers(&a, x->dense, 1, &last, to, state, row_maxima, plan, error);
+        if (x->packed && cleared >= 0)
+            hc_cuda_add_clear(plan, x_integers, x_bytes);
+        status = x->packed
+                     ? hc_cuda_add_integers(&a, to, plan, error)
+                     : hc_cuda_add_quantized_integers(&a, x->dense, 1, &last, to, cleared, workspace, plan, error);
     }
     if (status == HC_OK && is_made)
         status = hc_cuda_add_weights(&w, &form, &made, plan, error);

@@ -16,6 +16,19 @@ HC_KERNEL(hc_prune, hc_cuda_prune, 128) {
     const int64_t found = hc_nm_choose(p.n, p.m, chunk.groups, (const float *)hc_shared() + slot * p.chunks.ld, NULL,
                                        p.values + chunk.row * p.row_values + block * p.n,
                                        p.metadata + chunk.row * p.row_bytes + block * p.n * bits / 8);
-    if (found != HC_DONE)
-        hc_refuse_row(p.state, chunk.row);
+    if (found == HC_DONE)
+        return;
+    if (p.illegal) {
+        hc_refuse_row(p.illegal, chunk.row);
+        return;
+    }
+    const float *x = (const float *)hc_shared() + slot * p.chunks.ld;
+    float *kept = p.values + chunk.row * p.row_values + block * p.n;
+    HC_SHORT_LOOP
+    for (int i = 0; i < chunk.groups * p.m; i++)
+        if (x[i] != x[i]) {
+            HC_SHORT_LOOP
+            for (int j = 0; j < p.n; j++)
+                kept[i / p.m * p.n + j] = NAN;
+        }
 }

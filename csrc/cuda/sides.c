@@ -48,12 +48,12 @@ static void complete(const hc_cuda_side *side, hc_cuda_integer_rows *to) {
 }
 
 hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view *x, int n_axes, const int *axes,
-                                         hc_cuda_integer_rows to, hc_cuda_state *state, uint32_t *row_maxima,
-                                         hc_cuda_plan *plan, hc_error *error) {
+                                         hc_cuda_integer_rows to, int64_t cleared, void *workspace, hc_cuda_plan *plan,
+                                         hc_error *error) {
     complete(side, &to);
     const hc_cuda_result result = {.to = &to};
-    return hc_cuda_add_quantize(x, NULL, &side->format, &side->geometry, n_axes, axes, &result, state, row_maxima, plan,
-                                error);
+    return hc_cuda_add_quantize(x, NULL, &side->format, &side->geometry, n_axes, axes, &result, cleared, workspace,
+                                plan, error);
 }
 
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error) {

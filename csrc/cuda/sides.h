@@ -21,8 +21,8 @@ bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group);
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error);
 /* The steps that quantize x to the format of a side and write its integers alone. */
 hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view *x, int n_axes, const int *axes,
-                                         hc_cuda_integer_rows to, hc_cuda_state *state, uint32_t *row_maxima,
-                                         hc_cuda_plan *plan, hc_error *error);
+                                         hc_cuda_integer_rows to, int64_t cleared, void *workspace, hc_cuda_plan *plan,
+                                         hc_error *error);
 /* Where workspace is reserved for what a format stores of rows. */
 void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
                            hc_components *parts);

@@ -58,10 +58,10 @@ typedef struct {
     const hc_view *y;
     const hc_cuda_integer_rows *to;
 } hc_cuda_result;
-/* Steps that quantize x. The state lies at the start of what is cleared. */
+/* Steps that quantize x. What the workspace has from byte `cleared` on is cleared first; -1: there is nothing. */
 hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
                                const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
-                               hc_cuda_state *state, uint32_t *row_maxima, hc_cuda_plan *plan, hc_error *error);
+                               int64_t cleared, void *workspace, hc_cuda_plan *plan, hc_error *error);
 /* Places scales behind the components in a thread's own shared memory. */
 void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to);
 

@@ -118,12 +118,12 @@ HC_KERNEL(hc_thresholds, hc_cuda_thresholds, 128) {
     if (number != team || lane > 0)
         return;
     if (!is_legal)
-        hc_refuse_row(p.state, row);
+        hc_refuse_row(p.illegal, row);
     float threshold = is_absmax ? absmax : (float)s;
     if (p.kind == HC_CLIP_FRACTION)
         threshold = (float)(p.value * (double)absmax);
     if (p.kind == HC_CLIP_PERCENTILE)
         threshold = hc_percentile_between(from_bits(ranked),
                                           from_bits(rank + 1 < up_to_ranked || rank + 1 >= n ? ranked : next), t);
-    p.thresholds[number] = is_legal ? threshold : 0;
+    p.thresholds[number] = is_legal ? threshold : NAN;
 }

@@ -25,7 +25,8 @@ typedef struct {
 
 /* Encodes rows x->first_row .. into the same rows of `out`. thresholds: NULL (absmax), or one float32 T per group
  * instead of absmax, (x->rows, groups). Returns HC_DONE, or the first row with a NaN, an infinity or a value >= 2^128.
- * The codes of such a row are in range but meaningless. A kernel that does not support these parameters returns
+ * The codes of such a row are in range but meaningless; the scalar definition makes the scales NaN that depend on the
+ * value, and the kernels of a device do not wait to find it. A SIMD kernel that does not support these parameters returns
  * HC_DECLINED before it writes anything. The scalar definition never declines. */
 typedef int64_t hc_encode_fn(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                              const hc_float_rows *x, const float *thresholds, const hc_components *out);

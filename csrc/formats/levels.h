@@ -28,7 +28,7 @@ static inline uint32_t hc_nearest_level(const double *midpoints, int n, double v
 static inline float hc_scaled_level(float level, double scale) { return hc_saturated((double)level * scale) + 0.0f; }
 static inline double hc_scaled_level_f64(float level, double scale) { return (double)level * scale + 0.0; }
 
-/* float32 of the largest magnitude of columns [first, first + n); clears *legal if a value is invalid. */
+/* float32 of the largest magnitude of columns [first, first + n); if a value is invalid, NaN, and *legal is cleared. */
 static inline float hc_group_absmax(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
     if (x->dtype == HC_F32) { /* compared as integers, which compilers vectorize */
         const float *from = (const float *)x->data + i * x->row_stride + first;
@@ -37,16 +37,19 @@ static inline float hc_group_absmax(const hc_float_rows *x, int64_t i, int64_t f
             const int32_t magnitude = (int32_t)(hc_f32_bits(from[c]) & INT32_MAX);
             largest = magnitude > largest ? magnitude : largest;
         }
-        *legal = *legal && largest < 0x7f800000;
-        return hc_f32_from_bits((uint32_t)largest);
+        const bool finite = largest < 0x7f800000;
+        *legal = *legal && finite;
+        return finite ? hc_f32_from_bits((uint32_t)largest) : NAN;
     }
     double absmax = 0;
+    bool finite = true;
     for (int64_t c = first; c < first + n; c++) {
         const double magnitude = fabs(hc_row_value(x, i, c));
-        *legal = *legal && hc_is_legal(magnitude);
+        finite = finite && hc_is_legal(magnitude);
         absmax = magnitude > absmax ? magnitude : absmax;
     }
-    return (float)absmax;
+    *legal = *legal && finite;
+    return finite ? (float)absmax : NAN;
 }
 
 #endif

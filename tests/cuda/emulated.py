@@ -108,6 +108,7 @@ class PlanHead(ctypes.Structure):
         ("architecture", ctypes.c_int32),
         ("multiprocessors", ctypes.c_int32),
         ("device_order", ctypes.c_bool),
+        ("illegal", ctypes.c_void_p),
     ]
 
 
@@ -216,8 +217,9 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
 
 
 def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, **said: Any) -> int:
-    """Plan with the core and run on the host; return `illegal` of the state. `said`: fields to set in the plan."""
-    error, plan = Error(), ctypes.create_string_buffer(PLAN_BYTES)
+    """Plan with the core and run on the host; return its hc_cuda_illegal. `said`: fields to set in the plan."""
+    error, plan, illegal = Error(), ctypes.create_string_buffer(PLAN_BYTES), np.zeros(1, np.uint32)
+    PlanHead.from_buffer(plan).illegal = illegal.ctypes.data
     for name, value in said.items():
         setattr(PlanHead.from_buffer(plan), name, value)
     call = function_of(planner)
@@ -236,9 +238,7 @@ def run(planner: str, *arguments: Any, order: int = 0, workspace: bool = True, *
     launched[:] = [name.decode() for name in names]
     fault = kernels().hc_cuda_host_run(plan, ctypes.c_uint32(order))
     assert fault is None, fault.decode()
-    if not workspace:
-        return 0
-    return int(np.frombuffer(ctypes.string_at(address + 4, 4), np.uint32)[0])
+    return int(illegal[0])
 
 
 def filled(shape: tuple[int, ...], value: float = np.nan, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
@@ -352,7 +352,7 @@ def prune(
     """Return values and metadata of the shapes of `kept`."""
     made = {name: junk_like(part) for name, part in kept.items()}
     addresses = [ctypes.c_void_p(made[name].ctypes.data) for name in ("values", "metadata")]
-    run("prune", view(x), n, m, len(axes), (ctypes.c_int * len(axes))(*axes), *addresses, order=order)
+    run("prune", view(x), n, m, len(axes), (ctypes.c_int * len(axes))(*axes), *addresses, workspace=False, order=order)
     return made
 
 

@@ -53,6 +53,8 @@ unsigned char *regions[N_DEVICES];
 std::map<address, allocation> live;
 std::deque<module> modules;
 std::deque<function> functions;
+std::map<address, size_t> host_memory;      // that kernels may write
+std::set<void *> destroyed;                 // streams
 size_t used_bytes;
 int launches, uploads, downloads, waits;
 void *last_stream; // of a launch
@@ -125,6 +127,8 @@ allocation *find(address at, size_t bytes) {
 }
 
 void use(allocation *one, void *stream, const char *what) {
+    if (destroyed.count(stream))
+        fault = std::string(what) + " is on a stream that was destroyed";
     for (void *other : one->users)
         if (other != same(stream))
             fault = std::string(what) + " uses memory that another stream uses, which nothing waited for";
@@ -247,6 +251,10 @@ int cuLaunchKernel(void *of, unsigned x, unsigned y, unsigned z, unsigned thread
                 ranges.push_back(at);
                 ranges.push_back(one.bytes);
             }
+        for (const auto &[at, size] : host_memory) {
+            ranges.push_back(at);
+            ranges.push_back(size);
+        }
         say_allocations(ranges.data(), (uint32_t)(ranges.size() / 2));
     }
     const char *wrong =
@@ -312,6 +320,19 @@ int cuMemFreeAsync(address at, void *stream) {
     use(&found->second, stream, "cuMemFreeAsync");
     used_bytes -= found->second.bytes;
     live.erase(found);
+    return SUCCESS;
+}
+
+int cuMemHostAlloc(void **made, size_t bytes, unsigned flags) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!depth)
+        return NO_CONTEXT;
+    if (is_captured() && mode != RELAXED)
+        return CAPTURED;
+    if (flags != 3 || posix_memalign(made, 4096, bytes))
+        return INVALID_VALUE;
+    memset(*made, 0x5a, bytes);
+    host_memory[(address)*made] = bytes;
     return SUCCESS;
 }
 
@@ -394,7 +415,10 @@ int cuGetErrorString(int result, const char **text) {
     return SUCCESS;
 }
 
-// What a test asks.
+// What a test asks and says.
+const char *fake_driver_fault(void) { return fault.c_str(); }
+void fake_driver_destroy_stream(void *stream) { destroyed.insert(stream); }
+void fake_driver_create_stream(void *stream) { destroyed.erase(stream), fault.clear(); }
 size_t fake_driver_live_bytes(void) { return used_bytes; }
 void *fake_driver_last_stream(void) { return last_stream; }
 void fake_driver_counts(int counts[4]) {

@@ -221,3 +221,44 @@ def test_rows_that_fit_in_a_block_are_read_once(text: str, dtype: Any) -> None:
         x[1, columns - 1] = np.nan
         _, illegal = emulated.quantize(x, q, order)
         assert illegal == 2**32 - 2
+
+
+# the values that share a scale: a group of so many, the row, the array, or the value alone
+SPANS: list[tuple[str, Any]] = [
+    *[
+        ("int8", "row"),
+        ("int3", "row"),
+        ("int16", "row"),
+        ("int4-g32-f16", 32),
+        ("int4-g16-asym", 16),
+        ("int4-g24", 24),
+    ],
+    *[("vsq4-g16-s4", "row"), ("vsq4u-g16-s4", "row"), ("vsq4-g16", 16), ("vsq6-g16-s6-tensor", "array")],
+    *[("mxfp4", 32), ("mxint8", 32), ("nvfp4", "array"), ("nf4-g64", 64), ("log4-2", "row"), ("log8-8-g16", 16)],
+    *[("fp8_e4m3fn-row", "row"), ("fp8_e4m3fn-tensor", "array"), ("fp4_e2m1", "value"), ("fp6_e2m3", "value")],
+    *[("q8_0", 32), ("q4_0", 32), ("q4_1", 32), ("fp8_e4m3fn", "value")],
+]
+
+
+@pytest.mark.parametrize(("text", "span"), SPANS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.sweep(every=4)
+def test_a_value_that_a_format_cannot_hold_makes_the_values_of_its_scale_nan(text: str, span: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for order, (columns, value) in enumerate([(192, np.nan), (70, -np.nan), (192, np.inf), (5120, -np.inf)]):
+        if columns % 32 and text[:2] in {"mx", "nv", "q8", "q4"}:
+            continue
+        clean = values(rng, (3, columns)).astype(dtype)
+        x, at = clean.copy(), columns - 27
+        x[1, at] = value
+        if span == "value" and np.isinf(value):
+            continue  # saturates, or stays
+        got = emulated.fake_quantize(x, hc.format(text), (1,), order)
+        lost = np.zeros(x.shape, bool)
+        first = at // span * span if isinstance(span, int) else 0
+        end = min(first + span, columns) if isinstance(span, int) else columns
+        lost[slice(None) if span == "array" else 1, at if span == "value" else slice(first, end)] = True
+        assert (np.isnan(got) == lost).all()
+        clean[1] = np.where(lost[1], 0, clean[1])
+        if span != "array":  # what stays has the scales that it has without the value
+            assert got[~lost].tobytes() == hc.fake_quantize(clean, text).astype(np.float32)[~lost].tobytes()

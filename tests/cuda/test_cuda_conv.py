@@ -95,3 +95,24 @@ def test_images_become_integers_where_they_are_quantized(x_text: str, w_text: st
         got = emulated.conv2d(last, q, wanted.shape, window, None, hc.format(x_text), order=order)
         assert got.tobytes() == wanted.tobytes()
         assert sum(name.startswith("hc_integers") for name in emulated.launched) == 1  # of the filters
+
+
+@pytest.mark.parametrize(("x_text", "w_text"), [pair for pair in PAIRS if pair[0]])
+@pytest.mark.sweep(every=3)
+def test_nan_makes_the_answers_nan_that_depend_on_it(x_text: str, w_text: str) -> None:
+    activations = hc.format(x_text)
+    for number in range(len(SHAPES)):
+        x, w, _, keywords = case(number)
+        q = hc.quantize(w, w_text, axis=(2, 3, 1))
+        x[0, 1, 3, 4] = 0
+        ones = np.zeros_like(x)
+        ones[0, 1, 3, 4] = 1
+        touched = hc.conv2d(ones, np.ones_like(w), **keywords) > 0
+        if x_text[:2] in {"in", "fp"} and "-g" not in x_text or x_text.startswith("vsq"):  # a scale of the image
+            touched[0] = True
+        wanted = hc.conv2d(x, q, activations=x_text, relu=True, **keywords)
+        x[0, 1, 3, 4] = np.nan
+        y = emulated.conv2d(x, q, wanted.shape, window_of(**keywords), None, activations, relu=True, order=number)
+        assert (np.isnan(y) == touched).all()
+        if touched[0].all():
+            assert y[1:].tobytes() == wanted[1:].tobytes()

@@ -247,3 +247,36 @@ def test_x_becomes_integers_where_it_is_quantized(activations: str, dtype: str) 
         packed = hc.quantize(x, activations)
         assert emulated.linear(packed, q, None, None, order).tobytes() == hc.linear(packed, q).tobytes()
         assert len(steps) == max(sum(name.startswith("hc_integers") for name in emulated.launched) - 1, 0)
+
+
+LOST = [
+    *PAIRS,
+    *[
+        ("int8", "int8+2:4"),
+        ("int4-g32", "int4-g32+2:4"),
+        ("int8", "vsq4-g16-s4+1:4"),
+        ("int8", "int4"),
+        ("int4", "int4"),
+    ],
+]
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize(("x_text", "w_text"), LOST)
+@pytest.mark.sweep(every=6)
+def test_nan_makes_the_rows_nan_that_depend_on_it(x_text: str, w_text: str, architecture: int) -> None:
+    rng = np.random.default_rng(0)
+    for order, (m, n, k, value) in enumerate([(3, 40, 256, np.nan), (40, 9, 100, np.inf), (130, 9, 256, -np.nan)]):
+        k = 256 if "_k" in w_text else -(-k // 32) * 32 if w_text[:2] in {"mx", "nv", "q8", "q4", "q5"} else k
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        q, activations = hc.quantize(w, w_text), hc.format(x_text)
+        x[1] = 0
+        wanted = hc.linear(x, q, activations=activations)
+        x[1, k - 3] = value
+        for prepacked in (None, emulated.prepack(q, order)):
+            y = emulated.linear(x, q, None, activations, order, prepacked, architecture=architecture)
+            assert np.isnan(y[1]).all()
+            if x_text == "nvfp4":  # a scale of the whole array
+                assert np.isnan(y).all()
+            else:
+                assert np.delete(y, 1, 0).tobytes() == np.delete(wanted, 1, 0).tobytes()

@@ -319,16 +319,6 @@ def test_compiled_kernels_give_the_bits_of_the_cpu(subject: str, use: Use, tmp_p
     ran(subject).write_text("\n".join({line.split()[0] for line in counts.read_text().splitlines()}))
 
 
-@pytest.mark.sweep(every=0)
-def test_the_compiled_poison_spreads(use: Use) -> None:
-    use(compiled.kernels())
-    y, state = np.ones(300, np.float32), np.array([0, 7], np.uint32)
-    assert launch_poison(state, y[1:299]) == "" and np.isnan(y[1:299]).all() and y[0] == y[299] == 1
-    state[1], y[:] = 0, 1
-    assert launch_poison(state, y) == "" and (y == 1).all()
-    ran("poison").write_text("hc_poison")
-
-
 # wavefronts of shared memory and sectors of global memory over the least, where they are more than 1.005 and 1.1
 WAVEFRONTS = {"hc_gemm_24": 1.08}  # positions: two of four words of each row are read
 SECTORS = {
@@ -361,17 +351,9 @@ def test_matmuls_have_no_bank_conflicts_and_read_whole_sectors(use: Use) -> None
 
 @pytest.mark.sweep(every=0)
 def test_every_kernel_runs_as_compiled_code() -> None:
-    files = [ran(subject) for subject in (*SUBJECTS, "conformance", "poison")]
+    files = [ran(subject) for subject in (*SUBJECTS, "conformance")]
     if missing := [file.name for file in files if not file.exists()]:
         pytest.skip(f"{', '.join(missing)}: not yet, another process runs them")
     texts = [path.read_text() for path in compiled.kernels().parent.glob("*.ptx")]
     entries = {name for text in texts for name in re.findall(r"\.entry (\w+)", text)}
     assert entries - {name for file in files for name in file.read_text().split()} == set(UNUSED)
-
-
-def launch_poison(state: np.ndarray, y: np.ndarray) -> str:
-    params = struct.pack("QQq", state.ctypes.data, y.ctypes.data, y.size)
-    grid, block = (ctypes.c_uint32 * 3)(2, 1, 1), (ctypes.c_uint32 * 3)(128, 1, 1)
-    return (
-        emulated.kernels().hc_cuda_host_launch(b"hc_poison", grid, block, 0, params, len(params), 0) or b""
-    ).decode()

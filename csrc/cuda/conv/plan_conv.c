@@ -73,9 +73,6 @@ static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const h
                              const hc_geometry *geometry, const hc_packed *packed, const hc_geometry *of_w,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
     const hc_view images = with_groups(x, conv->groups);
-    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
-    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, x->shape[0] * (int64_t)sizeof *row_maxima);
-    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     hc_view rounded = *x;
     rounded.dtype = HC_F32;
     rounded.strides[1] = sizeof(float);
@@ -86,7 +83,7 @@ static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const h
     const hc_view y = with_groups(&rounded, conv->groups);
     const hc_cuda_result result = {.y = &y};
     const hc_status status =
-        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, state, row_maxima, plan, error);
+        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, -1, workspace, plan, error);
     return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, workspace, plan, error) : status;
 }
 
@@ -115,13 +112,11 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve with filters of %lld values: use the CPU",
                        (long long)w->geometry.whole_columns);
-    hc_cuda_state *state = hc_cuda_reserve(workspace, plan, sizeof *state);
-    uint32_t *row_maxima = hc_cuda_reserve(workspace, plan, images * (int64_t)sizeof *row_maxima);
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * p.x_limb_bytes);
-    int8_t *w_integers = hc_cuda_reserve(workspace, plan, w_limbs * p.w_limb_bytes);
-    hc_cuda_add_clear(plan, state, plan->workspace_bytes);
     float *x_scales = hc_cuda_reserve(workspace, plan, images * p.image_segments * (int64_t)sizeof(float));
     float *w_scales = hc_cuda_reserve(workspace, plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
+    const int64_t cleared = plan->workspace_bytes;
+    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * p.x_limb_bytes);
+    int8_t *w_integers = hc_cuda_reserve(workspace, plan, w_limbs * p.w_limb_bytes);
     const hc_view view = with_groups(x, conv->groups);
     const hc_cuda_integer_rows both = {.mode = mode, .group = group, .length = p.length};
     hc_cuda_integer_rows of_x = both;
@@ -129,7 +124,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     of_x.ld = p.image_bytes;
     of_x.integers = x_integers;
     of_x.scales = x_scales;
-    hc_status status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, state, row_maxima, plan, error);
+    hc_status status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, workspace, plan, error);
     if (status == HC_OK) {
         hc_cuda_integer_rows of_w = both;
         of_w.segments = p.segments;

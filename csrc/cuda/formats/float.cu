@@ -22,6 +22,14 @@ struct float_functions : hc_plain_format {
     HC_ENCODES_QUICKLY(float_encode)
     HC_DECODES(float)
     HC_HAS_CODES(float)
+    static HC_DEVICE uint32_t lost(const hc_format *format, const hc_float_rows *x, int n) {
+        using namespace definition;
+        uint32_t found = 0; /* n <= 32, as a chunk without groups has */
+        HC_SHORT_LOOP
+        for (int c = 0; c < n && float_scaling(format) == FLOAT_UNSCALED; c++)
+            found |= (uint32_t)!float_legal(format, hc_row_value(x, 0, c)) << c;
+        return found;
+    }
 };
 } // namespace
 

@@ -237,13 +237,16 @@ static inline HC_DEVICE bool hc_known_thresholds(const hc_cuda_codec &p, const h
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
         const hc_float_rows x = {values + i * known::group, HC_F32, known::group, 0, 1};
-        thresholds[i] = 0;
-        if (is_there)
-            legal = functions::maximum(&format, &of_group, &x, NULL, thresholds + i) && legal;
-        if (known::chunks_per_group == 2)
-            thresholds[i] = fmaxf(thresholds[i], hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(thresholds[i]), 1)));
-        if (p.thresholds && is_there)
-            thresholds[i] = p.thresholds[group + i];
+        float found = 0;
+        if (is_there && !functions::maximum(&format, &of_group, &x, NULL, &found)) {
+            found = hc_f32_from_bits(0x7fc00000);
+            legal = false;
+        }
+        if (known::chunks_per_group == 2) {
+            const uint32_t bits = hc_f32_bits(found);
+            found = hc_f32_from_bits(hc_larger(bits, hc_shuffle_xor(bits, 1)));
+        }
+        thresholds[i] = p.thresholds && is_there ? p.thresholds[group + i] : found;
     }
     return legal;
 }
@@ -310,14 +313,13 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     if constexpr (functions::has_thresholds)
         legal = hc_known_thresholds<functions, known>(p, format, chunk, values, is_there, thresholds);
     if constexpr (functions::has_row_maximum) {
-        float maximum = 0;
         if (p.chunks.rows) {
+            uint32_t bits = 0;
 #pragma unroll
             for (int i = 0; i < GROUPS; i++)
-                maximum = fmaxf(maximum, thresholds[i]);
+                bits = hc_larger(bits, hc_f32_bits(thresholds[i]));
             /* a warp whose chunks are of one row finds its maximum first */
             const bool has_one_row = p.chunks.per_row % 32 == 0;
-            uint32_t bits = hc_f32_bits(maximum);
             if (has_one_row)
                 bits = hc_largest_of_warp(bits);
             uint32_t *row_maximum = found + (chunk.row - (int64_t)blockIdx.x * p.chunks.rows);
@@ -331,8 +333,8 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
         }
         if (known::has_row_scale && !p.thresholds)
             thresholds[0] = state.maximum;
-    } else if (p.state) {
-        state.maximum = hc_f32_from_bits(p.state->maximum);
+    } else if (p.maximum) {
+        state.maximum = hc_f32_from_bits(*p.maximum);
     }
     if (is_there) {
         hc_known_parts parts;
@@ -345,7 +347,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
         else if (!functions::encode_quickly(found, &of_chunk, &geometry, &state, &x, by, &own))
             legal = hc_encode_shared<functions>(of_chunk, geometry, state, by, shared, parts);
         if (!legal)
-            hc_refuse_row(p.state, chunk.row);
+            hc_refuse_row(p.illegal, chunk.row);
         const hc_tile tile = {0, 1, 0, COLUMNS};
         if (p.to.n_limbs) {
             if constexpr (functions::has_integers) {

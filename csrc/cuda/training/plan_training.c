@@ -121,8 +121,7 @@ static hc_status order_axes(const hc_view *x, const hc_format *format, int n_axe
 static double largest_of(const hc_format *format) { return (double)(((int64_t)1 << (format->bits - 1)) - 1); }
 
 hc_status hc_cuda_plan_steps(const hc_view *x, const hc_format *format, int n_axes, const int *axes,
-                             const hc_view *scales, float *out, float *slope, void *workspace, hc_cuda_plan *plan,
-                             hc_error *error) {
+                             const hc_view *scales, float *out, float *slope, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_steps p = {.largest = largest_of(format), .y = out, .slope = slope};
     int ordered[HC_MAX_DIMS];
     plan->n = 0;
@@ -139,8 +138,6 @@ hc_status hc_cuda_plan_steps(const hc_view *x, const hc_format *format, int n_ax
                                 hc_form_of(format).scale == HC_SCALE_F16};
     hc_rows_init(&p.x, x, &p.geometry, n_axes, ordered);
     init_order(&p.order, x, &p.geometry, n_axes, ordered);
-    p.state = hc_cuda_reserve(workspace, plan, sizeof *p.state);
-    hc_cuda_add_clear(plan, p.state, plan->workspace_bytes);
     hc_cuda_step *step = hc_cuda_add_step(plan, "training", "hc_steps", hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
                                           THREADS, 0, sizeof p);
     step->params.steps = p;

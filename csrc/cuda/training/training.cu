@@ -62,10 +62,9 @@ HC_KERNEL(hc_steps, hc_cuda_steps, 128) {
                           const double value = hc_load_double(from, p.x.dtype), t = value / (double)s, whole = rint(t);
                           const double code = whole < -p.largest ? -p.largest : whole > p.largest ? p.largest : whole;
                           const float y = (float)(code * (double)s);
-                          p.y[index] = y;
                           p.slope[index] = (float)(fabs(t) <= p.largest ? code - t : code);
-                          if (!(s > 0 && s <= FLT_MAX && fabsf(y) <= FLT_MAX && fabs(value) <= DBL_MAX))
-                              hc_refuse_row(p.state, at.row);
+                          const bool is_legal = s > 0 && s <= FLT_MAX && fabsf(y) <= FLT_MAX && fabs(value) <= DBL_MAX;
+                          p.y[index] = is_legal ? y : NAN;
                       });
 }
 

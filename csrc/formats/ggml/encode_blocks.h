@@ -375,6 +375,8 @@ static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *g
                           &tile);
                 ggml_encode_tile(kind, weights != NULL, values, present, &tile);
             }
+            if (GROUPS == 1 && illegal != HC_DONE) /* on a device, a row is a group */
+                tile.scale[0] = NAN;
             ggml_pack(tile.rows, count, kind->bits, codes + group * n / 8 * kind->bits);
             ggml_store_factors(kind, &tile, row, group, present, out);
         }

@@ -88,7 +88,7 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
         low = low < -(double)*threshold ? -(double)*threshold : low;
         high = high > (double)*threshold ? (double)*threshold : high;
     }
-    const double scale = (double)store_scale(format, out, row, group, (float)((high - low) / largest));
+    const double scale = (double)store_scale(format, out, row, group, legal ? (float)((high - low) / largest) : NAN);
     const int32_t zero = scale == 0 ? 0 : hc_quotient(-low, scale, 0, largest);
     hc_write_bits(zero_points, (uint32_t)zero, bits);
     const hc_divisor by = hc_divisor_of(scale, has_inverse);

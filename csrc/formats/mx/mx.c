@@ -90,7 +90,7 @@ static double group_maximum(const hc_format *format, const hc_float_rows *x, int
     for (int64_t c = first; c < first + n; c++) {
         const double magnitude = fabs(hc_row_value(x, i, c));
         *legal = *legal && mx_legal(format, magnitude);
-        *finite = *finite && isfinite(magnitude);
+        *finite = *finite && magnitude < 0x1p128;
         absmax = magnitude > absmax ? magnitude : absmax;
     }
     return absmax;

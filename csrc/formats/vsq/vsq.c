@@ -45,7 +45,7 @@ static hc_clip_domain vsq_clip_domain(const hc_format *format) {
 
 static int vsq_passes(const hc_format *format) { return vsq_has_tensor_coarse(format) ? 1 : 0; }
 
-/* float32 of the largest magnitude of columns [first, first + n); clears *legal if a value is invalid. */
+/* float32 of the largest magnitude of columns [first, first + n); if a value is invalid, NaN, and *legal is cleared. */
 static float group_maximum(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
                            bool *legal) {
     if (x->dtype == HC_F32) { /* compared as integers, which compilers vectorize */
@@ -56,16 +56,19 @@ static float group_maximum(const hc_format *format, const hc_float_rows *x, int6
             absmax = magnitude > absmax ? magnitude : absmax;
             maximum = bits > maximum ? bits : maximum;
         }
-        *legal = *legal && absmax < 0x7f800000;
-        return hc_f32_from_bits((uint32_t)(vsq_is_unsigned(format) ? maximum : absmax));
+        const bool finite = absmax < 0x7f800000;
+        *legal = *legal && finite;
+        return finite ? hc_f32_from_bits((uint32_t)(vsq_is_unsigned(format) ? maximum : absmax)) : NAN;
     }
     double maximum = 0;
+    bool finite = true;
     for (int64_t c = first; c < first + n; c++) {
         const double value = hc_row_value(x, i, c), magnitude = vsq_is_unsigned(format) ? value : fabs(value);
-        *legal = *legal && hc_is_legal(value);
+        finite = finite && hc_is_legal(value);
         maximum = magnitude > maximum ? magnitude : maximum;
     }
-    return (float)maximum;
+    *legal = *legal && finite;
+    return finite ? (float)maximum : NAN;
 }
 
 /* The largest magnitude or threshold of a row. Scales are monotonic in it, so it determines the largest scale. */

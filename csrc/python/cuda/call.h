@@ -23,12 +23,13 @@ typedef struct {
     } what;
     int device;
     void *stream;
-    PyObject *allocate; /* of the caller, who does not wait: an answer with a value that is refused is NaN; or NULL */
+    PyObject *allocate;     /* of the caller; or NULL */
     hc_view x, out, scales; /* scales: of steps */
     hc_packed a, packed;    /* packed: the answer of quantize, the right side of matmul, the scales of chance */
     hc_format format;
     int n_axes, axes[HC_MAX_DIMS];
-    bool has_a, has_format, checks; /* checks: the plan begins with a state that says what was refused */
+    bool has_a, has_format;
+    bool checks; /* waits for values that the format refuses, unless the caller allocates */
     bool device_order;
     const float *bias;
     hc_cuda_clip clip;       /* of what is rounded; its note of pass */
@@ -49,8 +50,8 @@ typedef struct {
 int hc_cuda_parse_view(PyObject *object, hc_view *view);
 int hc_cuda_parse_packed(PyObject *object, hc_packed *packed);
 
-/* Every call begins with (device, stream, allocate): allocate is None, and the call waits for what it checks, or a function
- * of a number of bytes that returns an address, and it does not. Then n arguments follow. */
+/* Every call begins with (device, stream, allocate): allocate is None, or a function of a number of bytes that returns an
+ * address; the call then waits for nothing. Then n arguments follow. */
 enum { AFTER_START = 3 };
 int hc_cuda_parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call);
 /* n arguments, or two more: None or (kind, value) of a clip, and None or (address, hc_cuda_note_kind, low, high) of a note. */

@@ -29,7 +29,7 @@ int hc_cuda_parse_rounding(PyObject *args, int n, hc_cuda_call *call) {
                       parse_note(argument(args, n + 1), &call->clip.note)));
 }
 
-/* (..., x, packed[, clip, None]); the memory of `allocate` begins with the state (cuda/params.h). */
+/* (..., x, packed[, clip, None]) */
 static int parse_quantize(PyObject *args, hc_cuda_call *call) {
     if (!hc_cuda_parse_rounding(args, 2, call) || !hc_cuda_parse_view(argument(args, 0), &call->x) ||
         !hc_cuda_parse_packed(argument(args, 1), &call->packed))
@@ -54,7 +54,6 @@ static int parse_fake_quantize(PyObject *args, hc_cuda_call *call) {
     if (status != HC_OK)
         hc_raise(status, &error);
     call->what = FAKE_QUANTIZE;
-    call->checks = true;
     return status == HC_OK;
 }
 
@@ -99,7 +98,6 @@ static int parse_matmul(PyObject *args, hc_cuda_call *call) {
         return 0;
     }
     call->what = MATMUL;
-    call->checks = call->has_format;
     return 1;
 }
 
@@ -128,7 +126,6 @@ static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
     if (status != HC_OK)
         hc_raise(status, &error);
     call->what = CONV2D;
-    call->checks = call->has_format;
     return status == HC_OK;
 }
 
@@ -205,10 +202,6 @@ PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args) {
     call.metadata = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
     if (PyErr_Occurred())
         return NULL;
-    const int last = call.n_axes > 0 ? call.axes[call.n_axes - 1] : 0;
-    call.out = call.x; /* what becomes NaN where the caller does not wait */
-    call.out.data = call.values;
-    call.out.shape[last] = hc_ceil_div(call.x.shape[last], hc_max(call.m, 1)) * call.n;
     call.what = PRUNE;
     call.checks = true;
     return hc_cuda_finish_call(&call);

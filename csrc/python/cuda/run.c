@@ -86,7 +86,7 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
                                  plan, error);
     case STEPS:
         return hc_cuda_plan_steps(&call->x, &call->format, call->n_axes, call->axes, &call->scales, call->out.data,
-                                  call->slope, workspace, plan, error);
+                                  call->slope, plan, error);
     case SLOPE_SUMS:
         return hc_cuda_plan_slope_sums(&call->x, &call->format, call->n_axes, call->axes, call->slope, call->values,
                                        plan, error);
@@ -101,52 +101,41 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
         return hc_cuda_plan_attention(&call->attention, workspace, plan, error);
     case PRUNE:
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
-                                  workspace, plan, error);
+                                  plan, error);
     default:
         return hc_cuda_plan_matmul(&x, call->has_format ? &call->format : NULL, &call->packed, call->bias, &call->out,
                                    workspace, plan, error);
     }
 }
 
-/* Launches a plan, and what follows it. */
-static hc_status launch_all(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    if (call->checks && call->allocate && call->out.data) {
-        int64_t n = 1;
-        for (int i = 0; i < call->out.ndim; i++)
-            n *= call->out.shape[i];
-        hc_cuda_add_poison(plan, workspace, call->out.data, n);
-    }
-    return hc_cuda_launch(call->device, plan, call->stream, error);
-}
-
 /* With a workspace, or NULL where the plan needs none. */
-static hc_status launch_planned(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, int64_t *row,
-                                hc_error *error) {
-    hc_status status = workspace ? hc_cuda_plan_call(call, workspace, plan, error) : HC_OK;
-    if (status == HC_OK)
-        status = launch_all(call, workspace, plan, error);
-    if (status == HC_OK && call->checks && !call->allocate) {
-        hc_cuda_state state;
-        status = hc_cuda_download(call->device, &state, workspace, sizeof state, call->stream, error);
-        if (status == HC_OK && state.illegal)
-            *row = (int64_t)UINT32_MAX - state.illegal;
-    }
-    return status;
+static hc_status launch_planned(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    const hc_status status = workspace ? hc_cuda_plan_call(call, workspace, plan, error) : HC_OK;
+    return status == HC_OK ? hc_cuda_launch(call->device, plan, call->stream, error) : status;
 }
 
-static hc_status launch_alone(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, hc_error *error) {
+static hc_status launch_alone(const hc_cuda_call *call, hc_cuda_plan *plan, hc_error *error) {
     void *workspace = NULL;
     if (plan->workspace_bytes == 0)
-        return launch_planned(call, NULL, plan, row, error);
-    if (call->checks && hc_cuda_is_captured(call->device, call->stream))
-        return hc_fail(error, HC_VALUE,
-                       "cuda: the stream is captured into a graph, and this call waits for it: call it before, or use "
-                       "heterocompute.interop.torch");
+        return launch_planned(call, NULL, plan, error);
     hc_status status = hc_cuda_allocate(call->device, plan->workspace_bytes, call->stream, &workspace, error);
     if (status != HC_OK)
         return status;
-    status = launch_planned(call, workspace, plan, row, error);
+    status = launch_planned(call, workspace, plan, error);
     hc_cuda_free(call->device, workspace, call->stream);
+    return status;
+}
+
+/* Launches, and waits for the first row with a value that the format refuses. */
+static hc_status launch_checked(const hc_cuda_call *call, hc_cuda_plan *plan, int64_t *row, hc_error *error) {
+    if (hc_cuda_is_captured(call->device, call->stream))
+        return hc_fail(error, HC_VALUE,
+                       "cuda: the stream is captured into a graph, and this call waits for it: call it before");
+    hc_status status = launch_alone(call, plan, error);
+    if (status == HC_OK)
+        status = hc_cuda_wait(call->device, call->stream, error);
+    if (status == HC_OK && *plan->illegal)
+        *row = (int64_t)UINT32_MAX - *plan->illegal;
     return status;
 }
 
@@ -173,9 +162,11 @@ static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
             return NULL;
     }
     if (call->allocate)
-        HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &row, &error));
+        HC_WITHOUT_GIL(launch_planned(call, workspace, plan, &error));
+    else if (call->checks)
+        HC_WITHOUT_GIL(launch_checked(call, plan, &row, &error));
     else
-        HC_WITHOUT_GIL(launch_alone(call, plan, &row, &error));
+        HC_WITHOUT_GIL(launch_alone(call, plan, &error));
     return status == HC_OK ? PyLong_FromLongLong(row) : hc_raise_driver(status, &error);
 }
 
@@ -189,6 +180,7 @@ hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) 
     plan->architecture = architecture ? architecture : hc_cuda_architecture(device);
     plan->multiprocessors = architecture ? 0 : hc_cuda_multiprocessors(device);
     plan->device_order = device_order;
+    plan->illegal = NULL;
     return plan;
 }
 
@@ -197,7 +189,13 @@ PyObject *hc_cuda_finish_call(const hc_cuda_call *call) {
     hc_cuda_plan *plan = hc_cuda_new_plan(call->device, 0, call->device_order);
     if (!plan)
         return NULL;
-    PyObject *answer = finish_planned(call, plan);
+    hc_error error;
+    PyObject *answer = NULL;
+    if (call->checks && !call->allocate && hc_cuda_lend_word(call->device, &plan->illegal, &error) != HC_OK)
+        hc_raise_driver(HC_VALUE, &error);
+    else
+        answer = finish_planned(call, plan);
+    hc_cuda_return_word(plan->illegal);
     hc_free_aligned(plan);
     return answer;
 }

@@ -33,7 +33,6 @@ PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args) {
         call.levels.table = levels.data;
     }
     call.what = CHANCE;
-    call.checks = true;
     PyObject *answer = hc_cuda_finish_call(&call);
     hc_give_up(&held);
     return answer;
@@ -74,7 +73,6 @@ PyObject *hc_cuda_scaled_steps_method(PyObject *self, PyObject *args) {
         return NULL;
     call.slope = (float *)(uintptr_t)PyLong_AsUnsignedLongLong(argument(args, 5));
     call.what = STEPS;
-    call.checks = true;
     return PyErr_Occurred() ? NULL : hc_cuda_finish_call(&call);
 }
 
