@@ -168,10 +168,10 @@ int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
 }
 
 /* True if rows of whole chunks follow each other in memory. */
-static bool is_flat(const hc_cuda_codec *codec, const hc_row_view *view) {
+static bool is_flat(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_row_view *view) {
     const int64_t size = hc_dtype_size(view->dtype);
-    return codec->chunks.shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&
-           view->run_length == codec->geometry.padded && view->column_stride == size &&
+    return chunks->shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&
+           view->run_length == geometry->padded && view->column_stride == size &&
            (view->rows.n == 0 || (view->rows.n == 1 && view->rows.stride[0] == view->run_length * size));
 }
 
@@ -188,8 +188,9 @@ bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geo
 
 static hc_cuda_step *add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
-    chunks->flat = (is_flat(codec, &codec->x) ? HC_FLAT_X : 0) |
-                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
+    const hc_geometry *g = &codec->geometry;
+    chunks->flat = (is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
+                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(chunks, g, &codec->y) ? HC_FLAT_Y : 0) |
                    (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
     const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
@@ -302,8 +303,8 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
     hc_cuda_chunks *chunks = &codec->chunks;
     const bool has_parts = !is_fake && !codec->to.n_limbs;
     const int halves = chunks->columns == 2 * HC_CUDA_KNOWN_COLUMNS ? 2 : 1; /* of a group that has a chunk of its own */
-    if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) || g->padded % chunks->columns || !is_flat(codec, &codec->x) ||
-        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(codec, &codec->y)) ||
+    if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) || g->padded % chunks->columns || !is_flat(chunks, g, &codec->x) ||
+        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(chunks, g, &codec->y)) ||
         (has_parts &&
          ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;
@@ -521,13 +522,18 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     p.row_bytes = hc_ceil_div(p.row_values * hc_position_bits(m), 8);
     p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
     p.chunks.all = p.chunks.per_row * g->rows;
-    p.chunks.threads =
-        (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (p.chunks.ld * (int64_t)sizeof(float)) / 32 * 32);
+    const int64_t each = p.chunks.ld * (int64_t)sizeof(float) + n * hc_position_bits(m);
+    p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / 32 * 32);
     p.illegal = plan->illegal;
     hc_rows_init(&p.x, x, g, n_axes, axes);
+    if (g->groups % 8 == 0 && (m & (m - 1)) == 0)
+        while (p.chunks.columns >> (p.chunks.shift + 1))
+            p.chunks.shift++;
+    if (is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0)
+        p.chunks.flat = HC_FLAT_X | HC_FLAT_PARTS;
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
-                         p.chunks.threads * p.chunks.ld * (int64_t)sizeof(float), sizeof p);
+                         p.chunks.threads * each, sizeof p);
     step->params.prune = p;
     return HC_OK;
 }

@@ -198,7 +198,8 @@ def test_chances_are_the_cpu_s(text: str) -> None:
 def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
     rng = np.random.default_rng(0)
     n, m = map(int, pattern.split(":"))
-    for order, (x, axes) in enumerate([(values(rng, (5, 100)), (1,)), (values(rng, (4, 20, 3, 5)), (2, 3, 1))]):
+    arrays = [(values(rng, (5, 100)), (1,)), (values(rng, (4, 20, 3, 5)), (2, 3, 1)), (values(rng, (67, 256)), (1,))]
+    for order, (x, axes) in enumerate(arrays):
         kept = hc.prune(x, pattern, axis=axes).components
         for name, part in emulated.prune(x, n, m, axes, kept, order).items():
             assert part.tobytes() == kept[name].tobytes()
