@@ -327,6 +327,9 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_fo
     }
     state.maximum = row_maximum_bits ? row_maximum : p.maximum ? hc_f32_from_bits(*p.maximum) : 0;
     format::finish(&of_chunk, &state);
+    if constexpr (format::is_quick && !format::has_table)
+        if (format::encode_quickly(NULL, &of_chunk, &geometry, &state, &x, thresholds, &own))
+            return true;
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
 }
 
@@ -562,11 +565,13 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     });
 }
 
-/* The largest magnitude of the block's contiguous float32 values, for one of the whole array. Each warp reads 4 kB at a time. */
+/* The largest magnitude of the block's contiguous float32 values, for one of the whole array. Each warp reads 4 kB at a time.
+ * The first blocks read the end of the array: the encoder reads its begin next, which the L2 then has. */
 template <typename format> static inline HC_DEVICE uint32_t hc_flat_maximum(const hc_cuda_codec &p) {
     enum { PIECES = 8 };
-    const int shift = p.chunks.shift, n = hc_block_chunks(p.chunks) << shift, lane = (int)threadIdx.x % 32;
-    const int64_t first = (int64_t)blockIdx.x * p.chunks.threads << shift;
+    const int shift = p.chunks.shift, lane = (int)threadIdx.x % 32;
+    const int64_t item = (int64_t)(gridDim.x - 1 - blockIdx.x) * p.chunks.threads, first = item << shift;
+    const int n = (int)hc_min(p.chunks.threads, p.chunks.all - item) << shift;
     const float *from = (const float *)p.x.data + first;
     const hc_geometry geometry = {1, 1, 4, 4, 1, 1, 4, 4, 4, 4};
     uint32_t largest = 0;
