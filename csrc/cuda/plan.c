@@ -12,27 +12,27 @@
 enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
-/* The module of a family and its kernels; NULL: there is none. Formats with groups need no maxima. */
+/* The module of a family and its kernels; NULL: there is none. */
 static const struct {
     const char *module, *kernel[HC_CUDA_N_KERNELS];
 } FAMILIES[] = {
-#define FAMILY(name, maximum, integers)                                                                                \
+#define FAMILY(name, integers)                                                                                         \
     {                                                                                                                  \
         #name, {                                                                                                       \
-            maximum, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,           \
+            "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,                    \
                 "hc_gemv_kept_" #name                                                                                  \
         }                                                                                                              \
     }
-    FAMILY(int, "hc_maximum_int", "hc_integers_int"),
-    FAMILY(vsq, "hc_maximum_vsq", "hc_integers_vsq"),
-    FAMILY(log, "hc_maximum_log", NULL),
-    FAMILY(float, "hc_maximum_float", NULL),
-    FAMILY(mx, NULL, "hc_integers_mx"),
-    FAMILY(nvfp4, "hc_maximum_nvfp4", "hc_integers_nvfp4"),
-    FAMILY(nf4, NULL, NULL),
-    {NULL, {NULL, NULL, NULL, NULL, NULL}},
-    {"ggml", {NULL, "hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
-    {NULL, {NULL, NULL, NULL, NULL, NULL}},
+    FAMILY(int, "hc_integers_int"),
+    FAMILY(vsq, "hc_integers_vsq"),
+    FAMILY(log, NULL),
+    FAMILY(float, NULL),
+    FAMILY(mx, "hc_integers_mx"),
+    FAMILY(nvfp4, "hc_integers_nvfp4"),
+    FAMILY(nf4, NULL),
+    {NULL, {NULL}},
+    {"ggml", {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
+    {NULL, {NULL}},
 #undef FAMILY
 };
 
@@ -186,7 +186,7 @@ bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geo
     return flat;
 }
 
-static hc_cuda_step *add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
+static void add_codec(hc_cuda_plan *plan, const char *module, const char *kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
     const hc_geometry *g = &codec->geometry;
     chunks->flat = (is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
@@ -194,11 +194,9 @@ static hc_cuda_step *add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cud
                    (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
     const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
-        hc_cuda_add_step(plan, hc_cuda_module_of(codec->format.family), hc_cuda_kernel_of(codec->format.family, kernel),
-                         hc_ceil_div(chunks->all, chunks->threads), 1, threads,
+        hc_cuda_add_step(plan, module, kernel, hc_ceil_div(chunks->all, chunks->threads), 1, threads,
                          hc_cuda_shared_bytes(chunks, size) + chunks->rows * (int64_t)sizeof(uint32_t), sizeof *codec);
     step->params.codec = *codec;
-    return step;
 }
 
 void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to) {
@@ -325,9 +323,8 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
 
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
     const char *known = known_kernel_of(codec, false, false);
-    hc_cuda_step *step = add_codec(plan, HC_CUDA_DECODE, codec, size);
-    if (known)
-        step->kernel = known;
+    add_codec(plan, hc_cuda_module_of(codec->format.family),
+              known ? known : hc_cuda_kernel_of(codec->format.family, HC_CUDA_DECODE), codec, size);
 }
 
 /* Room for the integers of a chunk in place of its values, and for their scales. */
@@ -375,11 +372,14 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
         hc_cuda_codec maxima = observed;
         maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? found : NULL;
         maxima.maximum = codec.maximum = need == ROW_MAXIMA ? NULL : found;
-        add_codec(plan, HC_CUDA_MAXIMUM, &maxima, size_of(x));
+        if (format->family != FAMILY_vsq) { /* which it is read as */
+            memset(maxima.format.option, 0, sizeof maxima.format.option);
+            maxima.thresholds = NULL;
+        }
+        add_codec(plan, "maximum", "hc_maximum", &maxima, size_of(x));
     }
-    hc_cuda_step *step = add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
-    if (known)
-        step->kernel = known;
+    add_codec(plan, hc_cuda_module_of(format->family),
+              known ? known : hc_cuda_kernel_of(format->family, HC_CUDA_ENCODE), &codec, size_of(x));
     return HC_OK;
 }
 

@@ -33,7 +33,6 @@ struct float_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(float, float_functions)
 HC_ENCODERS(float, float_functions)
 HC_CODEC_KNOWN(fp8_e4m3fn_row, float_functions, 4)
 HC_DECODERS(float, float_functions)

@@ -26,7 +26,6 @@ struct int_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(int, int_functions)
 HC_ENCODERS(int, int_functions)
 HC_CODEC_KNOWN(int8, int_functions, 4)
 HC_DECODERS(int, int_functions)

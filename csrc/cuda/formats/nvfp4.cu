@@ -28,7 +28,6 @@ struct nvfp4_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(nvfp4, nvfp4_functions)
 HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 4)
 HC_DECODERS(nvfp4, nvfp4_functions)

@@ -29,7 +29,6 @@ struct vsq_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(vsq, vsq_functions)
 HC_ENCODERS(vsq, vsq_functions)
 HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions, 3)
 HC_DECODERS(vsq, vsq_functions)

@@ -68,7 +68,7 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_decode_known_mxfp4": 18,
     "hc_encode_known_nvfp4": 33,
     "hc_encode_known_nvfp4, fake_quantize": 50,
-    "hc_maximum_nvfp4": 11,
+    "hc_maximum": 11,
     "hc_decode_known_nvfp4": 19,
     "hc_encode_nf4": 55,
     "hc_encode_nf4, fake_quantize": 71,
