@@ -247,7 +247,7 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
 struct hc_plain_format {
-    static constexpr bool has_integers = false, is_quick = false, has_thresholds = true, has_table = false,
+    static constexpr bool has_integers = false, is_quick = false, is_quick_by_chunks = false, has_thresholds = true, has_table = false,
                           has_row_maximum = true; /* of kernels of known.h */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
@@ -327,7 +327,7 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_fo
     }
     state.maximum = row_maximum_bits ? row_maximum : p.maximum ? hc_f32_from_bits(*p.maximum) : 0;
     format::finish(&of_chunk, &state);
-    if constexpr (format::is_quick && !format::has_table)
+    if constexpr (format::is_quick_by_chunks)
         if (format::encode_quickly(NULL, &of_chunk, &geometry, &state, &x, thresholds, &own))
             return true;
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;

@@ -15,37 +15,37 @@ struct maximum_functions : hc_plain_format {
     HC_MAXIMUM(vsq)
 };
 
-/* The largest magnitude of the block's contiguous float32 values, for one of the whole array. Each warp reads 4 kB at a time.
+/* The largest magnitude of contiguous float32 values: of those of the chunks of the thread's warp, or of all of the block. Each warp reads 4 kB at a time.
  * The first blocks read the end of the array: the encoder reads its begin next, which the L2 then has. */
 static inline HC_DEVICE uint32_t hc_flat_maximum(const hc_cuda_codec &p) {
-    enum { PIECES = 8 };
+    enum { PIECES = 8, EACH = 4 * PIECES };
     const int shift = p.chunks.shift, lane = (int)threadIdx.x % 32;
     const int64_t item = (int64_t)(gridDim.x - 1 - blockIdx.x) * p.chunks.threads, first = item << shift;
     const int n = (int)hc_min(p.chunks.threads, p.chunks.all - item) << shift;
     const float *from = (const float *)p.x.data + first;
-    const hc_geometry geometry = {1, 1, 4, 4, 1, 1, 4, 4, 4, 4};
-    uint32_t largest = 0;
-    int illegal = n;
+    const hc_geometry geometry = {1, 1, EACH, EACH, 1, 1, EACH, EACH, EACH, EACH};
+    float largest = 0;
     HC_SHORT_LOOP
-    for (int at = ((int)threadIdx.x - lane) * 4 * PIECES + lane * 4; at < n; at += (int)blockDim.x * 4 * PIECES) {
-        alignas(16) float values[4 * PIECES] = {};
+    for (int at = ((int)threadIdx.x - lane) * EACH + lane * 4; at < n; at += (int)blockDim.x * EACH) {
+        alignas(16) float values[EACH] = {};
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
             if (at + i * 128 < n)
                 hc_load_16(values + 4 * i, from + at + i * 128);
-#pragma unroll
-        for (int i = PIECES - 1; i >= 0; i--) {
-            const hc_float_rows x = {values + 4 * i, HC_F32, 4, 0, 1};
-            float found = 0;
-            if (!maximum_functions::maximum(&p.format, &geometry, &x, NULL, &found) && illegal > at + i * 128)
-                illegal = at + i * 128;
-            largest = hc_larger(largest, hc_f32_bits(found));
+        const hc_float_rows x = {values, HC_F32, EACH, 0, 1};
+        float found = 0;
+        if (maximum_functions::maximum(&p.format, &geometry, &x, NULL, &found)) {
+            largest = fmaxf(largest, found);
+            continue;
         }
+        HC_SHORT_LOOP
+        for (int i = at; i < n; i = i % 4 == 3 ? i + 125 : i + 1)
+            if (!hc_is_legal(from[i])) {
+                hc_refuse_row(p.illegal, HC_ROW_QUOTIENT((first + i) >> shift, p.chunks.per_row));
+                return 0x7fc00000; /* NaN */
+            }
     }
-    if (illegal == n)
-        return largest;
-    hc_refuse_row(p.illegal, HC_ROW_QUOTIENT((first + illegal) >> shift, p.chunks.per_row));
-    return 0x7fc00000; /* NaN */
+    return hc_f32_bits(largest);
 }
 
 static inline HC_DEVICE uint32_t hc_chunk_maximum(const hc_cuda_codec &p) {
@@ -64,28 +64,29 @@ static inline HC_DEVICE uint32_t hc_chunk_maximum(const hc_cuda_codec &p) {
 
 /* One atomic operation per block, or per warp whose threads have chunks of one row. */
 HC_KERNEL(hc_maximum, hc_cuda_codec, 128) {
-    const bool is_whole = !p.row_maxima, has_flat = is_whole && p.chunks.flat & HC_FLAT_X && p.x.dtype == HC_F32;
-    uint32_t maximum = has_flat && !p.thresholds ? hc_flat_maximum(p) : hc_chunk_maximum(p);
+    const hc_cuda_chunks &chunks = p.chunks;
     const int thread = (int)threadIdx.x, warps = (int)blockDim.x / 32;
-    if (is_whole && blockDim.x % 32 == 0) {
-        uint32_t *of_warp = (uint32_t *)hc_shared();
+    const bool is_whole = !p.row_maxima, has_warps = blockDim.x % 32 == 0;
+    const bool has_rows = has_warps && chunks.per_row % 32 == 0; /* the 32 chunks of a warp are of one row */
+    const bool is_flat = chunks.flat & HC_FLAT_X && p.x.dtype == HC_F32 && !p.thresholds && has_warps &&
+                         (is_whole || (has_rows && chunks.shift == 5));
+    uint32_t maximum = is_flat ? hc_flat_maximum(p) : hc_chunk_maximum(p);
+    if (has_warps && (is_whole || has_rows))
         maximum = hc_largest_of_warp(maximum);
+    if (is_whole && has_warps) {
+        uint32_t *of_warp = (uint32_t *)hc_shared();
         if (thread % 32 == 0)
             of_warp[thread / 32] = maximum;
         hc_barrier();
         if (thread > 0)
             return;
+        HC_SHORT_LOOP
         for (int i = 1; i < warps; i++)
             maximum = hc_larger(maximum, of_warp[i]);
         hc_atomic_max(p.maximum, maximum);
         return;
     }
-    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, thread);
-    bool is_leader = true;
-    if (p.chunks.per_row % 32 == 0 && p.chunks.threads % 32 == 0 && blockDim.x % 32 == 0) {
-        maximum = hc_largest_of_warp(maximum);
-        is_leader = thread % 32 == 0;
-    }
-    if (is_leader && chunk.columns > 0)
-        hc_atomic_max(is_whole ? p.maximum : p.row_maxima + chunk.row, maximum);
+    const int64_t item = (int64_t)(is_flat ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * chunks.threads + thread;
+    if (item < chunks.all && (!has_rows || thread % 32 == 0))
+        hc_atomic_max(is_whole ? p.maximum : p.row_maxima + HC_ROW_QUOTIENT(item, chunks.per_row), maximum);
 }

@@ -209,7 +209,7 @@ def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_that_fit_in_a_block_are_read_once(text: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for order, (rows, columns) in enumerate([(9, 640), (3, 4000), (2, 5000), (2, 20000)]):
+    for order, (rows, columns) in enumerate([(9, 640), (3, 4000), (2, 5000), (2, 20000), (3, 9216)]):
         x = values(rng, (rows, columns)).astype(dtype)
         q = hc.quantize(x, text)
         got, illegal = emulated.quantize(x, q, order)

@@ -19,6 +19,7 @@ namespace {
 struct int_functions : hc_plain_format {
     HC_ENCODES(int_encode)
     HC_ENCODES_QUICKLY(int_encode)
+    static constexpr bool is_quick_by_chunks = true;
     HC_DECODES(int)
     HC_HAS_CODES(int)
     HC_HAS_INTEGERS(int)
