@@ -263,3 +263,11 @@ def test_a_value_that_a_format_cannot_hold_makes_the_values_of_its_scale_nan(tex
         clean[1] = np.where(lost[1], 0, clean[1])
         if span != "array":  # what stays has the scales that it has without the value
             assert got[~lost].tobytes() == hc.fake_quantize(clean, text).astype(np.float32)[~lost].tobytes()
+
+
+def test_pruning_orders_all_magnitudes_of_four_as_the_cpu_does() -> None:
+    fours = np.stack(np.meshgrid(*[np.array([-3, -2, -1, 0, 1, 2, 3], np.float32)] * 4), -1).reshape(-1, 4)
+    x = np.resize(fours, (76, 128))  # 7^4 blocks, some twice
+    kept = hc.prune(x, "2:4").components
+    for name, part in emulated.prune(x, 2, 4, (1,), kept).items():
+        assert part.tobytes() == kept[name].tobytes()

@@ -52,35 +52,25 @@ static inline HC_DEVICE void hc_for_pieces(const hc_cuda_chunks &chunks, const h
     }
 }
 
-/* 16 bits of a word to a float32. */
-template <bool is_half> static inline HC_DEVICE float hc_widened(uint32_t word, int i) {
-    const uint16_t bits = (uint16_t)(word >> i * 16);
-    return is_half ? hc_half_value(bits) : hc_bf16_to_f32(bits);
-}
-template <bool is_half>
-static inline HC_DEVICE void hc_load_halves(const hc_cuda_chunks &chunks, const hc_row_view &x) {
-    hc_for_pieces<8>(chunks, x, [](float *to, const char *from) {
-        const hc_16_bytes eight = *(const hc_16_bytes *)from;
-        alignas(16) float values[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            values[i] = hc_widened<is_half>(eight.word[i / 2], i % 2);
-        hc_store_16(to, values);
-        hc_store_16(to + 4, values + 4);
-    });
-}
-
-/* The values of the block's chunks to shared memory. */
+/* The values of the block's chunks to shared memory, where they are after hc_copy_wait and a barrier. */
 static inline HC_DEVICE void hc_load_known(const hc_cuda_chunks &chunks, const hc_row_view &x) {
     if (x.dtype == HC_F32) {
         hc_for_pieces<4>(chunks, x, [](float *to, const char *from) { hc_copy_16(to, from); });
         hc_copy_commit();
-        hc_copy_wait<0>();
-    } else if (x.dtype == HC_F16) {
-        hc_load_halves<true>(chunks, x);
-    } else {
-        hc_load_halves<false>(chunks, x);
+        return;
     }
+    const bool is_half = x.dtype == HC_F16;
+    hc_for_pieces<8>(chunks, x, [=](float *to, const char *from) {
+        const hc_16_bytes eight = *(const hc_16_bytes *)from;
+        alignas(16) float values[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint16_t bits = (uint16_t)(eight.word[i / 2] >> i % 2 * 16);
+            values[i] = is_half ? hc_half_value(bits) : hc_bf16_to_f32(bits); /* a choice, not a branch */
+        }
+        hc_store_16(to, values);
+        hc_store_16(to + 4, values + 4);
+    });
 }
 
 /* Components of a chunk, in registers. */
@@ -288,9 +278,10 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     uint32_t *found = (uint32_t *)((float *)hc_shared() + p.chunks.threads * LD);
     if (slot < p.chunks.rows)
         found[slot] = 0;
+    hc_load_known(p.chunks, p.x);
     if constexpr (functions::has_table)
         functions::make_table(found);
-    hc_load_known(p.chunks, p.x);
+    hc_copy_wait<0>();
     hc_barrier();
     const hc_chunk chunk = hc_known_chunk(p.chunks, slot, GROUPS);
     const bool is_there = chunk.columns > 0;
