@@ -48,17 +48,35 @@ static inline HC_DEVICE uint32_t hc_flat_maximum(const hc_cuda_codec &p) {
     return hc_f32_bits(largest);
 }
 
+/* The largest magnitude of the thread's chunk, or its largest threshold. */
 static inline HC_DEVICE uint32_t hc_chunk_maximum(const hc_cuda_codec &p) {
+    enum { EACH = 4 };
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
-    uint32_t maximum = 0;
-    if (chunk.columns > 0) {
-        const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-        hc_find_maximum<maximum_functions>(p, p.format, geometry, chunk, hc_chunk_values(p, chunk.columns), &maximum);
+    hc_float_rows x = hc_chunk_values(p, chunk.columns);
+    const int each = chunk.columns % EACH ? 1 : EACH;
+    const hc_geometry one = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, four = {1, 1, EACH, EACH, 1, 1, EACH, EACH, EACH, EACH};
+    uint32_t largest = 0;
+    HC_SHORT_LOOP
+    for (int c = 0; c < chunk.columns; c += each) {
+        float found = 0;
+        const bool legal = each == 1 ? maximum_functions::maximum(&p.format, &one, &x, NULL, &found)
+                                     : maximum_functions::maximum(&p.format, &four, &x, NULL, &found);
+        if (!legal)
+            hc_refuse_row(p.illegal, chunk.row);
+        largest = hc_larger(largest, legal ? hc_f32_bits(found) : 0x7fc00000 /* NaN, the largest of all */);
+        x.data = (const char *)x.data + each * hc_value_bytes(p.x);
     }
     hc_barrier();
-    return maximum;
+    if (!p.thresholds || chunk.columns == 0)
+        return largest;
+    const float *thresholds = p.thresholds + chunk.row * p.geometry.groups + chunk.number * p.chunks.groups;
+    float threshold = 0;
+    HC_SHORT_LOOP
+    for (int i = 0; i < chunk.groups; i++)
+        threshold = fmaxf(threshold, thresholds[i]);
+    return largest < 0x7f800000 ? hc_f32_bits(threshold) : largest;
 }
 } // namespace
 

@@ -22,17 +22,7 @@ struct int_functions : hc_plain_format {
     static constexpr bool is_quick_by_chunks = true;
     HC_DECODES(int)
     HC_HAS_CODES(int)
-    static constexpr bool has_integers = true;
-    static HC_DEVICE void decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *parts,
-                                     const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-        if (format->bits != 4) {
-            definition::int_decode_int(format, geometry, parts, tile, mode, out);
-            return;
-        }
-        hc_format of_4_bits = *format; /* of which compilers know the bits */
-        of_4_bits.bits = 4;
-        definition::int_decode_int(&of_4_bits, geometry, parts, tile, mode, out);
-    }
+    HC_HAS_INTEGERS(int)
     HC_STORED_SCALES(32 | 16, false, hc_gemv_float(bits, width))
 };
 } // namespace

@@ -108,6 +108,7 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
             HC_QUICK(type->bits <= 8 && float_saturates(format) &&
                          hc_quick_floats(&codes, x, i, first, geometry->group, by, absmax, type),
                      continue, return row)
+            HC_EXACT_LOOP
             for (int64_t c = first; c < first + geometry->group; c++) {
                 const double value = hc_row_value(x, i, c);
                 legal = legal && float_legal(format, value);
