@@ -5,7 +5,7 @@
  *
  * What lies chunk behind chunk (HC_FLAT_*) is moved by 16 or 4 bytes, the rest one by one. A thread sees its chunk as a
  * row of its own. What the whole row or array must give first, its largest magnitude, becomes the threshold of the row, or
- * the coarse scale. `maximum` has found it; where a block has whole rows, `encode` does, behind the components:
+ * the coarse scale. hc_maximum has found it; where a block has whole rows, `encode` does, behind the components:
  *
  *   values | components | maxima of the block's rows
  */
@@ -247,7 +247,8 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
 struct hc_plain_format {
-    static constexpr bool has_integers = false;
+    static constexpr bool has_integers = false, is_quick = false, is_quick_by_chunks = false, has_thresholds = true, has_table = false,
+                          has_row_maximum = true; /* of kernels of known.h */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
     /* Bit c of column c: a value that is refused and that no scale makes NaN. */
@@ -298,6 +299,13 @@ struct hc_plain_format {
                                     const hc_components *out) {                                                        \
         return definition::function(format, geometry, state, x, thresholds, out);                                      \
     }
+#define HC_ENCODES_QUICKLY(function)                                                                                   \
+    static constexpr bool is_quick = true;                                                                             \
+    static HC_DEVICE bool encode_quickly(const uint32_t *, const hc_format *format, const hc_geometry *geometry,       \
+                                         const hc_encode_state *state, const hc_float_rows *x,                         \
+                                         const float *thresholds, const hc_components *out) {                          \
+        return quick::function(format, geometry, state, x, thresholds, out) == HC_DONE;                                \
+    }
 
 /* format: its functions, as a codec_<family>.cu names them. */
 template <typename format>
@@ -319,6 +327,9 @@ static inline HC_DEVICE bool hc_encode_chunk(const hc_cuda_codec &p, const hc_fo
     }
     state.maximum = row_maximum_bits ? row_maximum : p.maximum ? hc_f32_from_bits(*p.maximum) : 0;
     format::finish(&of_chunk, &state);
+    if constexpr (format::is_quick_by_chunks)
+        if (format::encode_quickly(NULL, &of_chunk, &geometry, &state, &x, thresholds, &own))
+            return true;
     return format::encode(&of_chunk, &geometry, &state, &x, thresholds, &own) == HC_DONE;
 }
 
@@ -328,16 +339,25 @@ static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, in
     return {hc_shared() + (int)threadIdx.x * p.chunks.ld * size, size == 8 ? HC_F64 : HC_F32, columns, 0, 1};
 }
 
+static inline HC_DEVICE uint32_t hc_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+/* The largest of 32 lanes, all of which call. */
+static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+        value = hc_larger(value, hc_shuffle_xor(value, mask));
+    return value;
+}
+
 static inline HC_DEVICE void hc_refuse_row(hc_cuda_illegal *illegal, int64_t row) {
     /* 2^32 - 1 - row, so that the largest is the first row */
     if (illegal)
         hc_atomic_max(illegal, (uint32_t)(row < 0xfffffffe ? 0xffffffff - row : 1));
 }
 
-/* The largest magnitude of this thread's chunk to that of its row or array. NaN is the largest of all. */
+/* The largest magnitude of this thread's chunk. NaN is the largest of all. */
 template <typename format>
-static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
-                                            const hc_chunk &chunk, const hc_float_rows &x, uint32_t *to) {
+static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
+                                            const hc_chunk &chunk, const hc_float_rows &x, uint32_t *found) {
     const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;
@@ -346,7 +366,7 @@ static inline HC_DEVICE void hc_add_maximum(const hc_cuda_codec &p, const hc_for
         hc_refuse_row(p.illegal, chunk.row);
         maximum = hc_f32_from_bits(0x7fc00000);
     }
-    hc_atomic_max(to, hc_f32_bits(maximum));
+    *found = hc_f32_bits(maximum);
 }
 
 /* Where hc_cuda_integer_rows has a column of a segment with `for_nibbles`. */
@@ -498,8 +518,11 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     uint32_t *row_maximum = p.row_maxima ? p.row_maxima + chunk.row : NULL;
     if (p.chunks.rows) {
         row_maximum = found + slot / p.chunks.per_row;
-        if (chunk.columns > 0)
-            hc_add_maximum<format>(p, p.format, geometry, chunk, x, row_maximum);
+        if (chunk.columns > 0) {
+            uint32_t maximum;
+            hc_find_maximum<format>(p, p.format, geometry, chunk, x, &maximum);
+            hc_atomic_max(row_maximum, maximum);
+        }
         hc_barrier();
     }
     if (chunk.columns > 0) {
@@ -542,17 +565,6 @@ template <typename format> static inline HC_DEVICE void hc_encode_block(const hc
     });
 }
 
-template <typename format> static inline HC_DEVICE void hc_maximum_block(const hc_cuda_codec &p) {
-    hc_load_chunks(p.chunks, p.geometry, p.x);
-    hc_barrier();
-    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, (int)threadIdx.x);
-    if (chunk.columns == 0)
-        return;
-    const hc_geometry geometry = hc_chunk_geometry(p.chunks, p.geometry, chunk);
-    const hc_float_rows x = hc_chunk_values(p, chunk.columns);
-    hc_add_maximum<format>(p, p.format, geometry, chunk, x, p.row_maxima ? p.row_maxima + chunk.row : p.maximum);
-}
-
 template <typename format> static inline HC_DEVICE void hc_decode_block(const hc_cuda_codec &p) {
     const int size = hc_value_bytes(p.x);
     hc_move_parts<false>(p, size);
@@ -579,10 +591,8 @@ static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
 }
 
 /* The kernels of a family; `format` names the functions of its definition. */
-#define HC_FINDS_MAXIMA(family, format)                                                                                \
-    HC_KERNEL(hc_maximum_##family, hc_cuda_codec, 128) { hc_maximum_block<format>(p); }
 #define HC_ENCODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 2) { hc_encode_block<format>(p); }
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 3) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128, 1) { hc_decode_block<format>(p); }
 #define HC_INTEGERS(family, format)                                                                                    \

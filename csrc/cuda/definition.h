@@ -20,7 +20,7 @@ struct hc_any_pointer {
 #define _Alignas alignas
 #ifdef __CUDACC__
 #define HC_STATIC static __device__
-#pragma nv_diag_suppress 177, 550, 1675 /* what a kernel does not use, pragmas for other compilers */
+#pragma nv_diag_suppress 128, 177, 550, 1675 /* what a kernel does not use or reach, pragmas for other compilers */
 #else
 #define HC_STATIC static
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -37,6 +37,7 @@ struct hc_any_pointer {
     hc_any_pointer { hc_part(__VA_ARGS__) }
 
 #include "base/form.h"
+#include "cuda/formats/quick.h"
 #include "formats/bits.h"
 #include "formats/format.h"
 #include "formats/levels.h"

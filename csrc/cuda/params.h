@@ -49,7 +49,7 @@ typedef struct {
 /* Bytes of a limb of a chunk in shared memory: an odd number of words, so that threads touch all banks. */
 static inline int hc_cuda_integers_ld(int columns) { return (columns + 3) / 4 * 4 | 4; }
 
-/* hc_maximum_, hc_encode_ and hc_decode_<family>, hc_encode_known_<name>. */
+/* hc_encode_ and hc_decode_<family>, hc_encode_known_<name>; hc_maximum, which reads the format as one of vsq. */
 typedef struct {
     hc_format format;
     hc_geometry geometry;

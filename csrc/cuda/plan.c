@@ -12,27 +12,27 @@
 enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
-/* The module of a family and its kernels; NULL: there is none. Formats with groups need no maxima. */
+/* The module of a family and its kernels; NULL: there is none. */
 static const struct {
     const char *module, *kernel[HC_CUDA_N_KERNELS];
 } FAMILIES[] = {
-#define FAMILY(name, maximum, integers)                                                                                \
+#define FAMILY(name, integers)                                                                                         \
     {                                                                                                                  \
         #name, {                                                                                                       \
-            maximum, "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,           \
+            "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,                    \
                 "hc_gemv_kept_" #name                                                                                  \
         }                                                                                                              \
     }
-    FAMILY(int, "hc_maximum_int", "hc_integers_int"),
-    FAMILY(vsq, "hc_maximum_vsq", "hc_integers_vsq"),
-    FAMILY(log, "hc_maximum_log", NULL),
-    FAMILY(float, "hc_maximum_float", NULL),
-    FAMILY(mx, NULL, "hc_integers_mx"),
-    FAMILY(nvfp4, "hc_maximum_nvfp4", "hc_integers_nvfp4"),
-    FAMILY(nf4, NULL, NULL),
-    {NULL, {NULL, NULL, NULL, NULL, NULL}},
-    {"ggml", {NULL, "hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
-    {NULL, {NULL, NULL, NULL, NULL, NULL}},
+    FAMILY(int, "hc_integers_int"),
+    FAMILY(vsq, "hc_integers_vsq"),
+    FAMILY(log, NULL),
+    FAMILY(float, NULL),
+    FAMILY(mx, "hc_integers_mx"),
+    FAMILY(nvfp4, "hc_integers_nvfp4"),
+    FAMILY(nf4, NULL),
+    {NULL, {NULL}},
+    {"ggml", {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
+    {NULL, {NULL}},
 #undef FAMILY
 };
 
@@ -168,10 +168,10 @@ int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
 }
 
 /* True if rows of whole chunks follow each other in memory. */
-static bool is_flat(const hc_cuda_codec *codec, const hc_row_view *view) {
+static bool is_flat(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_row_view *view) {
     const int64_t size = hc_dtype_size(view->dtype);
-    return codec->chunks.shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&
-           view->run_length == codec->geometry.padded && view->column_stride == size &&
+    return chunks->shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&
+           view->run_length == geometry->padded && view->column_stride == size &&
            (view->rows.n == 0 || (view->rows.n == 1 && view->rows.stride[0] == view->run_length * size));
 }
 
@@ -186,18 +186,17 @@ bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geo
     return flat;
 }
 
-static hc_cuda_step *add_codec(hc_cuda_plan *plan, hc_cuda_kernel kernel, hc_cuda_codec *codec, int size) {
+static void add_codec(hc_cuda_plan *plan, const char *module, const char *kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
-    chunks->flat = (is_flat(codec, &codec->x) ? HC_FLAT_X : 0) |
-                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(codec, &codec->y) ? HC_FLAT_Y : 0) |
+    const hc_geometry *g = &codec->geometry;
+    chunks->flat = (is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
+                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(chunks, g, &codec->y) ? HC_FLAT_Y : 0) |
                    (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
     const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
-        hc_cuda_add_step(plan, hc_cuda_module_of(codec->format.family), hc_cuda_kernel_of(codec->format.family, kernel),
-                         hc_ceil_div(chunks->all, chunks->threads), 1, threads,
+        hc_cuda_add_step(plan, module, kernel, hc_ceil_div(chunks->all, chunks->threads), 1, threads,
                          hc_cuda_shared_bytes(chunks, size) + chunks->rows * (int64_t)sizeof(uint32_t), sizeof *codec);
     step->params.codec = *codec;
-    return step;
 }
 
 void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to) {
@@ -301,16 +300,22 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
     const hc_geometry *g = &codec->geometry;
     hc_cuda_chunks *chunks = &codec->chunks;
     const bool has_parts = !is_fake && !codec->to.n_limbs;
-    if (chunks->columns != HC_CUDA_KNOWN_COLUMNS || g->padded % HC_CUDA_KNOWN_COLUMNS || !is_flat(codec, &codec->x) ||
-        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(codec, &codec->y)) ||
+    const int halves = chunks->columns == 2 * HC_CUDA_KNOWN_COLUMNS ? 2 : 1; /* of a group that has a chunk of its own */
+    if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) || g->padded % chunks->columns || !is_flat(chunks, g, &codec->x) ||
+        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(chunks, g, &codec->y)) ||
         (has_parts &&
          ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
-        if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 &&
+        if (memcmp(&codec->format, &KNOWN[i].format, sizeof codec->format) == 0 && chunks->all <= UINT32_MAX / halves &&
             (!codec->to.n_limbs || has_whole_pieces(codec, KNOWN[i].mode))) {
+            chunks->columns = HC_CUDA_KNOWN_COLUMNS;
+            chunks->per_row *= halves;
+            chunks->all *= halves;
+            chunks->threads = HC_CUDA_MAX_THREADS;
+            chunks->shift = 5; /* log2 of the columns */
             chunks->ld = HC_CUDA_KNOWN_LD;
-            chunks->own_bytes = 0;
+            chunks->own_bytes = halves > 1 ? 4 : 0; /* for the table of nf4 */
             return encodes ? KNOWN[i].encodes : KNOWN[i].decodes;
         }
     return NULL;
@@ -318,9 +323,8 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
 
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
     const char *known = known_kernel_of(codec, false, false);
-    hc_cuda_step *step = add_codec(plan, HC_CUDA_DECODE, codec, size);
-    if (known)
-        step->kernel = known;
+    add_codec(plan, hc_cuda_module_of(codec->format.family),
+              known ? known : hc_cuda_kernel_of(codec->format.family, HC_CUDA_DECODE), codec, size);
 }
 
 /* Room for the integers of a chunk in place of its values, and for their scales. */
@@ -368,11 +372,14 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
         hc_cuda_codec maxima = observed;
         maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? found : NULL;
         maxima.maximum = codec.maximum = need == ROW_MAXIMA ? NULL : found;
-        add_codec(plan, HC_CUDA_MAXIMUM, &maxima, size_of(x));
+        if (format->family != FAMILY_vsq) { /* which it is read as */
+            memset(maxima.format.option, 0, sizeof maxima.format.option);
+            maxima.thresholds = NULL;
+        }
+        add_codec(plan, "maximum", "hc_maximum", &maxima, size_of(x));
     }
-    hc_cuda_step *step = add_codec(plan, HC_CUDA_ENCODE, &codec, size_of(x));
-    if (known)
-        step->kernel = known;
+    add_codec(plan, hc_cuda_module_of(format->family),
+              known ? known : hc_cuda_kernel_of(format->family, HC_CUDA_ENCODE), &codec, size_of(x));
     return HC_OK;
 }
 
@@ -515,13 +522,21 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     p.row_bytes = hc_ceil_div(p.row_values * hc_position_bits(m), 8);
     p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
     p.chunks.all = p.chunks.per_row * g->rows;
-    p.chunks.threads =
-        (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (p.chunks.ld * (int64_t)sizeof(float)) / 32 * 32);
+    const int64_t each = hc_max(p.chunks.ld, HC_CUDA_KNOWN_LD) * (int64_t)sizeof(float) + n * hc_position_bits(m);
+    p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / 32 * 32);
     p.illegal = plan->illegal;
     hc_rows_init(&p.x, x, g, n_axes, axes);
+    if (g->groups % 8 == 0 && (m & (m - 1)) == 0)
+        while (p.chunks.columns >> (p.chunks.shift + 1))
+            p.chunks.shift++;
+    if (is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0)
+        p.chunks.flat = HC_FLAT_X | HC_FLAT_PARTS;
+    const bool is_known = n == 2 && m == 4 && p.chunks.flat && (uintptr_t)metadata % 4 == 0;
+    if (is_known)
+        p.chunks.ld = HC_CUDA_KNOWN_LD;
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
-                         p.chunks.threads * p.chunks.ld * (int64_t)sizeof(float), sizeof p);
+                         p.chunks.threads * each, sizeof p);
     step->params.prune = p;
     return HC_OK;
 }

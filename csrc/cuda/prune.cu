@@ -1,39 +1,149 @@
-/* N:M pruning: a thread a chunk of eight blocks, by the definition. */
-#include "cuda/codec.h"
+/* N:M pruning: a thread a chunk of eight blocks, by the definition.
+ *
+ *   x -> shared values of a chunk -> definition -> kept values in their place, metadata behind all values -> both, in order
+ *
+ * Where chunks do not follow each other in memory, a thread writes its results itself.
+ */
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 #include "sparsity/nm.h"
 #undef static
 
+/* The blocks of a chunk with a NaN, a bit each; their values become zeros. */
+static inline HC_DEVICE uint32_t hc_lost_blocks(float *x, int groups, int m) {
+    uint32_t lost = 0;
+    HC_SHORT_LOOP
+    for (int i = 0; i < groups; i++) {
+        bool has_nan = false;
+        HC_SHORT_LOOP
+        for (int j = 0; j < m; j++)
+            has_nan = has_nan || (hc_f32_bits(x[i * m + j]) & 0x7fffffff) > 0x7f800000;
+        lost |= (uint32_t)has_nan << i;
+        HC_SHORT_LOOP
+        for (int j = 0; j < m && has_nan; j++)
+            x[i * m + j] = 0;
+    }
+    return lost;
+}
+
+/* What the threads have in shared memory to where it lies chunk behind chunk. */
+static inline HC_DEVICE void hc_store_pruned(const hc_cuda_prune &p, int bytes) {
+    const int64_t first = (int64_t)blockIdx.x * p.chunks.threads;
+    const int all = hc_block_chunks(p.chunks), pieces = 2 * p.n;
+    hc_16_bytes *values = (hc_16_bytes *)p.values + first * pieces;
+    HC_SHORT_LOOP
+    for (uint32_t i = threadIdx.x; i < (uint32_t)(all * pieces); i += blockDim.x) {
+        const uint32_t slot = i / (uint32_t)pieces;
+        const float *from = (const float *)hc_shared() + slot * p.chunks.ld + (i - slot * pieces) * 4;
+        values[i] = {{hc_f32_bits(from[0]), hc_f32_bits(from[1]), hc_f32_bits(from[2]), hc_f32_bits(from[3])}};
+    }
+    const uint8_t *own = (const uint8_t *)((const float *)hc_shared() + p.chunks.threads * p.chunks.ld);
+    uint8_t *metadata = p.metadata + first * bytes;
+    const int words = (uintptr_t)metadata % 4 ? 0 : all * bytes / 4;
+    HC_SHORT_LOOP
+    for (int i = (int)threadIdx.x; i < words; i += (int)blockDim.x)
+        ((uint32_t *)metadata)[i] = ((const uint32_t *)own)[i];
+    HC_SHORT_LOOP
+    for (int i = 4 * words + (int)threadIdx.x; i < all * bytes; i += (int)blockDim.x)
+        metadata[i] = own[i];
+}
+
+/* 2:4 as hc_nm_choose has it. Value i is kept if at least two of the three others are not better: larger, or as large and before it. */
+static inline HC_DEVICE uint32_t hc_choose_2_of_4(const float x[4], float kept[2], bool *has_nan) {
+    uint32_t score[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        score[i] = hc_f32_bits(x[i]) & 0x7fffffff;
+        *has_nan = *has_nan || score[i] > 0x7f800000;
+    }
+    /* wins_ij: j is not better than i */
+    const bool wins_01 = score[0] >= score[1], wins_02 = score[0] >= score[2], wins_03 = score[0] >= score[3],
+               wins_12 = score[1] >= score[2], wins_13 = score[1] >= score[3], wins_23 = score[2] >= score[3];
+    const bool has_0 = (wins_01 & wins_02) | (wins_03 & (wins_01 | wins_02)),
+               has_1 = (!wins_01 & wins_12) | (wins_13 & (!wins_01 | wins_12)),
+               has_2 = (!wins_02 & !wins_12) | (wins_23 & (!wins_02 | !wins_12)), has_3 = has_0 + has_1 + has_2 < 2;
+    kept[0] = has_0 ? x[0] : has_1 ? x[1] : x[2];
+    kept[1] = has_3 ? x[3] : has_2 ? x[2] : x[1];
+    return (has_0 ? 0u : has_1 ? 1u : 2u) | (has_3 ? 12u : has_2 ? 8u : 4u);
+}
+
+/* 2:4 of rows that consist of whole chunks: a thread has 32 values in registers, and stores their metadata as a word. */
+static inline HC_DEVICE void hc_prune_2_of_4(const hc_cuda_prune &p) {
+    enum {
+        BLOCKS = HC_CUDA_KNOWN_COLUMNS / 4,
+        PIECES = HC_CUDA_KNOWN_COLUMNS / 8 /* of 16 bytes, kept per chunk */,
+        PLACES_OF_ZEROS = 4 /* 0 and 1 */
+    };
+    const int slot = (int)threadIdx.x, lane = slot % 32, first = slot - lane;
+    hc_load_known(p.chunks, p.x);
+    hc_copy_wait<0>();
+    hc_barrier();
+    const hc_chunk chunk = hc_known_chunk(p.chunks, slot, BLOCKS);
+    const int64_t begin = (int64_t)blockIdx.x * p.chunks.threads;
+    if (chunk.columns > 0) {
+        hc_16_bytes *row = (hc_16_bytes *)((float *)hc_shared() + slot * HC_CUDA_KNOWN_LD);
+        alignas(16) float kept[2 * BLOCKS];
+        uint32_t metadata = 0;
+        bool has_nan = false;
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) {
+            const hc_16_bytes four = row[i];
+            const float x[4] = {hc_f32_from_bits(four.word[0]), hc_f32_from_bits(four.word[1]),
+                                hc_f32_from_bits(four.word[2]), hc_f32_from_bits(four.word[3])};
+            bool is_lost = false;
+            const uint32_t places = hc_choose_2_of_4(x, kept + 2 * i, &is_lost);
+            if (is_lost)
+                kept[2 * i] = kept[2 * i + 1] = NAN;
+            metadata |= (is_lost ? PLACES_OF_ZEROS : places) << 4 * i;
+            has_nan = has_nan || is_lost;
+        }
+        if (has_nan)
+            hc_refuse_row(p.illegal, chunk.row);
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            hc_store_16(row + i, kept + 4 * i);
+        ((uint32_t *)p.metadata)[begin + slot] = metadata;
+    }
+    hc_barrier();
+    const int n = hc_block_chunks(p.chunks);
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const int of_warp = i * 32 + lane, at = first + of_warp / PIECES, piece = of_warp % PIECES;
+        if (at < n)
+            ((hc_16_bytes *)p.values)[(begin + at) * PIECES + piece] =
+                *(const hc_16_bytes *)((const float *)hc_shared() + at * HC_CUDA_KNOWN_LD + piece * 4);
+    }
+}
+
 HC_KERNEL(hc_prune, hc_cuda_prune, 128) {
+    if (p.chunks.ld == HC_CUDA_KNOWN_LD) {
+        hc_prune_2_of_4(p);
+        return;
+    }
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
-    const int slot = (int)threadIdx.x, bits = hc_position_bits(p.m);
+    const int slot = (int)threadIdx.x, bits = hc_position_bits(p.m), bytes = p.n * bits;
+    const bool is_flat = p.chunks.flat & HC_FLAT_PARTS;
     const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
-    if (chunk.columns == 0)
-        return;
-    const int64_t block = chunk.number * p.chunks.groups;
-    float *x = (float *)hc_shared() + slot * p.chunks.ld, *kept = p.values + chunk.row * p.row_values + block * p.n;
-    uint32_t lost = 0; /* blocks with a NaN, which are zeros then */
-    for (;;) {
-        const int64_t found = hc_nm_choose(p.n, p.m, chunk.groups, x, NULL, kept,
-                                           p.metadata + chunk.row * p.row_bytes + block * p.n * bits / 8);
-        if (found == HC_DONE)
-            break;
-        if (p.illegal) {
+    if (chunk.columns > 0) {
+        const int64_t block = chunk.number * p.chunks.groups;
+        float *x = (float *)hc_shared() + slot * p.chunks.ld;
+        float *kept = is_flat ? x : p.values + chunk.row * p.row_values + block * p.n;
+        uint8_t *metadata = is_flat ? (uint8_t *)((float *)hc_shared() + p.chunks.threads * p.chunks.ld) + slot * bytes
+                                    : p.metadata + chunk.row * p.row_bytes + block * bytes / 8;
+        uint32_t lost = p.illegal ? 0 : hc_lost_blocks(x, chunk.groups, p.m);
+        if (hc_nm_choose(p.n, p.m, chunk.groups, x, NULL, kept, metadata) != HC_DONE)
             hc_refuse_row(p.illegal, chunk.row);
-            return;
+        HC_SHORT_LOOP
+        for (int i = 0; lost; i++, lost >>= 1) {
+            HC_SHORT_LOOP
+            for (int j = 0; j < p.n && (lost & 1); j++)
+                kept[i * p.n + j] = NAN;
         }
-        const int number = (int)found / p.m;
-        lost |= 1u << number;
-        HC_SHORT_LOOP
-        for (int i = 0; i < p.m; i++)
-            x[number * p.m + i] = 0;
     }
-    HC_SHORT_LOOP
-    for (int i = 0; lost; i++, lost >>= 1) {
-        HC_SHORT_LOOP
-        for (int j = 0; j < p.n && (lost & 1); j++)
-            kept[i * p.n + j] = NAN;
-    }
+    if (!is_flat)
+        return;
+    hc_barrier();
+    hc_store_pruned(p, bytes);
 }

@@ -8,7 +8,6 @@ enum { HC_CUDA_HOPPER = 90 /* architecture of the modules that end in _90a */ };
 enum { HC_CUDA_MAX_THREADS = 128, HC_CUDA_SHARED_BYTES = 48 << 10 };
 
 typedef enum {
-    HC_CUDA_MAXIMUM,
     HC_CUDA_ENCODE,
     HC_CUDA_DECODE,
     HC_CUDA_GEMV,

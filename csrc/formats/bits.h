@@ -19,6 +19,10 @@
 #define HC_SHORT_LOOP
 #endif
 
+/* Kernels of a device encode a group faster, with the same codes, or are not sure of them (cuda/formats/quick.h). */
+#define HC_QUICK(call, done, unsure)
+#define HC_EXACT_LOOP HC_SHORT_LOOP /* before a loop that then encodes few values */
+
 /* Quotient of indices of a row. A division of 64 bits is a call on a CUDA device, around which registers are spilled; rows
  * have fewer than 2^32 values there. */
 #ifdef __CUDACC__

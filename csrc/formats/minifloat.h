@@ -96,9 +96,10 @@ static inline uint32_t hc_float_encode_f32(const hc_float_type *type, float valu
     const uint32_t clamped = magnitude < largest ? magnitude : largest, own = clamped & 0x7f800000;
     const uint32_t exponent = own < least ? least : own;
     const float place = hc_f32_from_bits(exponent + ((uint32_t)(23 - m) << 23));
-    const uint32_t rounded = hc_f32_bits(hc_f32_from_bits(clamped) + place) & 0x7fffff;
+    const uint32_t rounded = hc_f32_bits(hc_f32_from_bits(clamped) + place); /* below the exponent of `place` */
     const uint32_t code = (exponent >> (23 - m)) - ((uint32_t)(128 - type->bias) << m) + rounded;
-    return hc_f32_bits(value) >> 31 << (type->bits - 1) | code;
+    const uint32_t magnitudes = (1u << (type->bits - 1)) - 1;
+    return (hc_f32_bits(value) >> (32 - type->bits) & ~magnitudes) | (code & magnitudes);
 }
 
 /* The value of a code: exact; NaN is quiet and has the sign of the code. */

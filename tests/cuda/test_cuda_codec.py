@@ -39,7 +39,7 @@ FORMATS = [
     *["nf4-g64", "log4-2", "log8-8-g16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"],
 ]
 SHAPES = [(1, 7), (5, 100), (33, 64)]
-KNOWN = ["int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4"]  # known.def
+KNOWN = ["int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64"]  # known.def
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -80,7 +80,7 @@ def test_kernels_give_the_bits_of_the_cpu(text: str) -> None:
 @pytest.mark.parametrize("text", KNOWN)
 def test_kernels_that_know_the_format_give_the_bits_of_the_cpu(text: str) -> None:
     rng = np.random.default_rng(0)
-    for order, shape in enumerate([(9, 64), (130, 32)]):
+    for order, shape in enumerate([(9, 64), (130, 64 if text == "nf4-g64" else 32)]):
         x = np.ascontiguousarray(values(rng, shape))
         q = hc.quantize(x, text)
         assert_same(emulated.quantize(x, q, order)[0], q)
@@ -89,6 +89,27 @@ def test_kernels_that_know_the_format_give_the_bits_of_the_cpu(text: str) -> Non
         used.append(emulated.launched[-1])
         assert emulated.fake_quantize(x, q.format, q.axis, order).tobytes() == q.dequantize().tobytes()
         assert all("known" in name for name in [*used, emulated.launched[-1]])
+
+
+@pytest.mark.parametrize("text", [*KNOWN, "int4-g32-f16", "fp4_e2m1-g16", "nvfp4-4over6"])
+def test_values_at_and_next_to_ties_get_the_codes_of_the_cpu(text: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-254, 255, (64, 64)).astype(np.float32) / 2
+    x[:, 0] = 127  # int8 then has a scale of 1
+    x[16:32] = rng.integers(-14, 15, (16, 64)) / 2
+    x[16:32, ::16] = 7
+    x[32:40] = rng.choice([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 6], (8, 64)) * rng.choice([-1, 1], (8, 64))
+    x[32:40, ::16] = 6
+    x[40:48] = rng.integers(0, 1 << 16, (8, 64)).astype(np.uint16).view(np.float16)  # about 1 in 2^16 is a tie of fp8
+    x[~np.isfinite(x)] = 448
+    levels = np.unique(hc.fake_quantize(np.linspace(-1, 1, 1 << 12, dtype=np.float32).reshape(1, -1), "nf4-g4096"))
+    x[48:] = rng.choice((levels[1:] + levels[:-1]) / 2, (16, 64))
+    x[48:, 0] = 1
+    for scale in (1.0, 2.0**-30, 2.0**-140, 1.1, 2.0**110):
+        for moved in (x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(0))):
+            y = np.ascontiguousarray((moved * np.float32(scale)).astype(np.float32))
+            q = hc.quantize(y, text)
+            assert_same(emulated.quantize(y, q)[0], q)
 
 
 @pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "mxfp4", "fp8_e4m3fn-row", "q4_0"])
@@ -177,7 +198,8 @@ def test_chances_are_the_cpu_s(text: str) -> None:
 def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
     rng = np.random.default_rng(0)
     n, m = map(int, pattern.split(":"))
-    for order, (x, axes) in enumerate([(values(rng, (5, 100)), (1,)), (values(rng, (4, 20, 3, 5)), (2, 3, 1))]):
+    arrays = [(values(rng, (5, 100)), (1,)), (values(rng, (4, 20, 3, 5)), (2, 3, 1)), (values(rng, (67, 256)), (1,))]
+    for order, (x, axes) in enumerate(arrays):
         kept = hc.prune(x, pattern, axis=axes).components
         for name, part in emulated.prune(x, n, m, axes, kept, order).items():
             assert part.tobytes() == kept[name].tobytes()
@@ -187,14 +209,14 @@ def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_that_fit_in_a_block_are_read_once(text: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
-    for order, (rows, columns) in enumerate([(9, 640), (3, 4000), (2, 5000), (2, 20000)]):
+    for order, (rows, columns) in enumerate([(9, 640), (3, 4000), (2, 5000), (2, 20000), (3, 9216)]):
         x = values(rng, (rows, columns)).astype(dtype)
         q = hc.quantize(x, text)
         got, illegal = emulated.quantize(x, q, order)
         assert illegal == 0
         assert_same(got, q)
         passes = sum(name.startswith("hc_maximum") for name in emulated.launched)
-        assert passes == (columns > 640) or columns in (4000, 5000)  # which may fit
+        assert passes == (columns > 640) or columns in (4000, 5000, 9216)  # which may fit
         rounded = emulated.fake_quantize(x, q.format, q.axis, order)
         assert rounded.tobytes() == hc.fake_quantize(x, text).astype(np.float32).tobytes()
         x[1, columns - 1] = np.nan
@@ -241,3 +263,11 @@ def test_a_value_that_a_format_cannot_hold_makes_the_values_of_its_scale_nan(tex
         clean[1] = np.where(lost[1], 0, clean[1])
         if span != "array":  # what stays has the scales that it has without the value
             assert got[~lost].tobytes() == hc.fake_quantize(clean, text).astype(np.float32)[~lost].tobytes()
+
+
+def test_pruning_orders_all_magnitudes_of_four_as_the_cpu_does() -> None:
+    fours = np.stack(np.meshgrid(*[np.array([-3, -2, -1, 0, 1, 2, 3], np.float32)] * 4), -1).reshape(-1, 4)
+    x = np.resize(fours, (76, 128))  # 7^4 blocks, some twice
+    kept = hc.prune(x, "2:4").components
+    for name, part in emulated.prune(x, 2, 4, (1,), kept).items():
+        assert part.tobytes() == kept[name].tobytes()

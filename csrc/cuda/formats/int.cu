@@ -7,11 +7,19 @@
 namespace definition {
 #include "formats/int/int.c"
 }
+namespace quick {
+using namespace definition;
+#undef HC_QUICK
+#define HC_QUICK HC_QUICK_OR_UNSURE
+#include "formats/int/int.c"
+}
 #undef static
 
 namespace {
 struct int_functions : hc_plain_format {
     HC_ENCODES(int_encode)
+    HC_ENCODES_QUICKLY(int_encode)
+    static constexpr bool is_quick_by_chunks = true;
     HC_DECODES(int)
     HC_HAS_CODES(int)
     HC_HAS_INTEGERS(int)
@@ -19,9 +27,8 @@ struct int_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(int, int_functions)
 HC_ENCODERS(int, int_functions)
-HC_CODEC_KNOWN(int8, int_functions)
+HC_CODEC_KNOWN(int8, int_functions, 4)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)
 HC_GEMV(int, int_functions, HC_BOTH)

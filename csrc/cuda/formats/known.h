@@ -17,7 +17,9 @@
     struct hc_known_##name {                                                                                           \
         enum {                                                                                                         \
             bits = bits_of,                                                                                            \
-            group = group_of ? group_of : HC_CUDA_KNOWN_COLUMNS,                                                       \
+            group = group_of && group_of < HC_CUDA_KNOWN_COLUMNS ? group_of : HC_CUDA_KNOWN_COLUMNS,                   \
+            chunks_per_group = group_of > HC_CUDA_KNOWN_COLUMNS ? group_of / HC_CUDA_KNOWN_COLUMNS : 1,                \
+            has_row_scale = group_of == 0,                                                                             \
             scale_bytes = scale_bytes_of,                                                                              \
             mode = mode_of                                                                                             \
         };                                                                                                             \
@@ -28,51 +30,47 @@
 #include "cuda/formats/known.def"
 #undef HC_KNOWN
 
-/* Calls `visit(shared values, address in the view)` for 16 bytes of the view at a time, `each` values. */
+/* Calls `visit(shared values, address in the view)` for 16 bytes of the view at a time, `each` values. A warp moves the chunks of
+ * its threads. */
 template <int each, typename visitor>
 static inline HC_DEVICE void hc_for_pieces(const hc_cuda_chunks &chunks, const hc_row_view &view, visitor visit) {
-    enum { PIECES = HC_CUDA_KNOWN_COLUMNS / each };
-    const int n = hc_block_chunks(chunks) * PIECES;
-    char *at = view.data + ((int64_t)blockIdx.x * chunks.threads * PIECES + (int)threadIdx.x) * 16;
-    float *shared =
-        (float *)hc_shared() + (int)threadIdx.x / PIECES * HC_CUDA_KNOWN_LD + (int)threadIdx.x % PIECES * each;
+    enum { PIECES = HC_CUDA_KNOWN_COLUMNS / each, ROWS = 32 / PIECES /* that a warp touches at once */ };
+    const int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x - lane, n = hc_block_chunks(chunks);
+    char *at = view.data + (((int64_t)blockIdx.x * chunks.threads + first) * PIECES + lane) * 16;
+    float *shared = (float *)hc_shared() + (first + lane / PIECES) * HC_CUDA_KNOWN_LD + lane % PIECES * each;
+    if (first + 32 <= n) {
+#pragma unroll
+        for (int i = 0; i < PIECES; i++)
+            visit(shared + i * (ROWS * HC_CUDA_KNOWN_LD), at + i * 512);
+        return;
+    }
     HC_SHORT_LOOP
-    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+    for (int row = first + lane / PIECES; row < n && row < first + 32; row += ROWS) {
         visit(shared, at);
-        at += (int)blockDim.x * 16;
-        shared += (int)blockDim.x / PIECES * HC_CUDA_KNOWN_LD;
+        shared += ROWS * HC_CUDA_KNOWN_LD;
+        at += 512;
     }
 }
 
-/* 16 bits of a word to a float32. */
-template <bool is_half> static inline HC_DEVICE float hc_widened(uint32_t word, int i) {
-    const uint16_t bits = (uint16_t)(word >> i * 16);
-    return is_half ? hc_half_value(bits) : hc_bf16_to_f32(bits);
-}
-template <bool is_half>
-static inline HC_DEVICE void hc_load_halves(const hc_cuda_chunks &chunks, const hc_row_view &x) {
-    hc_for_pieces<8>(chunks, x, [](float *to, const char *from) {
-        const hc_16_bytes eight = *(const hc_16_bytes *)from;
-        alignas(16) float values[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            values[i] = hc_widened<is_half>(eight.word[i / 2], i % 2);
-        hc_store_16(to, values);
-        hc_store_16(to + 4, values + 4);
-    });
-}
-
-/* The values of the block's chunks to shared memory. */
+/* The values of the block's chunks to shared memory, where they are after hc_copy_wait and a barrier. */
 static inline HC_DEVICE void hc_load_known(const hc_cuda_chunks &chunks, const hc_row_view &x) {
     if (x.dtype == HC_F32) {
         hc_for_pieces<4>(chunks, x, [](float *to, const char *from) { hc_copy_16(to, from); });
         hc_copy_commit();
-        hc_copy_wait<0>();
-    } else if (x.dtype == HC_F16) {
-        hc_load_halves<true>(chunks, x);
-    } else {
-        hc_load_halves<false>(chunks, x);
+        return;
     }
+    const bool is_half = x.dtype == HC_F16;
+    hc_for_pieces<8>(chunks, x, [=](float *to, const char *from) {
+        const hc_16_bytes eight = *(const hc_16_bytes *)from;
+        alignas(16) float values[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint16_t bits = (uint16_t)(eight.word[i / 2] >> i % 2 * 16);
+            values[i] = is_half ? hc_half_value(bits) : hc_bf16_to_f32(bits); /* a choice, not a branch */
+        }
+        hc_store_16(to, values);
+        hc_store_16(to + 4, values + 4);
+    });
 }
 
 /* Components of a chunk, in registers. */
@@ -95,6 +93,8 @@ static inline HC_DEVICE void hc_store_known(const hc_cuda_codec &p, const hc_chu
         scales.data[item] = own.scales[0];
     if (known::scale_bytes == 2)
         ((uint16_t *)scales.data)[item] = (uint16_t)(own.scales[0] | own.scales[1] << 8);
+    if (known::scale_bytes == 4 && chunk.number % known::chunks_per_group == 0)
+        *(float *)(scales.data + item / known::chunks_per_group * 4) = hc_load_f32(own.scales);
     if (known::scale_bytes == 0 && chunk.number == 0)
         *(float *)(scales.data + chunk.row * scales.row_stride) = hc_load_f32(own.scales);
     if (p.chunks.place[HC_COARSE] >= 0 && chunk.number == 0 && (coarse.row_stride || chunk.row == 0))
@@ -115,6 +115,8 @@ static inline HC_DEVICE void hc_load_known_parts(const hc_cuda_codec &p, const h
         const uint16_t both = ((const uint16_t *)scales.data)[item];
         own.scales[0] = (uint8_t)both, own.scales[1] = (uint8_t)(both >> 8);
     }
+    if (known::scale_bytes == 4)
+        hc_store_f32(own.scales, *(const float *)(scales.data + item / known::chunks_per_group * 4));
     if (known::scale_bytes == 0)
         hc_store_f32(own.scales, *(const float *)(scales.data + chunk.row * scales.row_stride));
     own.coarse = p.chunks.place[HC_COARSE] < 0 ? 0 : *(const float *)(coarse.data + chunk.row * coarse.row_stride);
@@ -190,6 +192,87 @@ static inline HC_DEVICE void hc_store_pieces(const hc_cuda_chunks &chunks, const
     hc_for_pieces<4>(chunks, y, [](const float *from, char *to) { *(hc_16_bytes *)to = *(const hc_16_bytes *)from; });
 }
 
+template <typename functions>
+static inline HC_DEVICE void hc_decode_parts(const uint32_t *table, const hc_format &format,
+                                             const hc_geometry &geometry, const hc_components &own, const hc_tile &tile,
+                                             float *values) {
+    if constexpr (functions::has_table)
+        functions::decode_by_table(table, &format, &geometry, &own, &tile, values, HC_CUDA_KNOWN_COLUMNS);
+    else
+        functions::decode(&format, &geometry, &own, &tile, values, HC_CUDA_KNOWN_COLUMNS);
+}
+
+/* The chunk of a thread. */
+static inline HC_DEVICE hc_chunk hc_known_chunk(const hc_cuda_chunks &chunks, int slot, int groups) {
+    const int64_t item = (int64_t)blockIdx.x * chunks.threads + slot;
+    if (slot >= chunks.threads || item >= chunks.all)
+        return {0, 0, 0, 0, 0};
+    const uint32_t row = (uint32_t)item / (uint32_t)chunks.per_row,
+                   number = (uint32_t)item - row * (uint32_t)chunks.per_row;
+    return {row, number, (int64_t)number * HC_CUDA_KNOWN_COLUMNS, HC_CUDA_KNOWN_COLUMNS, groups};
+}
+
+/* What replaces the largest magnitude of a group: the threshold, or that magnitude; false for an invalid value. All threads of a
+ * warp call. */
+template <typename functions, typename known>
+static inline HC_DEVICE bool hc_known_thresholds(const hc_cuda_codec &p, const hc_format &format, const hc_chunk &chunk,
+                                                 const float *values, bool is_there, float *thresholds) {
+    enum { GROUPS = HC_CUDA_KNOWN_COLUMNS / known::group };
+    hc_geometry of_group = hc_known_geometry<known>();
+    of_group.run_length = of_group.columns = of_group.padded = of_group.whole_length = of_group.whole_columns =
+        known::group;
+    of_group.groups_per_run = of_group.groups = 1;
+    const int64_t group =
+        chunk.row * p.geometry.groups + (known::has_row_scale ? 0 : chunk.number * GROUPS / known::chunks_per_group);
+    bool legal = true;
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        const hc_float_rows x = {values + i * known::group, HC_F32, known::group, 0, 1};
+        float found = 0;
+        if (is_there && !functions::maximum(&format, &of_group, &x, NULL, &found)) {
+            found = hc_f32_from_bits(0x7fc00000);
+            legal = false;
+        }
+        if (known::chunks_per_group == 2) {
+            const uint32_t bits = hc_f32_bits(found);
+            found = hc_f32_from_bits(hc_larger(bits, hc_shuffle_xor(bits, 1)));
+        }
+        thresholds[i] = p.thresholds && is_there ? p.thresholds[group + i] : found;
+    }
+    return legal;
+}
+
+/* Encodes a chunk by the definition, values and components in the thread's row of shared memory. Codes take the place of values
+ * that nothing reads again. Loops are not unrolled: few chunks are encoded here. */
+template <typename functions>
+static inline HC_DEVICE bool hc_encode_shared(const hc_format &format, hc_geometry geometry,
+                                              const hc_encode_state &state, const float *thresholds,
+                                              hc_16_bytes *shared, hc_known_parts &parts) {
+    enum { COLUMNS = HC_CUDA_KNOWN_COLUMNS, WORDS = HC_CUDA_KNOWN_COLUMNS / 4 };
+    uint32_t *word = (uint32_t *)shared;
+    hc_components out = hc_components_of(parts);
+    out.part[HC_CODES].data = (uint8_t *)word;
+    out.part[HC_SCALES].data = (uint8_t *)(word + COLUMNS);
+    out.part[HC_COARSE].data = (uint8_t *)(word + COLUMNS + 1);
+    if (thresholds) {
+        float *own = (float *)word + COLUMNS + 2;
+        own[0] = thresholds[0];
+        if (geometry.groups > 1)
+            own[1] = thresholds[1];
+        thresholds = own;
+    }
+    geometry.group = hc_held((uint32_t)geometry.group);
+    geometry.groups = hc_held((uint32_t)geometry.groups);
+    const hc_float_rows x = {shared, HC_F32, COLUMNS, 0, 1};
+    const bool legal = functions::encode(&format, &geometry, &state, &x, thresholds, &out) == HC_DONE;
+#pragma unroll
+    for (int i = 0; i < WORDS; i++)
+        parts.codes[i] = word[i];
+    hc_store_f32(parts.scales, hc_f32_from_bits(word[COLUMNS]));
+    parts.coarse = hc_f32_from_bits(word[COLUMNS + 1]);
+    return legal;
+}
+
 template <typename functions, typename known> static inline HC_DEVICE void hc_encode_known(const hc_cuda_codec &p) {
     enum { COLUMNS = HC_CUDA_KNOWN_COLUMNS, LD = HC_CUDA_KNOWN_LD, GROUPS = COLUMNS / known::group };
     const int slot = (int)threadIdx.x;
@@ -197,8 +280,11 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     if (slot < p.chunks.rows)
         found[slot] = 0;
     hc_load_known(p.chunks, p.x);
+    if constexpr (functions::has_table)
+        functions::make_table(found);
+    hc_copy_wait<0>();
     hc_barrier();
-    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    const hc_chunk chunk = hc_known_chunk(p.chunks, slot, GROUPS);
     const bool is_there = chunk.columns > 0;
     const int64_t item = (int64_t)blockIdx.x * p.chunks.threads + slot;
     const hc_geometry geometry = hc_known_geometry<known>();
@@ -213,17 +299,46 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
             values[4 * i + j] = hc_f32_from_bits(four.word[j]);
     }
     const hc_float_rows x = {values, HC_F32, COLUMNS, 0, 1};
-    uint32_t *row_maximum = p.row_maxima ? p.row_maxima + chunk.row : NULL;
-    if (p.chunks.rows) {
-        row_maximum = found + slot / p.chunks.per_row;
-        if (is_there)
-            hc_add_maximum<functions>(p, format, geometry, chunk, x, row_maximum);
-        hc_barrier();
+    hc_encode_state state = {0, 0, NULL, &geometry, NULL};
+    float thresholds[GROUPS];
+    bool legal = true;
+    if constexpr (functions::has_thresholds)
+        legal = hc_known_thresholds<functions, known>(p, format, chunk, values, is_there, thresholds);
+    if constexpr (functions::has_row_maximum) {
+        if (p.chunks.rows) {
+            uint32_t bits = 0;
+#pragma unroll
+            for (int i = 0; i < GROUPS; i++)
+                bits = hc_larger(bits, hc_f32_bits(thresholds[i]));
+            /* a warp whose chunks are of one row finds its maximum first */
+            const bool has_one_row = p.chunks.per_row % 32 == 0;
+            if (has_one_row)
+                bits = hc_largest_of_warp(bits);
+            uint32_t *row_maximum = found + (chunk.row - (int64_t)blockIdx.x * p.chunks.rows);
+            if (is_there && (!has_one_row || slot % 32 == 0))
+                hc_atomic_max(row_maximum, bits);
+            hc_barrier();
+            if (is_there)
+                state.maximum = hc_f32_from_bits(*row_maximum);
+        } else if (p.row_maxima && is_there) {
+            state.maximum = hc_f32_from_bits(p.row_maxima[chunk.row]);
+        }
+        if (known::has_row_scale && !p.thresholds)
+            thresholds[0] = state.maximum;
+    } else if (p.maximum) {
+        state.maximum = hc_f32_from_bits(*p.maximum);
     }
     if (is_there) {
         hc_known_parts parts;
         const hc_components own = hc_components_of(parts);
-        if (!hc_encode_chunk<functions>(p, format, geometry, chunk, x, own, row_maximum))
+        const hc_format of_chunk = functions::of_chunk(&format);
+        functions::finish(&of_chunk, &state);
+        const float *by = functions::has_thresholds ? thresholds : NULL;
+        if constexpr (!functions::is_quick)
+            legal = functions::encode(&of_chunk, &geometry, &state, &x, by, &own) == HC_DONE;
+        else if (!functions::encode_quickly(found, &of_chunk, &geometry, &state, &x, by, &own))
+            legal = hc_encode_shared<functions>(of_chunk, geometry, state, by, shared, parts);
+        if (!legal)
             hc_refuse_row(p.illegal, chunk.row);
         const hc_tile tile = {0, 1, 0, COLUMNS};
         if (p.to.n_limbs) {
@@ -235,7 +350,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
                 hc_store_known_integers<known>(p.to, chunk, word, scales, row_scale);
             }
         } else if (p.y.data) {
-            functions::decode(&format, &geometry, &own, &tile, values, COLUMNS);
+            hc_decode_parts<functions>(found, format, geometry, own, tile, values);
             hc_store_row(shared, values);
         } else {
             hc_store_known<known>(p, chunk, item, parts);
@@ -247,7 +362,12 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
 
 template <typename functions, typename known> static inline HC_DEVICE void hc_decode_known(const hc_cuda_codec &p) {
     const int slot = (int)threadIdx.x;
-    const hc_chunk chunk = hc_chunk_of(p.chunks, p.geometry, slot);
+    uint32_t *table = (uint32_t *)((float *)hc_shared() + p.chunks.threads * HC_CUDA_KNOWN_LD);
+    if constexpr (functions::has_table) {
+        functions::make_table(table);
+        hc_barrier();
+    }
+    const hc_chunk chunk = hc_known_chunk(p.chunks, slot, HC_CUDA_KNOWN_COLUMNS / known::group);
     if (chunk.columns > 0) {
         const int64_t item = (int64_t)blockIdx.x * p.chunks.threads + slot;
         const hc_geometry geometry = hc_known_geometry<known>();
@@ -257,14 +377,14 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_de
         const hc_components own = hc_components_of(parts);
         const hc_tile tile = {0, 1, 0, HC_CUDA_KNOWN_COLUMNS};
         alignas(16) float values[HC_CUDA_KNOWN_COLUMNS];
-        functions::decode(&format, &geometry, &own, &tile, values, HC_CUDA_KNOWN_COLUMNS);
+        hc_decode_parts<functions>(table, format, geometry, own, tile, values);
         hc_store_row((hc_16_bytes *)((float *)hc_shared() + slot * HC_CUDA_KNOWN_LD), values);
     }
     hc_store_pieces(p.chunks, p.x);
 }
 
-#define HC_CODEC_KNOWN(name, functions)                                                                                \
-    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, 2) { hc_encode_known<functions, hc_known_##name>(p); }       \
+#define HC_CODEC_KNOWN(name, functions, blocks)                                                                        \
+    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, blocks) { hc_encode_known<functions, hc_known_##name>(p); }  \
     HC_KERNEL(hc_decode_known_##name, hc_cuda_codec, 128) { hc_decode_known<functions, hc_known_##name>(p); }
 
 #endif

@@ -16,7 +16,6 @@ struct log_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(log, log_functions)
 HC_ENCODERS(log, log_functions)
 HC_DECODERS(log, log_functions)
 HC_CHANCE(log, log_functions)

@@ -11,6 +11,7 @@ namespace definition {
 
 namespace {
 struct mx_functions : hc_plain_format {
+    static constexpr bool has_thresholds = false, has_row_maximum = false;
     HC_ENCODES(mx_encode)
     HC_DECODES(mx)
     HC_HAS_CODES(mx)
@@ -20,7 +21,7 @@ struct mx_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(mx, mx_functions)
-HC_CODEC_KNOWN(mxfp4, mx_functions)
+HC_CODEC_KNOWN(mxfp4, mx_functions, 4)
 HC_DECODERS(mx, mx_functions)
 HC_CHANCE(mx, mx_functions)
 HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)

@@ -7,12 +7,20 @@
 namespace definition {
 #include "formats/nvfp4/nvfp4.c"
 }
+namespace quick {
+using namespace definition;
+#undef HC_QUICK
+#define HC_QUICK HC_QUICK_OR_UNSURE
+#include "formats/nvfp4/nvfp4.c"
+}
 #undef static
 
 namespace {
 struct nvfp4_functions : hc_plain_format {
+    static constexpr bool has_thresholds = false, has_row_maximum = false;
     HC_MAXIMUM(nvfp4)
     HC_ENCODES(nvfp4_encode)
+    HC_ENCODES_QUICKLY(nvfp4_encode)
     HC_DECODES(nvfp4)
     HC_HAS_CODES(nvfp4)
     HC_STORED_SCALES(8, true, definition::group_scale((uint8_t)bits, coarse))
@@ -20,9 +28,8 @@ struct nvfp4_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(nvfp4, nvfp4_functions)
 HC_ENCODERS(nvfp4, nvfp4_functions)
-HC_CODEC_KNOWN(nvfp4, nvfp4_functions)
+HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 4)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)
 HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)

@@ -7,6 +7,12 @@
 namespace definition {
 #include "formats/vsq/vsq.c"
 }
+namespace quick {
+using namespace definition;
+#undef HC_QUICK
+#define HC_QUICK HC_QUICK_OR_UNSURE
+#include "formats/vsq/vsq.c"
+}
 #undef static
 
 namespace {
@@ -15,6 +21,7 @@ struct vsq_functions : hc_plain_format {
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return true; }
     static HC_DEVICE hc_format of_chunk(const hc_format *format) { return definition::vsq_with_tensor_coarse(format); }
     HC_ENCODES(vsq_encode)
+    HC_ENCODES_QUICKLY(vsq_encode)
     HC_DECODES(vsq)
     HC_HAS_CODES(vsq)
     HC_HAS_INTEGERS(vsq)
@@ -22,9 +29,8 @@ struct vsq_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FINDS_MAXIMA(vsq, vsq_functions)
 HC_ENCODERS(vsq, vsq_functions)
-HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions)
+HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions, 3)
 HC_DECODERS(vsq, vsq_functions)
 HC_CHANCE(vsq, vsq_functions)
 HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)

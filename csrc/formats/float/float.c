@@ -95,15 +95,20 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t first = group * geometry->group;
             double scale = float_scaling(format) == FLOAT_TENSOR_SCALED ? (double)state->coarse : 1;
+            float absmax = INFINITY;
             if (float_has_scales(format)) {
-                const float *threshold = thresholds ? thresholds + i * geometry->groups + group : NULL;
+                absmax = hc_group_absmax(x, i, first, geometry->group, &legal);
                 const float found =
-                    maximum_of(x, i, first, geometry->group, threshold, &legal) / hc_float_largest(type);
+                    (thresholds ? thresholds[i * geometry->groups + group] : absmax) / hc_float_largest(type);
                 hc_store_f32((uint8_t *)hc_part(out, HC_SCALES, row) + 4 * group, found);
                 scale = (double)found;
             }
             /* scales have 24 bits, ties at most 12 */
             const hc_divisor by = hc_divisor_of(scale, x->dtype == HC_F32 && type->fraction_bits <= 10);
+            HC_QUICK(type->bits <= 8 && float_saturates(format) &&
+                         hc_quick_floats(&codes, x, i, first, geometry->group, by, absmax, type),
+                     continue, return row)
+            HC_EXACT_LOOP
             for (int64_t c = first; c < first + geometry->group; c++) {
                 const double value = hc_row_value(x, i, c);
                 legal = legal && float_legal(format, value);

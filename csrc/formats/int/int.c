@@ -70,6 +70,8 @@ static bool encode_group(const hc_format *format, const hc_float_rows *x, int64_
         const double scale =
             (double)store_scale(format, out, row, group, (threshold ? *threshold : absmax) / (float)largest);
         const hc_divisor by = hc_divisor_of(scale, has_inverse);
+        HC_QUICK(hc_quick_integers(codes, x, i, first, n, by, absmax, largest, bits), return legal, return false)
+        HC_EXACT_LOOP
         for (int64_t c = first; c < first + n; c++)
             hc_write_bits(
                 codes, scale == 0 ? 0 : (uint32_t)hc_clipped(hc_divided(hc_row_value(x, i, c), by), -largest, largest),

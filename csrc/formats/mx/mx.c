@@ -115,9 +115,9 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
             if (x->dtype == HC_F32 && mx_element(format) != MX_INT8) {
                 /* products below 2^-126, which float32 rounds, get the code 0 */
                 const float *from = (const float *)x->data + i * x->row_stride + first;
+                const uint32_t kept = finite ? UINT32_MAX : 0;
                 for (int64_t c = 0; c < geometry->group; c++)
-                    hc_write_bits(&codes, finite ? hc_float_encode_f32(&type, from[c] * (float)inverse) : 0,
-                                  format->bits);
+                    hc_write_bits(&codes, kept & hc_float_encode_f32(&type, from[c] * (float)inverse), format->bits);
                 continue;
             }
             for (int64_t c = first; c < first + geometry->group; c++)

@@ -123,6 +123,7 @@ static int64_t nf4_encode(const hc_format *format, const hc_geometry *geometry, 
                 hc_store_f32(scales + group * 4, scale);
             /* a doubly quantized scale of 0 may decode to another value, and zeros must stay zero */
             const uint32_t of_zero = nf4_is_double(format) ? NF4_ZERO : 0;
+            HC_EXACT_LOOP
             for (int64_t c = group * n; c < (group + 1) * n; c++)
                 hc_write_bits(&codes,
                               scale == 0
@@ -157,7 +158,7 @@ static int64_t nf4_decode(const hc_format *format, const hc_geometry *geometry, 
         HC_FOR_GROUPS(tile, geometry) {
             const float scale = load_scale(format, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated_product(NF4_LEVEL[hc_next_bits(&codes, 4)], scale) + 0.0f;
+                values[i * ld + j] = nf4_value(NF4_LEVEL, hc_next_bits(&codes, 4), scale);
         }
     }
     return HC_DONE;

@@ -27,6 +27,11 @@ static const float NF4_LEVEL[NF4_LEVELS] = {-1.0f,
 
 static inline bool nf4_is_double(const hc_format *format) { return format->option[0] != 0; }
 
+/* The value of a code. */
+static inline float nf4_value(const float *levels, uint32_t code, float scale) {
+    return hc_saturated_product(levels[code], scale) + 0.0f;
+}
+
 /* max(0, float32(k t + m)): a doubly quantized scale. */
 static inline float nf4_double_scale(int8_t code, float t, float mean) {
     const float scale = fmaf((float)code, t, mean);

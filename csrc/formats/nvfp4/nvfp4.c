@@ -88,6 +88,7 @@ static uint32_t encode_element(double value, hc_divisor by) {
 static double squared_error(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, float scale) {
     const hc_divisor by = divisor_of(x, scale);
     double sum = 0;
+    HC_SHORT_LOOP
     for (int64_t c = first; c < first + n; c++) {
         const double value = hc_row_value(x, i, c);
         const float element = hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), encode_element(value, by));
@@ -120,6 +121,10 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
             }
             scales[group] = best.byte;
             const hc_divisor by = divisor_of(x, best.value);
+            HC_QUICK(
+                hc_quick_floats(&codes, x, i, first, geometry->group, by, absmax, hc_float_type_of(HC_TYPE_FP4_E2M1)),
+                continue, return row)
+            HC_EXACT_LOOP
             for (int64_t c = first; c < first + geometry->group; c++)
                 hc_write_bits(&codes, encode_element(hc_row_value(x, i, c), by), NVFP4_BITS);
         }

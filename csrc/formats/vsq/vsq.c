@@ -131,6 +131,9 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
             hc_store_f32(scales + group * 4, scale);
         }
         const hc_divisor by = hc_divisor_of(divisor, x->dtype == HC_F32); /* of 34 bits, a tie of 9 */
+        HC_QUICK(smallest < 0 && hc_quick_integers(&codes, x, i, first, n, by, absmax, largest, format->bits), continue,
+                 return false)
+        HC_EXACT_LOOP
         for (int64_t c = first; c < first + n; c++)
             hc_write_bits(&codes,
                           divisor == 0 ? 0
