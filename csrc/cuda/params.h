@@ -318,11 +318,20 @@ typedef struct {
     int32_t is_centered, is_gelu, pairs;
 } hc_cuda_layer;
 
-/* hc_attend: an hc_attention (hc.h) whose keys and values are floats; steps in floats. */
+/* hc_attend*: an hc_attention (hc.h) whose keys and values are floats; steps in floats. */
+enum {
+    HC_CUDA_ATTEND_KEYS = 64,    /* of a tile */
+    HC_CUDA_ATTEND_QUERIES = 64, /* of a block of hc_attend_tiles, whose width is up to HC_CUDA_ATTEND_WIDTH */
+    HC_CUDA_ATTEND_WIDTH = 128,
+    HC_CUDA_ATTEND_COLUMNS = 32, /* of a block of hc_attend_columns, its stages of values, and tiles whose exponentials it has at once */
+    HC_CUDA_ATTEND_STAGES = 5,
+    HC_CUDA_ATTEND_TILES = 16
+};
 typedef struct {
     int64_t heads, kv_heads, n, m, width;
     const float *q, *k, *v;
     float *out;
+    float *scores; /* of few queries: (batch, heads, n, m) */
     int64_t q_step[3], k_step[3], v_step[3], out_step[3];
     int64_t window;
     float scale, cap;

@@ -80,6 +80,33 @@ static int word_bits(hc_cuda_gemv *gemv) {
     return has_words && has_fours ? form.bits : 0;
 }
 
+/* The kernel of the tile that ends first: rounds of blocks on the multiprocessors, by the time of one. A multiprocessor that has a
+ * block of few rows does not keep its units busy, so that its values count more. */
+static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
+    static const struct {
+        const char *kernel;
+        int rows, columns, threads, k, stages, time;
+    } TILES[] = {{"hc_sgemm_16", 16, 64, 128, 32, 5, 16 * 64 * 3},
+                 {"hc_sgemm_32", 32, 64, 128, 32, 4, 32 * 64 * 5 / 2},
+                 {"hc_sgemm_64", 64, 64, 256, 32, 3, 64 * 64 * 2},
+                 {"hc_sgemm_128", 128, 128, 256, 16, 3, 128 * 128 * 3 / 2}};
+    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
+    int64_t least = INT64_MAX;
+    int best = 0;
+    for (int i = 0; i < (int)(sizeof TILES / sizeof TILES[0]); i++) {
+        const int64_t blocks = hc_ceil_div(sgemm->m, TILES[i].rows) * hc_ceil_div(sgemm->n, TILES[i].columns);
+        const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].time;
+        if (time < least) {
+            least = time;
+            best = i;
+        }
+    }
+    const int64_t stage = (TILES[best].rows + TILES[best].columns) * (TILES[best].k + 4) * (int64_t)sizeof(float);
+    return hc_cuda_add_step(plan, "gemm", TILES[best].kernel, hc_ceil_div(sgemm->m, TILES[best].rows),
+                            hc_ceil_div(sgemm->n, TILES[best].columns), TILES[best].threads,
+                            TILES[best].stages * stage, sizeof *sgemm);
+}
+
 /* x as float values, in the order that their number of rows and the format of w have. */
 static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -158,7 +185,7 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
-    sgemm.has_16 = sgemm.k % 4 == 0 && has_pieces_of_16(&sgemm.x);
+    sgemm.has_16 = sgemm.k % 4 == 0 && sgemm.x.rows.n <= 1 && has_pieces_of_16(&sgemm.x);
     if (is_kept) {
         const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
         hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_sgemm_kept", x_tiles, w_tiles, 256,
@@ -168,12 +195,12 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
             (hc_cuda_sgemm_kept){sgemm, packed->format, geometry, packed->components.part[HC_METADATA]};
         return HC_OK;
     }
-    const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
-    hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
-                                                               128, 4 * SGEMM_TILE * STEP_BYTES, sizeof sgemm)
-                                            : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
-                                                               2 * 16 * SGEMM_TILE * 4, sizeof sgemm);
-    step->params.sgemm = sgemm;
+    if (plan->device_order)
+        hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", hc_ceil_div(sgemm.m, SGEMM_TILE),
+                         hc_ceil_div(sgemm.n, SGEMM_TILE), 128, 4 * SGEMM_TILE * STEP_BYTES, sizeof sgemm)
+            ->params.sgemm = sgemm;
+    else
+        add_chains(&sgemm, plan)->params.sgemm = sgemm;
     return HC_OK;
 }
 

@@ -2,38 +2,13 @@
  *
  *   sum over i   lane l of 16 has acc += term of i = l, l + 16, ..., ascending; lanes fold l with l + 8, + 4, + 2, + 1
  *
- * A block has one row, its first warp the sums of it; a block of attention has one query of one head.
+ * A block has one row, its first warp the sums of it.
  */
-#include "cuda/codec.h"
+#include "cuda/layers/sums.h"
 
 namespace {
 
-enum { SUMS = 16, KEYS = 64, THREADS = 128 };
-
-/* e^x, as hc_exp of kernels/layers/sums.h. */
-static inline HC_DEVICE float exponential(float x) {
-    float t = x < -104.0f ? -104.0f : x;
-    t = t > 89.0f ? 89.0f : t;
-    const float whole = (t * 1.44269504f + 12582912.0f) - 12582912.0f;
-    const float r = (t - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    const int n = x == x ? (int)whole : 0, half = n >> 1;
-    return p * hc_f32_from_bits((uint32_t)(half + 127) << 23) * hc_f32_from_bits((uint32_t)(n - half + 127) << 23);
-}
-
-/* Sums of 16 lanes, in each of them. */
-static inline HC_DEVICE float fold(float sum) {
-#pragma unroll
-    for (int half = SUMS / 2; half > 0; half /= 2)
-        sum = hc_shuffle_add(sum, half);
-    return sum;
-}
+enum { THREADS = 128 };
 
 /* A value of the first warp to the whole block, which all threads call. */
 static inline HC_DEVICE float to_all(float value) {
@@ -121,78 +96,4 @@ HC_KERNEL(hc_rope, hc_cuda_layer, 128) {
     }
     for (int64_t i = 2 * p.half + threadIdx.x; i < p.n; i += THREADS)
         y[i] = x[i];
-}
-
-/* Shared memory: scores of 64 keys, the maximum and the factor of a tile, the answer. */
-HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
-    float *scores = (float *)hc_shared(), *shared = scores + KEYS, *answer = shared + 2;
-    const int thread = (int)threadIdx.x, lane = thread % SUMS;
-    const int64_t at = blockIdx.x, head = blockIdx.y, batch = blockIdx.z, kv_head = head / (p.heads / p.kv_heads);
-    const float *q = p.q + batch * p.q_step[0] + head * p.q_step[1] + at * p.q_step[2];
-    const float *k = p.k + batch * p.k_step[0] + kv_head * p.k_step[1];
-    const float *v = p.v + batch * p.v_step[0] + kv_head * p.v_step[1];
-    float *out = p.out + batch * p.out_step[0] + head * p.out_step[1] + at * p.out_step[2];
-    /* keys before this query, itself among them */
-    const int64_t own = p.m - p.n + at + 1, last = p.causal ? own : p.m;
-    const int64_t begin = p.window > 0 ? hc_max(0, own - p.window) : 0;
-    float sum = 0, largest = -INFINITY; /* of the first warp */
-    for (int64_t i = thread; i < p.width; i += THREADS)
-        answer[i] = 0;
-    for (int64_t key = begin / KEYS * KEYS; key < last; key += KEYS) {
-        const int low = (int)hc_max(begin - key, 0), high = (int)hc_min(last - key, KEYS);
-        hc_barrier(); /* what the last tile read may go */
-        for (int first = 0; first < KEYS; first += THREADS / SUMS) {
-            const int j = first + thread / SUMS;
-            const bool is_seen = j >= low && j < high;
-            const float *row = k + (key + j) * p.k_step[2];
-            float dot = 0;
-            for (int64_t i = lane; i < p.width && is_seen; i += SUMS)
-                dot += q[i] * row[i];
-            dot = fold(dot) * p.scale;
-            if (p.cap > 0) {
-                const float e = exponential(2.0f * (dot / p.cap)) + 1.0f;
-                dot = p.cap * (1.0f - 2.0f / e);
-            }
-            if (lane == 0)
-                scores[j] = is_seen ? dot : -INFINITY;
-        }
-        hc_barrier();
-        if (thread < 32) {
-            float most = largest;
-            for (int j = thread; j < KEYS; j += 32)
-                most = scores[j] > most ? scores[j] : most;
-#pragma unroll
-            for (int mask = 16; mask > 0; mask /= 2) {
-                const float other = hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(most), mask));
-                most = other > most ? other : most;
-            }
-            float part = 0;
-            for (int j = lane; j < KEYS; j += SUMS) { /* both halves of the warp have the same */
-                const float e = j >= low && j < high ? exponential(scores[j] - most) : 0;
-                part += e;
-            }
-            const float factor = exponential(largest - most);
-            sum = sum * factor + fold(part);
-            largest = most;
-            if (thread == 0)
-                shared[0] = most, shared[1] = factor;
-        }
-        hc_barrier();
-        const float most = shared[0], factor = shared[1];
-        if (thread < KEYS)
-            scores[thread] = thread >= low && thread < high ? exponential(scores[thread] - most) : 0;
-        hc_barrier();
-        for (int64_t i = thread; i < p.width; i += THREADS) {
-            float acc = answer[i] * factor;
-            for (int j = low; j < high; j++)
-                acc += scores[j] * v[(key + j) * p.v_step[2] + i];
-            answer[i] = acc;
-        }
-    }
-    hc_barrier();
-    if (thread == 0)
-        shared[0] = sum;
-    hc_barrier();
-    for (int64_t i = thread; i < p.width; i += THREADS)
-        out[i] = answer[i] / shared[0];
 }

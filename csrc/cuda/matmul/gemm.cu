@@ -2,6 +2,7 @@
  *
  * Rows of x and w lie as hc_integers_<family> left them.
  */
+#include "cuda/matmul/chains.h"
 #include "cuda/matmul/tile.h"
 
 namespace {
@@ -135,100 +136,76 @@ HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>{}.run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
 
-/* Floats: a thread has 4 x 4 values of y, each one chain of fma over k. Columns of k go through shared memory 16 at a time, a
- * line each; a thread brings four of them of a row of x and of w. Row r of columns 4 i to 4 i + 3 is at r xor 8 i, so that a warp
- * writes to all banks. */
+/* Floats at any strides times decoded rows. */
 namespace {
 
-struct sgemm {
-    enum { TILE = 64, K = 16 };
-    typedef float line[TILE];
-    const hc_cuda_sgemm &p;
-    const int own; /* its four columns */
-    const int64_t x_row, w_row;
-    float x[4], w[4];
-
-    HC_DEVICE sgemm(const hc_cuda_sgemm &given)
-        : p(given), own((int)threadIdx.x % 4 * 4), x_row((int64_t)blockIdx.x * TILE + (int)threadIdx.x / 4),
-          w_row((int64_t)blockIdx.y * TILE + (int)threadIdx.x / 4) {}
-    HC_DEVICE void fetch(int64_t k) {
-        const int64_t at = k + own;
-        const char *x_from = p.x.data + (x_row < p.m ? hc_rows_offset(&p.x, x_row, 0) : 0);
-        const float *w_from = p.w + (w_row < p.n ? w_row * p.k : 0);
-#pragma unroll
-        for (int c = 0; c < 4; c++)
-            x[c] = w[c] = 0;
-        if (p.has_16) {
-            if (x_row < p.m && at < p.k)
-                hc_load_16(x, x_from + at * (int)sizeof(float));
-            if (w_row < p.n && at < p.k)
-                hc_load_16(w, w_from + at);
-            return;
+struct floats {
+    typedef hc_cuda_sgemm params;
+    static HC_DEVICE int64_t steps_of_k(const params &p) { return p.k; }
+    /* Rows of x beyond the last are zeros. Pieces that are not of 16 bytes are brought value by value. */
+    struct x {
+        const params &p;
+        const int64_t first;
+        const char *const from;
+        const int left;
+        HC_DEVICE x(const params &given, int64_t block, int own)
+            : p(given), first(block + own), from(p.x.data + first * p.x.rows.stride[0]), left((int)(p.m - first)) {}
+        HC_DEVICE void copy(void *to, int apart, int k) const {
+            const bool is_there = apart < left && k < (int)p.k;
+            if (p.has_16)
+                return hc_copy_16_or_zeros(to, from + apart * p.x.rows.stride[0] + k * (int64_t)sizeof(float), is_there);
+            alignas(16) float values[4] = {};
+            const char *row = p.x.data + (is_there ? hc_dims_offset(&p.x.rows, first + apart) : 0);
+            for (int c = 0; c < 4 && is_there; c++)
+                if (k + c < (int)p.k)
+                    values[c] = hc_load_value(row + (k + c) * p.x.column_stride, p.x.dtype);
+            hc_store_16(to, values);
         }
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            if (x_row < p.m && at + c < p.k)
-                x[c] = hc_load_value(x_from + (at + c) * p.x.column_stride, p.x.dtype);
-            if (w_row < p.n && at + c < p.k)
-                w[c] = w_from[at + c];
+    };
+    struct w {
+        const params &p;
+        const float *const from;
+        const int left;
+        HC_DEVICE w(const params &given, int64_t block, int own)
+            : p(given), from(p.w + (block + own) * p.k), left((int)(p.n - block - own)) {}
+        HC_DEVICE void copy(void *to, int apart, int k) const {
+            const bool is_there = apart < left && k < (int)p.k;
+            const float *piece = from + apart * p.k + k;
+            if ((int)p.k % 4 == 0)
+                return hc_copy_16_or_zeros(to, piece, is_there);
+            alignas(16) float values[4] = {};
+            for (int c = 0; c < 4 && is_there; c++)
+                if (k + c < (int)p.k)
+                    values[c] = piece[c];
+            hc_store_16(to, values);
         }
-    }
-    HC_DEVICE void put(line *x_lines, line *w_lines) const {
-        const int row = (int)threadIdx.x / 4 ^ own * 2;
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            x_lines[own + c][row] = x[c];
-            w_lines[own + c][row] = w[c];
+    };
+    struct line {
+        const params &p;
+        const bool is_there;
+        char *const y;
+        HC_DEVICE line(const params &given, int64_t row) : p(given), is_there(row < p.m), y(p.y + row * p.y_row) {}
+        HC_DEVICE void store(int64_t column, float sum) const {
+            if (is_there && column < p.n)
+                *(float *)(y + column * p.y_column) = p.bias ? sum + p.bias[column] : sum;
         }
-    }
+    };
 };
 
 } // namespace
 
-HC_KERNEL(hc_sgemm, hc_cuda_sgemm, 256) {
-    enum { TILE = sgemm::TILE, K = sgemm::K };
-    sgemm::line *x = (sgemm::line *)hc_shared(), *w = x + K;
-    const int thread = (int)threadIdx.x, own_row = thread / 16 * 4, own_column = thread % 16 * 4;
-    sgemm next(p);
-    float sums[4][4] = {};
-    next.fetch(0);
-    for (int64_t k = 0; k < p.k; k += K) {
-        hc_barrier();
-        next.put(x, w);
-        hc_barrier();
-        if (k + K < p.k)
-            next.fetch(k + K);
-        const int steps = (int)hc_min(K, p.k - k);
-#pragma unroll
-        for (int s = 0; s < K; s++) {
-            if (s >= steps) /* a zero more would change the sign of a zero */
-                break;
-            const float *x_four = &x[s][own_row ^ s / 4 * 8], *w_four = &w[s][own_column ^ s / 4 * 8];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    sums[i][j] = fmaf(x_four[i], w_four[j], sums[i][j]);
-        }
-    }
-    const int64_t row = (int64_t)blockIdx.x * TILE + own_row, column = (int64_t)blockIdx.y * TILE + own_column;
-    const bool has_fours = p.y_column == sizeof(float) && ((uintptr_t)p.y | (uintptr_t)p.y_row) % 16 == 0;
-    for (int i = 0; i < 4 && row + i < p.m; i++) {
-        char *to = p.y + (row + i) * p.y_row + column * p.y_column;
-        alignas(16) float y[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            y[j] = p.bias && column + j < p.n ? sums[i][j] + p.bias[column + j] : sums[i][j];
-        if (has_fours && column + 4 <= p.n) {
-            memcpy(__builtin_assume_aligned(to, 16), y, 16);
-            continue;
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            if (column + j < p.n)
-                *(float *)(to + j * p.y_column) = y[j];
-    }
-}
+HC_KERNEL(hc_sgemm_16, hc_cuda_sgemm, 128) { chains<16, 64, 2, 4, 8, 32, 5, floats>::run(p); }
+HC_KERNEL(hc_sgemm_32, hc_cuda_sgemm, 128) { chains<32, 64, 4, 4, 8, 32, 4, floats>::run(p); }
+HC_KERNEL(hc_sgemm_64, hc_cuda_sgemm, 256) { chains<64, 64, 4, 4, 4, 32, 3, floats>::run(p); }
+#ifdef HC_TRY
+HC_KERNEL(hc_sgemm_v3, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 16, 3, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v4, hc_cuda_sgemm, 256) { chains<256, 128, 16, 8, 4, 16, 3, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v5, hc_cuda_sgemm, 256) { chains<128, 256, 8, 16, 4, 16, 3, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v6, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 32, 3, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v8, hc_cuda_sgemm, 256, 2) { chains<128, 128, 8, 8, 4, 8, 5, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v7, hc_cuda_sgemm, 128) { chains<128, 128, 16, 8, 4, 16, 3, floats>::run(p); }
+#endif
+HC_KERNEL(hc_sgemm_128, hc_cuda_sgemm, 256, 2) { chains<128, 128, 8, 8, 4, 16, 3, floats>::run(p); }
 
 HC_KERNEL(hc_clear, hc_cuda_clear, 256) {
     /* a multiple of 16 bytes */

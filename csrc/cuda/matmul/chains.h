@@ -1,0 +1,110 @@
+/* A tile of a float matmul: a block computes ROWS x COLUMNS values of y, each one chain of fma over k, ascending.
+ *
+ * Both sides arrive in shared memory K columns at a time, some steps ahead, in pieces of 16 bytes. A gap of one piece follows each
+ * row, so that eight rows touch all banks. A thread has TR x TC values of y. Its rows are LR apart and its columns 32 / LR apart, so
+ * that a warp reads neighbouring rows of shared memory.
+ * `sides` says where operands and results are:
+ *
+ *   sides(p)             of the block
+ *   steps_of_k           the length of a chain
+ *   x, w                 rows from a thread's first on: copy(to, i, k) brings four columns of the row i behind it, or zeros
+ *   store                a value of y
+ */
+#ifndef HC_CUDA_CHAINS_H
+#define HC_CUDA_CHAINS_H
+
+#include "cuda/codec.h"
+
+namespace {
+
+template <int GIVEN_ROWS, int GIVEN_COLUMNS, int TR, int TC, int LR, int GIVEN_K, int STAGES, typename sides>
+struct chains {
+    enum { ROWS = GIVEN_ROWS, COLUMNS = GIVEN_COLUMNS, K = GIVEN_K, LC = 32 / LR, PIECES = K / 4 };
+    enum { LD = (K + 4) * 4 /* bytes */ };
+    enum { WARP_ROWS = LR * TR, WARP_COLUMNS = LC * TC, THREADS = ROWS / TR * (COLUMNS / TC) };
+    enum { X_BYTES = ROWS * LD, STAGE_BYTES = (ROWS + COLUMNS) * LD, TURN = THREADS / PIECES };
+    enum { X_COPIES = ROWS / TURN, W_COPIES = COLUMNS / TURN };
+    static_assert(ROWS % TURN == 0 && COLUMNS % TURN == 0);
+
+    static HC_DEVICE void run(const typename sides::params &p) {
+        const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+        const int row = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane / LC;
+        const int column = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane % LC;
+        const int64_t x_first = (int64_t)blockIdx.x * ROWS, w_first = (int64_t)blockIdx.y * COLUMNS;
+        const int own = thread / PIECES, piece = thread % PIECES, own_place = own * LD + piece * 16, k_all = (int)sides::steps_of_k(p);
+        const typename sides::x x_rows(p, x_first, own);
+        const typename sides::w w_rows(p, w_first, own);
+        const auto fetch = [&](int k, int stage) {
+            if (k < k_all) {
+                unsigned char *to = hc_shared() + stage * STAGE_BYTES;
+#pragma unroll
+                for (int i = 0; i < X_COPIES; i++)
+                    x_rows.copy(to + own_place + i * TURN * LD, i * TURN, k + piece * 4);
+#pragma unroll
+                for (int i = 0; i < W_COPIES; i++)
+                    w_rows.copy(to + X_BYTES + own_place + i * TURN * LD, i * TURN, k + piece * 4);
+            }
+            hc_copy_commit();
+        };
+        const int x_own = row * LD, w_own = X_BYTES + column * LD;
+        float sums[TR][TC] = {};
+#pragma unroll
+        for (int i = 0; i < STAGES - 1; i++)
+            fetch(i * K, i);
+        int at = 0, next = STAGES - 1;
+        for (int k = 0; k < k_all; k += K) {
+            hc_copy_wait<STAGES - 2>();
+            hc_barrier();
+            fetch(k + (STAGES - 1) * K, next);
+            const unsigned char *stage = hc_shared() + at * STAGE_BYTES;
+            at = at + 1 == STAGES ? 0 : at + 1;
+            next = next + 1 == STAGES ? 0 : next + 1;
+            if (k_all - k < K) {
+                HC_SHORT_LOOP
+                for (int s = 0; s < k_all - k; s++) { /* a zero more would change the sign of a zero */
+                    float w[TC];
+#pragma unroll
+                    for (int j = 0; j < TC; j++)
+                        w[j] = *(const float *)(stage + w_own + j * LC * LD + s * 4);
+#pragma unroll
+                    for (int i = 0; i < TR; i++) {
+                        const float x = *(const float *)(stage + x_own + i * LR * LD + s * 4);
+#pragma unroll
+                        for (int j = 0; j < TC; j++)
+                            sums[i][j] = fmaf(x, w[j], sums[i][j]);
+                    }
+                }
+                break;
+            }
+#pragma unroll
+            for (int c = 0; c < PIECES; c++) {
+                alignas(16) float w[TC][4];
+#pragma unroll
+                for (int j = 0; j < TC; j++)
+                    memcpy(w[j], __builtin_assume_aligned(stage + w_own + j * LC * LD + c * 16, 16), 16);
+#pragma unroll
+                for (int i = 0; i < TR; i++) {
+                    alignas(16) float x[4];
+                    memcpy(x, __builtin_assume_aligned(stage + x_own + i * LR * LD + c * 16, 16), 16);
+#pragma unroll
+                    for (int s = 0; s < 4; s++)
+#pragma unroll
+                        for (int j = 0; j < TC; j++)
+                            sums[i][j] = fmaf(x[s], w[j][s], sums[i][j]);
+                }
+            }
+        }
+        hc_copy_wait<0>();
+#pragma unroll
+        for (int i = 0; i < TR; i++) {
+            const typename sides::line line(p, x_first + row + i * LR);
+#pragma unroll
+            for (int j = 0; j < TC; j++)
+                line.store(w_first + column + j * LC, sums[i][j]);
+        }
+    }
+};
+
+} // namespace
+
+#endif
