@@ -300,12 +300,15 @@ typedef struct {
     const float *x_scales, *w_scales;
 } hc_cuda_conv_integers;
 
-/* hc_conv_f32: x as it is, w decoded, (filters, taps, channels); one chain of fma. */
+/* hc_conv_f32, hc_conv_direct_f32: x as it is, w decoded, (filters, taps, channels); one chain of fma. */
 typedef struct {
     hc_cuda_conv conv;
     const char *x;
     int64_t x_stride[4]; /* bytes, of (image, channel, h, w) */
-    int32_t x_dtype, spare;
+    int32_t x_dtype;
+    int32_t has_fours;  /* of hc_conv_f32: four columns from a multiple of four on are of one tap */
+    int32_t has_16;     /* and floats on 16 bytes */
+    int32_t by_filters; /* of hc_conv_direct_f32: neighbouring filters are neighbours in y */
     const float *w;
 } hc_cuda_conv_floats;
 

@@ -4,6 +4,7 @@
  *
  * A tap beyond the image has zeros, and 0 for its scale. Groups of few filters have a kernel without matrix units.
  */
+#include "cuda/matmul/chains.h"
 #include "cuda/matmul/tile.h"
 
 namespace {
@@ -165,51 +166,102 @@ HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128, 3) { tile<true, 64, 64
 HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128, 1) { direct<false>(p); }
 HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128, 1) { direct<true>(p); }
 
-/* A thread has 4 x 4 answers, each one chain of fma over k, of which 16 go through shared memory at a time (hc_sgemm). */
-HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
-    enum { TILE = 64, K = 16, LD = TILE + 4 };
-    float (*x)[LD] = (float (*)[LD])hc_shared(), (*w)[LD] = x + K;
+/* Floats: rows of x are windows of the group blockIdx.z, their columns (tap, channel) as rows of w have them. */
+namespace {
+
+struct floats {
+    typedef hc_cuda_conv_floats params;
+    static HC_DEVICE int64_t steps_of_k(const params &p) { return p.conv.taps * p.conv.channels; }
+    template <int N, int TURN> struct x {
+        const params &p;
+        const char *image[N]; /* at the first channel of the group */
+        int h[N], w[N];       /* of the first tap */
+        HC_DEVICE x(const params &given, int64_t block, int own) : p(given) {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const corner at = corner_of(p.conv, hc_min(block + own + i * TURN, p.conv.windows - 1));
+                image[i] = p.x + at.image * p.x_stride[0] + blockIdx.z * p.conv.channels * p.x_stride[1];
+                h[i] = at.h;
+                w[i] = at.w;
+            }
+        }
+        /* The value of a column, or NULL where the tap lies outside. */
+        HC_DEVICE const char *at(int i, int k) const {
+            const uint32_t tap = (uint32_t)k / (uint32_t)p.conv.channels, r = tap / (uint32_t)p.conv.s;
+            const int y = h[i] + (int)r * (int)p.conv.dilation[0];
+            const int x = w[i] + (int)(tap - r * (uint32_t)p.conv.s) * (int)p.conv.dilation[1];
+            const bool is_there = (uint32_t)y < (uint32_t)p.conv.height && (uint32_t)x < (uint32_t)p.conv.width &&
+                                  tap < (uint32_t)p.conv.taps;
+            return is_there ? image[i] + y * p.x_stride[2] + x * p.x_stride[3] +
+                                  (k - (int)tap * (int)p.conv.channels) * p.x_stride[1]
+                            : NULL;
+        }
+        HC_DEVICE void copy(void *to, int i, int k) const {
+            if (p.has_fours) {
+                const char *from = at(i, k);
+                if (p.has_16)
+                    return hc_copy_16_or_zeros(to, from ? from : image[i], from);
+                alignas(16) float values[4];
+#pragma unroll
+                for (int c = 0; c < 4; c++)
+                    values[c] = from ? hc_load_value(from + c * p.x_stride[1], p.x_dtype) : 0;
+                return hc_store_16(to, values);
+            }
+            HC_SHORT_LOOP
+            for (int c = 0; c < 4; c++) {
+                const char *from = at(i, k + c);
+                ((float *)to)[c] = from ? hc_load_value(from, p.x_dtype) : 0;
+            }
+        }
+    };
+    template <int N, int TURN> struct w {
+        const params &p;
+        const float *const from;
+        const int left, all;
+        HC_DEVICE w(const params &given, int64_t block, int own)
+            : p(given), from(p.w + (blockIdx.z * p.conv.filters + block + own) * steps_of_k(p)),
+              left((int)(p.conv.filters - block) - own), all((int)steps_of_k(p)) {}
+        HC_DEVICE void copy(void *to, int i, int k) const {
+            const float *piece = from + i * TURN * (int64_t)all + k;
+            const bool is_there = i * TURN < left;
+            if (p.has_fours)
+                return hc_copy_16_or_zeros(to, is_there && k < all ? piece : p.w, is_there && k < all);
+            HC_SHORT_LOOP
+            for (int c = 0; c < 4; c++)
+                ((float *)to)[c] = is_there && k + c < all ? piece[c] : 0;
+        }
+    };
+    struct line : answers {
+        HC_DEVICE line(const params &p, int64_t window) : answers(p.conv, window) {}
+        HC_DEVICE void store(int64_t column, float sum) const {
+            if (is_there && column < p.filters)
+                answers::store(blockIdx.z * p.filters + column, sum);
+        }
+    };
+};
+
+} // namespace
+
+HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) { chains<128, 64, 8, 4, 4, 16, 3, floats>::run(p); }
+
+/* A thread has an answer; neighbouring threads have neighbouring windows, or filters where these are neighbours in memory. */
+HC_KERNEL(hc_conv_direct_f32, hc_cuda_conv_floats, 128) {
     const hc_cuda_conv &v = p.conv;
-    const int thread = (int)threadIdx.x;
-    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE, all = v.taps * v.channels;
-    corner at[TILE * K / 256];
-#pragma unroll
-    for (int i = 0; i < TILE * K / 256; i++)
-        at[i] = corner_of(v, hc_min(row + (thread + i * 256) / K, v.windows - 1));
-    float sums[4][4] = {};
-    for (int64_t k = 0; k < all; k += K) {
-        const int64_t here = k + thread % K; /* of all values that this thread loads */
-        const int tap = (int)(here / v.channels);
-        const int64_t channel = blockIdx.z * v.channels + here - tap * v.channels;
-        hc_barrier();
-#pragma unroll
-        for (int i = 0; i < TILE * K / 256; i++) {
-            const int line = (thread + i * 256) / K;
-            const int r = tap / (int)v.s;
-            const int64_t h = at[i].h + r * v.dilation[0], q = at[i].w + (tap - r * (int)v.s) * v.dilation[1];
-            const bool is_there = here < all && h >= 0 && h < v.height && q >= 0 && q < v.width;
-            const char *from =
-                p.x + at[i].image * p.x_stride[0] + channel * p.x_stride[1] + h * p.x_stride[2] + q * p.x_stride[3];
-            x[thread % K][line] = is_there ? hc_load_value(from, p.x_dtype) : 0.0f;
-            w[thread % K][line] = here < all && column + line < v.filters
-                                      ? p.w[(blockIdx.z * v.filters + column + line) * all + here]
-                                      : 0.0f;
-        }
-        hc_barrier();
-        const int steps = (int)hc_min(K, all - k);
-        for (int s = 0; s < steps; s++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
+    const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, filters = v.filters * v.groups;
+    if (index >= v.windows * filters)
+        return;
+    const int64_t slow = index / (p.by_filters ? filters : v.windows);
+    const int64_t fast = index - slow * (p.by_filters ? filters : v.windows);
+    const int64_t filter = p.by_filters ? fast : slow, window = p.by_filters ? slow : fast;
+    const corner c = corner_of(v, window);
+    const char *image = p.x + c.image * p.x_stride[0] + filter / v.filters * v.channels * p.x_stride[1];
+    const float *w = p.w + filter * v.taps * v.channels;
+    float sum = 0;
+    for (int tap = 0; tap < (int)v.taps; tap++) {
+        const int64_t pixel = pixel_of(v, c, tap), h = (int)pixel / (int)v.width;
+        const char *from = image + h * p.x_stride[2] + (pixel - h * v.width) * p.x_stride[3];
+        for (int i = 0; i < (int)v.channels; i++)
+            sum = fmaf(pixel < 0 ? 0.0f : hc_load_value(from + i * p.x_stride[1], p.x_dtype), *w++, sum);
     }
-    for (int i = 0; i < 4; i++) {
-        const answers line(v, row + thread / 16 * 4 + i);
-        for (int j = 0; j < 4; j++) {
-            const int64_t filter = column + thread % 16 * 4 + j;
-            if (line.is_there && filter < v.filters)
-                line.store(blockIdx.z * v.filters + filter, sums[i][j]);
-        }
-    }
+    answers(v, window).store(filter, sum);
 }

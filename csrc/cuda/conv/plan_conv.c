@@ -4,7 +4,7 @@
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
-enum { TILE = 64, THREADS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
+enum { TILE = 64, THREADS = 128, FLOAT_ROWS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
 enum { PIECE = 16, K_BYTES = 32 /* of an mma */, FEW_FILTERS = 8, MOST_GROUPS = 65535 };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 128 rows of a block are at offsets of 32 bits */ };
 
@@ -60,10 +60,21 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     p.w = decoded;
     for (int i = 0; i < 4; i++)
         p.x_stride[i] = x->strides[i];
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, TILE),
-                         hc_ceil_div(conv->filters, TILE), FLOAT_THREADS, 2 * 16 * (TILE + 4) * 4, sizeof p);
-    step->grid[2] = (uint32_t)conv->groups;
+    p.by_filters = conv->y_stride[1] < conv->y_stride[3];
+    p.has_fours = conv->channels % 4 == 0;
+    p.has_16 = p.has_fours && x->dtype == HC_F32 && (uintptr_t)x->data % 16 == 0 && x->strides[1] == sizeof(float) &&
+               x->strides[0] % 16 == 0 && x->strides[2] % 16 == 0 && x->strides[3] % 16 == 0;
+    hc_cuda_step *step;
+    if (conv->filters < FEW_FILTERS) {
+        step = hc_cuda_add_step(plan, "conv", "hc_conv_direct_f32",
+                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
+                                sizeof p);
+    } else {
+        step = hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, FLOAT_ROWS),
+                                hc_ceil_div(conv->filters, TILE), FLOAT_THREADS,
+                                STAGES * (FLOAT_ROWS + TILE) * (16 + 4) * (int64_t)sizeof(float), sizeof p);
+        step->grid[2] = (uint32_t)conv->groups;
+    }
     step->params.conv_floats = p;
     return HC_OK;
 }

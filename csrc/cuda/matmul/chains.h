@@ -7,7 +7,7 @@
  *
  *   sides(p)             of the block
  *   steps_of_k           the length of a chain
- *   x, w                 rows from a thread's first on: copy(to, i, k) brings four columns of the row i behind it, or zeros
+ *   x<N, TURN>, w        a thread's N rows, TURN apart: copy(to, i, k) brings four columns of row i, zeros beyond the last
  *   store                a value of y
  */
 #ifndef HC_CUDA_CHAINS_H
@@ -32,17 +32,17 @@ struct chains {
         const int column = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane % LC;
         const int64_t x_first = (int64_t)blockIdx.x * ROWS, w_first = (int64_t)blockIdx.y * COLUMNS;
         const int own = thread / PIECES, piece = thread % PIECES, own_place = own * LD + piece * 16, k_all = (int)sides::steps_of_k(p);
-        const typename sides::x x_rows(p, x_first, own);
-        const typename sides::w w_rows(p, w_first, own);
+        const typename sides::template x<X_COPIES, TURN> x_rows(p, x_first, own);
+        const typename sides::template w<W_COPIES, TURN> w_rows(p, w_first, own);
         const auto fetch = [&](int k, int stage) {
             if (k < k_all) {
                 unsigned char *to = hc_shared() + stage * STAGE_BYTES;
 #pragma unroll
                 for (int i = 0; i < X_COPIES; i++)
-                    x_rows.copy(to + own_place + i * TURN * LD, i * TURN, k + piece * 4);
+                    x_rows.copy(to + own_place + i * TURN * LD, i, k + piece * 4);
 #pragma unroll
                 for (int i = 0; i < W_COPIES; i++)
-                    w_rows.copy(to + X_BYTES + own_place + i * TURN * LD, i * TURN, k + piece * 4);
+                    w_rows.copy(to + X_BYTES + own_place + i * TURN * LD, i, k + piece * 4);
             }
             hc_copy_commit();
         };

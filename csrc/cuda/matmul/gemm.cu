@@ -143,14 +143,15 @@ struct floats {
     typedef hc_cuda_sgemm params;
     static HC_DEVICE int64_t steps_of_k(const params &p) { return p.k; }
     /* Rows of x beyond the last are zeros. Pieces that are not of 16 bytes are brought value by value. */
-    struct x {
+    template <int, int TURN> struct x {
         const params &p;
         const int64_t first;
         const char *const from;
         const int left;
         HC_DEVICE x(const params &given, int64_t block, int own)
             : p(given), first(block + own), from(p.x.data + first * p.x.rows.stride[0]), left((int)(p.m - first)) {}
-        HC_DEVICE void copy(void *to, int apart, int k) const {
+        HC_DEVICE void copy(void *to, int i, int k) const {
+            const int apart = i * TURN;
             const bool is_there = apart < left && k < (int)p.k;
             if (p.has_16)
                 return hc_copy_16_or_zeros(to, from + apart * p.x.rows.stride[0] + k * (int64_t)sizeof(float), is_there);
@@ -162,13 +163,14 @@ struct floats {
             hc_store_16(to, values);
         }
     };
-    struct w {
+    template <int, int TURN> struct w {
         const params &p;
         const float *const from;
         const int left;
         HC_DEVICE w(const params &given, int64_t block, int own)
             : p(given), from(p.w + (block + own) * p.k), left((int)(p.n - block - own)) {}
-        HC_DEVICE void copy(void *to, int apart, int k) const {
+        HC_DEVICE void copy(void *to, int i, int k) const {
+            const int apart = i * TURN;
             const bool is_there = apart < left && k < (int)p.k;
             const float *piece = from + apart * p.k + k;
             if ((int)p.k % 4 == 0)
