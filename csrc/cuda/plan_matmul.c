@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
-enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
+enum { GEMV_MOST = 8, SGEMM_TILE = 64, BF16_FEW = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
@@ -107,6 +107,14 @@ static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) 
                             TILES[best].stages * stage, sizeof *sgemm);
 }
 
+static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
+    const bool has_few = sgemm->m <= BF16_FEW;
+    const int rows = has_few ? 32 : 128, columns = has_few ? 64 : 128, step_bytes = 2 * STEP_BYTES; /* both parts */
+    return hc_cuda_add_step(plan, "floats_bf16", has_few ? "hc_gemm_bf16_32" : "hc_gemm_bf16_128",
+                            hc_ceil_div(sgemm->m, rows), hc_ceil_div(sgemm->n, columns), has_few ? 128 : 256,
+                            2 * (rows + columns) * step_bytes, sizeof *sgemm);
+}
+
 /* x as float values, in the order that their number of rows and the format of w have. */
 static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -195,12 +203,8 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
             (hc_cuda_sgemm_kept){sgemm, packed->format, geometry, packed->components.part[HC_METADATA]};
         return HC_OK;
     }
-    if (plan->device_order)
-        hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", hc_ceil_div(sgemm.m, SGEMM_TILE),
-                         hc_ceil_div(sgemm.n, SGEMM_TILE), 128, 4 * SGEMM_TILE * STEP_BYTES, sizeof sgemm)
-            ->params.sgemm = sgemm;
-    else
-        add_chains(&sgemm, plan)->params.sgemm = sgemm;
+    hc_cuda_step *step = plan->device_order ? add_bf16(&sgemm, plan) : add_chains(&sgemm, plan);
+    step->params.sgemm = sgemm;
     return HC_OK;
 }
 
