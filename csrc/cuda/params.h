@@ -238,7 +238,9 @@ typedef struct {
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemv;
 
-/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. hc_gemm_bf16: the sum in the device's order. */
+/* hc_sgemm_*: y[i, j] = one chain of fma over k, ascending; w holds decoded values. hc_sgemm_kept_*: some of them are HC_CUDA_ABSENT, a
+ * NaN that no format decodes to, and are skipped. hc_gemm_bf16_*: the sum in the device's order. */
+enum { HC_CUDA_ABSENT = 0x7fe5a5a5 };
 typedef struct {
     int64_t m, n, k;
     hc_row_view x;
@@ -246,8 +248,7 @@ typedef struct {
     const float *bias;
     char *y;
     int64_t y_row, y_column;
-    int64_t
-        has_16; /* of hc_sgemm: every four values of a row of x and of w from a multiple of four on are floats on 16 bytes */
+    int64_t has_16; /* every four values of a row of x from a multiple of four on are floats on 16 bytes, rows are at one stride */
 } hc_cuda_sgemm;
 
 /* hc_expand: decoded kept values, (rows, kept columns) of the dtype of x, to whole columns of x. */
@@ -259,14 +260,6 @@ typedef struct {
     const void *values;
     float between; /* values that the pattern drops */
 } hc_cuda_expand;
-
-/* hc_sgemm_kept: the same, of kept values: w is (n, kept columns), k whole columns of x; of one run. */
-typedef struct {
-    hc_cuda_sgemm gemm;
-    hc_format format;
-    hc_geometry geometry;
-    hc_component metadata;
-} hc_cuda_sgemm_kept;
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all. */

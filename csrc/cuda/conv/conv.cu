@@ -172,6 +172,7 @@ namespace {
 struct floats {
     typedef hc_cuda_conv_floats params;
     static HC_DEVICE int64_t steps_of_k(const params &p) { return p.conv.taps * p.conv.channels; }
+    static HC_DEVICE bool is_there(float) { return true; }
     template <int N, int TURN> struct x {
         const params &p;
         const char *image[N]; /* at the first channel of the group */

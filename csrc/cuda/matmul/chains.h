@@ -8,7 +8,8 @@
  *   sides(p)             of the block
  *   steps_of_k           the length of a chain
  *   x<N, TURN>, w        a thread's N rows, TURN apart: copy(to, i, k) brings four columns of row i, zeros beyond the last
- *   store                a value of y
+ *   is_there             false of a value of w that chains skip
+ *   line                 a row of y, which stores values
  */
 #ifndef HC_CUDA_CHAINS_H
 #define HC_CUDA_CHAINS_H
@@ -62,35 +63,37 @@ struct chains {
             if (k_all - k < K) {
                 HC_SHORT_LOOP
                 for (int s = 0; s < k_all - k; s++) { /* a zero more would change the sign of a zero */
-                    float w[TC];
+                    float x[TR];
 #pragma unroll
-                    for (int j = 0; j < TC; j++)
-                        w[j] = *(const float *)(stage + w_own + j * LC * LD + s * 4);
+                    for (int i = 0; i < TR; i++)
+                        x[i] = *(const float *)(stage + x_own + i * LR * LD + s * 4);
 #pragma unroll
-                    for (int i = 0; i < TR; i++) {
-                        const float x = *(const float *)(stage + x_own + i * LR * LD + s * 4);
+                    for (int j = 0; j < TC; j++) {
+                        const float w = *(const float *)(stage + w_own + j * LC * LD + s * 4);
 #pragma unroll
-                        for (int j = 0; j < TC; j++)
-                            sums[i][j] = fmaf(x, w[j], sums[i][j]);
+                        for (int i = 0; i < TR; i++)
+                            if (sides::is_there(w))
+                                sums[i][j] = fmaf(x[i], w, sums[i][j]);
                     }
                 }
                 break;
             }
 #pragma unroll
             for (int c = 0; c < PIECES; c++) {
-                alignas(16) float w[TC][4];
+                alignas(16) float x[TR][4];
 #pragma unroll
-                for (int j = 0; j < TC; j++)
-                    memcpy(w[j], __builtin_assume_aligned(stage + w_own + j * LC * LD + c * 16, 16), 16);
+                for (int i = 0; i < TR; i++)
+                    memcpy(x[i], __builtin_assume_aligned(stage + x_own + i * LR * LD + c * 16, 16), 16);
 #pragma unroll
-                for (int i = 0; i < TR; i++) {
-                    alignas(16) float x[4];
-                    memcpy(x, __builtin_assume_aligned(stage + x_own + i * LR * LD + c * 16, 16), 16);
+                for (int j = 0; j < TC; j++) {
+                    alignas(16) float w[4];
+                    memcpy(w, __builtin_assume_aligned(stage + w_own + j * LC * LD + c * 16, 16), 16);
 #pragma unroll
                     for (int s = 0; s < 4; s++)
 #pragma unroll
-                        for (int j = 0; j < TC; j++)
-                            sums[i][j] = fmaf(x[s], w[j][s], sums[i][j]);
+                        for (int i = 0; i < TR; i++)
+                            if (sides::is_there(w[s]))
+                                sums[i][j] = fmaf(x[i][s], w[s], sums[i][j]);
                 }
             }
         }
