@@ -305,7 +305,9 @@ typedef struct {
     const float *w;
 } hc_cuda_conv_floats;
 
-/* hc_norm, hc_softmax, hc_gate, hc_rope: an hc_layer (hc.h), its kind as what it asks of the kernel. */
+/* hc_norm, hc_softmax, hc_gate, hc_rope: an hc_layer (hc.h), its kind as what it asks of the kernel. Rows of up to HC_CUDA_LAYER_SHARED
+ * values are in shared memory. */
+enum { HC_CUDA_LAYER_SHARED = (48 << 10) / 4 - 4 };
 typedef struct {
     int64_t rows, n, half, repeat, turns;
     const float *x, *weight, *bias;

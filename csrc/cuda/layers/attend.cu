@@ -14,15 +14,6 @@ enum { KEYS = HC_CUDA_ATTEND_KEYS, THREADS = 128 };
 
 static inline HC_DEVICE int lower(int a, int b) { return a < b ? a : b; }
 static inline HC_DEVICE int higher(int a, int b) { return a > b ? a : b; }
-static inline HC_DEVICE float larger(float a, float b) { return b > a ? b : a; }
-static inline HC_DEVICE float larger_of_lanes(float value, int most) {
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
-        if (mask <= most)
-            value = larger(value, hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask)));
-    return value;
-}
-
 /* What a score becomes: scaled, and within the cap. */
 static inline HC_DEVICE float final_score(const hc_cuda_attend &p, float dot) {
     dot *= p.scale;

@@ -2,7 +2,7 @@
  *
  *   sum over i   lane l of 16 has acc += term of i = l, l + 16, ..., ascending; lanes fold l with l + 8, + 4, + 2, + 1
  *
- * A block has one row, its first warp the sums of it.
+ * A block has one row, in shared memory if it fits there; its first warp has the sums of it.
  */
 #include "cuda/layers/sums.h"
 
@@ -10,41 +10,57 @@ namespace {
 
 enum { THREADS = 128 };
 
-/* A value of the first warp to the whole block, which all threads call. */
-static inline HC_DEVICE float to_all(float value) {
-    float *shared = (float *)hc_shared();
-    hc_barrier();
-    if (threadIdx.x == 0)
-        *shared = value;
-    hc_barrier();
-    return *shared;
-}
-
-/* The sum over a row of term(i), for all threads. */
-template <typename function> static inline HC_DEVICE float sum_of(int64_t n, function term) {
-    float sum = 0;
-    if (threadIdx.x < 32) { /* both halves of the warp have the same */
-        for (int64_t i = threadIdx.x % SUMS; i < n; i += SUMS)
-            sum += term(i);
-        sum = fold(sum);
+/* A row in shared memory, behind 16 bytes for a value of all threads, if it fits there: the sums of 16 lanes wait less. */
+struct row_of {
+    float *const shared;
+    const int n;
+    const bool is_there;
+    HC_DEVICE row_of(const hc_cuda_layer &p)
+        : shared((float *)hc_shared()), n((int)p.n), is_there(p.n <= HC_CUDA_LAYER_SHARED) {}
+    HC_DEVICE float *values(float *else_at) const { return is_there ? shared + 4 : else_at; }
+    /* A value of one thread to all, which all call. */
+    HC_DEVICE float to_all(float value) const {
+        hc_barrier();
+        if (threadIdx.x == 0)
+            *shared = value;
+        hc_barrier();
+        return *shared;
     }
-    return to_all(sum);
-}
+    /* The sum of term(value), for all threads. */
+    template <typename function> HC_DEVICE float sum_of(const float *values, function term) const {
+        float sum = 0;
+        hc_barrier(); /* what one thread wrote others sum */
+        if (threadIdx.x < 32) { /* both halves of the warp have the same */
+#pragma unroll 8
+            for (int i = (int)threadIdx.x % SUMS; i < n; i += SUMS)
+                sum += term(values[i]);
+            sum = fold(sum);
+        }
+        return to_all(sum);
+    }
+};
 
 } // namespace
 
 HC_KERNEL(hc_norm, hc_cuda_layer, 128) {
-    const float *x = p.x + (int64_t)blockIdx.x * p.n;
-    float *y = p.y + (int64_t)blockIdx.x * p.n;
+    const row_of row(p);
+    const float *x = p.x + blockIdx.x * p.n;
+    float *y = p.y + blockIdx.x * p.n;
+    if (row.is_there) {
+#pragma unroll 4
+        for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
+            row.values(NULL)[i] = x[i];
+        x = row.values(NULL);
+    }
     const float n = (float)p.n;
-    const float mean = p.is_centered ? sum_of(p.n, [=](int64_t i) { return x[i]; }) / n : 0;
+    const float mean = p.is_centered ? row.sum_of(x, [](float value) { return value; }) / n : 0;
     const bool is_centered = p.is_centered;
-    const float squares = sum_of(p.n, [=](int64_t i) {
-        const float d = is_centered ? x[i] - mean : x[i];
+    const float squares = row.sum_of(x, [=](float value) {
+        const float d = is_centered ? value - mean : value;
         return d * d;
     });
     const float factor = 1.0f / sqrtf(squares / n + p.epsilon);
-    for (int64_t i = threadIdx.x; i < p.n; i += THREADS) {
+    for (int i = (int)threadIdx.x; i < row.n; i += THREADS) {
         float value = (is_centered ? x[i] - mean : x[i]) * factor;
         if (p.weight)
             value *= p.weight[i];
@@ -55,24 +71,23 @@ HC_KERNEL(hc_norm, hc_cuda_layer, 128) {
 }
 
 HC_KERNEL(hc_softmax, hc_cuda_layer, 128) {
-    const float *x = p.x + (int64_t)blockIdx.x * p.n;
-    float *y = p.y + (int64_t)blockIdx.x * p.n, largest = -INFINITY;
-    if (threadIdx.x < 32) {
-        for (int64_t i = threadIdx.x; i < p.n; i += 32)
-            largest = x[i] > largest ? x[i] : largest;
-#pragma unroll
-        for (int mask = 16; mask > 0; mask /= 2) {
-            const float other = hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(largest), mask));
-            largest = other > largest ? other : largest;
-        }
-    }
-    largest = to_all(largest);
-    for (int64_t i = threadIdx.x; i < p.n; i += THREADS)
-        y[i] = exponential(x[i] - largest);
-    hc_barrier(); /* what one thread wrote others sum */
-    const float sum = sum_of(p.n, [=](int64_t i) { return y[i]; });
-    for (int64_t i = threadIdx.x; i < p.n; i += THREADS)
-        y[i] /= sum;
+    const row_of row(p);
+    const float *x = p.x + blockIdx.x * p.n;
+    float *y = p.y + blockIdx.x * p.n, *e = row.values(y), largest = -INFINITY;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
+        largest = larger(largest, x[i]);
+    largest = larger_of_lanes(largest, 16);
+    if (threadIdx.x % 32 == 0)
+        row.shared[threadIdx.x / 32] = largest;
+    hc_barrier();
+    largest = larger(larger(row.shared[0], row.shared[1]), larger(row.shared[2], row.shared[3]));
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
+        e[i] = exponential(x[i] - largest);
+    const float sum = row.sum_of(e, [](float value) { return value; });
+    for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
+        y[i] = e[i] / sum;
 }
 
 HC_KERNEL(hc_gate, hc_cuda_layer, 128) {

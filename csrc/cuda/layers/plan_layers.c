@@ -22,11 +22,13 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
     static const char *const KERNELS[HC_N_LAYERS] = {"hc_norm", "hc_norm", "hc_softmax",
                                                      "hc_gate", "hc_gate", "hc_rope"};
     const bool is_gate = layer->kind == HC_LAYER_SILU || layer->kind == HC_LAYER_GELU;
+    const bool has_row = !is_gate && layer->kind != HC_LAYER_ROPE && layer->n <= HC_CUDA_LAYER_SHARED;
     const int64_t blocks = is_gate ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES) : layer->rows;
     if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows of %lld values: use the CPU",
                        (long long)layer->rows, (long long)layer->n);
-    hc_cuda_step *step = hc_cuda_add_step(plan, "layers", KERNELS[layer->kind], blocks, 1, THREADS, 16, sizeof p);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "layers", KERNELS[layer->kind], blocks, 1, THREADS,
+                                          16 + (has_row ? layer->n * (int64_t)sizeof(float) : 0), sizeof p);
     step->params.layer = p;
     return HC_OK;
 }

@@ -33,6 +33,16 @@ static inline HC_DEVICE float fold(float sum) {
     return sum;
 }
 
+/* The larger one, NaN only if the first is; and that of lanes which differ in bits up to `most`. */
+static inline HC_DEVICE float larger(float a, float b) { return b > a ? b : a; }
+static inline HC_DEVICE float larger_of_lanes(float value, int most) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+        if (mask <= most)
+            value = larger(value, hc_f32_from_bits(hc_shuffle_xor(hc_f32_bits(value), mask)));
+    return value;
+}
+
 } // namespace
 
 #endif
