@@ -68,6 +68,7 @@ struct tile {
     /* 64 rows, zeros beyond the last and beyond the width */
     HC_DEVICE void copy(float *to, const float *from, int64_t step, int rows) const {
         const int in_row = thread % 4, row = thread / 4;
+        HC_SHORT_LOOP
         for (int i = in_row * 4; i < width; i += 16) {
             const bool is_there = row < rows && i < (int)p.width;
             hc_copy_16_or_zeros(to + row * ld + i, is_there ? from + row * step + i : from, is_there);
@@ -77,6 +78,7 @@ struct tile {
     /* The same, of 16 floats the lanes l, l + 4, l + 8 and l + 12 together. */
     HC_DEVICE void copy_by_lanes(float *to, const float *from, int64_t step, int rows) const {
         const int row = thread / 4;
+        HC_SHORT_LOOP
         for (int c = thread % 4 * 16; c < width; c += 64) {
             alignas(16) float four[4][4];
 #pragma unroll
