@@ -248,7 +248,8 @@ typedef struct {
     const float *bias;
     char *y;
     int64_t y_row, y_column;
-    int64_t has_16; /* every four values of a row of x from a multiple of four on are floats on 16 bytes, rows are at one stride */
+    int64_t
+        has_16; /* every four values of a row of x from a multiple of four on are floats on 16 bytes, rows are at one stride */
 } hc_cuda_sgemm;
 
 /* hc_expand: decoded kept values, (rows, kept columns) of the dtype of x, to whole columns of x. */
@@ -321,7 +322,8 @@ enum {
     HC_CUDA_ATTEND_KEYS = 64,    /* of a tile */
     HC_CUDA_ATTEND_QUERIES = 64, /* of a block of hc_attend_tiles, whose width is up to HC_CUDA_ATTEND_WIDTH */
     HC_CUDA_ATTEND_WIDTH = 128,
-    HC_CUDA_ATTEND_COLUMNS = 32, /* of a block of hc_attend_columns, its stages of values, and tiles whose exponentials it has at once */
+    HC_CUDA_ATTEND_COLUMNS =
+        32, /* of a block of hc_attend_columns, its stages of values, and tiles whose exponentials it has at once */
     HC_CUDA_ATTEND_STAGES = 5,
     HC_CUDA_ATTEND_TILES = 16
 };

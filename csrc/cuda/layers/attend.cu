@@ -58,8 +58,8 @@ struct tile {
     HC_DEVICE tile(const hc_cuda_attend &given)
         : p(given), first((int)(gridDim.x - 1 - blockIdx.x) * QUERIES), thread((int)threadIdx.x),
           width(((int)p.width + 15) / 16 * 16), ld(width + 4), scores((float *)hc_shared()),
-          factors(scores + KEYS * LD_SCORES),
-          sums(factors + QUERIES), largest(sums + QUERIES), q(largest + QUERIES), kv(q + QUERIES * ld) {}
+          factors(scores + KEYS * LD_SCORES), sums(factors + QUERIES), largest(sums + QUERIES), q(largest + QUERIES),
+          kv(q + QUERIES * ld) {}
     HC_DEVICE void copy_keys(int key) const {
         const float *k = kept_of(p, p.k, p.k_step, (int)blockIdx.y);
         copy_by_lanes(kv, k + key * p.k_step[2], p.k_step[2], (int)p.m - key);
@@ -332,8 +332,7 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
             float part = 0;
             for (int j = lane % SUMS; j < KEYS; j += SUMS) { /* both halves of the warp have the same */
                 const int key = first + t * KEYS + j;
-                const float one =
-                    key >= keys.begin && key < keys.end ? exponential(e[t * KEYS + j] - now) : 0;
+                const float one = key >= keys.begin && key < keys.end ? exponential(e[t * KEYS + j] - now) : 0;
                 part += one;
                 if (lane < SUMS)
                     e[t * KEYS + j] = one;

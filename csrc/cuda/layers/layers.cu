@@ -29,7 +29,7 @@ struct row_of {
     /* The sum of term(value), for all threads. */
     template <typename function> HC_DEVICE float sum_of(const float *values, function term) const {
         float sum = 0;
-        hc_barrier(); /* what one thread wrote others sum */
+        hc_barrier();           /* what one thread wrote others sum */
         if (threadIdx.x < 32) { /* both halves of the warp have the same */
 #pragma unroll 8
             for (int i = (int)threadIdx.x % SUMS; i < n; i += SUMS)
@@ -99,16 +99,21 @@ HC_KERNEL(hc_gate, hc_cuda_layer, 128) {
     }
 }
 
+/* A warp has a row. */
 HC_KERNEL(hc_rope, hc_cuda_layer, 128) {
-    const int64_t row = blockIdx.x, turn = row / p.repeat % p.turns * p.half;
-    const int64_t step = p.pairs ? 2 : 1, apart = p.pairs ? 1 : p.half;
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (row >= p.rows)
+        return;
+    const int64_t turn = (uint32_t)row / (uint32_t)p.repeat % (uint32_t)p.turns * p.half;
+    const int lane = (int)threadIdx.x % 32, half = (int)p.half, step = p.pairs ? 2 : 1, apart = p.pairs ? 1 : half;
     const float *x = p.x + row * p.n;
     float *y = p.y + row * p.n;
-    for (int64_t i = threadIdx.x; i < p.half; i += THREADS) {
+#pragma unroll 2
+    for (int i = lane; i < half; i += 32) {
         const float a = x[i * step], b = x[i * step + apart], c = p.weight[turn + i], s = p.bias[turn + i];
         y[i * step] = a * c - b * s;
         y[i * step + apart] = a * s + b * c;
     }
-    for (int64_t i = 2 * p.half + threadIdx.x; i < p.n; i += THREADS)
+    for (int i = 2 * half + lane; i < (int)p.n; i += 32)
         y[i] = x[i];
 }

@@ -23,8 +23,11 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
                                                      "hc_gate", "hc_gate", "hc_rope"};
     const bool is_gate = layer->kind == HC_LAYER_SILU || layer->kind == HC_LAYER_GELU;
     const bool has_row = !is_gate && layer->kind != HC_LAYER_ROPE && layer->n <= HC_CUDA_LAYER_SHARED;
-    const int64_t blocks = is_gate ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES) : layer->rows;
-    if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX)
+    const int64_t blocks = is_gate                        ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES)
+                           : layer->kind == HC_LAYER_ROPE ? hc_ceil_div(layer->rows, THREADS / 32)
+                                                          : layer->rows;
+    if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX ||
+        (!is_gate && (layer->rows > UINT32_MAX || layer->n > INT32_MAX)))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows of %lld values: use the CPU",
                        (long long)layer->rows, (long long)layer->n);
     hc_cuda_step *step = hc_cuda_add_step(plan, "layers", KERNELS[layer->kind], blocks, 1, THREADS,
@@ -93,9 +96,9 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
                                 THREADS, 0, sizeof p);
         step->grid[2] = (uint32_t)given->batch;
         step->params.attend = p;
-        const int64_t floats = (HC_CUDA_ATTEND_STAGES * HC_CUDA_ATTEND_COLUMNS + HC_CUDA_ATTEND_TILES) *
-                                   (int64_t)HC_CUDA_ATTEND_KEYS +
-                               3 * HC_CUDA_ATTEND_TILES;
+        const int64_t floats =
+            (HC_CUDA_ATTEND_STAGES * HC_CUDA_ATTEND_COLUMNS + HC_CUDA_ATTEND_TILES) * (int64_t)HC_CUDA_ATTEND_KEYS +
+            3 * HC_CUDA_ATTEND_TILES;
         step = hc_cuda_add_step(plan, "attend", "hc_attend_columns", hc_ceil_div(given->width, HC_CUDA_ATTEND_COLUMNS),
                                 queries, THREADS, floats * (int64_t)sizeof(float), sizeof p);
     } else if (has_16 && given->width <= HC_CUDA_ATTEND_WIDTH) {

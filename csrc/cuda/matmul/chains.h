@@ -32,7 +32,8 @@ struct chains {
         const int row = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane / LC;
         const int column = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane % LC;
         const int64_t x_first = (int64_t)blockIdx.x * ROWS, w_first = (int64_t)blockIdx.y * COLUMNS;
-        const int own = thread / PIECES, piece = thread % PIECES, own_place = own * LD + piece * 16, k_all = (int)sides::steps_of_k(p);
+        const int own = thread / PIECES, piece = thread % PIECES, own_place = own * LD + piece * 16,
+                  k_all = (int)sides::steps_of_k(p);
         const typename sides::template x<X_COPIES, TURN> x_rows(p, x_first, own);
         const typename sides::template w<W_COPIES, TURN> w_rows(p, w_first, own);
         const auto fetch = [&](int k, int stage) {

@@ -22,7 +22,8 @@ struct floats {
             const int apart = i * TURN;
             const bool is_there = apart < left && k < (int)p.k;
             if (p.has_16)
-                return hc_copy_16_or_zeros(to, from + apart * p.x.rows.stride[0] + k * (int64_t)sizeof(float), is_there);
+                return hc_copy_16_or_zeros(to, from + apart * p.x.rows.stride[0] + k * (int64_t)sizeof(float),
+                                           is_there);
             alignas(16) float values[4] = {};
             const char *row = p.x.data + (is_there ? hc_dims_offset(&p.x.rows, first + apart) : 0);
             for (int c = 0; c < 4 && is_there; c++)
