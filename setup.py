@@ -89,7 +89,7 @@ if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
 # two files of matmuls that few calls need.
 CUDA_CODE = {"80": "compute_80", "90": "sm_90"}
 CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a", "100": "sm_100"}
-CUDA_SELDOM = ("floats_bf16", "minima")
+CUDA_SELDOM = ("floats", "floats_bf16", "minima")
 
 
 def target_machine() -> str:

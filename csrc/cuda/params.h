@@ -243,14 +243,20 @@ typedef struct {
 enum { HC_CUDA_ABSENT = 0x7fe5a5a5 };
 typedef struct {
     int64_t m, n, k;
-    hc_row_view x;
+    hc_row_view x;  /* rows of floats at one stride */
     const float *w; /* (n, k) */
     const float *bias;
     char *y;
     int64_t y_row, y_column;
-    int64_t
-        has_16; /* every four values of a row of x from a multiple of four on are floats on 16 bytes, rows are at one stride */
+    int64_t has_16; /* every four values of a row of x and of w from a multiple of four on lie on 16 bytes */
 } hc_cuda_sgemm;
+
+/* hc_floats: rows of k values of any dtype and strides. */
+typedef struct {
+    int64_t k;
+    hc_row_view x;
+    float *to;
+} hc_cuda_floats;
 
 /* hc_expand: decoded kept values, (rows, kept columns) of the dtype of x, to whole columns of x. */
 typedef struct {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
-enum { GEMV_MOST = 8, BF16_FEW = 64 };
+enum { GEMV_MOST = 8, BF16_FEW = 64, FLOATS_COLUMNS = 512 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
@@ -102,9 +102,10 @@ static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, bool is_kept, hc_cud
         }
     }
     const int64_t stage = (TILES[best].rows + TILES[best].columns) * (TILES[best].k + 4) * (int64_t)sizeof(float);
-    return hc_cuda_add_step(plan, is_kept ? "patterns" : "gemm", is_kept ? TILES[best].kept : TILES[best].kernel,
+    const int64_t results = TILES[best].rows * (TILES[best].columns + 8) * (int64_t)sizeof(float);
+    return hc_cuda_add_step(plan, is_kept ? "patterns" : "floats", is_kept ? TILES[best].kept : TILES[best].kernel,
                             hc_ceil_div(sgemm->m, TILES[best].rows), hc_ceil_div(sgemm->n, TILES[best].columns),
-                            TILES[best].threads, TILES[best].stages * stage, sizeof *sgemm);
+                            TILES[best].threads, hc_max(TILES[best].stages * stage, results), sizeof *sgemm);
 }
 
 static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
@@ -112,7 +113,8 @@ static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
     const int rows = has_few ? 32 : 128, columns = has_few ? 64 : 128, step_bytes = 2 * STEP_BYTES; /* both parts */
     return hc_cuda_add_step(plan, "floats_bf16", has_few ? "hc_gemm_bf16_32" : "hc_gemm_bf16_128",
                             hc_ceil_div(sgemm->m, rows), hc_ceil_div(sgemm->n, columns), has_few ? 128 : 256,
-                            2 * (rows + columns) * step_bytes, sizeof *sgemm);
+                            hc_max(2 * (rows + columns) * step_bytes, rows * (columns + 8) * (int)sizeof(float)),
+                            sizeof *sgemm);
 }
 
 /* x as float values, in the order that their number of rows and the format of w have. */
@@ -206,7 +208,17 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
-    sgemm.has_16 = sgemm.k % 4 == 0 && sgemm.x.rows.n <= 1 && has_pieces_of_16(&sgemm.x);
+    if (sgemm.x.rows.n > 1 || !has_pieces_of_16(&sgemm.x)) {
+        hc_cuda_floats floats = {.k = sgemm.k, .x = sgemm.x};
+        const int64_t row_bytes = sgemm.k * (int64_t)sizeof(float);
+        floats.to = hc_cuda_reserve(workspace, plan, sgemm.m * row_bytes);
+        hc_cuda_add_step(plan, "floats", "hc_floats", sgemm.m, hc_ceil_div(sgemm.k, FLOATS_COLUMNS),
+                         HC_CUDA_MAX_THREADS, 0, sizeof floats)
+            ->params.floats = floats;
+        sgemm.x = (hc_row_view){.data = (char *)floats.to, .dtype = HC_F32, .column_stride = sizeof(float)};
+        sgemm.x.rows = (hc_dims){.n = 1, .shape = {sgemm.m}, .stride = {row_bytes}};
+    }
+    sgemm.has_16 = sgemm.k % 4 == 0;
     hc_cuda_step *step = plan->device_order && !is_kept ? add_bf16(&sgemm, plan) : add_chains(&sgemm, is_kept, plan);
     step->params.sgemm = sgemm;
     return HC_OK;

@@ -172,6 +172,7 @@ namespace {
 struct floats {
     typedef hc_cuda_conv_floats params;
     static HC_DEVICE int64_t steps_of_k(const params &p) { return p.conv.taps * p.conv.channels; }
+    static HC_DEVICE bool has_pieces(const params &p) { return p.has_fours; }
     static HC_DEVICE bool is_there(float) { return true; }
     template <int N, int TURN> struct x {
         const params &p;
@@ -197,22 +198,19 @@ struct floats {
                                   (k - (int)tap * (int)p.conv.channels) * p.x_stride[1]
                             : NULL;
         }
+        HC_DEVICE float value(int i, int k) const {
+            const char *from = at(i, k);
+            return from ? hc_load_value(from, p.x_dtype) : 0;
+        }
         HC_DEVICE void copy(void *to, int i, int k) const {
-            if (p.has_fours) {
-                const char *from = at(i, k);
-                if (p.has_16)
-                    return hc_copy_16_or_zeros(to, from ? from : image[i], from);
-                alignas(16) float values[4];
+            const char *from = at(i, k);
+            if (p.has_16)
+                return hc_copy_16_or_zeros(to, from ? from : image[i], from);
+            alignas(16) float values[4];
 #pragma unroll
-                for (int c = 0; c < 4; c++)
-                    values[c] = from ? hc_load_value(from + c * p.x_stride[1], p.x_dtype) : 0;
-                return hc_store_16(to, values);
-            }
-            HC_SHORT_LOOP
-            for (int c = 0; c < 4; c++) {
-                const char *from = at(i, k + c);
-                ((float *)to)[c] = from ? hc_load_value(from, p.x_dtype) : 0;
-            }
+            for (int c = 0; c < 4; c++)
+                values[c] = from ? hc_load_value(from + c * p.x_stride[1], p.x_dtype) : 0;
+            hc_store_16(to, values);
         }
     };
     template <int N, int TURN> struct w {
@@ -222,23 +220,26 @@ struct floats {
         HC_DEVICE w(const params &given, int64_t block, int own)
             : p(given), from(p.w + (blockIdx.z * p.conv.filters + block + own) * steps_of_k(p)),
               left((int)(p.conv.filters - block) - own), all((int)steps_of_k(p)) {}
+        HC_DEVICE bool is_there(int i, int k) const { return i * TURN < left && k < all; }
+        HC_DEVICE const float *at(int i, int k) const { return from + i * TURN * (int64_t)all + k; }
+        HC_DEVICE float value(int i, int k) const { return is_there(i, k) ? *at(i, k) : 0; }
         HC_DEVICE void copy(void *to, int i, int k) const {
-            const float *piece = from + i * TURN * (int64_t)all + k;
-            const bool is_there = i * TURN < left;
-            if (p.has_fours)
-                return hc_copy_16_or_zeros(to, is_there && k < all ? piece : p.w, is_there && k < all);
-            HC_SHORT_LOOP
-            for (int c = 0; c < 4; c++)
-                ((float *)to)[c] = is_there && k + c < all ? piece[c] : 0;
+            hc_copy_16_or_zeros(to, is_there(i, k) ? at(i, k) : p.w, is_there(i, k));
         }
     };
-    struct line : answers {
-        HC_DEVICE line(const params &p, int64_t window) : answers(p.conv, window) {}
-        HC_DEVICE void store(int64_t column, float sum) const {
-            if (is_there && column < p.filters)
-                answers::store(blockIdx.z * p.filters + column, sum);
+    /* Neighbouring threads store neighbours. */
+    template <int ROWS, int COLUMNS, int THREADS, int LD>
+    static HC_DEVICE void store(const params &p, int64_t window, int64_t filter, const float *y) {
+        const int across = p.by_filters ? COLUMNS : ROWS, first = (int)threadIdx.x / across;
+        const int own = (int)threadIdx.x % across, all = ROWS * COLUMNS / across;
+        HC_SHORT_LOOP
+        for (int i = first; i < all; i += THREADS / across) {
+            const int row = p.by_filters ? i : own, column = p.by_filters ? own : i;
+            const answers line(p.conv, window + row);
+            if (line.is_there && filter + column < p.conv.filters)
+                line.store(blockIdx.z * p.conv.filters + filter + column, y[row * LD + column]);
         }
-    };
+    }
 };
 
 } // namespace

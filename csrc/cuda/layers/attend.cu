@@ -101,8 +101,8 @@ struct tile {
 #pragma unroll 1
         for (int first = 0; first < 4; first += AT_ONCE) {
             const float *q_own = q + own_q * ld, *k_own = kv + (own_k + first * 8) * ld;
-            float dots[4][AT_ONCE], odd[4][AT_ONCE]; /* of even lanes, and of odd ones */
-#pragma unroll
+            float two[4][AT_ONCE], dots[4][AT_ONCE]; /* of lanes 0 and 2, then of 1 and 3 */
+            HC_SHORT_LOOP
             for (int turn = 0; turn < 4; turn++) {
                 const int l = turn % 2 * 2 + turn / 2;
                 float acc[4][AT_ONCE][4] = {};
@@ -127,15 +127,16 @@ struct tile {
 #pragma unroll
                     for (int j = 0; j < AT_ONCE; j++) {
                         const float (&a)[4] = acc[i][j], sum = (a[0] + a[2]) + (a[1] + a[3]);
-                        float &to = turn < 2 ? dots[i][j] : odd[i][j];
-                        to = turn % 2 ? to + sum : sum;
+                        two[i][j] = turn % 2 ? two[i][j] + sum : sum;
+                        if (turn % 2)
+                            dots[i][j] = turn == 1 ? two[i][j] : dots[i][j] + two[i][j];
                     }
             }
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < AT_ONCE; j++)
-                    scores[(own_k + (first + j) * 8) * LD_SCORES + own_q + i * 4] = dots[i][j] + odd[i][j];
+                    scores[(own_k + (first + j) * 8) * LD_SCORES + own_q + i * 4] = dots[i][j];
         }
     }
     /* Four threads of a warp have a query: thread a has lanes a, a + 4, a + 8, a + 12 of its sums. */
@@ -206,10 +207,8 @@ struct tile {
             sums[thread] = 0;
             largest[thread] = -INFINITY;
         }
-        if (begin < seen(p, last()).end)
-            copy_keys(begin);
         for (int key = begin; key < seen(p, last()).end; key += KEYS) {
-            hc_copy_wait<0>();
+            copy_keys(key);
             hc_barrier();
             find_scores();
             hc_barrier();
@@ -229,10 +228,7 @@ struct tile {
             else
                 add<false>(answer);
             hc_barrier();
-            if (key + KEYS < seen(p, last()).end)
-                copy_keys(key + KEYS);
         }
-        hc_copy_wait<0>();
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -275,12 +271,15 @@ HC_KERNEL(hc_attend_scores, hc_cuda_attend, 128) {
             for (int j = 0; j < AT_ONCE; j++)
                 dots[j] += x * k[j][i];
         }
+        float dot = 0; /* each of the first lanes keeps one */
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
-            const float score = final_score(p, fold(dots[j]));
-            if (lane == 0 && key + j * TEAMS >= keys.begin && key + j * TEAMS < keys.end)
-                to[key + j * TEAMS] = score;
+            const float sum = fold(dots[j]);
+            dot = lane == j ? sum : dot;
         }
+        const int own = key + lane * TEAMS;
+        if (lane < AT_ONCE && own >= keys.begin && own < keys.end)
+            to[own] = final_score(p, dot);
     }
 }
 
@@ -305,12 +304,14 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
         }
         hc_copy_commit();
     };
+    HC_SHORT_LOOP
     for (int i = 0; i < STAGES - 1; i++)
         copy(begin + i * KEYS, i);
     float largest = -INFINITY, sum = 0, answer = 0;
     int stage = 0;
     for (int first = begin; first < keys.end; first += TILES * KEYS) {
         hc_barrier(); /* what the tiles before read may go */
+        HC_SHORT_LOOP
         for (int t = warp; t < TILES; t += THREADS / 32) {
             float own = -INFINITY;
             for (int j = lane; j < KEYS; j += 32) {
@@ -324,12 +325,15 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
                 most[t] = own;
         }
         hc_barrier();
+        HC_SHORT_LOOP
         for (int t = warp; t < TILES; t += THREADS / 32) {
             float before = largest;
+            HC_SHORT_LOOP
             for (int i = 0; i < t; i++)
                 before = larger(before, most[i]);
             const float now = larger(before, most[t]);
             float part = 0;
+            HC_SHORT_LOOP
             for (int j = lane % SUMS; j < KEYS; j += SUMS) { /* both halves of the warp have the same */
                 const int key = first + t * KEYS + j;
                 const float one = key >= keys.begin && key < keys.end ? exponential(e[t * KEYS + j] - now) : 0;
@@ -344,6 +348,7 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
             }
         }
         hc_barrier();
+        HC_SHORT_LOOP
         for (int t = 0; t < TILES; t++)
             largest = larger(largest, most[t]);
         for (int t = 0; t < TILES && first + t * KEYS < keys.end; t++) {
@@ -387,11 +392,13 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
     const int64_t own = p.m - p.n + at + 1, last = p.causal ? own : p.m;
     const int64_t begin = p.window > 0 ? hc_max(0, own - p.window) : 0;
     float sum = 0, largest = -INFINITY; /* of the first warp */
+    HC_SHORT_LOOP
     for (int64_t i = thread; i < p.width; i += THREADS)
         answer[i] = 0;
     for (int64_t key = begin / KEYS * KEYS; key < last; key += KEYS) {
         const int low = (int)hc_max(begin - key, 0), high = (int)hc_min(last - key, KEYS);
         hc_barrier(); /* what the last tile read may go */
+        HC_SHORT_LOOP
         for (int first = 0; first < KEYS; first += THREADS / SUMS) {
             const int j = first + thread / SUMS;
             const bool is_seen = j >= low && j < high;
@@ -399,11 +406,7 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
             float dot = 0;
             for (int64_t i = lane; i < p.width && is_seen; i += SUMS)
                 dot += q[i] * row[i];
-            dot = fold(dot) * p.scale;
-            if (p.cap > 0) {
-                const float e = exponential(2.0f * (dot / p.cap)) + 1.0f;
-                dot = p.cap * (1.0f - 2.0f / e);
-            }
+            dot = final_score(p, fold(dot));
             if (lane == 0)
                 scores[j] = is_seen ? dot : -INFINITY;
         }
@@ -418,6 +421,7 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
                 most = other > most ? other : most;
             }
             float part = 0;
+            HC_SHORT_LOOP
             for (int j = lane; j < KEYS; j += SUMS) { /* both halves of the warp have the same */
                 const float e = j >= low && j < high ? exponential(scores[j] - most) : 0;
                 part += e;
@@ -433,6 +437,7 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
         if (thread < KEYS)
             scores[thread] = thread >= low && thread < high ? exponential(scores[thread] - most) : 0;
         hc_barrier();
+        HC_SHORT_LOOP
         for (int64_t i = thread; i < p.width; i += THREADS) {
             float acc = answer[i] * factor;
             for (int j = low; j < high; j++)
@@ -444,6 +449,7 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
     if (thread == 0)
         shared[0] = sum;
     hc_barrier();
+    HC_SHORT_LOOP
     for (int64_t i = thread; i < p.width; i += THREADS)
         out[i] = answer[i] / shared[0];
 }

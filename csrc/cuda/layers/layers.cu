@@ -31,7 +31,7 @@ struct row_of {
         float sum = 0;
         hc_barrier();           /* what one thread wrote others sum */
         if (threadIdx.x < 32) { /* both halves of the warp have the same */
-#pragma unroll 8
+#pragma unroll 4
             for (int i = (int)threadIdx.x % SUMS; i < n; i += SUMS)
                 sum += term(values[i]);
             sum = fold(sum);
@@ -60,6 +60,7 @@ HC_KERNEL(hc_norm, hc_cuda_layer, 128) {
         return d * d;
     });
     const float factor = 1.0f / sqrtf(squares / n + p.epsilon);
+#pragma unroll 2
     for (int i = (int)threadIdx.x; i < row.n; i += THREADS) {
         float value = (is_centered ? x[i] - mean : x[i]) * factor;
         if (p.weight)
@@ -86,6 +87,7 @@ HC_KERNEL(hc_softmax, hc_cuda_layer, 128) {
     for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
         e[i] = exponential(x[i] - largest);
     const float sum = row.sum_of(e, [](float value) { return value; });
+    HC_SHORT_LOOP
     for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
         y[i] = e[i] / sum;
 }

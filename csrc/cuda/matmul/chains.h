@@ -7,9 +7,11 @@
  *
  *   sides(p)             of the block
  *   steps_of_k           the length of a chain
- *   x<N, TURN>, w        a thread's N rows, TURN apart: copy(to, i, k) brings four columns of row i, zeros beyond the last
+ *   has_pieces           four columns from a multiple of four on may be copied at once, in both sides
+ *   x<N, TURN>, w        a thread's N rows, TURN apart: copy(to, i, k) brings four columns of row i, zeros beyond the last;
+ *                        value(i, k) is one of them
  *   is_there             false of a value of w that chains skip
- *   line                 a row of y, which stores values
+ *   store                values of y, from shared memory
  */
 #ifndef HC_CUDA_CHAINS_H
 #define HC_CUDA_CHAINS_H
@@ -24,7 +26,8 @@ struct chains {
     enum { LD = (K + 4) * 4 /* bytes */ };
     enum { WARP_ROWS = LR * TR, WARP_COLUMNS = LC * TC, THREADS = ROWS / TR * (COLUMNS / TC) };
     enum { X_BYTES = ROWS * LD, STAGE_BYTES = (ROWS + COLUMNS) * LD, TURN = THREADS / PIECES };
-    enum { X_COPIES = ROWS / TURN, W_COPIES = COLUMNS / TURN };
+    enum { X_COPIES = ROWS / TURN, W_COPIES = COLUMNS / TURN, LD_Y = COLUMNS + 8 /* floats */ };
+    enum { AT_ONCE = 256 / (TR * TC * 4) /* pieces: code of 256 fma */ };
     static_assert(ROWS % TURN == 0 && COLUMNS % TURN == 0);
 
     static HC_DEVICE void run(const typename sides::params &p) {
@@ -37,20 +40,33 @@ struct chains {
         const typename sides::template x<X_COPIES, TURN> x_rows(p, x_first, own);
         const typename sides::template w<W_COPIES, TURN> w_rows(p, w_first, own);
         const auto fetch = [&](int k, int stage) {
+            unsigned char *to = hc_shared() + stage * STAGE_BYTES + own_place;
             if (k < k_all) {
-                unsigned char *to = hc_shared() + stage * STAGE_BYTES;
+                if (sides::has_pieces(p)) {
 #pragma unroll
-                for (int i = 0; i < X_COPIES; i++)
-                    x_rows.copy(to + own_place + i * TURN * LD, i, k + piece * 4);
+                    for (int i = 0; i < X_COPIES; i++)
+                        x_rows.copy(to + i * TURN * LD, i, k + piece * 4);
 #pragma unroll
-                for (int i = 0; i < W_COPIES; i++)
-                    w_rows.copy(to + X_BYTES + own_place + i * TURN * LD, i, k + piece * 4);
+                    for (int i = 0; i < W_COPIES; i++)
+                        w_rows.copy(to + X_BYTES + i * TURN * LD, i, k + piece * 4);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < X_COPIES; i++)
+                        HC_SHORT_LOOP
+                        for (int c = 0; c < 4; c++)
+                            ((float *)(to + i * TURN * LD))[c] = x_rows.value(i, k + piece * 4 + c);
+#pragma unroll
+                    for (int i = 0; i < W_COPIES; i++)
+                        HC_SHORT_LOOP
+                        for (int c = 0; c < 4; c++)
+                            ((float *)(to + X_BYTES + i * TURN * LD))[c] = w_rows.value(i, k + piece * 4 + c);
+                }
             }
             hc_copy_commit();
         };
         const int x_own = row * LD, w_own = X_BYTES + column * LD;
         float sums[TR][TC] = {};
-#pragma unroll
+        HC_SHORT_LOOP
         for (int i = 0; i < STAGES - 1; i++)
             fetch(i * K, i);
         int at = 0, next = STAGES - 1;
@@ -79,7 +95,7 @@ struct chains {
                 }
                 break;
             }
-#pragma unroll
+#pragma unroll AT_ONCE
             for (int c = 0; c < PIECES; c++) {
                 alignas(16) float x[TR][4];
 #pragma unroll
@@ -99,13 +115,15 @@ struct chains {
             }
         }
         hc_copy_wait<0>();
+        hc_barrier();
+        float *y = (float *)hc_shared();
 #pragma unroll
-        for (int i = 0; i < TR; i++) {
-            const typename sides::line line(p, x_first + row + i * LR);
+        for (int i = 0; i < TR; i++)
 #pragma unroll
             for (int j = 0; j < TC; j++)
-                line.store(w_first + column + j * LC, sums[i][j]);
-        }
+                y[(row + i * LR) * LD_Y + column + j * LC] = sums[i][j];
+        hc_barrier();
+        sides::template store<ROWS, COLUMNS, THREADS, LD_Y>(p, x_first, w_first, y);
     }
 };
 

@@ -8,7 +8,7 @@
  * ROWS / 2 x 32. 32 columns of k go through shared memory at a time (swizzle.h): x high, x low, w high, w low. They are in registers
  * one step before, and are split while the matrix units work on the step before.
  */
-#include "cuda/codec.h"
+#include "cuda/matmul/floats.h"
 #include "cuda/matmul/swizzle.h"
 
 namespace {
@@ -41,7 +41,7 @@ static inline HC_DEVICE void split(unsigned char *high, unsigned char *low, cons
 template <int ROWS, int COLUMNS> struct product {
     enum { WARPS = 2 * (COLUMNS / 32), THREADS = 32 * WARPS, HEIGHT = ROWS / 2 / 16, TURN = THREADS / PIECES };
     enum { X_PIECES = ROWS / TURN, W_PIECES = COLUMNS / TURN, X_BYTES = ROWS * K * 2, W_BYTES = COLUMNS * K * 2 };
-    enum { STAGE_BYTES = 2 * (X_BYTES + W_BYTES) };
+    enum { STAGE_BYTES = 2 * (X_BYTES + W_BYTES), LD_Y = COLUMNS + 8 /* floats */ };
     static_assert(ROWS % TURN == 0 && COLUMNS % TURN == 0);
     const hc_cuda_sgemm &p;
     const int64_t row, column; /* of the block */
@@ -51,47 +51,26 @@ template <int ROWS, int COLUMNS> struct product {
     HC_DEVICE product(const hc_cuda_sgemm &given)
         : p(given), row((int64_t)blockIdx.x * ROWS), column((int64_t)blockIdx.y * COLUMNS),
           own((int)threadIdx.x / PIECES), piece((int)threadIdx.x % PIECES) {}
+    HC_DEVICE bool has_pieces() const { return p.has_16 && (int)p.k % 8 == 0; }
+    static HC_DEVICE void load(float (&to)[8], const void *from, bool is_there) {
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            to[c] = 0;
+        if (is_there) {
+            hc_load_16(to, from);
+            hc_load_16(to + 4, (const char *)from + 16);
+        }
+    }
     /* The values of a step, zeros beyond the last. */
     HC_DEVICE void fetch(int64_t k) {
-        const int64_t at = k + piece * 8;
+        const int64_t at = k + piece * 8, of_x = row + own, of_w = column + own;
 #pragma unroll
-        for (int i = 0; i < X_PIECES; i++) {
-            const int64_t of_x = row + own + i * TURN;
-            const char *from = p.x.data + (of_x < p.m ? hc_dims_offset(&p.x.rows, of_x) : 0);
+        for (int i = 0; i < X_PIECES; i++)
+            load(x[i], p.x.data + (of_x + i * TURN) * p.x.rows.stride[0] + at * (int)sizeof(float),
+                 at < p.k && of_x + i * TURN < p.m);
 #pragma unroll
-            for (int c = 0; c < 8; c += 4) {
-                const bool is_there = of_x < p.m && at + c < p.k;
-                x[i][c] = x[i][c + 1] = x[i][c + 2] = x[i][c + 3] = 0;
-                if (p.has_16) {
-                    if (is_there)
-                        hc_load_16(x[i] + c, from + (at + c) * (int)sizeof(float));
-                    continue;
-                }
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    if (is_there && at + c + e < p.k)
-                        x[i][c + e] = hc_load_value(from + (at + c + e) * p.x.column_stride, p.x.dtype);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < W_PIECES; i++) {
-            const int64_t of_w = column + own + i * TURN;
-            const float *from = p.w + (of_w < p.n ? of_w * p.k : 0) + at;
-#pragma unroll
-            for (int c = 0; c < 8; c += 4) {
-                const bool is_there = of_w < p.n && at + c < p.k;
-                w[i][c] = w[i][c + 1] = w[i][c + 2] = w[i][c + 3] = 0;
-                if ((int)p.k % 4 == 0) {
-                    if (is_there)
-                        hc_load_16(w[i] + c, from + c);
-                    continue;
-                }
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    if (is_there && at + c + e < p.k)
-                        w[i][c + e] = from[c + e];
-            }
-        }
+        for (int i = 0; i < W_PIECES; i++)
+            load(w[i], p.w + (of_w + i * TURN) * p.k + at, at < p.k && of_w + i * TURN < p.n);
     }
     HC_DEVICE void put(unsigned char *stage) const {
 #pragma unroll
@@ -105,6 +84,22 @@ template <int ROWS, int COLUMNS> struct product {
             split(to, to + W_BYTES, w[i]);
         }
     }
+    /* The same of rows that do not begin on 16 bytes, from memory. */
+    HC_DEVICE void put_values(unsigned char *stage, int64_t k) const {
+        HC_SHORT_LOOP
+        for (int i = 0; i < X_PIECES + W_PIECES; i++) {
+            const bool is_x = i < X_PIECES;
+            const int line = own + (is_x ? i : i - X_PIECES) * TURN;
+            const int64_t at = k + piece * 8, of = (is_x ? row : column) + line;
+            const float *from = is_x ? (const float *)(p.x.data + of * p.x.rows.stride[0]) : p.w + of * p.k;
+            float values[8];
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                values[c] = of < (is_x ? p.m : p.n) && at + c < p.k ? from[at + c] : 0;
+            unsigned char *to = stage + (is_x ? 0 : 2 * X_BYTES) + hc_piece_place<PIECES>(line, piece);
+            split(to, to + (is_x ? X_BYTES : W_BYTES), values);
+        }
+    }
     HC_DEVICE void run() {
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
         const int warp_row = warp % 2 * (ROWS / 2), warp_column = warp / 2 * 32;
@@ -112,13 +107,17 @@ template <int ROWS, int COLUMNS> struct product {
         const int w_own =
             2 * X_BYTES + warp_column * K * 2 + hc_piece_place<PIECES>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
         float sums[HEIGHT][4][4] = {};
-        fetch(0);
+        if (has_pieces())
+            fetch(0);
         int at = 0;
         for (int64_t k = 0; k < p.k; k += K, at = STAGE_BYTES - at) {
             const unsigned char *stage = hc_shared() + at;
-            put(hc_shared() + at);
+            if (has_pieces())
+                put(hc_shared() + at);
+            else
+                put_values(hc_shared() + at, k);
             hc_barrier();
-            if (k + K < p.k)
+            if (has_pieces() && k + K < p.k)
                 fetch(k + K);
 #pragma unroll
             for (int s = 0; s < K; s += 16) {
@@ -146,18 +145,17 @@ template <int ROWS, int COLUMNS> struct product {
                 }
             }
         }
+        hc_barrier();
+        float *y = (float *)hc_shared() + (warp_row + lane / 4) * LD_Y + warp_column + lane % 4 * 2;
 #pragma unroll
         for (int i = 0; i < HEIGHT; i++)
 #pragma unroll
             for (int j = 0; j < 4; j++)
 #pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    const int64_t y_row = row + warp_row + i * 16 + lane / 4 + r / 2 * 8;
-                    const int64_t y_column = column + warp_column + j * 8 + lane % 4 * 2 + r % 2;
-                    if (y_row < p.m && y_column < p.n)
-                        *(float *)(p.y + y_row * p.y_row + y_column * p.y_column) =
-                            p.bias ? sums[i][j][r] + p.bias[y_column] : sums[i][j][r];
-                }
+                for (int r = 0; r < 4; r++)
+                    y[(i * 16 + r / 2 * 8) * LD_Y + j * 8 + r % 2] = sums[i][j][r];
+        hc_barrier();
+        floats::store<ROWS, COLUMNS, THREADS, LD_Y>(p, row, column, (const float *)hc_shared());
     }
 };
 

@@ -2,7 +2,6 @@
  *
  * Rows of x and w lie as hc_integers_<family> left them.
  */
-#include "cuda/matmul/floats.h"
 #include "cuda/matmul/tile.h"
 
 namespace {
@@ -135,19 +134,6 @@ HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>{}.run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>{}.run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
-
-HC_KERNEL(hc_sgemm_16, hc_cuda_sgemm, 128) { chains<16, 64, 2, 4, 8, 32, 5, floats>::run(p); }
-HC_KERNEL(hc_sgemm_32, hc_cuda_sgemm, 128) { chains<32, 64, 4, 4, 8, 32, 4, floats>::run(p); }
-HC_KERNEL(hc_sgemm_64, hc_cuda_sgemm, 256) { chains<64, 64, 4, 4, 4, 32, 3, floats>::run(p); }
-#ifdef HC_TRY
-HC_KERNEL(hc_sgemm_v3, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 16, 3, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v4, hc_cuda_sgemm, 256) { chains<256, 128, 16, 8, 4, 16, 3, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v5, hc_cuda_sgemm, 256) { chains<128, 256, 8, 16, 4, 16, 3, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v6, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 32, 3, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v8, hc_cuda_sgemm, 256, 2) { chains<128, 128, 8, 8, 4, 8, 5, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v7, hc_cuda_sgemm, 128) { chains<128, 128, 16, 8, 4, 16, 3, floats>::run(p); }
-#endif
-HC_KERNEL(hc_sgemm_128, hc_cuda_sgemm, 256, 2) { chains<128, 128, 8, 8, 4, 16, 3, floats>::run(p); }
 
 HC_KERNEL(hc_clear, hc_cuda_clear, 256) {
     /* a multiple of 16 bytes */
