@@ -86,10 +86,10 @@ static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, bool is_kept, hc_cud
     static const struct {
         const char *kernel, *kept; /* NULL: there is none */
         int rows, columns, threads, k, stages, time;
-    } TILES[] = {{"hc_sgemm_16", NULL, 16, 64, 128, 32, 5, 16 * 64 * 3},
+    } TILES[] = {{"hc_sgemm_16", NULL, 16, 64, 64, 32, 5, 16 * 64 * 3},
                  {"hc_sgemm_32", "hc_sgemm_kept_32", 32, 64, 128, 32, 4, 32 * 64 * 5 / 2},
-                 {"hc_sgemm_64", NULL, 64, 64, 256, 32, 3, 64 * 64 * 2},
-                 {"hc_sgemm_128", "hc_sgemm_kept_128", 128, 128, 256, 16, 3, 128 * 128 * 3 / 2}};
+                 {"hc_sgemm_64", NULL, 64, 64, 128, 32, 4, 64 * 64 * 2},
+                 {"hc_sgemm_128", "hc_sgemm_kept_128", 128, 256, 256, 16, 3, 128 * 256 * 3 / 2}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
     int64_t least = INT64_MAX;
     int best = 0;
@@ -102,10 +102,9 @@ static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, bool is_kept, hc_cud
         }
     }
     const int64_t stage = (TILES[best].rows + TILES[best].columns) * (TILES[best].k + 4) * (int64_t)sizeof(float);
-    const int64_t results = TILES[best].rows * (TILES[best].columns + 8) * (int64_t)sizeof(float);
     return hc_cuda_add_step(plan, is_kept ? "patterns" : "floats", is_kept ? TILES[best].kept : TILES[best].kernel,
                             hc_ceil_div(sgemm->m, TILES[best].rows), hc_ceil_div(sgemm->n, TILES[best].columns),
-                            TILES[best].threads, hc_max(TILES[best].stages * stage, results), sizeof *sgemm);
+                            TILES[best].threads, TILES[best].stages * stage, sizeof *sgemm);
 }
 
 static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {

@@ -172,7 +172,6 @@ namespace {
 struct floats {
     typedef hc_cuda_conv_floats params;
     static HC_DEVICE int64_t steps_of_k(const params &p) { return p.conv.taps * p.conv.channels; }
-    static HC_DEVICE bool has_pieces(const params &p) { return p.has_fours; }
     static HC_DEVICE bool is_there(float) { return true; }
     template <int N, int TURN> struct x {
         const params &p;
@@ -198,18 +197,18 @@ struct floats {
                                   (k - (int)tap * (int)p.conv.channels) * p.x_stride[1]
                             : NULL;
         }
-        HC_DEVICE float value(int i, int k) const {
-            const char *from = at(i, k);
-            return from ? hc_load_value(from, p.x_dtype) : 0;
-        }
         HC_DEVICE void copy(void *to, int i, int k) const {
             const char *from = at(i, k);
             if (p.has_16)
                 return hc_copy_16_or_zeros(to, from ? from : image[i], from);
             alignas(16) float values[4];
 #pragma unroll
-            for (int c = 0; c < 4; c++)
-                values[c] = from ? hc_load_value(from + c * p.x_stride[1], p.x_dtype) : 0;
+            for (int c = 0; c < 4; c++) {
+                if (!p.has_fours && c > 0)
+                    from = at(i, k + c);
+                values[c] = from ? hc_load_value(from, p.x_dtype) : 0;
+                from = from ? from + p.x_stride[1] : from;
+            }
             hc_store_16(to, values);
         }
     };
@@ -220,15 +219,18 @@ struct floats {
         HC_DEVICE w(const params &given, int64_t block, int own)
             : p(given), from(p.w + (blockIdx.z * p.conv.filters + block + own) * steps_of_k(p)),
               left((int)(p.conv.filters - block) - own), all((int)steps_of_k(p)) {}
-        HC_DEVICE bool is_there(int i, int k) const { return i * TURN < left && k < all; }
-        HC_DEVICE const float *at(int i, int k) const { return from + i * TURN * (int64_t)all + k; }
-        HC_DEVICE float value(int i, int k) const { return is_there(i, k) ? *at(i, k) : 0; }
         HC_DEVICE void copy(void *to, int i, int k) const {
-            hc_copy_16_or_zeros(to, is_there(i, k) ? at(i, k) : p.w, is_there(i, k));
+            const float *piece = from + i * TURN * (int64_t)all + k;
+            const bool is_there = i * TURN < left && k < all;
+            if (p.has_fours)
+                return hc_copy_16_or_zeros(to, is_there ? piece : p.w, is_there);
+            HC_SHORT_LOOP
+            for (int c = 0; c < 4; c++)
+                ((float *)to)[c] = is_there && k + c < all ? piece[c] : 0;
         }
     };
     /* Neighbouring threads store neighbours. */
-    template <int ROWS, int COLUMNS, int THREADS, int LD>
+    template <int ROWS, int COLUMNS, int THREADS, int LD, int, int>
     static HC_DEVICE void store(const params &p, int64_t window, int64_t filter, const float *y) {
         const int across = p.by_filters ? COLUMNS : ROWS, first = (int)threadIdx.x / across;
         const int own = (int)threadIdx.x % across, all = ROWS * COLUMNS / across;
@@ -244,7 +246,7 @@ struct floats {
 
 } // namespace
 
-HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) { chains<128, 64, 8, 4, 4, 16, 3, floats>::run(p); }
+HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256, 2) { chains<128, 64, 8, 4, 4, 16, 3, 2, floats>::run(p); }
 
 /* A thread has an answer; neighbouring threads have neighbouring windows, or filters where these are neighbours in memory. */
 HC_KERNEL(hc_conv_direct_f32, hc_cuda_conv_floats, 128) {

@@ -6,7 +6,7 @@
  * Error: (3 * 2^-16 + 3 k 2^-22) sum |x| |w|, where the first term is what the parts leave out, and the second that of 3 k
  * additions whose relative error is at most 2^-22. Values below 2^-118 lose their low part. A block computes ROWS x COLUMNS, a warp
  * ROWS / 2 x 32. 32 columns of k go through shared memory at a time (swizzle.h): x high, x low, w high, w low. They are in registers
- * one step before, and are split while the matrix units work on the step before.
+ * two steps before, and are split one step before, between the instructions of the matrix units.
  */
 #include "cuda/matmul/floats.h"
 #include "cuda/matmul/swizzle.h"
@@ -42,11 +42,12 @@ template <int ROWS, int COLUMNS> struct product {
     enum { WARPS = 2 * (COLUMNS / 32), THREADS = 32 * WARPS, HEIGHT = ROWS / 2 / 16, TURN = THREADS / PIECES };
     enum { X_PIECES = ROWS / TURN, W_PIECES = COLUMNS / TURN, X_BYTES = ROWS * K * 2, W_BYTES = COLUMNS * K * 2 };
     enum { STAGE_BYTES = 2 * (X_BYTES + W_BYTES), LD_Y = COLUMNS + 8 /* floats */ };
+    enum { ALL = X_PIECES + W_PIECES };
     static_assert(ROWS % TURN == 0 && COLUMNS % TURN == 0);
     const hc_cuda_sgemm &p;
     const int64_t row, column; /* of the block */
     const int own, piece;      /* the first row and the piece of this thread */
-    float x[X_PIECES][8], w[W_PIECES][8];
+    float values[ALL][8];
 
     HC_DEVICE product(const hc_cuda_sgemm &given)
         : p(given), row((int64_t)blockIdx.x * ROWS), column((int64_t)blockIdx.y * COLUMNS),
@@ -61,28 +62,22 @@ template <int ROWS, int COLUMNS> struct product {
             hc_load_16(to + 4, (const char *)from + 16);
         }
     }
-    /* The values of a step, zeros beyond the last. */
-    HC_DEVICE void fetch(int64_t k) {
-        const int64_t at = k + piece * 8, of_x = row + own, of_w = column + own;
-#pragma unroll
-        for (int i = 0; i < X_PIECES; i++)
-            load(x[i], p.x.data + (of_x + i * TURN) * p.x.rows.stride[0] + at * (int)sizeof(float),
-                 at < p.k && of_x + i * TURN < p.m);
-#pragma unroll
-        for (int i = 0; i < W_PIECES; i++)
-            load(w[i], p.w + (of_w + i * TURN) * p.k + at, at < p.k && of_w + i * TURN < p.n);
+    /* Piece i of this thread, of x and then of w: its values of a step, zeros beyond the last; and their two parts to a stage. */
+    HC_DEVICE void fetch(int i, int64_t k) {
+        const int64_t at = k + piece * 8;
+        if (i < X_PIECES) {
+            const int64_t of = row + own + i * TURN;
+            load(values[i], p.x.data + of * p.x.rows.stride[0] + at * (int)sizeof(float), at < p.k && of < p.m);
+        } else {
+            const int64_t of = column + own + (i - X_PIECES) * TURN;
+            load(values[i], p.w + of * p.k + at, at < p.k && of < p.n);
+        }
     }
-    HC_DEVICE void put(unsigned char *stage) const {
-#pragma unroll
-        for (int i = 0; i < X_PIECES; i++) {
-            unsigned char *to = stage + hc_piece_place<PIECES>(own + i * TURN, piece);
-            split(to, to + X_BYTES, x[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < W_PIECES; i++) {
-            unsigned char *to = stage + 2 * X_BYTES + hc_piece_place<PIECES>(own + i * TURN, piece);
-            split(to, to + W_BYTES, w[i]);
-        }
+    HC_DEVICE void put(int i, unsigned char *stage) const {
+        const bool is_x = i < X_PIECES;
+        unsigned char *to = stage + (is_x ? 0 : 2 * X_BYTES) +
+                            hc_piece_place<PIECES>(own + (is_x ? i : i - X_PIECES) * TURN, piece);
+        split(to, to + (is_x ? X_BYTES : W_BYTES), values[i]);
     }
     /* The same of rows that do not begin on 16 bytes, from memory. */
     HC_DEVICE void put_values(unsigned char *stage, int64_t k) const {
@@ -107,18 +102,24 @@ template <int ROWS, int COLUMNS> struct product {
         const int w_own =
             2 * X_BYTES + warp_column * K * 2 + hc_piece_place<PIECES>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
         float sums[HEIGHT][4][4] = {};
-        if (has_pieces())
-            fetch(0);
+        const bool is_split_between = has_pieces();
+        if (is_split_between) {
+#pragma unroll
+            for (int i = 0; i < X_PIECES + W_PIECES; i++) {
+                fetch(i, 0);
+                put(i, hc_shared());
+                fetch(i, K);
+            }
+        } else {
+            put_values(hc_shared(), 0);
+        }
         int at = 0;
-        for (int64_t k = 0; k < p.k; k += K, at = STAGE_BYTES - at) {
+        for (int64_t k = 0; k < p.k; k += K) {
             const unsigned char *stage = hc_shared() + at;
-            if (has_pieces())
-                put(hc_shared() + at);
-            else
-                put_values(hc_shared() + at, k);
+            at = STAGE_BYTES - at;
             hc_barrier();
-            if (has_pieces() && k + K < p.k)
-                fetch(k + K);
+            if (!is_split_between && k + K < p.k)
+                put_values(hc_shared() + at, k + K);
 #pragma unroll
             for (int s = 0; s < K; s += 16) {
                 uint32_t b[2][2][4]; /* by part, then of 16 columns */
@@ -142,6 +143,14 @@ template <int ROWS, int COLUMNS> struct product {
 #pragma unroll
                     for (int j = 0; j < 4; j++)
                         hc_mma_bf16(sums[i][j], a[0], b[0][j / 2] + j % 2 * 2);
+                    /* the next step's pieces, evenly among the rows of both halves */
+                    const int turn = s / 16 * HEIGHT + i;
+#pragma unroll
+                    for (int one = turn * ALL / (2 * HEIGHT); one < (turn + 1) * ALL / (2 * HEIGHT); one++)
+                        if (is_split_between) {
+                            put(one, hc_shared() + at);
+                            fetch(one, k + 2 * K);
+                        }
                 }
             }
         }
@@ -155,7 +164,7 @@ template <int ROWS, int COLUMNS> struct product {
                 for (int r = 0; r < 4; r++)
                     y[(i * 16 + r / 2 * 8) * LD_Y + j * 8 + r % 2] = sums[i][j][r];
         hc_barrier();
-        floats::store<ROWS, COLUMNS, THREADS, LD_Y>(p, row, column, (const float *)hc_shared());
+        floats::store<ROWS, COLUMNS, THREADS, LD_Y, ROWS, ROWS>(p, row, column, (const float *)hc_shared());
     }
 };
 
