@@ -296,6 +296,7 @@ typedef struct {
     int64_t x_limb_bytes, w_limb_bytes;
     int32_t length, mode;
     int32_t x_limbs, w_limbs;
+    int32_t is_small, spare; /* answers have numbers of 32 bits */
     const int8_t *x, *w;
     const float *x_scales, *w_scales;
 } hc_cuda_conv_integers;
@@ -309,6 +310,8 @@ typedef struct {
     int32_t has_fours;  /* of hc_conv_f32: four columns from a multiple of four on are of one tap */
     int32_t has_16;     /* and floats on 16 bytes */
     int32_t by_filters; /* of hc_conv_direct_f32: neighbouring filters are neighbours in y */
+    int32_t is_small;   /* answers have numbers of 32 bits */
+    int32_t spare;
     const float *w;
 } hc_cuda_conv_floats;
 

@@ -129,34 +129,72 @@ static inline HC_DEVICE int64_t integer_at(const int8_t *from, int limbs, int64_
     return value;
 }
 
+/* The taps of a window, in order. */
+struct taps {
+    const hc_cuda_conv &p;
+    int64_t image;
+    int h, w;
+
+    HC_DEVICE taps(const hc_cuda_conv &given, uint32_t window) : p(given) {
+        const corner c = corner_of(p, window);
+        image = c.image, h = c.h, w = c.w;
+    }
+    /* Calls visit(row, column, whether it lies inside). */
+    template <typename visitor> HC_DEVICE void visit(visitor visit) const {
+        const int s = (int)p.s, r = (int)p.taps / s, height = (int)p.height, width = (int)p.width;
+        for (int i = 0, y = h; i < r; i++, y += (int)p.dilation[0])
+            for (int j = 0, x = w; j < s; j++, x += (int)p.dilation[1])
+                visit(y, x, (uint32_t)y < (uint32_t)height && (uint32_t)x < (uint32_t)width);
+    }
+};
+
 /* A thread an answer; neighbouring threads have neighbouring windows. */
 template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_conv_integers &p) {
     const hc_cuda_conv &v = p.conv;
     const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= v.windows * v.filters * v.groups)
         return;
-    const int64_t filter = index / v.windows, window = index - filter * v.windows, group = filter / v.filters;
-    const corner c = corner_of(v, window);
-    const int8_t *plane = p.x + c.image * p.image_bytes + group * v.height * v.width * p.pixel;
+    const uint32_t filter = p.is_small ? (uint32_t)index / (uint32_t)v.windows : (uint32_t)(index / v.windows);
+    const uint32_t window = (uint32_t)(index - (int64_t)filter * v.windows), group = filter / (uint32_t)v.filters;
+    const taps taps(v, window);
+    const int64_t first = group * v.height * v.width;
+    const int8_t *image = p.x + taps.image * p.image_bytes, *w = p.w + filter * p.ld;
+    const float *x_scale = p.x_scales + taps.image * (is_grouped ? p.image_segments : 1);
+    const float *w_scale = p.w_scales + filter * (is_grouped ? p.segments : 1);
     int64_t dot = 0;
     float sum = 0;
-    for (int tap = 0; tap < v.taps; tap++) {
-        const int64_t pixel = pixel_of(v, c, tap);
-        for (int64_t s = 0; s < p.pixel_segments; s++) {
-            for (int i = 0; i < p.length && pixel >= 0; i++)
-                dot += integer_at(plane + pixel * p.pixel + s * p.length + i, p.x_limbs, p.x_limb_bytes) *
-                       integer_at(p.w + filter * p.ld + tap * p.pixel + s * p.length + i, p.w_limbs, p.w_limb_bytes);
+    taps.visit([&](int h, int x, bool is_there) {
+        const int64_t pixel = first + h * v.width + x;
+        const int8_t *from = image + pixel * p.pixel;
+        HC_SHORT_LOOP
+        for (int s = 0; s < (int)p.pixel_segments; s++) {
+            if (!is_there)
+                w += p.length;
+            else if (p.x_limbs == 1 && p.w_limbs == 1) {
+                int32_t part = 0; /* of at most 2^16 products */
+                HC_SHORT_LOOP
+                for (int i = 0; i < p.length; i++) {
+                    part += *from++ * *w++;
+                    if (i % 65536 == 65535) {
+                        dot += part;
+                        part = 0;
+                    }
+                }
+                dot += part;
+            } else {
+                HC_SHORT_LOOP
+                for (int i = 0; i < p.length; i++)
+                    dot += integer_at(from++, p.x_limbs, p.x_limb_bytes) * integer_at(w++, p.w_limbs, p.w_limb_bytes);
+            }
             if (is_grouped) {
-                const int64_t segment = tap * p.pixel_segments + s;
-                const float scale = scale_at(p, c, group, segment) * p.w_scales[filter * p.segments + segment];
+                const float scale = (is_there ? x_scale[pixel * p.pixel_segments + s] : 0) * *w_scale++;
                 sum = fmaf(scale, (float)dot, sum);
                 dot = 0;
             }
         }
-    }
-    answers(v, window).store(
-        filter,
-        is_grouped ? canonical(sum) : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
+    });
+    answers(v, window).store(filter, is_grouped ? canonical(sum)
+                                                : (float)((double)*x_scale * (double)*w_scale * (double)dot));
 }
 
 } // namespace
@@ -251,21 +289,22 @@ HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256, 2) { chains<128, 64, 8, 4, 4, 1
 /* A thread has an answer; neighbouring threads have neighbouring windows, or filters where these are neighbours in memory. */
 HC_KERNEL(hc_conv_direct_f32, hc_cuda_conv_floats, 128) {
     const hc_cuda_conv &v = p.conv;
-    const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, filters = v.filters * v.groups;
-    if (index >= v.windows * filters)
+    const uint32_t filters = (uint32_t)(v.filters * v.groups), across = p.by_filters ? filters : (uint32_t)v.windows;
+    const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t slow = p.is_small ? (uint32_t)index / across : (uint32_t)(index / across);
+    const uint32_t fast = (uint32_t)(index - (int64_t)slow * across);
+    const uint32_t filter = p.by_filters ? fast : slow, window = p.by_filters ? slow : fast;
+    if (filter >= filters || window >= (uint32_t)v.windows)
         return;
-    const int64_t slow = index / (p.by_filters ? filters : v.windows);
-    const int64_t fast = index - slow * (p.by_filters ? filters : v.windows);
-    const int64_t filter = p.by_filters ? fast : slow, window = p.by_filters ? slow : fast;
-    const corner c = corner_of(v, window);
-    const char *image = p.x + c.image * p.x_stride[0] + filter / v.filters * v.channels * p.x_stride[1];
-    const float *w = p.w + filter * v.taps * v.channels;
+    const taps taps(v, window);
+    const char *image = p.x + taps.image * p.x_stride[0] + filter / (uint32_t)v.filters * v.channels * p.x_stride[1];
+    const float *w = p.w + filter * (v.taps * v.channels);
     float sum = 0;
-    for (int tap = 0; tap < (int)v.taps; tap++) {
-        const int64_t pixel = pixel_of(v, c, tap), h = (int)pixel / (int)v.width;
-        const char *from = image + h * p.x_stride[2] + (pixel - h * v.width) * p.x_stride[3];
+    taps.visit([&](int h, int x, bool is_there) {
+        const char *from = image + h * p.x_stride[2] + x * p.x_stride[3];
+        HC_SHORT_LOOP
         for (int i = 0; i < (int)v.channels; i++)
-            sum = fmaf(pixel < 0 ? 0.0f : hc_load_value(from + i * p.x_stride[1], p.x_dtype), *w++, sum);
-    }
+            sum = fmaf(is_there ? hc_load_value(from + i * p.x_stride[1], p.x_dtype) : 0.0f, *w++, sum);
+    });
     answers(v, window).store(filter, sum);
 }

@@ -45,6 +45,11 @@ static hc_view with_groups(const hc_view *x, int64_t groups) {
                      .strides = {x->strides[0], depth * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
 }
 
+/* Numbers of answers fit 32 bits, also those of the threads of the last block. */
+static bool is_small(const hc_cuda_conv *conv) {
+    return conv->windows * conv->filters * conv->groups <= UINT32_MAX - THREADS;
+}
+
 /* x at any strides times filters that one step decodes. */
 static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
                             const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -61,6 +66,7 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     for (int i = 0; i < 4; i++)
         p.x_stride[i] = x->strides[i];
     p.by_filters = conv->y_stride[1] < conv->y_stride[3];
+    p.is_small = is_small(conv);
     p.has_fours = conv->channels % 4 == 0;
     p.has_16 = p.has_fours && x->dtype == HC_F32 && (uintptr_t)x->data % 16 == 0 && x->strides[1] == sizeof(float) &&
                x->strides[0] % 16 == 0 && x->strides[2] % 16 == 0 && x->strides[3] % 16 == 0;
@@ -113,6 +119,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     const int x_limbs = a->form[mode].n_limbs, w_limbs = w->form[mode].n_limbs;
     const bool is_direct = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most || conv->filters < FEW_FILTERS;
     hc_cuda_conv_integers p = {.conv = *conv, .mode = mode, .x_limbs = x_limbs, .w_limbs = w_limbs};
+    p.is_small = is_small(conv);
     p.length = (int32_t)(is_direct ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
     p.pixel_segments = hc_ceil_div(conv->channels, group);
     p.pixel = p.pixel_segments * p.length;

@@ -256,7 +256,7 @@ HC_KERNEL(hc_attend_scores, hc_cuda_attend, 128) {
     const float *k_head = kept_of(p, p.k, p.k_step, number), *q = q_of(p, number) + at * p.q_step[2];
     float *to = p.scores + (blockIdx.z * (int64_t)gridDim.y + blockIdx.y) * p.m;
     const int width = (int)p.width;
-    enum { AT_ONCE = 4, TEAMS = THREADS / SUMS };
+    enum { AT_ONCE = 8, TEAMS = THREADS / SUMS };
     for (int first = team; first < KEYS; first += AT_ONCE * TEAMS) {
         const int key = (int)blockIdx.x * KEYS + first;
         const float *k[AT_ONCE];
@@ -264,7 +264,7 @@ HC_KERNEL(hc_attend_scores, hc_cuda_attend, 128) {
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
             k[j] = k_head + lower(key + j * TEAMS, (int)p.m - 1) * p.k_step[2];
-#pragma unroll 4
+#pragma unroll 2
         for (int i = lane; i < width; i += SUMS) {
             const float x = q[i];
 #pragma unroll
@@ -327,10 +327,7 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
         hc_barrier();
         HC_SHORT_LOOP
         for (int t = warp; t < TILES; t += THREADS / 32) {
-            float before = largest;
-            HC_SHORT_LOOP
-            for (int i = 0; i < t; i++)
-                before = larger(before, most[i]);
+            const float before = larger(largest, larger_of_lanes(lane < t ? most[lane] : -INFINITY, 16));
             const float now = larger(before, most[t]);
             float part = 0;
             HC_SHORT_LOOP
