@@ -89,18 +89,19 @@ struct chains {
             int at = stage * STAGE_BYTES;
             stage = stage + 1 == STAGES ? 0 : stage + 1;
             HC_SHORT_LOOP
-            for (int s = 2 * OF_K; s <= K; s += 2 * OF_K) {
+            for (int s = 2 * OF_K; s < K; s += 2 * OF_K) {
                 odd.load(x_own + at + OF_K * 4, w_own + at + OF_K * 4);
                 even.add(sums);
                 at += 2 * OF_K * 4;
-                if (s == K) { /* the last of this stage are in registers */
-                    hc_copy_wait<STAGES - 2>();
-                    hc_barrier();
-                    at = stage * STAGE_BYTES;
-                }
                 even.load(x_own + at, w_own + at);
                 odd.add(sums);
             }
+            odd.load(x_own + at + OF_K * 4, w_own + at + OF_K * 4);
+            even.add(sums);
+            hc_copy_wait<STAGES - 2>();
+            hc_barrier(); /* all of this stage is in registers, and the next one has arrived */
+            even.load(x_own + stage * STAGE_BYTES, w_own + stage * STAGE_BYTES);
+            odd.add(sums);
         }
         HC_SHORT_LOOP
         for (int s = 0; s < k_all - k; s++) { /* a zero more would change the sign of a zero */
