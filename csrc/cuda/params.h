@@ -331,16 +331,15 @@ enum {
     HC_CUDA_ATTEND_KEYS = 64,    /* of a tile */
     HC_CUDA_ATTEND_QUERIES = 64, /* of a block of hc_attend_tiles, whose width is up to HC_CUDA_ATTEND_WIDTH */
     HC_CUDA_ATTEND_WIDTH = 128,
-    HC_CUDA_ATTEND_COLUMNS =
-        32, /* of a block of hc_attend_columns, its stages of values, and tiles whose exponentials it has at once */
+    HC_CUDA_ATTEND_COLUMNS = 32, /* of a block of hc_attend_columns, and its stages of values */
     HC_CUDA_ATTEND_STAGES = 5,
-    HC_CUDA_ATTEND_TILES = 16
+    HC_CUDA_ATTEND_LD = 64 + 4 /* exponentials of a tile, their factor and sum */
 };
 typedef struct {
     int64_t heads, kv_heads, n, m, width;
     const float *q, *k, *v;
     float *out;
-    float *scores; /* of few queries: (batch, heads, n, m) */
+    float *scores, *largest; /* of few queries: (batch, heads, n, m), and (batch, heads, n, tiles of keys) */
     int64_t q_step[3], k_step[3], v_step[3], out_step[3];
     int64_t window;
     float scale, cap;

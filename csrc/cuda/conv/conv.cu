@@ -193,8 +193,8 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
             }
         }
     });
-    answers(v, window).store(filter, is_grouped ? canonical(sum)
-                                                : (float)((double)*x_scale * (double)*w_scale * (double)dot));
+    answers(v, window).store(filter,
+                             is_grouped ? canonical(sum) : (float)((double)*x_scale * (double)*w_scale * (double)dot));
 }
 
 } // namespace

@@ -248,52 +248,63 @@ struct tile {
 
 HC_KERNEL(hc_attend_tiles, hc_cuda_attend, 256, 2) { tile(p).run(); }
 
-/* All scores of 64 keys and a query of a head. */
+/* All scores of 64 keys and a query of a head, and the largest of them. */
 HC_KERNEL(hc_attend_scores, hc_cuda_attend, 128) {
+    enum { AT_ONCE = KEYS * SUMS / THREADS, TEAMS = THREADS / SUMS };
+    float *shared = (float *)hc_shared();
     const int lane = (int)threadIdx.x % SUMS, team = (int)threadIdx.x / SUMS;
     const int number = (int)blockIdx.y / (int)p.n, at = (int)blockIdx.y - number * (int)p.n;
+    const int key = (int)blockIdx.x * KEYS + team, width = (int)p.width;
     const seen keys(p, at);
+    const int64_t of_query = blockIdx.z * (int64_t)gridDim.y + blockIdx.y;
     const float *k_head = kept_of(p, p.k, p.k_step, number), *q = q_of(p, number) + at * p.q_step[2];
-    float *to = p.scores + (blockIdx.z * (int64_t)gridDim.y + blockIdx.y) * p.m;
-    const int width = (int)p.width;
-    enum { AT_ONCE = 8, TEAMS = THREADS / SUMS };
-    for (int first = team; first < KEYS; first += AT_ONCE * TEAMS) {
-        const int key = (int)blockIdx.x * KEYS + first;
-        const float *k[AT_ONCE];
-        float dots[AT_ONCE] = {};
+    const float *k[AT_ONCE];
+    float dots[AT_ONCE] = {}, dot = 0;
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++)
+        k[j] = k_head + lower(key + j * TEAMS, (int)p.m - 1) * p.k_step[2];
+#pragma unroll 2
+    for (int i = lane; i < width; i += SUMS) {
+        const float x = q[i];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            k[j] = k_head + lower(key + j * TEAMS, (int)p.m - 1) * p.k_step[2];
-#pragma unroll 2
-        for (int i = lane; i < width; i += SUMS) {
-            const float x = q[i];
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++)
-                dots[j] += x * k[j][i];
-        }
-        float dot = 0; /* each of the first lanes keeps one */
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            const float sum = fold(dots[j]);
-            dot = lane == j ? sum : dot;
-        }
-        const int own = key + lane * TEAMS;
-        if (lane < AT_ONCE && own >= keys.begin && own < keys.end)
-            to[own] = final_score(p, dot);
+            dots[j] += x * k[j][i];
     }
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) { /* each of the first lanes keeps one */
+        const float sum = fold(dots[j]);
+        dot = lane == j ? sum : dot;
+    }
+    const int own = key + lane * TEAMS;
+    const bool is_seen = lane < AT_ONCE && own >= keys.begin && own < keys.end;
+    const float score = final_score(p, dot);
+    if (is_seen)
+        p.scores[of_query * p.m + own] = score;
+    const float most = larger_of_lanes(is_seen ? larger(-INFINITY, score) : -INFINITY, 16);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = most;
+    hc_barrier();
+    if (threadIdx.x == 0)
+        p.largest[of_query * gridDim.x + blockIdx.x] =
+            larger(larger(shared[0], shared[1]), larger(shared[2], shared[3]));
 }
 
-/* 32 columns of an answer. Shared memory: stages of values; exponentials of 16 tiles, then the largest scores, factors and sums of the
- * tiles. */
+/* 32 columns of an answer: the first warp has the chains, the second the exponentials of the next 64 keys. Shared memory: stages of
+ * values; exponentials, factor and sum of two tiles. */
 HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
-    enum { COLUMNS = HC_CUDA_ATTEND_COLUMNS, STAGES = HC_CUDA_ATTEND_STAGES, TILES = HC_CUDA_ATTEND_TILES };
-    float *values = (float *)hc_shared(), *e = values + STAGES * KEYS * COLUMNS, *most = e + TILES * KEYS;
-    float *factors = most + TILES, *parts = factors + TILES;
+    enum {
+        COLUMNS = HC_CUDA_ATTEND_COLUMNS,
+        STAGES = HC_CUDA_ATTEND_STAGES,
+        LD = HC_CUDA_ATTEND_LD,
+        OF_LANE = KEYS / SUMS
+    };
+    float *values = (float *)hc_shared(), *exponentials = values + STAGES * KEYS * COLUMNS;
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32, column = (int)blockIdx.x * COLUMNS;
     const int number = (int)blockIdx.y / (int)p.n, at = (int)blockIdx.y - number * (int)p.n;
     const seen keys(p, at);
-    const float *v_head = kept_of(p, p.v, p.v_step, number);
-    const float *scores = p.scores + (blockIdx.z * (int64_t)gridDim.y + blockIdx.y) * p.m;
+    const int64_t of_query = blockIdx.z * (int64_t)gridDim.y + blockIdx.y;
+    const float *v_head = kept_of(p, p.v, p.v_step, number), *scores = p.scores + of_query * p.m;
+    const float *largest_of = p.largest + of_query * (((int)p.m + KEYS - 1) / KEYS);
     const int begin = keys.begin / KEYS * KEYS;
     const auto copy = [&](int key, int stage) {
         for (int i = thread; key < keys.end && i < KEYS * COLUMNS / 4; i += THREADS) {
@@ -304,72 +315,69 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
         }
         hc_copy_commit();
     };
+    float next[OF_LANE], largest = -INFINITY, next_largest = -INFINITY; /* of the second warp: of the tile to come */
+    const auto load = [&](int key) {
+        if (key < keys.end)
+            next_largest = largest_of[key / KEYS];
+#pragma unroll
+        for (int i = 0; i < OF_LANE; i++) {
+            const int own = key + lane % SUMS + i * SUMS;
+            next[i] = own >= keys.begin && own < keys.end ? scores[own] : -INFINITY;
+        }
+    };
+    /* Exponentials of the tile that was loaded; both halves of the warp have the same. */
+    const auto turn = [&](int key) {
+        float *to = exponentials + key / KEYS % 2 * LD, part = 0;
+        const float now = larger(largest, next_largest);
+#pragma unroll
+        for (int i = 0; i < OF_LANE; i++) {
+            const int own = key + lane % SUMS + i * SUMS;
+            const float e = own >= keys.begin && own < keys.end ? exponential(next[i] - now) : 0;
+            part += e;
+            if (lane < SUMS)
+                to[lane + i * SUMS] = e;
+        }
+        part = fold(part);
+        if (lane == 0) {
+            to[KEYS] = exponential(largest - now);
+            to[KEYS + 1] = part;
+        }
+        largest = now;
+    };
     HC_SHORT_LOOP
     for (int i = 0; i < STAGES - 1; i++)
         copy(begin + i * KEYS, i);
-    float largest = -INFINITY, sum = 0, answer = 0;
+    if (warp == 1)
+        load(begin);
+    float sum = 0, answer = 0;
     int stage = 0;
-    for (int first = begin; first < keys.end; first += TILES * KEYS) {
-        hc_barrier(); /* what the tiles before read may go */
-        HC_SHORT_LOOP
-        for (int t = warp; t < TILES; t += THREADS / 32) {
-            float own = -INFINITY;
-            for (int j = lane; j < KEYS; j += 32) {
-                const int key = first + t * KEYS + j;
-                const float score = key >= keys.begin && key < keys.end ? scores[key] : -INFINITY;
-                e[t * KEYS + j] = score;
-                own = larger(own, score);
-            }
-            own = larger_of_lanes(own, 16);
-            if (lane == 0)
-                most[t] = own;
-        }
-        hc_barrier();
-        HC_SHORT_LOOP
-        for (int t = warp; t < TILES; t += THREADS / 32) {
-            const float before = larger(largest, larger_of_lanes(lane < t ? most[lane] : -INFINITY, 16));
-            const float now = larger(before, most[t]);
-            float part = 0;
-            HC_SHORT_LOOP
-            for (int j = lane % SUMS; j < KEYS; j += SUMS) { /* both halves of the warp have the same */
-                const int key = first + t * KEYS + j;
-                const float one = key >= keys.begin && key < keys.end ? exponential(e[t * KEYS + j] - now) : 0;
-                part += one;
-                if (lane < SUMS)
-                    e[t * KEYS + j] = one;
-            }
-            part = fold(part);
-            if (lane == 0) {
-                factors[t] = exponential(before - now);
-                parts[t] = part;
-            }
-        }
-        hc_barrier();
-        HC_SHORT_LOOP
-        for (int t = 0; t < TILES; t++)
-            largest = larger(largest, most[t]);
-        for (int t = 0; t < TILES && first + t * KEYS < keys.end; t++) {
-            const int key = first + t * KEYS;
+    for (int key = begin - KEYS; key < keys.end; key += KEYS) { /* the first turn has exponentials alone */
+        if (key >= begin) {
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             copy(key + (STAGES - 1) * KEYS, stage == 0 ? STAGES - 1 : stage - 1);
-            if (warp == 0) {
-                sum = sum * factors[t] + parts[t];
-                answer *= factors[t];
-                const float *v = values + stage * KEYS * COLUMNS + lane, *of_tile = e + t * KEYS;
-                const int low = higher(keys.begin - key, 0), high = lower(keys.end - key, KEYS);
-                if (low == 0 && high == KEYS) {
-#pragma unroll 16
-                    for (int j = 0; j < KEYS; j++)
-                        answer += of_tile[j] * v[j * COLUMNS];
-                } else {
-                    HC_SHORT_LOOP
-                    for (int j = low; j < high; j++)
-                        answer += of_tile[j] * v[j * COLUMNS];
-                }
-            }
-            stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
+        if (warp == 1 && key + KEYS < keys.end) {
+            turn(key + KEYS);
+            load(key + 2 * KEYS);
+        }
+        if (warp == 0 && key >= begin) {
+            const float *e = exponentials + key / KEYS % 2 * LD, *v = values + stage * KEYS * COLUMNS + lane;
+            sum = sum * e[KEYS] + e[KEYS + 1];
+            answer *= e[KEYS];
+            const int low = higher(keys.begin - key, 0), high = lower(keys.end - key, KEYS);
+            if (low == 0 && high == KEYS) {
+#pragma unroll 16
+                for (int j = 0; j < KEYS; j++)
+                    answer += e[j] * v[j * COLUMNS];
+            } else {
+                HC_SHORT_LOOP
+                for (int j = low; j < high; j++)
+                    answer += e[j] * v[j * COLUMNS];
+            }
+        }
+        if (key >= begin)
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
     hc_copy_wait<0>();
     if (warp == 0 && column + lane < (int)p.width)

@@ -91,14 +91,15 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
     const int64_t width = hc_round_up(given->width, 16), queries = given->heads * given->n;
     hc_cuda_step *step;
     if (has_16 && given->n <= FEW_QUERIES && given->m > 0 && queries <= MOST_HEADS) {
-        p.scores = hc_cuda_reserve(workspace, plan, given->batch * queries * given->m * (int64_t)sizeof(float));
-        step = hc_cuda_add_step(plan, "attend", "hc_attend_scores", hc_ceil_div(given->m, HC_CUDA_ATTEND_KEYS), queries,
-                                THREADS, 0, sizeof p);
+        const int64_t tiles = hc_ceil_div(given->m, HC_CUDA_ATTEND_KEYS), all = given->batch * queries;
+        p.scores = hc_cuda_reserve(workspace, plan, all * given->m * (int64_t)sizeof(float));
+        p.largest = hc_cuda_reserve(workspace, plan, all * tiles * (int64_t)sizeof(float));
+        step = hc_cuda_add_step(plan, "attend", "hc_attend_scores", tiles, queries, THREADS,
+                                THREADS / 32 * (int64_t)sizeof(float), sizeof p);
         step->grid[2] = (uint32_t)given->batch;
         step->params.attend = p;
         const int64_t floats =
-            (HC_CUDA_ATTEND_STAGES * HC_CUDA_ATTEND_COLUMNS + HC_CUDA_ATTEND_TILES) * (int64_t)HC_CUDA_ATTEND_KEYS +
-            3 * HC_CUDA_ATTEND_TILES;
+            HC_CUDA_ATTEND_STAGES * HC_CUDA_ATTEND_COLUMNS * HC_CUDA_ATTEND_KEYS + 2 * (int64_t)HC_CUDA_ATTEND_LD;
         step = hc_cuda_add_step(plan, "attend", "hc_attend_columns", hc_ceil_div(given->width, HC_CUDA_ATTEND_COLUMNS),
                                 queries, THREADS, floats * (int64_t)sizeof(float), sizeof p);
     } else if (has_16 && given->width <= HC_CUDA_ATTEND_WIDTH) {

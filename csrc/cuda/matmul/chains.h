@@ -26,7 +26,7 @@ struct chains {
     enum { X_BYTES = ROWS * LD, STAGE_BYTES = (ROWS + COLUMNS) * LD, TURN = THREADS / PIECES };
     enum { X_COPIES = ROWS / TURN, W_COPIES = COLUMNS / TURN };
     /* Values of y pass through shared memory in this many parts, rows of each warp. */
-    enum { PARTS = ROWS * LD_Y * 4 > STAGES * STAGE_BYTES ? 2 : 1, SPAN = WARP_ROWS / PARTS };
+    enum { PARTS = ROWS * LD_Y * 4 > STAGES *STAGE_BYTES ? 2 : 1, SPAN = WARP_ROWS / PARTS };
     static_assert(ROWS % TURN == 0 && COLUMNS % TURN == 0 && K % (2 * OF_K) == 0);
 
     /* OF_K columns of a thread's rows, from shared memory. */

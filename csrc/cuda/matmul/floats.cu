@@ -20,6 +20,7 @@ HC_KERNEL(hc_sgemm_128, hc_cuda_sgemm, 256) { chains<128, 256, 8, 16, 4, 16, 3, 
 HC_KERNEL(hc_floats, hc_cuda_floats, 128) {
     const char *from = p.x.data + hc_dims_offset(&p.x.rows, blockIdx.x);
     float *to = p.to + blockIdx.x * p.k;
-    for (int64_t k = (int64_t)blockIdx.y * 512 + threadIdx.x; k < hc_min(p.k, (int64_t)blockIdx.y * 512 + 512); k += 128)
+    for (int64_t k = (int64_t)blockIdx.y * 512 + threadIdx.x; k < hc_min(p.k, (int64_t)blockIdx.y * 512 + 512);
+         k += 128)
         to[k] = hc_load_value(from + k * p.x.column_stride, p.x.dtype);
 }

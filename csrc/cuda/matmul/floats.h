@@ -25,8 +25,8 @@ struct floats {
         HC_DEVICE x(const params &given, int64_t block, int own)
             : p(given), from(p.x.data + (block + own) * p.x.rows.stride[0]), left((int)(p.m - block) - own) {}
         HC_DEVICE void copy(void *to, int i, int k) const {
-            copy_of(p, to, (const float *)(from + i * TURN * p.x.rows.stride[0]) + k,
-                    i * TURN < left && k < (int)p.k, k);
+            copy_of(p, to, (const float *)(from + i * TURN * p.x.rows.stride[0]) + k, i * TURN < left && k < (int)p.k,
+                    k);
         }
     };
     template <int, int TURN> struct w {

@@ -75,8 +75,8 @@ template <int ROWS, int COLUMNS> struct product {
     }
     HC_DEVICE void put(int i, unsigned char *stage) const {
         const bool is_x = i < X_PIECES;
-        unsigned char *to = stage + (is_x ? 0 : 2 * X_BYTES) +
-                            hc_piece_place<PIECES>(own + (is_x ? i : i - X_PIECES) * TURN, piece);
+        unsigned char *to =
+            stage + (is_x ? 0 : 2 * X_BYTES) + hc_piece_place<PIECES>(own + (is_x ? i : i - X_PIECES) * TURN, piece);
         split(to, to + (is_x ? X_BYTES : W_BYTES), values[i]);
     }
     /* The same of rows that do not begin on 16 bytes, from memory. */
