@@ -85,11 +85,11 @@ NVCC_FLAGS += ["--compress-mode=size"]
 if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
     NVCC_FLAGS += ["-Werror", "all-warnings"]
 # A cubin also serves later minor versions of its major version (sm_80: 86 and 89). The driver compiles the PTX on
-# other devices such as sm_120, once. All fatbins together stay below 2 MB, so that the codecs have one cubin, and so do
-# two files of matmuls that few calls need.
+# other devices such as sm_100 and sm_120, once. All fatbins together stay below 2 MB, so that the codecs have one
+# cubin, and so do three files of matmuls.
 CUDA_CODE = {"80": "compute_80", "90": "sm_90"}
-CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a", "100": "sm_100"}
-CUDA_SELDOM = ("floats_bf16", "minima")
+CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a"}
+CUDA_SELDOM = ("floats", "floats_bf16", "minima")
 
 
 def target_machine() -> str:

@@ -29,7 +29,7 @@ typedef struct {
         hc_cuda_gemm_24 gemm_24;
         hc_cuda_gemv gemv;
         hc_cuda_sgemm sgemm;
-        hc_cuda_sgemm_kept sgemm_kept;
+        hc_cuda_floats floats;
         hc_cuda_expand expand;
         hc_cuda_chance chance;
         hc_cuda_table table;

@@ -236,17 +236,25 @@ typedef struct {
     int64_t y_row, y_column; /* bytes */
 } hc_cuda_gemv;
 
-/* hc_sgemm: y[i, j] = one chain of fma over k, ascending; w holds decoded values. hc_gemm_bf16: the sum in the device's order. */
+/* hc_sgemm_*: y[i, j] = one chain of fma over k, ascending; w holds decoded values. hc_sgemm_kept_*: some of them are HC_CUDA_ABSENT, a
+ * NaN that no format decodes to, and are skipped. hc_gemm_bf16_*: the sum in the device's order. */
+enum { HC_CUDA_ABSENT = 0x7fe5a5a5 };
 typedef struct {
     int64_t m, n, k;
-    hc_row_view x;
+    hc_row_view x;  /* rows of floats at one stride */
     const float *w; /* (n, k) */
     const float *bias;
     char *y;
     int64_t y_row, y_column;
-    int64_t
-        has_16; /* of hc_sgemm: every four values of a row of x and of w from a multiple of four on are floats on 16 bytes */
+    int64_t has_16; /* every four values of a row of x and of w from a multiple of four on lie on 16 bytes */
 } hc_cuda_sgemm;
+
+/* hc_floats: rows of k values of any dtype and strides. */
+typedef struct {
+    int64_t k;
+    hc_row_view x;
+    float *to;
+} hc_cuda_floats;
 
 /* hc_expand: decoded kept values, (rows, kept columns) of the dtype of x, to whole columns of x. */
 typedef struct {
@@ -257,14 +265,6 @@ typedef struct {
     const void *values;
     float between; /* values that the pattern drops */
 } hc_cuda_expand;
-
-/* hc_sgemm_kept: the same, of kept values: w is (n, kept columns), k whole columns of x; of one run. */
-typedef struct {
-    hc_cuda_sgemm gemm;
-    hc_format format;
-    hc_geometry geometry;
-    hc_component metadata;
-} hc_cuda_sgemm_kept;
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all. */
@@ -294,20 +294,28 @@ typedef struct {
     int64_t x_limb_bytes, w_limb_bytes;
     int32_t length, mode;
     int32_t x_limbs, w_limbs;
+    int32_t is_small, spare; /* answers have numbers of 32 bits */
     const int8_t *x, *w;
     const float *x_scales, *w_scales;
 } hc_cuda_conv_integers;
 
-/* hc_conv_f32: x as it is, w decoded, (filters, taps, channels); one chain of fma. */
+/* hc_conv_f32, hc_conv_direct_f32: x as it is, w decoded, (filters, taps, channels); one chain of fma. */
 typedef struct {
     hc_cuda_conv conv;
     const char *x;
     int64_t x_stride[4]; /* bytes, of (image, channel, h, w) */
-    int32_t x_dtype, spare;
+    int32_t x_dtype;
+    int32_t has_fours;  /* of hc_conv_f32: four columns from a multiple of four on are of one tap */
+    int32_t has_16;     /* and floats on 16 bytes */
+    int32_t by_filters; /* of hc_conv_direct_f32: neighbouring filters are neighbours in y */
+    int32_t is_small;   /* answers have numbers of 32 bits */
+    int32_t spare;
     const float *w;
 } hc_cuda_conv_floats;
 
-/* hc_norm, hc_softmax, hc_gate, hc_rope: an hc_layer (hc.h), its kind as what it asks of the kernel. */
+/* hc_norm, hc_softmax, hc_gate, hc_rope: an hc_layer (hc.h), its kind as what it asks of the kernel. Rows of up to HC_CUDA_LAYER_SHARED
+ * values are in shared memory. */
+enum { HC_CUDA_LAYER_SHARED = (48 << 10) / 4 - 4 };
 typedef struct {
     int64_t rows, n, half, repeat, turns;
     const float *x, *weight, *bias;
@@ -316,11 +324,20 @@ typedef struct {
     int32_t is_centered, is_gelu, pairs;
 } hc_cuda_layer;
 
-/* hc_attend: an hc_attention (hc.h) whose keys and values are floats; steps in floats. */
+/* hc_attend*: an hc_attention (hc.h) whose keys and values are floats; steps in floats. */
+enum {
+    HC_CUDA_ATTEND_KEYS = 64,    /* of a tile */
+    HC_CUDA_ATTEND_QUERIES = 64, /* of a block of hc_attend_tiles, whose width is up to HC_CUDA_ATTEND_WIDTH */
+    HC_CUDA_ATTEND_WIDTH = 128,
+    HC_CUDA_ATTEND_COLUMNS = 32, /* of a block of hc_attend_columns, and its stages of values */
+    HC_CUDA_ATTEND_STAGES = 5,
+    HC_CUDA_ATTEND_LD = 64 + 4 /* exponentials of a tile, their factor and sum */
+};
 typedef struct {
     int64_t heads, kv_heads, n, m, width;
     const float *q, *k, *v;
     float *out;
+    float *scores, *largest; /* of few queries: (batch, heads, n, m), and (batch, heads, n, tiles of keys) */
     int64_t q_step[3], k_step[3], v_step[3], out_step[3];
     int64_t window;
     float scale, cap;

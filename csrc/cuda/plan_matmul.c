@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
-enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
+enum { GEMV_MOST = 8, BF16_FEW = 64, FLOATS_COLUMNS = 512 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
@@ -80,6 +80,42 @@ static int word_bits(hc_cuda_gemv *gemv) {
     return has_words && has_fours ? form.bits : 0;
 }
 
+/* The kernel of the tile that ends first: rounds of blocks on the multiprocessors, by the time of one. A multiprocessor that has a
+ * block of few rows does not keep its units busy, so that its values count more. */
+static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, bool is_kept, hc_cuda_plan *plan) {
+    static const struct {
+        const char *kernel, *kept; /* NULL: there is none */
+        int rows, columns, threads, k, stages, time;
+    } TILES[] = {{"hc_sgemm_16", NULL, 16, 64, 64, 32, 5, 16 * 64 * 3},
+                 {"hc_sgemm_32", "hc_sgemm_kept_32", 32, 64, 128, 32, 4, 32 * 64 * 5 / 2},
+                 {"hc_sgemm_64", NULL, 64, 64, 128, 32, 4, 64 * 64 * 2},
+                 {"hc_sgemm_128", "hc_sgemm_kept_128", 128, 256, 256, 16, 3, 128 * 256 * 3 / 2}};
+    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
+    int64_t least = INT64_MAX;
+    int best = 0;
+    for (int i = 0; i < (int)(sizeof TILES / sizeof TILES[0]); i++) {
+        const int64_t blocks = hc_ceil_div(sgemm->m, TILES[i].rows) * hc_ceil_div(sgemm->n, TILES[i].columns);
+        const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].time;
+        if (time < least && (TILES[i].kept || !is_kept)) {
+            least = time;
+            best = i;
+        }
+    }
+    const int64_t stage = (TILES[best].rows + TILES[best].columns) * (TILES[best].k + 4) * (int64_t)sizeof(float);
+    return hc_cuda_add_step(plan, is_kept ? "patterns" : "floats", is_kept ? TILES[best].kept : TILES[best].kernel,
+                            hc_ceil_div(sgemm->m, TILES[best].rows), hc_ceil_div(sgemm->n, TILES[best].columns),
+                            TILES[best].threads, TILES[best].stages * stage, sizeof *sgemm);
+}
+
+static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
+    const bool has_few = sgemm->m <= BF16_FEW;
+    const int rows = has_few ? 32 : 128, columns = has_few ? 64 : 128, step_bytes = 2 * STEP_BYTES; /* both parts */
+    return hc_cuda_add_step(plan, "floats_bf16", has_few ? "hc_gemm_bf16_32" : "hc_gemm_bf16_128",
+                            hc_ceil_div(sgemm->m, rows), hc_ceil_div(sgemm->n, columns), has_few ? 128 : 256,
+                            hc_max(2 * (rows + columns) * step_bytes, rows * (columns + 8) * (int)sizeof(float)),
+                            sizeof *sgemm);
+}
+
 /* x as float values, in the order that their number of rows and the format of w have. */
 static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -145,8 +181,21 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
         step->params.gemv = gemv;
         return HC_OK;
     }
-    const void *decoded;
-    status = hc_cuda_decode_rows(packed, &geometry, HC_F32, workspace, plan, &decoded, error);
+    const void *decoded = NULL;
+    if (is_kept) {
+        const uint32_t absent = HC_CUDA_ABSENT;
+        const int along = 1;
+        hc_view every = {.dtype = HC_F32, .ndim = 2, .shape = {geometry.rows, geometry.whole_columns}};
+        float between;
+        memcpy(&between, &absent, sizeof between);
+        every.strides[1] = sizeof(float);
+        every.strides[0] = every.shape[1] * every.strides[1];
+        every.data = hc_cuda_reserve(workspace, plan, every.shape[0] * every.strides[0]);
+        decoded = every.data;
+        status = hc_cuda_add_decode_kept(packed, &geometry, between, &every, 1, &along, workspace, plan, error);
+    } else {
+        status = hc_cuda_decode_rows(packed, &geometry, HC_F32, workspace, plan, &decoded, error);
+    }
     if (status != HC_OK)
         return status;
     hc_cuda_sgemm sgemm = {.m = rows.rows,
@@ -158,21 +207,18 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            .y_row = to.y_row,
                            .y_column = to.y_column};
     hc_rows_init(&sgemm.x, x, &rows, 1, &last);
-    sgemm.has_16 = sgemm.k % 4 == 0 && has_pieces_of_16(&sgemm.x);
-    if (is_kept) {
-        const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
-        hc_cuda_step *step = hc_cuda_add_step(plan, "patterns", "hc_sgemm_kept", x_tiles, w_tiles, 256,
-                                              32 * (SGEMM_TILE + 2 + 2 * SGEMM_TILE) * (int64_t)sizeof(float),
-                                              sizeof step->params.sgemm_kept);
-        step->params.sgemm_kept =
-            (hc_cuda_sgemm_kept){sgemm, packed->format, geometry, packed->components.part[HC_METADATA]};
-        return HC_OK;
+    if (sgemm.x.rows.n > 1 || !has_pieces_of_16(&sgemm.x)) {
+        hc_cuda_floats floats = {.k = sgemm.k, .x = sgemm.x};
+        const int64_t row_bytes = sgemm.k * (int64_t)sizeof(float);
+        floats.to = hc_cuda_reserve(workspace, plan, sgemm.m * row_bytes);
+        hc_cuda_add_step(plan, "floats", "hc_floats", sgemm.m, hc_ceil_div(sgemm.k, FLOATS_COLUMNS),
+                         HC_CUDA_MAX_THREADS, 0, sizeof floats)
+            ->params.floats = floats;
+        sgemm.x = (hc_row_view){.data = (char *)floats.to, .dtype = HC_F32, .column_stride = sizeof(float)};
+        sgemm.x.rows = (hc_dims){.n = 1, .shape = {sgemm.m}, .stride = {row_bytes}};
     }
-    const int64_t x_tiles = hc_ceil_div(sgemm.m, SGEMM_TILE), w_tiles = hc_ceil_div(sgemm.n, SGEMM_TILE);
-    hc_cuda_step *step = plan->device_order ? hc_cuda_add_step(plan, "floats_bf16", "hc_gemm_bf16", x_tiles, w_tiles,
-                                                               128, 4 * SGEMM_TILE * STEP_BYTES, sizeof sgemm)
-                                            : hc_cuda_add_step(plan, "gemm", "hc_sgemm", x_tiles, w_tiles, 256,
-                                                               2 * 16 * SGEMM_TILE * 4, sizeof sgemm);
+    sgemm.has_16 = sgemm.k % 4 == 0;
+    hc_cuda_step *step = plan->device_order && !is_kept ? add_bf16(&sgemm, plan) : add_chains(&sgemm, is_kept, plan);
     step->params.sgemm = sgemm;
     return HC_OK;
 }

@@ -52,6 +52,7 @@ def test_convolutions_give_the_bits_of_the_cpu(x_text: str | None, w_text: str) 
         assert got.tobytes() == wanted.tobytes()
     names = {
         "hc_conv_f32",
+        "hc_conv_direct_f32",
         "hc_conv_s8_folded",
         "hc_conv_s8_grouped",
         "hc_conv_direct_folded",

@@ -46,7 +46,8 @@ def test_attention_stays_there_with_the_bits_of_the_cpu(lend: Any, text: str | N
         lent, before = lend(q), driver.counts()
         y = hc.attention(lent, *there, **options)
         launches, uploads, downloads, waits = (now - old for now, old in zip(driver.counts(), before, strict=True))
-        assert (launches, uploads, downloads, waits) == (3 if text else 1, 0, 0, 0)
+        # of attention, one kernel, or two for few queries whose rows begin on 16 bytes
+        assert launches - (2 if text else 0) in (1, 2) and (uploads, downloads, waits) == (0, 0, 0)
         assert y.device == "cuda:0" and y.shape == of_q  # type: ignore[attr-defined]
         wanted = np.ascontiguousarray(hc.attention(q, k, v, **options))
         assert y.to_numpy().tobytes() == wanted.tobytes()  # type: ignore[attr-defined]
@@ -77,7 +78,7 @@ def test_attention_refuses_in_one_sentence() -> None:
     cache = hc.KVCache("int8", heads=2, width=16, batch=2)
     kept, _ = cache.add(0, k, k)
     five = DeviceArray.from_numpy(values(2, 2, 3, 4, 16)).transposed((1, 0, 2, 3, 4))
-    wide = Lent(values(1, 1, 20000)), Lent(values(1, 1, 20000)), Lent(values(1, 1, 20000))
+    wide = Lent(values(1, 1, 20001)), Lent(values(1, 1, 20001)), Lent(values(1, 1, 20001))
     cases: list[tuple[tuple[Any, ...], type[Exception], str]] = [
         ((lent, k, keys), TypeError, "attention: k is on the CPU and another argument on cuda:0, expected all on one"),
         ((lent, keys, packed), TypeError, "attention: v is on the CPU and another argument on cuda:0"),

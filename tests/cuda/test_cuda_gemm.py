@@ -176,6 +176,20 @@ def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None
         assert emulated.linear(x, q, bias, order=order).tobytes() == hc.linear(x, q, bias).tobytes()
 
 
+@pytest.mark.parametrize("tile", [16, 32, 64, 128])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_all_tiles_of_float_matmuls_give_the_bits_of_the_cpu(tile: int, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    sizes = {16: (13, 60), 32: (30, 60), 64: (60, 60), 128: (125, 250)}
+    for order, k in enumerate((64, 36, 70)):
+        m, n = sizes[tile]
+        x, w = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(np.float32)
+        q = hc.quantize(w, "int8")
+        got = emulated.linear(x, q, order=order, multiprocessors=1)
+        assert emulated.launched[-1] == f"hc_sgemm_{tile}"
+        assert got.tobytes() == hc.linear(x.astype(np.float32), q).tobytes()
+
+
 WORDS = [
     *["int8", "int4", "int4-g16", "int8-g32-f16", "vsq4-g16-s4", "vsq8-g64-s10", "vsq4-g32", "mxfp4", "nvfp4"],
     *["nf4-g64", "nf4-g64-dq", "q8_0", "q4_0", "vsq8-g16-s8", "int4-g16-f16", "int4-g64"],
@@ -206,7 +220,7 @@ def test_sums_in_the_order_of_the_device_are_within_their_bound(text: str, dtype
         bias = rng.standard_normal(n).astype(np.float32)
         q = hc.quantize(w, text)
         got = emulated.linear(x, q, bias, order=order, device_order=True).astype(np.float64)
-        assert emulated.launched[-1] == "hc_gemm_bf16"
+        assert emulated.launched[-1] == ("hc_gemm_bf16_32" if m <= 64 else "hc_gemm_bf16_128")
         wide, decoded = x.astype(np.float64), q.dequantize().astype(np.float64)
         exact, sizes = wide @ decoded.T + bias, np.abs(wide) @ np.abs(decoded).T + np.abs(bias)
         assert (np.abs(got - exact) <= (3 * 2.0**-16 + (3 * k + 2) * 2.0**-22) * sizes).all()

@@ -58,3 +58,39 @@ def test_attention_gives_the_bits_of_the_cpu(text: str | None) -> None:
         wanted = hc.attention(q, k, v, causal=causal, window=window, cap=cap)
         got = emulated.attention(q, k, v, causal, window or 0, 32**-0.5, cap or 0.0, order)
         assert got.tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+@pytest.mark.parametrize("width", [16, 36, 96, 128])
+def test_tiles_of_queries_give_the_bits_of_the_cpu(width: int) -> None:
+    cases = [(1, 70, 70, None, None, True), (1, 66, 131, 20, None, True), (2, 5, 129, None, 2.0, False)]
+    cases += [(1, 67, 60, None, None, False), (1, 8, 150, 9, None, False)]
+    for order, (batch, n, m, window, cap, causal) in enumerate(cases):
+        q, k, v = values(batch, 2, n, width), values(batch, 1, m, width), values(batch, 1, m, width)[..., ::-1].copy()
+        wanted = hc.attention(q, k, v, causal=causal, window=window, cap=cap)
+        got = emulated.attention(q, k, v, causal, window or 0, width**-0.5, cap or 0.0, order)
+        assert emulated.launched == ["hc_attend_tiles"]
+        assert got.tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+@pytest.mark.parametrize(("width", "kernels"), [(40, 2), (130, 1), (132, 2), (7, 1)])
+def test_few_queries_give_the_bits_of_the_cpu(width: int, kernels: int) -> None:
+    cases = [(2, 1, 1, None, True), (1, 3, 1100, None, True), (1, 4, 1100, 1050, True), (1, 2, 130, 70, False)]
+    for order, (batch, n, m, window, causal) in enumerate(cases):
+        q, k, v = values(batch, 2, n, width), values(batch, 2, m, width), values(batch, 2, m, width)[..., ::-1].copy()
+        wanted = hc.attention(q, k, v, causal=causal, window=window)
+        got = emulated.attention(q, k, v, causal, window or 0, width**-0.5, 0.0, order)
+        assert emulated.launched == ["hc_attend_scores", "hc_attend_columns"][:kernels] or kernels == 1
+        assert got.tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+def test_attention_keeps_the_signs_of_zeros_and_infinities() -> None:
+    q, k, v = values(1, 1, 6, 16), values(1, 1, 70, 16), values(1, 1, 70, 16)
+    v[0, 0, :, 0] = np.where(np.arange(70) < 65, -1e-44, 0.0)  # underflows to -0
+    k[0, 0, :64] = 0
+    k[0, 0, 64:, :4] = 200  # the factor of the first tile is 0
+    q[..., :4] = 20
+    v[0, 0, 69, 1] = np.inf  # the last query alone sees it
+    for n in (1, 6):
+        wanted = hc.attention(q[:, :, -n:], k, v)
+        got = emulated.attention(q[:, :, -n:].copy(), k, v, True, 0, 0.25, 0.0, 3)
+        assert got.tobytes() == np.ascontiguousarray(wanted).tobytes()

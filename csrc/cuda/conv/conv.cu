@@ -4,6 +4,7 @@
  *
  * A tap beyond the image has zeros, and 0 for its scale. Groups of few filters have a kernel without matrix units.
  */
+#include "cuda/matmul/chains.h"
 #include "cuda/matmul/tile.h"
 
 namespace {
@@ -128,34 +129,72 @@ static inline HC_DEVICE int64_t integer_at(const int8_t *from, int limbs, int64_
     return value;
 }
 
+/* The taps of a window, in order. */
+struct taps {
+    const hc_cuda_conv &p;
+    int64_t image;
+    int h, w;
+
+    HC_DEVICE taps(const hc_cuda_conv &given, uint32_t window) : p(given) {
+        const corner c = corner_of(p, window);
+        image = c.image, h = c.h, w = c.w;
+    }
+    /* Calls visit(row, column, whether it lies inside). */
+    template <typename visitor> HC_DEVICE void visit(visitor visit) const {
+        const int s = (int)p.s, r = (int)p.taps / s, height = (int)p.height, width = (int)p.width;
+        for (int i = 0, y = h; i < r; i++, y += (int)p.dilation[0])
+            for (int j = 0, x = w; j < s; j++, x += (int)p.dilation[1])
+                visit(y, x, (uint32_t)y < (uint32_t)height && (uint32_t)x < (uint32_t)width);
+    }
+};
+
 /* A thread an answer; neighbouring threads have neighbouring windows. */
 template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_conv_integers &p) {
     const hc_cuda_conv &v = p.conv;
     const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= v.windows * v.filters * v.groups)
         return;
-    const int64_t filter = index / v.windows, window = index - filter * v.windows, group = filter / v.filters;
-    const corner c = corner_of(v, window);
-    const int8_t *plane = p.x + c.image * p.image_bytes + group * v.height * v.width * p.pixel;
+    const uint32_t filter = p.is_small ? (uint32_t)index / (uint32_t)v.windows : (uint32_t)(index / v.windows);
+    const uint32_t window = (uint32_t)(index - (int64_t)filter * v.windows), group = filter / (uint32_t)v.filters;
+    const taps taps(v, window);
+    const int64_t first = group * v.height * v.width;
+    const int8_t *image = p.x + taps.image * p.image_bytes, *w = p.w + filter * p.ld;
+    const float *x_scale = p.x_scales + taps.image * (is_grouped ? p.image_segments : 1);
+    const float *w_scale = p.w_scales + filter * (is_grouped ? p.segments : 1);
     int64_t dot = 0;
     float sum = 0;
-    for (int tap = 0; tap < v.taps; tap++) {
-        const int64_t pixel = pixel_of(v, c, tap);
-        for (int64_t s = 0; s < p.pixel_segments; s++) {
-            for (int i = 0; i < p.length && pixel >= 0; i++)
-                dot += integer_at(plane + pixel * p.pixel + s * p.length + i, p.x_limbs, p.x_limb_bytes) *
-                       integer_at(p.w + filter * p.ld + tap * p.pixel + s * p.length + i, p.w_limbs, p.w_limb_bytes);
+    taps.visit([&](int h, int x, bool is_there) {
+        const int64_t pixel = first + h * v.width + x;
+        const int8_t *from = image + pixel * p.pixel;
+        HC_SHORT_LOOP
+        for (int s = 0; s < (int)p.pixel_segments; s++) {
+            if (!is_there)
+                w += p.length;
+            else if (p.x_limbs == 1 && p.w_limbs == 1) {
+                int32_t part = 0; /* of at most 2^16 products */
+                HC_SHORT_LOOP
+                for (int i = 0; i < p.length; i++) {
+                    part += *from++ * *w++;
+                    if (i % 65536 == 65535) {
+                        dot += part;
+                        part = 0;
+                    }
+                }
+                dot += part;
+            } else {
+                HC_SHORT_LOOP
+                for (int i = 0; i < p.length; i++)
+                    dot += integer_at(from++, p.x_limbs, p.x_limb_bytes) * integer_at(w++, p.w_limbs, p.w_limb_bytes);
+            }
             if (is_grouped) {
-                const int64_t segment = tap * p.pixel_segments + s;
-                const float scale = scale_at(p, c, group, segment) * p.w_scales[filter * p.segments + segment];
+                const float scale = (is_there ? x_scale[pixel * p.pixel_segments + s] : 0) * *w_scale++;
                 sum = fmaf(scale, (float)dot, sum);
                 dot = 0;
             }
         }
-    }
-    answers(v, window).store(
-        filter,
-        is_grouped ? canonical(sum) : (float)((double)p.x_scales[c.image] * (double)p.w_scales[filter] * (double)dot));
+    });
+    answers(v, window).store(filter,
+                             is_grouped ? canonical(sum) : (float)((double)*x_scale * (double)*w_scale * (double)dot));
 }
 
 } // namespace
@@ -165,51 +204,107 @@ HC_KERNEL(hc_conv_s8_grouped, hc_cuda_conv_integers, 128, 3) { tile<true, 64, 64
 HC_KERNEL(hc_conv_direct_folded, hc_cuda_conv_integers, 128, 1) { direct<false>(p); }
 HC_KERNEL(hc_conv_direct_grouped, hc_cuda_conv_integers, 128, 1) { direct<true>(p); }
 
-/* A thread has 4 x 4 answers, each one chain of fma over k, of which 16 go through shared memory at a time (hc_sgemm). */
-HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256) {
-    enum { TILE = 64, K = 16, LD = TILE + 4 };
-    float (*x)[LD] = (float (*)[LD])hc_shared(), (*w)[LD] = x + K;
+/* Floats: rows of x are windows of the group blockIdx.z, their columns (tap, channel) as rows of w have them. */
+namespace {
+
+struct floats {
+    typedef hc_cuda_conv_floats params;
+    static HC_DEVICE int64_t steps_of_k(const params &p) { return p.conv.taps * p.conv.channels; }
+    static HC_DEVICE bool is_there(float) { return true; }
+    template <int N, int TURN> struct x {
+        const params &p;
+        const char *image[N]; /* at the first channel of the group */
+        int h[N], w[N];       /* of the first tap */
+        HC_DEVICE x(const params &given, int64_t block, int own) : p(given) {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const corner at = corner_of(p.conv, hc_min(block + own + i * TURN, p.conv.windows - 1));
+                image[i] = p.x + at.image * p.x_stride[0] + blockIdx.z * p.conv.channels * p.x_stride[1];
+                h[i] = at.h;
+                w[i] = at.w;
+            }
+        }
+        /* The value of a column, or NULL where the tap lies outside. */
+        HC_DEVICE const char *at(int i, int k) const {
+            const uint32_t tap = (uint32_t)k / (uint32_t)p.conv.channels, r = tap / (uint32_t)p.conv.s;
+            const int y = h[i] + (int)r * (int)p.conv.dilation[0];
+            const int x = w[i] + (int)(tap - r * (uint32_t)p.conv.s) * (int)p.conv.dilation[1];
+            const bool is_there = (uint32_t)y < (uint32_t)p.conv.height && (uint32_t)x < (uint32_t)p.conv.width &&
+                                  tap < (uint32_t)p.conv.taps;
+            return is_there ? image[i] + y * p.x_stride[2] + x * p.x_stride[3] +
+                                  (k - (int)tap * (int)p.conv.channels) * p.x_stride[1]
+                            : NULL;
+        }
+        HC_DEVICE void copy(void *to, int i, int k) const {
+            const char *from = at(i, k);
+            if (p.has_16)
+                return hc_copy_16_or_zeros(to, from ? from : image[i], from);
+            alignas(16) float values[4];
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                if (!p.has_fours && c > 0)
+                    from = at(i, k + c);
+                values[c] = from ? hc_load_value(from, p.x_dtype) : 0;
+                from = from ? from + p.x_stride[1] : from;
+            }
+            hc_store_16(to, values);
+        }
+    };
+    template <int N, int TURN> struct w {
+        const params &p;
+        const float *const from;
+        const int left, all;
+        HC_DEVICE w(const params &given, int64_t block, int own)
+            : p(given), from(p.w + (blockIdx.z * p.conv.filters + block + own) * steps_of_k(p)),
+              left((int)(p.conv.filters - block) - own), all((int)steps_of_k(p)) {}
+        HC_DEVICE void copy(void *to, int i, int k) const {
+            const float *piece = from + i * TURN * (int64_t)all + k;
+            const bool is_there = i * TURN < left && k < all;
+            if (p.has_fours)
+                return hc_copy_16_or_zeros(to, is_there ? piece : p.w, is_there);
+            HC_SHORT_LOOP
+            for (int c = 0; c < 4; c++)
+                ((float *)to)[c] = is_there && k + c < all ? piece[c] : 0;
+        }
+    };
+    /* Neighbouring threads store neighbours. */
+    template <int ROWS, int COLUMNS, int THREADS, int LD, int, int>
+    static HC_DEVICE void store(const params &p, int64_t window, int64_t filter, const float *y) {
+        const int across = p.by_filters ? COLUMNS : ROWS, first = (int)threadIdx.x / across;
+        const int own = (int)threadIdx.x % across, all = ROWS * COLUMNS / across;
+        HC_SHORT_LOOP
+        for (int i = first; i < all; i += THREADS / across) {
+            const int row = p.by_filters ? i : own, column = p.by_filters ? own : i;
+            const answers line(p.conv, window + row);
+            if (line.is_there && filter + column < p.conv.filters)
+                line.store(blockIdx.z * p.conv.filters + filter + column, y[row * LD + column]);
+        }
+    }
+};
+
+} // namespace
+
+HC_KERNEL(hc_conv_f32, hc_cuda_conv_floats, 256, 2) { chains<128, 64, 8, 4, 4, 16, 3, 2, floats>::run(p); }
+
+/* A thread has an answer; neighbouring threads have neighbouring windows, or filters where these are neighbours in memory. */
+HC_KERNEL(hc_conv_direct_f32, hc_cuda_conv_floats, 128) {
     const hc_cuda_conv &v = p.conv;
-    const int thread = (int)threadIdx.x;
-    const int64_t row = (int64_t)blockIdx.x * TILE, column = (int64_t)blockIdx.y * TILE, all = v.taps * v.channels;
-    corner at[TILE * K / 256];
-#pragma unroll
-    for (int i = 0; i < TILE * K / 256; i++)
-        at[i] = corner_of(v, hc_min(row + (thread + i * 256) / K, v.windows - 1));
-    float sums[4][4] = {};
-    for (int64_t k = 0; k < all; k += K) {
-        const int64_t here = k + thread % K; /* of all values that this thread loads */
-        const int tap = (int)(here / v.channels);
-        const int64_t channel = blockIdx.z * v.channels + here - tap * v.channels;
-        hc_barrier();
-#pragma unroll
-        for (int i = 0; i < TILE * K / 256; i++) {
-            const int line = (thread + i * 256) / K;
-            const int r = tap / (int)v.s;
-            const int64_t h = at[i].h + r * v.dilation[0], q = at[i].w + (tap - r * (int)v.s) * v.dilation[1];
-            const bool is_there = here < all && h >= 0 && h < v.height && q >= 0 && q < v.width;
-            const char *from =
-                p.x + at[i].image * p.x_stride[0] + channel * p.x_stride[1] + h * p.x_stride[2] + q * p.x_stride[3];
-            x[thread % K][line] = is_there ? hc_load_value(from, p.x_dtype) : 0.0f;
-            w[thread % K][line] = here < all && column + line < v.filters
-                                      ? p.w[(blockIdx.z * v.filters + column + line) * all + here]
-                                      : 0.0f;
-        }
-        hc_barrier();
-        const int steps = (int)hc_min(K, all - k);
-        for (int s = 0; s < steps; s++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    sums[i][j] = fmaf(x[s][thread / 16 * 4 + i], w[s][thread % 16 * 4 + j], sums[i][j]);
-    }
-    for (int i = 0; i < 4; i++) {
-        const answers line(v, row + thread / 16 * 4 + i);
-        for (int j = 0; j < 4; j++) {
-            const int64_t filter = column + thread % 16 * 4 + j;
-            if (line.is_there && filter < v.filters)
-                line.store(blockIdx.z * v.filters + filter, sums[i][j]);
-        }
-    }
+    const uint32_t filters = (uint32_t)(v.filters * v.groups), across = p.by_filters ? filters : (uint32_t)v.windows;
+    const int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t slow = p.is_small ? (uint32_t)index / across : (uint32_t)(index / across);
+    const uint32_t fast = (uint32_t)(index - (int64_t)slow * across);
+    const uint32_t filter = p.by_filters ? fast : slow, window = p.by_filters ? slow : fast;
+    if (filter >= filters || window >= (uint32_t)v.windows)
+        return;
+    const taps taps(v, window);
+    const char *image = p.x + taps.image * p.x_stride[0] + filter / (uint32_t)v.filters * v.channels * p.x_stride[1];
+    const float *w = p.w + filter * (v.taps * v.channels);
+    float sum = 0;
+    taps.visit([&](int h, int x, bool is_there) {
+        const char *from = image + h * p.x_stride[2] + x * p.x_stride[3];
+        HC_SHORT_LOOP
+        for (int i = 0; i < (int)v.channels; i++)
+            sum = fmaf(is_there ? hc_load_value(from + i * p.x_stride[1], p.x_dtype) : 0.0f, *w++, sum);
+    });
+    answers(v, window).store(filter, sum);
 }

@@ -4,7 +4,7 @@
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
-enum { TILE = 64, THREADS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
+enum { TILE = 64, THREADS = 128, FLOAT_ROWS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
 enum { PIECE = 16, K_BYTES = 32 /* of an mma */, FEW_FILTERS = 8, MOST_GROUPS = 65535 };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 128 rows of a block are at offsets of 32 bits */ };
 
@@ -45,6 +45,11 @@ static hc_view with_groups(const hc_view *x, int64_t groups) {
                      .strides = {x->strides[0], depth * x->strides[1], x->strides[1], x->strides[2], x->strides[3]}};
 }
 
+/* Numbers of answers fit 32 bits, also those of the threads of the last block. */
+static bool is_small(const hc_cuda_conv *conv) {
+    return conv->windows * conv->filters * conv->groups <= UINT32_MAX - THREADS;
+}
+
 /* x at any strides times filters that one step decodes. */
 static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
                             const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -60,10 +65,22 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     p.w = decoded;
     for (int i = 0; i < 4; i++)
         p.x_stride[i] = x->strides[i];
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, TILE),
-                         hc_ceil_div(conv->filters, TILE), FLOAT_THREADS, 2 * 16 * (TILE + 4) * 4, sizeof p);
-    step->grid[2] = (uint32_t)conv->groups;
+    p.by_filters = conv->y_stride[1] < conv->y_stride[3];
+    p.is_small = is_small(conv);
+    p.has_fours = conv->channels % 4 == 0;
+    p.has_16 = p.has_fours && x->dtype == HC_F32 && (uintptr_t)x->data % 16 == 0 && x->strides[1] == sizeof(float) &&
+               x->strides[0] % 16 == 0 && x->strides[2] % 16 == 0 && x->strides[3] % 16 == 0;
+    hc_cuda_step *step;
+    if (conv->filters < FEW_FILTERS) {
+        step = hc_cuda_add_step(plan, "conv", "hc_conv_direct_f32",
+                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
+                                sizeof p);
+    } else {
+        step = hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, FLOAT_ROWS),
+                                hc_ceil_div(conv->filters, TILE), FLOAT_THREADS,
+                                STAGES * (FLOAT_ROWS + TILE) * (16 + 4) * (int64_t)sizeof(float), sizeof p);
+        step->grid[2] = (uint32_t)conv->groups;
+    }
     step->params.conv_floats = p;
     return HC_OK;
 }
@@ -99,6 +116,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     const int x_limbs = a->form[mode].n_limbs, w_limbs = w->form[mode].n_limbs;
     const bool is_direct = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most || conv->filters < FEW_FILTERS;
     hc_cuda_conv_integers p = {.conv = *conv, .mode = mode, .x_limbs = x_limbs, .w_limbs = w_limbs};
+    p.is_small = is_small(conv);
     p.length = (int32_t)(is_direct ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
     p.pixel_segments = hc_ceil_div(conv->channels, group);
     p.pixel = p.pixel_segments * p.length;

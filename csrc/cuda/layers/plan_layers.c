@@ -1,7 +1,7 @@
 /* Steps of the layers of transformers (cuda/hc_cuda.h). */
 #include "cuda/sides.h"
 
-enum { THREADS = 128, KEYS = 64, GATE_VALUES = 4, MOST_HEADS = 65535 };
+enum { THREADS = 128, GATE_VALUES = 4, MOST_HEADS = 65535, FEW_QUERIES = 4 };
 
 hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error) {
     plan->n = 0;
@@ -22,11 +22,16 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
     static const char *const KERNELS[HC_N_LAYERS] = {"hc_norm", "hc_norm", "hc_softmax",
                                                      "hc_gate", "hc_gate", "hc_rope"};
     const bool is_gate = layer->kind == HC_LAYER_SILU || layer->kind == HC_LAYER_GELU;
-    const int64_t blocks = is_gate ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES) : layer->rows;
-    if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX)
+    const bool has_row = !is_gate && layer->kind != HC_LAYER_ROPE && layer->n <= HC_CUDA_LAYER_SHARED;
+    const int64_t blocks = is_gate                        ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES)
+                           : layer->kind == HC_LAYER_ROPE ? hc_ceil_div(layer->rows, THREADS / 32)
+                                                          : layer->rows;
+    if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX ||
+        (!is_gate && (layer->rows > UINT32_MAX || layer->n > INT32_MAX)))
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows of %lld values: use the CPU",
                        (long long)layer->rows, (long long)layer->n);
-    hc_cuda_step *step = hc_cuda_add_step(plan, "layers", KERNELS[layer->kind], blocks, 1, THREADS, 16, sizeof p);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "layers", KERNELS[layer->kind], blocks, 1, THREADS,
+                                          16 + (has_row ? layer->n * (int64_t)sizeof(float) : 0), sizeof p);
     step->params.layer = p;
     return HC_OK;
 }
@@ -50,6 +55,11 @@ static hc_status add_kept(const hc_kept *kept, int64_t width, void *workspace, h
     return status;
 }
 
+/* Rows of floats begin on 16 bytes. */
+static bool has_pieces_of_16(const float *data, const int64_t step[3]) {
+    return (uintptr_t)data % 16 == 0 && step[0] % 4 == 0 && step[1] % 4 == 0 && step[2] % 4 == 0;
+}
+
 hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error) {
     plan->n = 0;
     plan->workspace_bytes = 0;
@@ -64,9 +74,8 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
                         .scale = given->scale,
                         .cap = given->cap,
                         .causal = given->causal};
-    const int64_t shared = (KEYS + 2 + given->width) * (int64_t)sizeof(float);
-    if (given->batch <= 0 || given->n <= 0 || given->width <= 0 || given->heads > MOST_HEADS ||
-        given->batch > MOST_HEADS || given->n > INT32_MAX || shared > HC_CUDA_SHARED_BYTES)
+    if (given->batch <= 0 || given->n <= 0 || given->width <= 0 || given->m > INT32_MAX / 2 ||
+        given->heads > MOST_HEADS || given->batch > MOST_HEADS || given->n > INT32_MAX / 2)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take attention of these shapes: use the CPU");
     hc_status status = add_kept(&given->k, given->width, workspace, plan, &p.k, p.k_step, error);
     if (status == HC_OK)
@@ -77,8 +86,34 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
         p.q_step[i] = given->q_step[i];
         p.out_step[i] = given->out_step[i];
     }
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, "layers", "hc_attend", given->n, given->heads, THREADS, shared, sizeof p);
+    const bool has_16 = given->width % 4 == 0 && has_pieces_of_16(p.k, p.k_step) && has_pieces_of_16(p.v, p.v_step) &&
+                        has_pieces_of_16(p.q, p.q_step);
+    const int64_t width = hc_round_up(given->width, 16), queries = given->heads * given->n;
+    hc_cuda_step *step;
+    if (has_16 && given->n <= FEW_QUERIES && given->m > 0 && queries <= MOST_HEADS) {
+        const int64_t tiles = hc_ceil_div(given->m, HC_CUDA_ATTEND_KEYS), all = given->batch * queries;
+        p.scores = hc_cuda_reserve(workspace, plan, all * given->m * (int64_t)sizeof(float));
+        p.largest = hc_cuda_reserve(workspace, plan, all * tiles * (int64_t)sizeof(float));
+        step = hc_cuda_add_step(plan, "attend", "hc_attend_scores", tiles, queries, THREADS,
+                                THREADS / 32 * (int64_t)sizeof(float), sizeof p);
+        step->grid[2] = (uint32_t)given->batch;
+        step->params.attend = p;
+        const int64_t floats =
+            HC_CUDA_ATTEND_STAGES * HC_CUDA_ATTEND_COLUMNS * HC_CUDA_ATTEND_KEYS + 2 * (int64_t)HC_CUDA_ATTEND_LD;
+        step = hc_cuda_add_step(plan, "attend", "hc_attend_columns", hc_ceil_div(given->width, HC_CUDA_ATTEND_COLUMNS),
+                                queries, THREADS, floats * (int64_t)sizeof(float), sizeof p);
+    } else if (has_16 && given->width <= HC_CUDA_ATTEND_WIDTH) {
+        const int64_t floats = HC_CUDA_ATTEND_KEYS * (HC_CUDA_ATTEND_QUERIES + 4) + 3 * HC_CUDA_ATTEND_QUERIES +
+                               (HC_CUDA_ATTEND_QUERIES + HC_CUDA_ATTEND_KEYS) * (width + 4);
+        step = hc_cuda_add_step(plan, "attend", "hc_attend_tiles", hc_ceil_div(given->n, HC_CUDA_ATTEND_QUERIES),
+                                given->heads, 2 * THREADS, floats * (int64_t)sizeof(float), sizeof p);
+    } else {
+        const int64_t shared = (HC_CUDA_ATTEND_KEYS + 2 + given->width) * (int64_t)sizeof(float);
+        if (shared > HC_CUDA_SHARED_BYTES)
+            return hc_fail(error, HC_UNSUPPORTED,
+                           "the CUDA kernels do not take attention of these shapes: use the CPU");
+        step = hc_cuda_add_step(plan, "attend", "hc_attend", given->n, given->heads, THREADS, shared, sizeof p);
+    }
     step->grid[2] = (uint32_t)given->batch;
     step->params.attend = p;
     return HC_OK;
