@@ -56,7 +56,8 @@ class DeviceArray:
     device : str
         Such as ``"cuda:0"``.
     stream : int
-        The CUDA stream that the values are computed on.
+        The CUDA stream that the values are computed on. A stream that the caller gave as a plain number must exist as
+        long as the array.
 
     Examples
     --------
@@ -279,7 +280,7 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
         raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
-    lasting = lasting_stream(value, made.stream)
+    lasting = lasting_stream(value, made.stream) if type(made.stream) is int else made.stream
     if lasting is None:
         _core.cuda_wait(made.number, made.stream)
     made.stream = DEFAULT_STREAM if lasting is None else lasting
