@@ -561,6 +561,7 @@ def test_streams_live_as_long_as_the_memory_that_is_freed_on_them(
     lent: Any = Lent(x, stream=99)
     lent.stream = stream = cp.cuda.Stream()  # as Numba's arrays have
     rounded, ended = hc.fake_quantize(lent, "int8"), weakref.ref(stream)
+    core.cuda_wait(0, 99)  # before the memory is freed on another stream
     del lent, stream
     gc.collect()
     assert ended() is not None and rounded.stream == 99
