@@ -56,7 +56,8 @@ class DeviceArray:
     device : str
         Such as ``"cuda:0"``.
     stream : int
-        The CUDA stream that the values are computed on.
+        The CUDA stream that the values are computed on. A stream that the caller gave as a plain number must exist as
+        long as the array.
 
     Examples
     --------
@@ -279,7 +280,7 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
         raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
-    lasting = lasting_stream(value, made.stream)
+    lasting = lasting_stream(value, made.stream) if type(made.stream) is int else made.stream
     if lasting is None:
         _core.cuda_wait(made.number, made.stream)
     made.stream = DEFAULT_STREAM if lasting is None else lasting
@@ -327,7 +328,7 @@ def tensor_there(tensor: Any, name: str) -> DeviceArray:
     """Read a tensor of PyTorch on a CUDA device that requires no gradient."""
     values = tensor.resolve_neg() if tensor.is_neg() else tensor
     number, stream, (address, word, shape, strides) = tensor_view(values, name)
-    dtype = _bfloat16() if word == "bfloat16" else np.dtype(word)
+    dtype = _float32 if word == "float32" else _bfloat16() if word == "bfloat16" else np.dtype(word)
     return DeviceArray(values, address, shape, dtype, strides, number, stream)
 
 
@@ -391,6 +392,8 @@ def in_callers_library(answer: DeviceArray, given: Any) -> Any:
     """Return an answer as an array of the argument's library, for PyTorch, CuPy and JAX; the memory is shared."""
     if is_torch(given):
         owner = answer._owner
+        if type(owner) is type(given) and owner.shape == answer.shape and owner.dtype is TORCH.get(answer.dtype_name):
+            return owner
         while isinstance(owner, DeviceArray):
             owner = owner._owner
         is_whole = is_torch(owner) and owner.data_ptr() == answer.address and owner.numel() == answer.size

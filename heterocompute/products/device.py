@@ -27,6 +27,7 @@ from ..arrays.device import (
     in_callers_library,
     is_on_device,
     is_tensor_there,
+    tensor_there,
     tensor_view,
 )
 from ..arrays.device_prepacked import DevicePrepacked
@@ -71,6 +72,8 @@ def goes_to_device(*values: Any) -> bool:
     for value in values:
         if type(value) is DeviceArray or type(value) is DeviceQuantizedArray:
             return True
+        if is_tensor_there(value):
+            return has_device()
     if runtime.backend_device() is not None:
         return True
     return any(is_there(value) for value in values) and has_device()
@@ -171,6 +174,10 @@ def _floats_there(caller: str, w: Any) -> Any:
     if type(w) is DeviceArray:
         check_dimensions(w, f"{caller}: w")
         return w
+    if is_tensor_there(w):
+        made = tensor_there(w, f"{caller}: w")
+        check_dimensions(made, f"{caller}: w")
+        return made
     if isinstance(w, PackedArray):
         raise TypeError(f"{caller}: w is {w._named()}, expected an array of floats")
     found, number = gathered(caller, w=w)

@@ -18,6 +18,7 @@ from ..arrays.base import PackedArray
 from ..arrays.components import component_layout, core_format
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.device import DeviceArray, c_strides
+from ..base.errors import Refused
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
 from ..products.arguments import core_clip
@@ -151,7 +152,7 @@ def _rounded(
     if prod(shape) == 0:
         return y, note
     more = () if clip is None and noted is None else (core_clip(clip, "fake_quantize"), noted)
-    with refusals_there("fake_quantize", fmt):
+    try:
         if levels is None:
             _core.cuda_fake_quantize(*place.start, x, core_format(fmt), axes, place.view(y), *more)
         else:
@@ -160,6 +161,9 @@ def _rounded(
             parts = {name: place.empty((nbytes,), "uint8") for name, nbytes in sizes.items()}
             packed = core_format(fmt), shape, axes, {name: place.address(part) for name, part in parts.items()}
             _core.cuda_round_by_chance(*(*place.start, x, packed, levels, infinity_of(fmt), seed, place.view(y), *more))
+    except (NotImplementedError, Refused):
+        with refusals_there("fake_quantize", fmt):  # entering it takes longer than the call
+            raise
     return y, note
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -557,6 +558,16 @@ def test_streams_live_as_long_as_the_memory_that_is_freed_on_them(
     assert cp.destroyed and driver.fault() == ""
     other = hc.fake_quantize(Lent(x, stream=99), "int8")  # of a library that says no more
     assert other.stream == 1
+    lent: Any = Lent(x, stream=99)
+    lent.stream = stream = cp.cuda.Stream()  # as Numba's arrays have
+    rounded, ended = hc.fake_quantize(lent, "int8"), weakref.ref(stream)
+    core.cuda_wait(0, 99)  # before the memory is freed on another stream
+    del lent, stream
+    gc.collect()
+    assert ended() is not None and rounded.stream == 99
+    del rounded
+    gc.collect()
+    assert ended() is None
 
 
 def test_out_of_memory_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,7 @@ static _Atomic int64_t *guess_of(const hc_cuda_call *call) {
 
 typedef struct {
     bool asks;       /* nothing ran: the caller's memory is needed */
+    bool fits;       /* the workspace was large enough */
     bool is_planned; /* an error is the driver's */
     int64_t row;     /* the first with a value that the format refuses */
 } run_state;
@@ -138,36 +139,55 @@ static hc_status plan_in(const hc_cuda_call *call, void *workspace, hc_cuda_plan
     return status;
 }
 
-/* Plans and launches with a workspace of our own, unless the caller's memory must be used: in a graph, and for much. */
-static hc_status run_alone(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
+/* Plans and launches with a workspace of our own of so many bytes. */
+static hc_status run_in(const hc_cuda_call *call, int64_t bytes, hc_cuda_plan *plan, run_state *state,
+                        hc_error *error) {
+    void *workspace = NULL;
+    state->is_planned = state->fits = true;
+    hc_status status = hc_cuda_allocate(call->device, bytes, call->stream, &workspace, error);
+    if (status != HC_OK)
+        return status;
+    status = plan_in(call, workspace, plan, state, error);
+    state->fits = status != HC_OK || plan->workspace_bytes <= bytes;
+    if (status == HC_OK && state->fits)
+        status = hc_cuda_launch(call->device, plan, call->stream, error);
+    hc_cuda_free(call->device, workspace, call->stream);
+    return status;
+}
+
+/* The caller's memory must be used: in a graph, and for much. */
+static bool must_ask(const hc_cuda_call *call, int64_t bytes) {
+    return call->allocate && (bytes > OWN_MOST || hc_cuda_is_captured(call->device, call->stream));
+}
+
+static hc_status run_entered(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
     _Atomic int64_t *guess = guess_of(call);
-    int64_t bytes = *guess;
-    hc_status status = bytes ? HC_OK : plan_in(call, NULL, plan, state, error);
-    if (status != HC_OK)
-        return status;
-    if (!bytes && plan->workspace_bytes == 0)
-        return hc_cuda_launch(call->device, plan, call->stream, error);
-    bytes = bytes ? bytes : plan->workspace_bytes;
-    state->asks = call->allocate && (bytes > OWN_MOST || hc_cuda_is_captured(call->device, call->stream));
-    status = state->asks ? HC_OK : hc_cuda_enter(call->device, error);
-    if (status != HC_OK)
-        return status;
-    for (bool is_enough = state->asks; status == HC_OK && !is_enough;) {
-        void *workspace = NULL;
-        state->is_planned = true;
-        status = hc_cuda_allocate(call->device, bytes, call->stream, &workspace, error);
-        if (status != HC_OK)
-            break;
-        status = plan_in(call, workspace, plan, state, error);
-        is_enough = status != HC_OK || plan->workspace_bytes <= bytes;
-        bytes = status == HC_OK ? plan->workspace_bytes : bytes;
-        if (status == HC_OK && is_enough)
-            status = hc_cuda_launch(call->device, plan, call->stream, error);
-        hc_cuda_free(call->device, workspace, call->stream);
+    const int64_t guessed = *guess;
+    hc_status status = HC_OK;
+    if (guessed && !must_ask(call, guessed)) {
+        status = run_in(call, guessed, plan, state, error);
+        if (status != HC_MEMORY && state->fits) {
+            *guess = status == HC_OK ? plan->workspace_bytes : 0;
+            return status;
+        }
     }
-    if (!state->asks)
-        hc_cuda_leave();
-    *guess = bytes;
+    status = plan_in(call, NULL, plan, state, error);
+    *guess = status == HC_OK ? plan->workspace_bytes : 0;
+    if (status != HC_OK)
+        return status;
+    if (plan->workspace_bytes == 0)
+        return hc_cuda_launch(call->device, plan, call->stream, error);
+    state->asks = must_ask(call, plan->workspace_bytes);
+    return state->asks ? HC_OK : run_in(call, plan->workspace_bytes, plan, state, error);
+}
+
+/* Plans and launches, unless the caller's memory must be used. */
+static hc_status run_alone(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
+    hc_status status = hc_cuda_enter(call->device, error);
+    if (status != HC_OK)
+        return status;
+    status = run_entered(call, plan, state, error);
+    hc_cuda_leave();
     return status;
 }
 

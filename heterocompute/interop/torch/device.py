@@ -24,13 +24,13 @@ from ...base.cuda import devices
 from ...base.errors import Refused, refusals, unsupported
 from ...base.runtime import device_order
 from ...base.texts import counted
-from ...formats import Format
+from ...formats import Format, has_pattern
 from ...products.arguments import as_format
 from ...products.device_conv import convolution_window
 from ...products.window import as_window
 from ...training.device import Place, passed_there, rounded_there
 
-__all__ = ["convolved", "decoded", "passed", "prepacked", "product", "rounded"]
+__all__ = ["convolved", "decoded", "nearest", "passed", "prepacked", "product", "rounded"]
 
 NAMES = {
     torch.float32: "float32",
@@ -130,6 +130,21 @@ def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
     y, note = rounded_there(_place(t), _view(t), fmt, axes, clip, rounding, seed)
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
+
+
+def nearest(t: Any, fmt: Format, axes: tuple[int, ...]) -> Any:
+    """Return the values rounded to nearest, in the dtype of t."""
+    if has_pattern(fmt) or t.numel() == 0:
+        return rounded(t, fmt, axes, None, "nearest", 0)[0]
+    shape = tuple(t.shape)
+    y = t.new_empty(shape, dtype=torch.float32)
+    to = y.data_ptr(), "float32", shape, c_strides(shape, 4)
+    try:
+        _core.cuda_fake_quantize(*_start(t), _view(t), core_format(fmt), axes, to)
+    except (NotImplementedError, Refused):
+        with _refusals("fake_quantize", fmt):
+            raise
+    return y if t.dtype is torch.float32 else y.to(t.dtype)
 
 
 def passed(g: Any, note: Any) -> Any:

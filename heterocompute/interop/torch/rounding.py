@@ -17,6 +17,7 @@ from ...formats import Format
 from ...products.arguments import as_format, core_clip
 from ...training.latent import keep
 from ...training.stochastic import as_seed
+from .device import nearest
 from .operators import axes_text, defined, described, functions, is_unobserved, parts_of
 from .reading import computed_with, defined_modules, maker_of, now, unpruned
 
@@ -66,12 +67,16 @@ def fake_quantize(
     check_tensor(t, "fake_quantize: t")
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
-    axes = axes_text(normalize_axes(axis, t.ndim, "fake_quantize"))
-    text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))
+    numbers = normalize_axes(axis, t.ndim, "fake_quantize")
     number = as_seed(seed)
+    is_free = bool(t.is_cuda and is_unobserved(t))
+    if is_free and rounding == "nearest" and clip is None:
+        bare = t.detach().resolve_neg() if t.requires_grad or t.is_neg() else t
+        return nearest(bare, as_format(fmt, "fake_quantize: fmt"), numbers)
+    text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
-    given = t, text, axes, _clip_text(clip, "fake_quantize"), rounding, signed
-    if t.is_cuda and is_unobserved(t):
+    given = t, text, axes_text(numbers), _clip_text(clip, "fake_quantize"), rounding, signed
+    if is_free:
         return OPS.raw["fake_quantize"](*given)[0]
     return (OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize)(*given)[0]
 
