@@ -45,7 +45,21 @@ def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int
     for order in (0, 9):
         got = emulated.linear(x, q, bias, hc.format("int8"), order)
         assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
-    assert any(name.startswith("hc_gemm_s4") for name in emulated.launched)
+    assert any(name.startswith("hc_gemm_few_s4") for name in emulated.launched)
+
+
+@pytest.mark.parametrize("w_text", ["int8", "int6", "int4", "vsq4-g16-s4", "int8+2:4", "int4-g32-f16", "q4_0"])
+@pytest.mark.parametrize(("m", "multiprocessors"), [(1, 0), (8, 0), (9, 1), (33, 2), (64, 20)])
+@pytest.mark.sweep(every=5)
+def test_few_rows_give_the_bits_of_the_cpu(w_text: str, m: int, multiprocessors: int) -> None:
+    rng = np.random.default_rng(0)
+    for order, (n, k) in enumerate([(70, 128), (37, 3584)]):  # a step, and some turns of each warp
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, w_text)
+        got = emulated.linear(x, q, bias, hc.format("int8"), order, multiprocessors=multiprocessors)
+        assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
+        assert emulated.launched[-1].startswith("hc_gemm_few_")
 
 
 @pytest.mark.parametrize(("x_text", "w_text"), [("int8", "int8"), ("int8", "vsq4-g16-s4"), ("int4-g32", "int4-g64")])
@@ -93,7 +107,7 @@ def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text:
             got = emulated.linear(x, q, bias, activations, order, prepacked, architecture=architecture)
             assert got.tobytes() == wanted
             name = "hc_gemm_90a_nibbles" if architecture == 90 and m >= 128 else "hc_gemm_nibbles"
-            assert emulated.launched[-1].startswith(("hc_gemm_s4", name))
+            assert emulated.launched[-1].startswith(("hc_gemm_few_s4", name))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +156,7 @@ def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         q, packed = hc.quantize(w, w_text), hc.quantize(x, x_text)
         assert emulated.linear(packed, q, bias, order=order).tobytes() == hc.linear(packed, q, bias).tobytes()
         is_sparse = w_text.endswith("2:4") and x_text != "int16"
-        assert emulated.launched[-1].startswith("hc_gemm_24" if is_sparse else "hc_gemm")
+        assert emulated.launched[-1].startswith(("hc_gemm_24", "hc_gemm_few_24") if is_sparse else "hc_gemm")
         if "+" not in x_text:
             wanted = hc.linear(x, q, bias, activations=x_text)
             assert emulated.linear(x, q, bias, hc.format(x_text), order).tobytes() == wanted.tobytes()
