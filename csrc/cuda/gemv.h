@@ -240,6 +240,8 @@ template <int WIDTH> static inline HC_DEVICE uint32_t hc_gemv_scale_bits(const u
 /* The rows of a thread, each as an array of one row, and their sums. */
 template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int ROWS> struct hc_gemv_reader {
     enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8 };
+    /* Tables are read from shared memory, which then passes as much as it can: whole groups of codes do not go through it. */
+    enum { IN_REGISTERS = CODES == HC_GEMV_TABLE };
     typedef uint32_t piece[ROWS][4];
     const hc_cuda_gemv &p;
     const float *table;
@@ -323,7 +325,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
      * rows of a block: a lane has a line, of which each thread copies a piece. A gap of 16 follows 128 bytes, so that eight lanes read
      * all banks. */
     struct coming_steps {
-        enum { STAGES = HC_CUDA_GEMV_STAGES(MOST), COLUMNS = 4 * IN_WORD, PIECES = COLUMNS / 4 };
+        enum { STAGES = IN_REGISTERS ? 2 : HC_CUDA_GEMV_STAGES(MOST), COLUMNS = 4 * IN_WORD, PIECES = COLUMNS / 4 };
         enum { BYTES = LANES * COLUMNS * 4 / 8 * 9, CODE_BYTES = HC_CUDA_GEMV_THREADS * 16 };
         typedef hc_gemv_here<BYTES> values;
         const hc_cuda_gemv &p;
@@ -431,13 +433,18 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         const int64_t x_to_next = (LANES - 1) * p.geometry.group * (int64_t)sizeof(float) + STEP_BYTES;
         coming_steps coming(p, x_at(coming_steps::line() * p.geometry.group + coming_steps::x_piece() * 4), lane);
         place<WIDTH> from(*this, lane * (int64_t)parts * 16);
-        piece words;
+        piece words, next = {};
         uint32_t scales[ROWS] = {};
         int copied = 0, copied_parts = 0; /* groups, and parts of the next */
         const auto copy = [&]() {
             const bool is_last = copied_parts + 1 == parts;
+            const bool has_codes = copied + lane < groups;
             coming.copy(copied + coming_steps::line() < groups, is_last ? x_to_next : STEP_BYTES,
-                        copied + lane < groups, from.codes);
+                        has_codes && !IN_REGISTERS, from.codes);
+            if (has_codes && IN_REGISTERS)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    memcpy(next[r], __builtin_assume_aligned(from.codes[r], 16), 16);
             from.move(is_last ? to_next : 16);
             copied += is_last ? LANES : 0;
             copied_parts = is_last ? 0 : copied_parts + 1;
@@ -454,10 +461,12 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             from.move_scales(1);
             for (int part = 0; part < parts; part++) {
                 const auto values = coming.wait();
+                memcpy(words, next, sizeof words);
                 copy();
                 if (!is_there)
                     continue;
-                coming.template load<4>(words, 0, lane * 16);
+                if (!IN_REGISTERS)
+                    coming.template load<4>(words, 0, lane * 16);
                 hc_gemv_piece<CODES, 4>(p, table, words, 0, values, chains);
             }
             if (is_there)

@@ -234,9 +234,12 @@ static int add_few(const hc_cuda_gemm *gemm, hc_cuda_kind kind, int64_t row_byte
                  [HC_CUDA_STORED] = {{"hc_gemm_few_s8_8", "hc_gemm_few_s8_64"}, 64},
                  [HC_CUDA_NIBBLES] = {{"hc_gemm_few_s4_8", "hc_gemm_few_s4_64"}, 16}};
     const int64_t tiles = hc_ceil_div(gemm->m, X_ROWS);
-    if (tiles == 1) {
-        hc_cuda_add_step(plan, "few_rows", KINDS[kind].kernels[0], hc_ceil_div(gemm->n, W_ROWS), 1, 256,
-                         256 / 32 * SUM_BYTES, params_bytes);
+    const int at_once = multiprocessors(plan);
+    if (tiles == 1) { /* 16 warps or more for each multiprocessor */
+        const int64_t blocks = hc_ceil_div(gemm->n, W_ROWS);
+        const int warps = blocks <= at_once ? WARPS : blocks <= 2 * at_once ? WARPS / 2 : WARPS / 4;
+        hc_cuda_add_step(plan, "few_rows", KINDS[kind].kernels[0], blocks, 1, warps * 32, warps * SUM_BYTES,
+                         params_bytes);
         return 1;
     }
     int chosen = 0;
@@ -245,8 +248,7 @@ static int add_few(const hc_cuda_gemm *gemm, hc_cuda_kind kind, int64_t row_byte
         const int64_t x_bytes = tiles * X_ROWS * (WARPS / w_warps * FEW_STEP + KINDS[kind].gap);
         const int64_t bytes = hc_max(STAGES * x_bytes, WARPS * tiles * SUM_BYTES);
         const int64_t blocks = hc_ceil_div(gemm->n, W_ROWS * w_warps);
-        const int64_t read =
-            hc_ceil_div(blocks, multiprocessors(plan)) * (W_ROWS * w_warps * row_bytes + gemm->m * gemm->ld);
+        const int64_t read = hc_ceil_div(blocks, at_once) * (W_ROWS * w_warps * row_bytes + gemm->m * gemm->ld);
         if (bytes > FEW_SHARED_BYTES || (chosen && read >= least))
             continue;
         chosen = w_warps, least = read, shared = bytes;

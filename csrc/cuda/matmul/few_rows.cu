@@ -49,7 +49,7 @@ template <typename side> struct part_of_x {
 };
 
 template <int STEPS_AHEAD> struct bytes {
-    typedef hc_cuda_gemm params;
+    typedef hc_cuda_gemm params, shared_params;
     typedef ::operand operand;
     typedef ::part_of_x<bytes> part_of_x;
     enum {
@@ -83,7 +83,7 @@ template <int STEPS_AHEAD> struct bytes {
 };
 
 template <int STEPS_AHEAD> struct nibbles {
-    typedef hc_cuda_gemm_s4 params;
+    typedef hc_cuda_gemm_s4 params, shared_params;
     typedef ::operand operand;
     typedef ::part_of_x<nibbles> part_of_x;
     enum { AHEAD = STEPS_AHEAD, GAP = 16 };
@@ -131,6 +131,7 @@ static inline HC_DEVICE uint32_t legal_places(uint32_t places) {
  * 2 u + 1, those of lanes 2 and 3 in other registers. */
 template <int STEPS_AHEAD> struct kept {
     typedef hc_cuda_gemm_24 params;
+    typedef hc_cuda_gemm shared_params;
     enum { AHEAD = STEPS_AHEAD, GAP = 16 };
     struct piece {
         alignas(16) uint32_t word[2][4], places[4];
@@ -191,13 +192,13 @@ static inline HC_DEVICE const hc_cuda_gemm &gemm_of(const hc_cuda_gemm &p) { ret
 static inline HC_DEVICE const hc_cuda_gemm_s4 &gemm_of(const hc_cuda_gemm_s4 &p) { return p; }
 
 /* Adds what all warps have, of `tiles` tiles of 8 rows of x each, and stores it. */
-template <int MOST, typename params>
+template <typename params>
 static inline HC_DEVICE void add_slices(const params &p, int64_t column, int w_warps, int tiles,
-                                        const int32_t (&sums)[MOST][4]) {
+                                        const int32_t (&sums)[MOST_TILES][4]) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, items = w_warps * tiles * 32;
     int32_t *const shared = (int32_t *)hc_shared();
 #pragma unroll
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MOST_TILES; i++)
         if (i < tiles)
             hc_store_16(shared + ((warp * tiles + i) * 32 + lane) * 4, sums[i]);
     hc_barrier();
@@ -222,37 +223,73 @@ static inline HC_DEVICE void add_slices(const params &p, int64_t column, int w_w
     }
 }
 
+/* Turns of all, of which each block begins with another: blocks that run at once read different columns of x. */
+struct turns {
+    const int n;
+    int next;
+    HC_DEVICE turns(int count) : n(count), next((int)(blockIdx.x % (unsigned)count)) {}
+    HC_DEVICE int take() {
+        const int taken = next;
+        next = taken + 1 == n ? 0 : taken + 1;
+        return taken;
+    }
+};
+
 /* Up to 8 rows of x, which stay in the cache of a multiprocessor. The warps of a block have the same rows of w. */
 template <typename side> static inline HC_DEVICE void few_rows(const typename side::params &given) {
-    const auto &p = gemm_of(given);
-    const int row = (int)threadIdx.x % 32 / 4, slices = (int)blockDim.x / 32, steps = (int)p.ld / STEP;
-    const int64_t column = (int64_t)blockIdx.x * 16;
-    const side w(given, column + row);
-    const int8_t *const x = p.x + hc_min(row, (int)p.m - 1) * p.ld;
+    const typename side::shared_params &p = gemm_of(given);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    const int steps = (int)p.ld / STEP;
+    const int64_t column = (int64_t)blockIdx.x * 16 + lane / 4;
+    const side w(given, column);
+    const int8_t *const x = p.x + hc_min(lane / 4, (int)p.m - 1) * p.ld;
     typename side::piece pieces[side::AHEAD];
-    alignas(16) int32_t sums[1][4] = {};
-    int step = (int)threadIdx.x / 32;
+    alignas(16) int32_t sums[4] = {};
+    turns coming((steps + warps - 1) / warps), now = coming;
 #pragma unroll
     for (int i = 0; i < side::AHEAD; i++)
-        w.load(pieces[i], step + i * slices);
-    while (step < steps)
+        w.load(pieces[i], coming.take() * warps + warp);
+    const line_of<typename side::shared_params> lines[2] = {{p, lane % 4 * 2}, {p, lane % 4 * 2 + 1}};
+    const float scales[2] = {folded_scale(p, hc_min(column, p.n - 1)), folded_scale(p, hc_min(column + 8, p.n - 1))};
+    HC_SHORT_LOOP
+    for (int turn = 0; turn < now.n; turn += side::AHEAD)
 #pragma unroll
         for (int i = 0; i < side::AHEAD; i++) {
-            if (i > 0 && step >= steps)
+            const int step = now.take() * warps + warp;
+            if (i > 0 && turn + i >= now.n)
                 break;
-            const typename side::part_of_x own(x + (uint32_t)step * STEP);
-            typename side::operand a;
-            side::unpack(pieces[i], a);
-            w.load(pieces[i], step + side::AHEAD * slices);
-            own.multiply(sums[0], a);
-            step += slices;
+            if (step < steps) {
+                const typename side::part_of_x own(x + (uint32_t)step * STEP);
+                typename side::operand a;
+                side::unpack(pieces[i], a);
+                own.multiply(sums, a);
+            }
+            w.load(pieces[i], coming.take() * warps + warp);
         }
-    add_slices(p, column, 1, 1, sums);
+    hc_store_16(hc_shared() + threadIdx.x * 16, sums);
+    hc_barrier();
+    if (warp > 0)
+        return;
+    HC_SHORT_LOOP
+    for (int i = 1; i < warps; i++) {
+        alignas(16) int32_t more[4];
+        memcpy(more, __builtin_assume_aligned(hc_shared() + (i * 32 + lane) * 16, 16), 16);
+#pragma unroll
+        for (int r = 0; r < 4; r++)
+            sums[r] += more[r];
+    }
+#pragma unroll
+    for (int c = 0; c < 2; c++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            if (lines[c].is_there && column + r * 8 < p.n)
+                lines[c].put(column + r * 8,
+                             finished<false>((double)lines[c].scale * (double)scales[r], sums[r * 2 + c], 0.0f));
 }
 
 /* Up to 64 rows of x, which come through shared memory stage by stage: a step for each of the warps that share rows of w. */
 template <typename side> static inline HC_DEVICE void many_rows(const typename side::params &given) {
-    const auto &p = gemm_of(given);
+    const typename side::shared_params &p = gemm_of(given);
     enum { STAGES = 3 };
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, w_warps = p.w_warps;
     const int slices = (int)blockDim.x / 32 / w_warps, slice = warp / w_warps, tiles = ((int)p.m + 7) / 8;
@@ -274,12 +311,14 @@ template <typename side> static inline HC_DEVICE void many_rows(const typename s
     };
     typename side::piece pieces[side::AHEAD];
     alignas(16) int32_t sums[MOST_TILES][4] = {};
+    turns of_w(stages), of_x = of_w;
 #pragma unroll
     for (int i = 0; i < side::AHEAD; i++)
-        w.load(pieces[i], i * slices + slice);
+        w.load(pieces[i], of_w.take() * slices + slice);
+    HC_SHORT_LOOP
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < stages)
-            copy(i, i * stage_bytes);
+            copy(of_x.take(), i * stage_bytes);
         hc_copy_commit();
     }
     const unsigned char *const x = hc_shared() + lane / 4 * pitch + slice * STEP;
@@ -293,11 +332,11 @@ template <typename side> static inline HC_DEVICE void many_rows(const typename s
                 break;
             typename side::operand a;
             side::unpack(pieces[i], a);
-            w.load(pieces[i], (stage + side::AHEAD) * slices + slice);
+            w.load(pieces[i], of_w.take() * slices + slice);
             hc_copy_wait<STAGES - 2>();
             hc_barrier();
             if (stage + STAGES - 1 < stages)
-                copy(stage + STAGES - 1, last);
+                copy(of_x.take(), last);
             hc_copy_commit();
             const unsigned char *from = x + at;
             last = at, at = at == (STAGES - 1) * stage_bytes ? 0 : at + stage_bytes;
@@ -316,9 +355,9 @@ template <typename side> static inline HC_DEVICE void many_rows(const typename s
 
 } // namespace
 
-HC_KERNEL(hc_gemm_few_s4_8, hc_cuda_gemm_s4, 256, 2) { few_rows<nibbles<4>>(p); }
-HC_KERNEL(hc_gemm_few_s8_8, hc_cuda_gemm, 256, 3) { few_rows<bytes<2>>(p); }
-HC_KERNEL(hc_gemm_few_s4_64, hc_cuda_gemm_s4, 512) { many_rows<nibbles<4>>(p); }
+HC_KERNEL(hc_gemm_few_s4_8, hc_cuda_gemm_s4, 512) { few_rows<nibbles<4>>(p); }
+HC_KERNEL(hc_gemm_few_s8_8, hc_cuda_gemm, 512) { few_rows<bytes<2>>(p); }
+HC_KERNEL(hc_gemm_few_24_8, hc_cuda_gemm_24, 512) { few_rows<kept<4>>(p); }
+HC_KERNEL(hc_gemm_few_s4_64, hc_cuda_gemm_s4, 512) { many_rows<nibbles<2>>(p); }
 HC_KERNEL(hc_gemm_few_s8_64, hc_cuda_gemm, 512) { many_rows<bytes<1>>(p); }
-HC_KERNEL(hc_gemm_few_24_8, hc_cuda_gemm_24, 256, 2) { few_rows<kept<4>>(p); }
-HC_KERNEL(hc_gemm_few_24_64, hc_cuda_gemm_24, 512) { many_rows<kept<3>>(p); }
+HC_KERNEL(hc_gemm_few_24_64, hc_cuda_gemm_24, 512) { many_rows<kept<2>>(p); }

@@ -29,10 +29,10 @@ HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; other plans use no 
 # bytes for each lane and cycle of Hopper: 5.5e12 bytes/s of an H100 PCIe; the times of other devices lack this bound
 L2 = 5.5e12 / (51.2e12 / 2)
 REGISTERS = {
-    "hc_gemm_s4_16": 40,
-    "hc_gemm_s4_32": 48,
-    "hc_gemm_s4_64": 64,
-    "hc_gemm_s8_16": 64,
+    "hc_gemm_few_s4_8": 117,
+    "hc_gemm_few_s4_64": 128,
+    "hc_gemm_few_s8_8": 80,
+    "hc_gemm_few_s8_64": 108,
     "hc_gemm_s8_64": 76,
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
