@@ -69,7 +69,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
     for (int i = 0; i < 16 && hc_form_is_nibbles(&form); i++)
         form.table[i] = (float)(i < 8 ? i : i - 16);
     if (!(hc_form_is_nibbles(&form) || hc_form_has_table(&form) || hc_form_is_bytes(&form)) ||
-        !hc_cuda_words_kernel_of(format->family, form.bits, false))
+        !hc_cuda_words_kernel_of(format->family, form.bits, HC_CUDA_ONE_VECTOR))
         return 0;
     const bool has_groups = gemv->lanes == 16;
     const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
@@ -83,6 +83,23 @@ static int word_bits(hc_cuda_gemv *gemv) {
     gemv->has_16 = (uintptr_t)codes->data % 16 == 0 && codes->row_stride % 16 == 0 && g->runs == 1 &&
                    (!has_groups || g->columns == g->padded);
     return has_words && has_fours ? form.bits : 0;
+}
+
+/* Bits of a code of a pattern 2:4 where it can be read by words, and x whole from shared memory, of so many bytes. */
+static int kept_word_bits(const hc_cuda_gemv *gemv, int64_t x_bytes) {
+    const hc_format *format = &gemv->format;
+    const hc_geometry *g = &gemv->geometry;
+    const hc_stored_form form = hc_form_of(format);
+    const hc_component *codes = &gemv->parts.part[HC_CODES], *places = &gemv->parts.part[HC_METADATA];
+    if (format->n != 2 || format->m != 4 || !(hc_form_is_nibbles(&form) || hc_form_is_bytes(&form)) ||
+        !hc_cuda_words_kernel_of(format->family, form.bits, HC_CUDA_KEPT_WORDS))
+        return 0;
+    const bool is_whole = gemv->lanes == 16 ? g->group * form.bits % 32 == 0 && g->run_length % g->group == 0 &&
+                                                  g->whole_length == 2 * g->run_length
+                                            : g->whole_length % 64 == 0;
+    const bool is_aligned = ((uintptr_t)codes->data | (uintptr_t)codes->row_stride) % 4 == 0 &&
+                            ((uintptr_t)places->data | (uintptr_t)places->row_stride) % 2 == 0;
+    return is_whole && is_aligned && x_bytes <= FEW_SHARED_BYTES && has_pieces_of_16(&gemv->x) ? form.bits : 0;
 }
 
 /* x as float values, in the order that their number of rows and the format of w have. */
@@ -133,9 +150,21 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
             const int64_t teams = hc_ceil_div(geometry.rows, rows_at_once);
             hc_cuda_step *step = hc_cuda_add_step(
                 plan, hc_cuda_module_of(packed->format.family),
-                hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
+                hc_cuda_words_kernel_of(packed->format.family, bits,
+                                        gemv.vectors > 1 ? HC_CUDA_VECTORS : HC_CUDA_ONE_VECTOR),
                 hc_ceil_div(teams * gemv.lanes, threads), 1, threads,
                 (int64_t)sizeof gemv.table + HC_CUDA_GEMV_STAGES(gemv.vectors) * stage_bytes, sizeof gemv);
+            step->params.gemv = gemv;
+            return HC_OK;
+        }
+        const int64_t x_bytes = geometry.whole_columns * (int64_t)sizeof(float) / 8 * 9;
+        const int kept_bits = is_kept ? kept_word_bits(&gemv, x_bytes) : 0;
+        if (kept_bits) {
+            hc_cuda_step *step =
+                hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
+                                 hc_cuda_words_kernel_of(packed->format.family, kept_bits, HC_CUDA_KEPT_WORDS),
+                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_GEMV_THREADS), gemv.vectors,
+                                 HC_CUDA_GEMV_THREADS, x_bytes, sizeof gemv);
             step->params.gemv = gemv;
             return HC_OK;
         }

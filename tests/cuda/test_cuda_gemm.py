@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import emulated
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16
 import numpy as np
@@ -208,6 +210,20 @@ def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
         assert emulated.linear(x, q, order=order).tobytes() == hc.linear(x, q).tobytes()
         if k % 64 == 0:  # else pieces are cut
             assert emulated.launched[-1].endswith("_v1" if m == 1 else "_v8")
+
+
+@pytest.mark.parametrize("text", ["int8", "int4", "int4-g16", "int8-g32", "vsq4-g16-s4", "int4-g64-f16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 9, 128), (3, 17, 640), (8, 5, 2048)])
+@pytest.mark.sweep(every=4)
+def test_vectors_by_words_of_what_a_pattern_kept_give_the_bits_of_the_cpu(text: str, m: int, n: int, k: int) -> None:
+    rng, memory = np.random.default_rng(0), np.zeros(m * k + 4, np.float32)
+    first = -memory.ctypes.data % 16 // 4
+    x, w = memory[first : first + m * k].reshape(m, k), rng.standard_normal((n, k)).astype(np.float32)
+    x[:] = rng.standard_normal((m, k)).astype(np.float32)
+    x[0, 7], x[m - 1, 13] = np.nan, np.inf  # pruned values are never multiplied
+    q = hc.quantize(w, f"{text}+2:4")
+    assert emulated.linear(x, q, order=m).tobytes() == hc.linear(x, q).tobytes()
+    assert re.fullmatch(r"hc_gemv_kept_\w+_b[48]", emulated.launched[-1])
 
 
 @pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "nf4-g64", "fp8_e4m3fn-row"])
