@@ -86,10 +86,10 @@ if os.environ.get("HETEROCOMPUTE_WERROR") == "1":
     NVCC_FLAGS += ["-Werror", "all-warnings"]
 # A cubin also serves later minor versions of its major version (sm_80: 86 and 89). The driver compiles the PTX on
 # other devices such as sm_100 and sm_120, once. All fatbins together stay below 2 MB, so that the codecs have one
-# cubin, and so do three files of matmuls.
+# cubin, and so do matmuls of few rows, of floats and of minima.
 CUDA_CODE = {"80": "compute_80", "90": "sm_90"}
 CUDA_MATMUL_CODE = {"80": "[sm_80,compute_80]", "90a": "sm_90a"}
-CUDA_SELDOM = ("floats", "floats_bf16", "minima")
+CUDA_ONE_CUBIN = ("few_grouped", "few_rows", "floats", "floats_bf16", "minima")
 
 
 def target_machine() -> str:
@@ -272,7 +272,7 @@ def cuda_code(source: str) -> dict[str, str]:
     stem = Path(source).stem
     if stem.endswith("_90a"):  # instructions that no other device has
         return {"90a": "sm_90a"}
-    return CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" and stem not in CUDA_SELDOM else CUDA_CODE
+    return CUDA_MATMUL_CODE if Path(source).parent.name == "matmul" and stem not in CUDA_ONE_CUBIN else CUDA_CODE
 
 
 def without_cuda(reason: str) -> None:

@@ -371,7 +371,7 @@ static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_fo
 
 /* Where hc_cuda_integer_rows has a column of a segment with `for_nibbles`. */
 static inline HC_DEVICE uint32_t hc_nibble_place(uint32_t at) {
-    return at / 128 * 128 + at / 8 % 4 * 32 + at % 2 * 16 + at / 32 % 4 * 4 + at / 2 % 4;
+    return at / 32 * 32 + at % 2 * 16 + at / 8 % 4 * 4 + at / 2 % 4;
 }
 
 /* n bytes of shared memory to global memory, by words where both lie on words. */

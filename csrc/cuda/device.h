@@ -55,6 +55,13 @@ static inline __device__ void hc_load_16(float to[4], const void *from) {
     to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
 }
 
+/* The same that are read once: no cache of a multiprocessor keeps them. Such loads keep their order. */
+static inline __device__ void hc_load_16_once(uint32_t to[4], const void *from) {
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "l"(from));
+}
+
 /* 16 bytes from global to shared memory, which lie there after the wait for their group, and a barrier. */
 static inline __device__ void hc_copy_16(void *shared, const void *global) {
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);

@@ -15,8 +15,8 @@ typedef enum { HC_GEMV_NIBBLES, HC_GEMV_TABLE, HC_GEMV_BYTES } hc_gemv_codes;
 
 /* Adds what the lanes of a row have, and the answers that are there. Rows of w are fewer than 2^21, as the planner saw to. */
 template <bool has_groups, int MOST, int CHAINS>
-static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int row, float row_scale,
-                                           float (&sums)[MOST][CHAINS]) {
+static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int row, float row_scale, float (&sums)[MOST][CHAINS],
+                                           int64_t first = 0 /* vector */) {
     enum { LANES = has_groups ? 16 : 8 };
 #pragma unroll
     for (int v = 0; v < MOST; v++) {
@@ -39,7 +39,7 @@ static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int row, float
             continue;
         if (p.bias)
             sum += p.bias[row];
-        *(float *)(p.y + v * p.y_row + row * p.y_column) = sum;
+        *(float *)(p.y + (first + v) * p.y_row + row * p.y_column) = sum;
     }
 }
 
@@ -240,6 +240,8 @@ template <int WIDTH> static inline HC_DEVICE uint32_t hc_gemv_scale_bits(const u
 /* The rows of a thread, each as an array of one row, and their sums. */
 template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int ROWS> struct hc_gemv_reader {
     enum { LANES = has_groups ? 16 : 8, CHAINS = has_groups ? 1 : 8, IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8 };
+    /* Tables are read from shared memory, which then passes as much as it can: whole groups of codes do not go through it. */
+    enum { IN_REGISTERS = CODES == HC_GEMV_TABLE };
     typedef uint32_t piece[ROWS][4];
     const hc_cuda_gemv &p;
     const float *table;
@@ -282,12 +284,6 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                     scales[r] = reader.parts[r].part[HC_SCALES].data + reader.lane * WIDTH / 8;
             }
         }
-        /* Words of `words` from word `first` on. */
-        template <int WORDS> HC_DEVICE void load(piece &words, int first, int byte) const {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++)
-                memcpy(words[r] + first, __builtin_assume_aligned(codes[r] + byte, WORDS * 4), WORDS * 4);
-        }
         HC_DEVICE void load_scales(uint32_t (&scale)[ROWS], int turns) const {
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
@@ -325,75 +321,97 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
     }
     HC_DEVICE const char *x_at(int64_t column) const { return p.x.data + column * (int64_t)sizeof(float); }
 
-    /* The values of x for one step, 16 bytes of codes of each lane: in shared memory for all rows of a block, one step ahead. A
-     * lane has a line, of which each thread copies a piece. A gap of 16 follows 128 bytes, so that eight lanes read all banks. */
-    struct steps_of_x {
-        enum { COLUMNS = 4 * IN_WORD, PIECES = COLUMNS / 4, BYTES = LANES * COLUMNS * 4 / 8 * 9 };
+    /* A step, 16 bytes of codes of each lane and the values of x for them, arrives in shared memory some steps ahead. x serves all
+     * rows of a block: a lane has a line, of which each thread copies a piece. A gap of 16 follows 128 bytes, so that eight lanes read
+     * all banks. */
+    struct coming_steps {
+        enum { STAGES = IN_REGISTERS ? 2 : HC_CUDA_GEMV_STAGES(MOST), COLUMNS = 4 * IN_WORD, PIECES = COLUMNS / 4 };
+        enum { BYTES = LANES * COLUMNS * 4 / 8 * 9, CODE_BYTES = HC_CUDA_GEMV_THREADS * 16 };
         typedef hc_gemv_here<BYTES> values;
         const hc_cuda_gemv &p;
-        const char *from; /* this thread's piece of the next step */
-        const int to, own;
-        int at; /* where the next step goes */
-        HC_DEVICE steps_of_x(const hc_cuda_gemv &given, const char *first, int lane)
-            : p(given), from(first), to(place_of(line()) + piece() * 16), own(place_of(lane)), at(0) {}
+        const char *from; /* this thread's piece of x of the step that is copied next */
+        const int to, own, codes_at, stage_bytes;
+        int at, last; /* the stage that is read, and where the next goes, which is free at that time */
+        HC_DEVICE coming_steps(const hc_cuda_gemv &given, const char *first, int lane)
+            : p(given), from(first), to(place_of(line()) + x_piece() * 16), own(place_of(lane)),
+              codes_at(BYTES * (MOST == 1 ? 1 : (int)p.vectors)), stage_bytes(codes_at + ROWS * CODE_BYTES),
+              at((STAGES - 1) * stage_bytes), last(0) {}
         static HC_DEVICE int line() { return (int)threadIdx.x / PIECES; }
-        static HC_DEVICE int piece() { return (int)threadIdx.x % PIECES; }
+        static HC_DEVICE int x_piece() { return (int)threadIdx.x % PIECES; }
         static HC_DEVICE int place_of(int line) { return (line * PIECES + line * PIECES / 8) * 16; }
-        HC_DEVICE int other() const { return BYTES * (MOST == 1 ? 1 : (int)p.vectors) - at; }
         static HC_DEVICE unsigned char *stage(int at) { return hc_shared() + sizeof(hc_cuda_gemv::table) + at; }
-        /* The next step, if this thread's piece of it is there. */
-        HC_DEVICE void copy(bool is_there, int64_t bytes) {
-            if (is_there && line() < LANES)
+        HC_DEVICE int after(int stage) const { return stage == (STAGES - 1) * stage_bytes ? 0 : stage + stage_bytes; }
+        /* The next step, as far as this thread's pieces are there; then x moves on. */
+        HC_DEVICE void copy(bool has_x, int64_t bytes, bool has_codes, const uint8_t *const (&codes)[ROWS]) {
+            unsigned char *const stage = this->stage(last);
+            if (has_x && line() < LANES)
 #pragma unroll
                 for (int v = 0; v < MOST; v++)
                     if (MOST == 1 || v < (int)p.vectors)
-                        hc_copy_16_of_many(stage(at) + v * BYTES + to, from + v * p.x.rows.stride[0], true);
+                        hc_copy_16_of_many(stage + v * BYTES + to, from + v * p.x.rows.stride[0], true);
+            if (has_codes)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    hc_copy_16(stage + codes_at + r * CODE_BYTES + (int)threadIdx.x * 16, codes[r]);
             hc_copy_commit();
             from += bytes;
-            at = other();
+            last = after(last);
         }
-        /* The step that was copied last, of all threads; then the next may be copied. */
-        HC_DEVICE values wait() const {
-            hc_copy_wait<0>();
+        /* The first step that was not waited for, of all threads; then another may be copied. */
+        HC_DEVICE values wait() {
+            hc_copy_wait<STAGES - 2>();
             hc_barrier();
-            return {stage(other()) + own};
+            at = after(at);
+            return {stage(at) + own};
+        }
+        /* Words of that step, `byte` bytes behind those of the row's first lane. */
+        template <int WORDS> HC_DEVICE void load(piece &words, int first, int byte) const {
+            const unsigned char *const row = stage(at) + codes_at + (int)threadIdx.x / LANES * LANES * 16 + byte;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                memcpy(words[r] + first, __builtin_assume_aligned(row + r * CODE_BYTES, WORDS * 4), WORDS * 4);
         }
     };
 
-    /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time, the next of which are on their
-     * way; the first block that is left. */
+    /* Blocks in which a lane has WORDS words, a group or eight columns, 4 / WORDS blocks at a time; the first block that is left. */
     template <int WORDS, int WIDTH> HC_DEVICE int64_t own_words() {
         enum { AT_ONCE = 4 / WORDS, SPAN = WORDS * IN_WORD, BYTES = LANES * WORDS * 4 }; /* of a block */
-        enum { STEP_BYTES = LANES * steps_of_x::COLUMNS * (int)sizeof(float) };
-        const int64_t blocks = p.geometry.columns / (LANES * SPAN) / AT_ONCE * AT_ONCE;
-        const int column = steps_of_x::piece() * 4; /* of the lane's */
-        steps_of_x x(p, x_at(column / SPAN * (LANES * SPAN) + steps_of_x::line() * SPAN + column % SPAN), lane);
-        place<WIDTH> from(*this, lane * WORDS * 4);
-        piece words, next;
+        enum { STEP_BYTES = LANES * coming_steps::COLUMNS * (int)sizeof(float) };
+        const int blocks = (int)p.geometry.columns / (LANES * SPAN) / AT_ONCE * AT_ONCE;
+        const int column = coming_steps::x_piece() * 4; /* of the lane's */
+        coming_steps coming(p, x_at(column / SPAN * (LANES * SPAN) + coming_steps::line() * SPAN + column % SPAN),
+                            lane);
+        place<WIDTH> from(*this, lane * 16);
+        piece words;
         uint32_t scales[AT_ONCE][ROWS], next_scales[AT_ONCE][ROWS];
-        const auto load = [&]() {
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                from.template load<WORDS>(next, i * WORDS, i * BYTES);
-                if (has_groups)
-                    from.load_scales(next_scales[i], i);
-            }
-        };
-        if (blocks) {
-            load();
-            x.copy(true, STEP_BYTES);
-        }
-        for (int64_t block = 0; block < blocks; block += AT_ONCE) {
-            const auto values = x.wait();
-            memcpy(words, next, sizeof words);
-            memcpy(scales, next_scales, sizeof scales);
+        int copied = 0;
+        const auto copy = [&]() {
+            coming.copy(copied < blocks, STEP_BYTES, copied < blocks, from.codes);
             from.move(AT_ONCE * BYTES);
-            if (has_groups)
+            copied += AT_ONCE;
+        };
+        const auto load_scales = [&]() {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                from.load_scales(next_scales[i], i);
+        };
+        if (has_groups && blocks)
+            load_scales();
+#pragma unroll
+        for (int i = 0; i < coming_steps::STAGES - 1; i++)
+            copy();
+        for (int block = 0; block < blocks; block += AT_ONCE) {
+            const auto values = coming.wait();
+            copy();
+            if constexpr (has_groups) {
+                memcpy(scales, next_scales, sizeof scales);
                 from.move_scales(AT_ONCE);
-            if (block + AT_ONCE < blocks) {
-                x.copy(true, STEP_BYTES);
-                load();
+                if (block + AT_ONCE < blocks)
+                    load_scales();
             }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                coming.template load<WORDS>(words, i * WORDS, i * BYTES + lane * WORDS * 4);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 if constexpr (has_groups) {
@@ -407,38 +425,48 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         }
         return blocks;
     }
-    /* Groups of whole 16 bytes, the next of which are on their way. */
+    /* Groups of whole 16 bytes. */
     template <int WIDTH> HC_DEVICE void whole_groups() {
-        enum { STEP_BYTES = steps_of_x::COLUMNS * (int)sizeof(float) };
-        const int groups = (int)p.geometry.groups, parts = (int)p.geometry.group / steps_of_x::COLUMNS;
+        enum { STEP_BYTES = coming_steps::COLUMNS * (int)sizeof(float) };
+        const int groups = (int)p.geometry.groups, parts = (int)p.geometry.group / coming_steps::COLUMNS;
         const int to_next = (LANES - 1) * parts * 16 + 16;
         const int64_t x_to_next = (LANES - 1) * p.geometry.group * (int64_t)sizeof(float) + STEP_BYTES;
-        steps_of_x x(p, x_at(steps_of_x::line() * p.geometry.group + steps_of_x::piece() * 4), lane);
+        coming_steps coming(p, x_at(coming_steps::line() * p.geometry.group + coming_steps::x_piece() * 4), lane);
         place<WIDTH> from(*this, lane * (int64_t)parts * 16);
         piece words, next = {};
         uint32_t scales[ROWS] = {};
-        if (lane < groups)
-            from.template load<4>(next, 0, 0);
-        x.copy(steps_of_x::line() < groups, parts == 1 ? x_to_next : STEP_BYTES);
+        int copied = 0, copied_parts = 0; /* groups, and parts of the next */
+        const auto copy = [&]() {
+            const bool is_last = copied_parts + 1 == parts;
+            const bool has_codes = copied + lane < groups;
+            coming.copy(copied + coming_steps::line() < groups, is_last ? x_to_next : STEP_BYTES,
+                        has_codes && !IN_REGISTERS, from.codes);
+            if (has_codes && IN_REGISTERS)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+                    memcpy(next[r], __builtin_assume_aligned(from.codes[r], 16), 16);
+            from.move(is_last ? to_next : 16);
+            copied += is_last ? LANES : 0;
+            copied_parts = is_last ? 0 : copied_parts + 1;
+        };
+#pragma unroll
+        for (int i = 0; i < coming_steps::STAGES - 1; i++)
+            copy();
         for (int first = 0; first < groups;
              first += LANES) { /* the same turns for all threads, which meet at barriers */
-            const bool is_there = first + lane < groups, is_next_there = first + LANES + lane < groups;
+            const bool is_there = first + lane < groups;
             float chains[ROWS][MOST][1] = {};
             if (is_there)
                 from.load_scales(scales, 0);
             from.move_scales(1);
             for (int part = 0; part < parts; part++) {
-                const bool is_last = part + 1 == parts, before_last = part + 2 == parts || parts == 1;
-                const auto values = x.wait();
-                if (!is_last || first + LANES < groups)
-                    x.copy(first + (is_last ? LANES : 0) + steps_of_x::line() < groups,
-                           before_last ? x_to_next : STEP_BYTES);
+                const auto values = coming.wait();
+                memcpy(words, next, sizeof words);
+                copy();
                 if (!is_there)
                     continue;
-                memcpy(words, next, sizeof words);
-                from.move(is_last ? to_next : 16);
-                if (!is_last || is_next_there)
-                    from.template load<4>(next, 0, 0);
+                if (!IN_REGISTERS)
+                    coming.template load<4>(words, 0, lane * 16);
                 hc_gemv_piece<CODES, 4>(p, table, words, 0, values, chains);
             }
             if (is_there)
@@ -523,6 +551,58 @@ static inline HC_DEVICE void hc_gemv_words(const hc_cuda_gemv &p) {
     hc_gemv_reader<format, has_groups, CODES, MOST, MOST == 1 ? HC_CUDA_GEMV_ROWS : 1>(p, table).run();
 }
 
+/* Vector blockIdx.y times what a pattern 2:4 kept, by words of codes; lanes as in hc_gemv_kept. x is whole in shared memory, with a gap
+ * of 16 bytes after 128. */
+template <hc_gemv_codes CODES, typename format, bool has_groups>
+static inline HC_DEVICE void hc_gemv_kept_words(const hc_cuda_gemv &p) {
+    enum { IN_WORD = CODES == HC_GEMV_BYTES ? 4 : 8, LANES = has_groups ? 16 : 8, BITS = 32 / IN_WORD };
+    float *const x = (float *)hc_shared();
+    const char *const from = p.x.data + blockIdx.y * p.x.rows.stride[0];
+    HC_SHORT_LOOP
+    for (int at = (int)threadIdx.x * 4; at < (int)p.geometry.whole_length; at += (int)blockDim.x * 4)
+        hc_copy_16(x + at + at / 32 * 4, from + at * (int)sizeof(float));
+    hc_copy_commit();
+    hc_copy_wait<0>();
+    hc_barrier();
+    hc_gemv_reader<format, has_groups, CODES, 1, 1> own(p, NULL);
+    const uint8_t *const codes = own.parts[0].part[HC_CODES].data;
+    const uint8_t *const places = own.parts[0].part[HC_METADATA].data;
+    hc_gemv_word_of<CODES> word;
+    if constexpr (has_groups) {
+        const int group = (int)p.geometry.group;
+        for (int item = own.lane; item < (int)p.geometry.groups; item += LANES) {
+            float chain = 0, unused;
+            for (int c = item * group; c < (item + 1) * group; c += IN_WORD) {
+                word.set(*(const uint32_t *)(codes + c * BITS / 8));
+                const uint32_t place = IN_WORD == 8 ? *(const uint16_t *)(places + c / 4) : places[c / 4];
+                const float *const window = x + 2 * c + 2 * c / 32 * 4; /* does not cross a gap */
+#pragma unroll
+                for (int i = 0; i < IN_WORD; i++)
+                    chain = fmaf(window[i / 2 * 4 + (place >> 2 * i & 3)], word.code(NULL, i / 4 * 4, i % 4), chain);
+            }
+            own.sums[0][0][0] = fmaf(own.scale_of(0, item, &unused), chain, own.sums[0][0][0]);
+        }
+    } else {
+#pragma unroll(4)
+        for (int first = own.lane * 8; first < (int)p.geometry.whole_length; first += 64) {
+            const uint8_t *const at = codes + first / 2 * BITS / 8;
+            word.set(CODES == HC_GEMV_BYTES ? *(const uint32_t *)at : *(const uint16_t *)at);
+            const uint32_t place = places[first / 8];
+            alignas(16) float eight[8];
+            memcpy(eight, __builtin_assume_aligned(x + first + first / 32 * 4, 16), sizeof eight);
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                const float code = word.code(NULL, 0, c);
+#pragma unroll
+                for (int i = c / 2 * 4; i < c / 2 * 4 + 4; i++) /* a zero adds nothing, whatever x holds there */
+                    if ((int)(place >> 2 * c & 3) == i % 4)
+                        own.sums[0][0][i] = fmaf(eight[i], code, own.sums[0][0][i]);
+            }
+        }
+    }
+    hc_gemv_store<has_groups>(p, own.row_of(0), own.row_scale[0], own.sums[0], blockIdx.y);
+}
+
 /* The formats of a family that have groups, have none, or are of both kinds. */
 enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
 #define HC_GEMV_KINDS(kinds, function, ...)                                                                            \
@@ -540,9 +620,13 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
 /* Those of patterns; a family without a pattern has none. */
 #define HC_KEPT(family, format, kinds)                                                                                 \
     HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128, 1) { HC_GEMV_KINDS(kinds, hc_gemv_kept, format); }
+#define HC_KEPT_WORDS(family, format, kinds, bits, codes)                                                              \
+    HC_KERNEL(hc_gemv_kept_##family##_b##bits, hc_cuda_gemv, 128, 5) {                                                 \
+        HC_GEMV_KINDS(kinds, hc_gemv_kept_words, codes, format);                                                       \
+    }
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \
-    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 5) {                                                 \
+    HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 4) {                                                 \
         HC_GEMV_KINDS(kinds, hc_gemv_words, codes, 1, format);                                                         \
     }                                                                                                                  \
     HC_KERNEL(hc_gemv_##family##_b##bits##_v8, hc_cuda_gemv, 128, kinds == HC_WITH_GROUPS ? 5 : 3) {                   \

@@ -299,6 +299,12 @@ void hc_load_16(float to[4], const void *from) {
     memcpy(to, from, 16);
 }
 
+void hc_load_16_once(uint32_t to[4], const void *from) {
+    float same[4];
+    hc_load_16(same, from);
+    memcpy(to, same, 16);
+}
+
 float hc_half_value(uint16_t half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
     const float magnitude = exponent == 31  ? fraction ? NAN : INFINITY

@@ -43,6 +43,7 @@ extern hc_host_launch hc_host_running;
 unsigned char *hc_shared();
 void hc_barrier();
 void hc_load_16(float to[4], const void *from);
+void hc_load_16_once(uint32_t to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
 void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
 static inline void hc_copy_16_of_many(void *shared, const void *global, bool is_there) {

@@ -39,7 +39,7 @@ typedef struct {
     int32_t n_limbs;        /* 0: no integers are asked for */
     int32_t own_scales;     /* where scales lie in a thread's own shared memory, behind its components */
     int32_t scales_alone;
-    int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 32 t + 8 j + 2 i + h at 32 j + 16 h + 4 t + i of 128 */
+    int32_t for_nibbles; /* columns in the order of hc_gemm_s4: 8 j + 2 i + h at 16 h + 4 j + i of 32 */
     int8_t *integers;    /* (limbs, rows, ld), the lowest limb first, the highest with a sign */
     uint32_t *
         metadata; /* of a 2:4 pattern: (rows, ld / 32), as mma.sp takes it; integers are then (rows, ld / 2) kept ones */
@@ -81,6 +81,7 @@ typedef struct {
     int64_t m, n, ld, segments;
     int32_t length, mode;
     int32_t x_limbs, w_limbs;
+    int32_t w_warps, spare; /* of few rows: warps of a block with other rows of w */
     const int8_t *x, *w;
     const float *x_scales, *w_scales, *bias;
     char *y;
@@ -112,8 +113,8 @@ typedef struct {
  * bits for every 16. */
 typedef struct {
     int64_t m, n, ld, segments, w_row_bytes; /* ld: bytes of a row of x, of hc_gemm_s4_* a multiple of 256 */
-    int32_t length, spare;                   /* columns of a segment */
-    const int8_t *x;                         /* for_nibbles, of hc_gemm_s4_* */
+    int32_t length, w_warps; /* columns of a segment; of few rows: warps of a block with other rows of w */
+    const int8_t *x;         /* for_nibbles, of hc_gemm_s4_* */
     const uint8_t *w, *group_scales;
     int64_t w_stride, group_scales_stride, w_scales_stride; /* bytes from row to row */
     const float *x_scales, *bias;
@@ -217,8 +218,10 @@ typedef struct {
     hc_cuda_illegal *illegal; /* or NULL: the kept values of a block with a NaN are NaN */
 } hc_cuda_prune;
 
-/* Rows of a thread of hc_gemv_<family>_b<bits of a code>_v1. */
-enum { HC_CUDA_GEMV_ROWS = 2 };
+/* Threads of a block that reads words, rows of a thread of hc_gemv_<family>_b<bits of a code>_v1, and stages of shared memory of it and of
+ * _v8. */
+enum { HC_CUDA_GEMV_THREADS = 128, HC_CUDA_GEMV_ROWS = 2 };
+#define HC_CUDA_GEMV_STAGES(vectors) ((vectors) == 1 ? 4 : 2)
 
 /* hc_gemv_<family>, hc_gemv_kept_<family> and _b<bits of a code>_v<vectors>: y[v, j] = sum_k x_v[k] c_j[k], codes as they are stored, in the order of few vectors. */
 typedef struct {

@@ -36,17 +36,25 @@ static const struct {
 #undef FAMILY
 };
 
-/* Kernels that read words: codes of 4 and of 8 bits, one vector and several. */
-static const char *const WORDS[][2][2] = {
-#define WORDS(name, bits) {"hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"}
-    {WORDS(int, 4), WORDS(int, 8)},   {WORDS(vsq, 4), WORDS(vsq, 8)}, {{NULL}, {NULL}},        {{NULL}, {NULL}},
-    {WORDS(mx, 4), {NULL}},           {WORDS(nvfp4, 4), {NULL}},      {WORDS(nf4, 4), {NULL}}, {{NULL}, {NULL}},
-    {WORDS(ggml, 4), WORDS(ggml, 8)},
+/* Kernels that read words: codes of 4 and of 8 bits, of one vector, of several, and of a pattern 2:4. */
+static const char *const WORDS[][2][HC_CUDA_N_WORDS_KERNELS] = {
+#define WORDS(name, bits) "hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"
+#define KEPT(name, bits) {WORDS(name, bits), "hc_gemv_kept_" #name "_b" #bits}
+    {KEPT(int, 4), KEPT(int, 8)},
+    {KEPT(vsq, 4), {WORDS(vsq, 8)}},
+    {{NULL}, {NULL}},
+    {{NULL}, {NULL}},
+    {{WORDS(mx, 4)}, {NULL}},
+    {{WORDS(nvfp4, 4)}, {NULL}},
+    {{WORDS(nf4, 4)}, {NULL}},
+    {{NULL}, {NULL}},
+    {{WORDS(ggml, 4)}, {WORDS(ggml, 8)}},
+#undef KEPT
 #undef WORDS
 };
 
-const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several) {
-    return bits == 4 || bits == 8 ? WORDS[family][bits == 8][several] : NULL;
+const char *hc_cuda_words_kernel_of(int32_t family, int bits, hc_cuda_words_kernel kernel) {
+    return bits == 4 || bits == 8 ? WORDS[family][bits == 8][kernel] : NULL;
 }
 
 const char *hc_cuda_module_of(int32_t family) {

@@ -7,13 +7,18 @@
 
 #include <string.h>
 
-enum { NIBBLES_MOST = 64, NIBBLES_STEP = 256 /* codes of a stage */ };
 enum { GEMV_MOST = 8, BF16_FEW = 64, FLOATS_COLUMNS = 512 };
+enum { FEW_MOST = 64, FEW_STEP = 128 /* columns */, FEW_SHARED_BYTES = 99 << 10 /* which all devices have */ };
+enum { FEW_SEGMENT = 32 /* columns, of the grouped ones */ };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
 enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, HOPPER_STAGES = 4, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
+
+static int multiprocessors(const hc_cuda_plan *plan) {
+    return plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
+}
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
     hc_cuda_gemm gemm = {.y = out->data};
@@ -64,7 +69,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
     for (int i = 0; i < 16 && hc_form_is_nibbles(&form); i++)
         form.table[i] = (float)(i < 8 ? i : i - 16);
     if (!(hc_form_is_nibbles(&form) || hc_form_has_table(&form) || hc_form_is_bytes(&form)) ||
-        !hc_cuda_words_kernel_of(format->family, form.bits, false))
+        !hc_cuda_words_kernel_of(format->family, form.bits, HC_CUDA_ONE_VECTOR))
         return 0;
     const bool has_groups = gemv->lanes == 16;
     const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
@@ -116,6 +121,23 @@ static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
                             sizeof *sgemm);
 }
 
+/* Bits of a code of a pattern 2:4 where it can be read by words, and x whole from shared memory, of so many bytes. */
+static int kept_word_bits(const hc_cuda_gemv *gemv, int64_t x_bytes) {
+    const hc_format *format = &gemv->format;
+    const hc_geometry *g = &gemv->geometry;
+    const hc_stored_form form = hc_form_of(format);
+    const hc_component *codes = &gemv->parts.part[HC_CODES], *places = &gemv->parts.part[HC_METADATA];
+    if (format->n != 2 || format->m != 4 || !(hc_form_is_nibbles(&form) || hc_form_is_bytes(&form)) ||
+        !hc_cuda_words_kernel_of(format->family, form.bits, HC_CUDA_KEPT_WORDS))
+        return 0;
+    const bool is_whole = gemv->lanes == 16 ? g->group * form.bits % 32 == 0 && g->run_length % g->group == 0 &&
+                                                  g->whole_length == 2 * g->run_length
+                                            : g->whole_length % 64 == 0;
+    const bool is_aligned = ((uintptr_t)codes->data | (uintptr_t)codes->row_stride) % 4 == 0 &&
+                            ((uintptr_t)places->data | (uintptr_t)places->row_stride) % 2 == 0;
+    return is_whole && is_aligned && x_bytes <= FEW_SHARED_BYTES && has_pieces_of_16(&gemv->x) ? form.bits : 0;
+}
+
 /* x as float values, in the order that their number of rows and the format of w have. */
 static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -157,14 +179,28 @@ static hc_status plan_floats(const hc_view *x, const hc_packed *packed, const fl
                            "the CUDA kernels do not multiply vectors at several strides: use the CPU");
         const int bits = is_kept ? 0 : word_bits(&gemv);
         if (bits) {
-            /* x of a step: what 16 bytes of codes of each lane meet, and gaps */
-            const int64_t step_bytes = gemv.lanes * (16 * 8 / bits) * (int64_t)sizeof(float) / 8 * 9;
-            const int64_t teams = hc_ceil_div(geometry.rows, gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS);
+            /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
+            const int threads = HC_CUDA_GEMV_THREADS, rows_at_once = gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS;
+            const int64_t x_bytes = gemv.lanes * (16 * 8 / bits) * (int64_t)sizeof(float) / 8 * 9;
+            const int64_t stage_bytes = x_bytes * gemv.vectors + threads * 16 * rows_at_once;
+            const int64_t teams = hc_ceil_div(geometry.rows, rows_at_once);
+            hc_cuda_step *step = hc_cuda_add_step(
+                plan, hc_cuda_module_of(packed->format.family),
+                hc_cuda_words_kernel_of(packed->format.family, bits,
+                                        gemv.vectors > 1 ? HC_CUDA_VECTORS : HC_CUDA_ONE_VECTOR),
+                hc_ceil_div(teams * gemv.lanes, threads), 1, threads,
+                (int64_t)sizeof gemv.table + HC_CUDA_GEMV_STAGES(gemv.vectors) * stage_bytes, sizeof gemv);
+            step->params.gemv = gemv;
+            return HC_OK;
+        }
+        const int64_t x_bytes = geometry.whole_columns * (int64_t)sizeof(float) / 8 * 9;
+        const int kept_bits = is_kept ? kept_word_bits(&gemv, x_bytes) : 0;
+        if (kept_bits) {
             hc_cuda_step *step =
                 hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
-                                 hc_cuda_words_kernel_of(packed->format.family, bits, gemv.vectors > 1),
-                                 hc_ceil_div(teams * gemv.lanes, HC_CUDA_MAX_THREADS), 1, HC_CUDA_MAX_THREADS,
-                                 (int64_t)sizeof gemv.table + 2 * step_bytes * gemv.vectors, sizeof gemv);
+                                 hc_cuda_words_kernel_of(packed->format.family, kept_bits, HC_CUDA_KEPT_WORDS),
+                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_GEMV_THREADS), gemv.vectors,
+                                 HC_CUDA_GEMV_THREADS, x_bytes, sizeof gemv);
             step->params.gemv = gemv;
             return HC_OK;
         }
@@ -259,18 +295,48 @@ static hc_cuda_gemm_s4 gemm_s4_of(const hc_cuda_gemm *gemm, const hc_cuda_side *
                              .y_column = gemm->y_column};
 }
 
-/* Few rows, folded. */
-static void add_pieces(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
+/* Few rows, folded, of steps: w as bytes, in codes of 4 bits, or as a pattern 2:4 kept it; row_bytes: of a row of it. Up to 8 rows of x,
+ * a block has 16 rows of w. More go through shared memory, and rows of w that share them are chosen so that blocks fill the device while
+ * few of them read x. Returns the warps of a block with other rows of w. */
+static int add_few(const hc_cuda_gemm *gemm, hc_cuda_kind kind, int64_t row_bytes, hc_cuda_plan *plan,
+                   int params_bytes) {
+    enum { WARPS = 16, W_ROWS = 16, X_ROWS = 8, SUM_BYTES = 512 /* of a warp and X_ROWS */, STAGES = 3 };
     static const struct {
-        const char *kernel;
-        int rows, stages;
-    } TILES[] = {{"hc_gemm_s4_16", 16, 4}, {"hc_gemm_s4_32", 32, 3}, {"hc_gemm_s4_64", 64, 2}};
-    const int tile = gemm->m <= 16 ? 0 : gemm->m <= 32 ? 1 : 2, threads = 256, columns = 32;
-    const int stage_bytes = TILES[tile].rows * (NIBBLES_STEP + 16) + threads * 16;
-    hc_cuda_step *step = hc_cuda_add_step(
-        plan, "packed_s4", TILES[tile].kernel, hc_ceil_div(gemm->m, TILES[tile].rows), hc_ceil_div(gemm->n, columns),
-        threads, hc_max(stage_bytes * TILES[tile].stages, threads * TILES[tile].rows), sizeof step->params.gemm_s4);
-    step->params.gemm_s4 = gemm_s4_of(gemm, w, NULL);
+        const char *kernels[2]; /* up to 8 rows, and more */
+        int gap;                /* between rows of x in shared memory */
+    } KINDS[] = {[HC_CUDA_BYTES] = {{"hc_gemm_few_s8_8", "hc_gemm_few_s8_64"}, 64},
+                 [HC_CUDA_24] = {{"hc_gemm_few_24_8", "hc_gemm_few_24_64"}, 16},
+                 [HC_CUDA_STORED] = {{"hc_gemm_few_s8_8", "hc_gemm_few_s8_64"}, 64},
+                 [HC_CUDA_NIBBLES] = {{"hc_gemm_few_s4_8", "hc_gemm_few_s4_64"}, 16}};
+    const int64_t tiles = hc_ceil_div(gemm->m, X_ROWS);
+    const int at_once = multiprocessors(plan);
+    if (tiles == 1) { /* 16 warps or more for each multiprocessor */
+        const int64_t blocks = hc_ceil_div(gemm->n, W_ROWS);
+        const int warps = blocks <= at_once ? WARPS : blocks <= 2 * at_once ? WARPS / 2 : WARPS / 4;
+        hc_cuda_add_step(plan, "few_rows", KINDS[kind].kernels[0], blocks, 1, warps * 32, warps * SUM_BYTES,
+                         params_bytes);
+        return 1;
+    }
+    int chosen = 0;
+    int64_t least = 0, shared = 0;
+    for (int w_warps = 1; w_warps <= WARPS; w_warps *= 2) {
+        const int64_t x_bytes = tiles * X_ROWS * (WARPS / w_warps * FEW_STEP + KINDS[kind].gap);
+        const int64_t bytes = hc_max(STAGES * x_bytes, WARPS * tiles * SUM_BYTES);
+        const int64_t blocks = hc_ceil_div(gemm->n, W_ROWS * w_warps);
+        const int64_t read = hc_ceil_div(blocks, at_once) * (W_ROWS * w_warps * row_bytes + gemm->m * gemm->ld);
+        if (bytes > FEW_SHARED_BYTES || (chosen && read >= least))
+            continue;
+        chosen = w_warps, least = read, shared = bytes;
+    }
+    hc_cuda_add_step(plan, "few_rows", KINDS[kind].kernels[1], hc_ceil_div(gemm->n, W_ROWS * chosen), 1, 512, shared,
+                     params_bytes);
+    return chosen;
+}
+
+static void add_few_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_plan *plan) {
+    hc_cuda_gemm_s4 p = gemm_s4_of(gemm, w, NULL);
+    p.w_warps = add_few(gemm, HC_CUDA_NIBBLES, p.w_row_bytes, plan, sizeof p);
+    plan->step[plan->n - 1].params.gemm_s4 = p;
 }
 
 static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan) {
@@ -285,7 +351,7 @@ static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, h
         {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped", "hc_gemm_90a_nibbles_folded_256"}};
     const bool is_folded = gemm->mode == HC_INT_FOLDED;
     const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
-    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
+    const int at_once = multiprocessors(plan); /* a block each */
     const int64_t narrow = hc_ceil_div(rows * hc_ceil_div(gemm->n, 128), at_once);
     const int64_t wide = hc_ceil_div(rows * hc_ceil_div(gemm->n, 256), at_once);
     const bool is_wide = is_folded && wide * 8 <= narrow * 5;
@@ -296,15 +362,24 @@ static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, h
                             hc_ceil_div(gemm->n, columns), 256, HOPPER_STAGES * stage + places * side, params_bytes);
 }
 
+/* x lies as for the folded ones. */
+static void add_few_grouped(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {
+    const bool has_one = gemm->m <= 16;
+    const int rows = has_one ? 16 : FEW_MOST, threads = 256, columns = threads / 4, stages = 4;
+    hc_cuda_step *step = hc_cuda_add_step(
+        plan, "few_grouped", has_one ? "hc_gemm_few_s4_16_grouped" : "hc_gemm_few_s4_64_grouped",
+        hc_ceil_div(gemm->n, columns), 1, threads, stages * rows * (FEW_STEP + 16), sizeof step->params.gemm_s4);
+    step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
+}
+
 static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {
     static const struct {
         const char *kernel;
         int rows, columns, threads, stages;
-    } TILES[] = {{"hc_gemm_nibbles_16_grouped", 16, 64, 128, 6},
-                 {"hc_gemm_nibbles_64_grouped", 64, 64, 128, 4},
+    } TILES[] = {{"hc_gemm_nibbles_64_grouped", 64, 64, 128, 4},
                  {"hc_gemm_nibbles_128_grouped", 128, 128, 256, 3},
                  {"hc_gemm_nibbles_128_folded", 128, 128, 256, 3}};
-    const int tile = gemm->mode == HC_INT_FOLDED ? 3 : gemm->m <= 16 ? 0 : gemm->m <= 64 ? 1 : 2;
+    const int tile = gemm->mode == HC_INT_FOLDED ? 2 : gemm->m > 64;
     const int rows = TILES[tile].rows, columns = TILES[tile].columns;
     hc_cuda_step *step = takes_warpgroups(gemm, plan)
                              ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
@@ -315,22 +390,33 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
-static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {
+static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, bool is_few, hc_cuda_plan *plan) {
+    hc_cuda_gemm_24 p = {*gemm, places};
+    if (is_few) {
+        p.gemm.w_warps = add_few(gemm, HC_CUDA_24, gemm->ld * 5 / 8, plan, sizeof p);
+        plan->step[plan->n - 1].params.gemm_24 = p;
+        return;
+    }
     static const struct {
         const char *kernel[HC_INT_GROUPED + 1];
         int x_rows, stages;
-    } TILES[] = {{{"hc_gemm_24_16_folded", "hc_gemm_24_16_grouped"}, 16, 3},
-                 {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
+    } TILES[] = {{{NULL, "hc_gemm_24_16_grouped"}, 16, 3}, {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
     const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + SPARSE_STEP / 8;
     const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * SPARSE_STEP;
     hc_cuda_step *step = hc_cuda_add_step(plan, "sparse_24", TILES[tile].kernel[gemm->mode],
                                           hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,
                                           stage_bytes * TILES[tile].stages, sizeof step->params.gemm_24);
-    step->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
+    step->params.gemm_24 = p;
 }
 
 /* The tile of integers for so many rows. */
-static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan) {
+static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, bool is_few, hc_cuda_plan *plan) {
+    if (is_few) {
+        hc_cuda_gemm p = *gemm;
+        p.w_warps = add_few(gemm, HC_CUDA_BYTES, gemm->ld, plan, sizeof p);
+        plan->step[plan->n - 1].params.gemm = p;
+        return;
+    }
     if (!is_wide && takes_warpgroups(gemm, plan)) {
         add_warpgroups(gemm, false, plan, sizeof *gemm)->params.gemm = *gemm;
         return;
@@ -338,11 +424,11 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, hc_cuda_plan *plan)
     static const struct {
         const char *kernel[HC_INT_GROUPED + 1];
         int rows, columns, threads, stages; /* of all limbs */
-    } TILES[] = {{{"hc_gemm_s8_16_folded", "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
+    } TILES[] = {{{NULL, "hc_gemm_s8_16_grouped"}, 16, 128, 128, 3},
                  {{"hc_gemm_s8_64_folded", "hc_gemm_s8_64_grouped"}, 64, 64, 128, 3},
                  {{"hc_gemm_s8_128_folded", "hc_gemm_s8_128_grouped"}, 128, 128, 256, 3},
                  {{"hc_gemm_wide_folded", "hc_gemm_wide_grouped"}, 16, 32, 128, 2}};
-    const int tile = is_wide ? 3 : gemm->m <= 16 ? 0 : gemm->m < 128 ? 1 : 2;
+    const int tile = is_wide ? 3 : gemm->m <= 16 && gemm->mode == HC_INT_GROUPED ? 0 : gemm->m < 128 ? 1 : 2;
     hc_cuda_step *step = hc_cuda_add_step(
         plan, "gemm", TILES[tile].kernel[gemm->mode], hc_ceil_div(gemm->m, TILES[tile].rows),
         hc_ceil_div(gemm->n, TILES[tile].columns), TILES[tile].threads,
@@ -390,24 +476,28 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const bool has_offsets = hc_max(form.ld, hc_max(codes->row_stride, scales->row_stride)) < MOST_STRIDE;
     if (w.geometry.rows > MOST_ROWS || !has_even_rows(out) || !has_room || !has_offsets)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply arrays of these shapes: use the CPU");
-    const bool is_few =
-        form.mode == HC_INT_FOLDED && !form.is_wide && a.geometry.rows <= NIBBLES_MOST && reads_pieces(&w);
+    const bool has_few = !form.is_wide && a.geometry.rows <= FEW_MOST;
+    const bool reads_nibbles = has_few && form.mode == HC_INT_FOLDED && reads_pieces(&w);
+    const bool is_few_grouped = has_few && form.mode == HC_INT_GROUPED && form.kind == HC_CUDA_NIBBLES &&
+                                form.length == FEW_SEGMENT && form.ld % FEW_STEP == 0;
+    const bool is_few = reads_nibbles || (has_few && form.mode == HC_INT_FOLDED && form.kind != HC_CUDA_NIBBLES &&
+                                          form.ld % FEW_STEP == 0);
     hc_cuda_gemm gemm = gemm_of(out);
     gemm.m = a.geometry.rows;
     gemm.n = w.geometry.rows;
     gemm.mode = form.mode;
     gemm.segments = form.segments;
     gemm.length = form.length;
-    gemm.ld = is_few ? hc_round_up(form.length, NIBBLES_STEP) : form.ld;
+    gemm.ld = reads_nibbles ? hc_round_up(form.length, FEW_STEP) : form.ld;
     gemm.bias = form.has_minima ? NULL : bias;
     gemm.x_limbs = a.form[form.mode].n_limbs;
     gemm.w_limbs = w.form[form.mode].n_limbs;
     if (x->packed)
         a.parts = x->packed->components;
-    const bool x_is_there = form.mode == HC_INT_FOLDED && !form.is_wide && !is_few &&
+    const bool x_is_there = form.mode == HC_INT_FOLDED && !form.is_wide && !reads_nibbles &&
                             hc_cuda_is_stored_as_integers(&a, x->packed != NULL, gemm.ld);
     hc_cuda_made made = {.integers = NULL};
-    const bool is_made = !is_few && !hc_cuda_find_prepacked(packed, &w, &form, &made);
+    const bool is_made = !reads_nibbles && !hc_cuda_find_prepacked(packed, &w, &form, &made);
     if (is_made)
         hc_cuda_lay_out(&w, &form, NULL, &made);
     if (is_made) {
@@ -437,7 +527,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
                                          .segments = form.segments,
                                          .length = form.length,
                                          .ld = gemm.ld,
-                                         .for_nibbles = is_few,
+                                         .for_nibbles = reads_nibbles || is_few_grouped,
                                          .integers = x_integers,
                                          .scales = x_scales};
         if (x->packed && cleared >= 0)
@@ -452,19 +542,20 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         return status;
     gemm.w = made.integers;
     gemm.w_scales = made.scales;
-    if (is_few)
-        add_pieces(&gemm, &w, plan);
+    if (form.kind == HC_CUDA_STORED && !reads_nibbles) {
+        gemm.w = (const int8_t *)w.parts.part[HC_CODES].data;
+        gemm.w_scales = (const float *)w.parts.part[HC_SCALES].data;
+    }
+    if (reads_nibbles)
+        add_few_nibbles(&gemm, &w, plan);
+    else if (is_few_grouped)
+        add_few_grouped(&gemm, &w, made.scales, plan);
     else if (form.kind == HC_CUDA_NIBBLES)
         add_nibbles(&gemm, &w, made.scales, plan);
     else if (form.kind == HC_CUDA_24)
-        add_24(&gemm, made.places, plan);
-    else {
-        if (form.kind == HC_CUDA_STORED) {
-            gemm.w = (const int8_t *)w.parts.part[HC_CODES].data;
-            gemm.w_scales = (const float *)w.parts.part[HC_SCALES].data;
-        }
-        add_gemm(&gemm, form.is_wide, plan);
-    }
+        add_24(&gemm, made.places, is_few, plan);
+    else
+        add_gemm(&gemm, form.is_wide, is_few, plan);
     if (form.has_minima)
         add_minima(&gemm, bias, made.minima, plan);
     return HC_OK;

@@ -19,7 +19,8 @@ typedef enum {
 /* NULL: there is none. */
 const char *hc_cuda_module_of(int32_t family);
 const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel);
-const char *hc_cuda_words_kernel_of(int32_t family, int bits, bool several);
+typedef enum { HC_CUDA_ONE_VECTOR, HC_CUDA_VECTORS, HC_CUDA_KEPT_WORDS, HC_CUDA_N_WORDS_KERNELS } hc_cuda_words_kernel;
+const char *hc_cuda_words_kernel_of(int32_t family, int bits, hc_cuda_words_kernel kernel);
 
 /* The caller sets all of its parameters. */
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,

@@ -267,7 +267,7 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
         rounded = hc.fake_quantize(x, "int8")
         found = hc.explain(hc.linear, x, q, activations="int8")
         there, back = x.nbytes + q.nbytes, 4 * 5 * 7
-        assert found.chosen == "cuda" and "hc_encode_known_int8, hc_gemm_s4_16; copies" in str(found)
+        assert found.chosen == "cuda" and "hc_encode_known_int8, hc_gemm_few_s4_8; copies" in str(found)
         assert f"copies {there:,} bytes there and {back:,} bytes back" in str(found)
         assert "copies 140 bytes back" not in str(hc.explain(hc.linear, x, q.to("cuda")))
         with hc.use(backend="cpu"):

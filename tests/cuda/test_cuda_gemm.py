@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import emulated
 import ml_dtypes  # noqa: F401 - numpy knows bfloat16
 import numpy as np
@@ -45,7 +47,21 @@ def test_weights_that_stay_packed_give_the_same_bits(w_text: str, m: int, n: int
     for order in (0, 9):
         got = emulated.linear(x, q, bias, hc.format("int8"), order)
         assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
-    assert any(name.startswith("hc_gemm_s4") for name in emulated.launched)
+    assert any(name.startswith("hc_gemm_few_s4") for name in emulated.launched)
+
+
+@pytest.mark.parametrize("w_text", ["int8", "int6", "int4", "vsq4-g16-s4", "int8+2:4", "int4-g32-f16", "q4_0"])
+@pytest.mark.parametrize(("m", "multiprocessors"), [(1, 0), (8, 0), (9, 1), (33, 2), (64, 20)])
+@pytest.mark.sweep(every=5)
+def test_few_rows_give_the_bits_of_the_cpu(w_text: str, m: int, multiprocessors: int) -> None:
+    rng = np.random.default_rng(0)
+    for order, (n, k) in enumerate([(70, 128), (37, 3584)]):  # a step, and some turns of each warp
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, w_text)
+        got = emulated.linear(x, q, bias, hc.format("int8"), order, multiprocessors=multiprocessors)
+        assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
+        assert emulated.launched[-1].startswith("hc_gemm_few_")
 
 
 @pytest.mark.parametrize(("x_text", "w_text"), [("int8", "int8"), ("int8", "vsq4-g16-s4"), ("int4-g32", "int4-g64")])
@@ -93,7 +109,7 @@ def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text:
             got = emulated.linear(x, q, bias, activations, order, prepacked, architecture=architecture)
             assert got.tobytes() == wanted
             name = "hc_gemm_90a_nibbles" if architecture == 90 and m >= 128 else "hc_gemm_nibbles"
-            assert emulated.launched[-1].startswith(("hc_gemm_s4", name))
+            assert emulated.launched[-1].startswith(("hc_gemm_few_s4", name))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +158,7 @@ def test_patterns_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         q, packed = hc.quantize(w, w_text), hc.quantize(x, x_text)
         assert emulated.linear(packed, q, bias, order=order).tobytes() == hc.linear(packed, q, bias).tobytes()
         is_sparse = w_text.endswith("2:4") and x_text != "int16"
-        assert emulated.launched[-1].startswith("hc_gemm_24" if is_sparse else "hc_gemm")
+        assert emulated.launched[-1].startswith(("hc_gemm_24", "hc_gemm_few_24") if is_sparse else "hc_gemm")
         if "+" not in x_text:
             wanted = hc.linear(x, q, bias, activations=x_text)
             assert emulated.linear(x, q, bias, hc.format(x_text), order).tobytes() == wanted.tobytes()
@@ -208,6 +224,20 @@ def test_vectors_by_words_of_codes_give_the_bits_of_the_cpu(text: str) -> None:
         assert emulated.linear(x, q, order=order).tobytes() == hc.linear(x, q).tobytes()
         if k % 64 == 0:  # else pieces are cut
             assert emulated.launched[-1].endswith("_v1" if m == 1 else "_v8")
+
+
+@pytest.mark.parametrize("text", ["int8", "int4", "int4-g16", "int8-g32", "vsq4-g16-s4", "int4-g64-f16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 9, 128), (3, 17, 640), (8, 5, 2048)])
+@pytest.mark.sweep(every=4)
+def test_vectors_by_words_of_what_a_pattern_kept_give_the_bits_of_the_cpu(text: str, m: int, n: int, k: int) -> None:
+    rng, memory = np.random.default_rng(0), np.zeros(m * k + 4, np.float32)
+    first = -memory.ctypes.data % 16 // 4
+    x, w = memory[first : first + m * k].reshape(m, k), rng.standard_normal((n, k)).astype(np.float32)
+    x[:] = rng.standard_normal((m, k)).astype(np.float32)
+    x[0, 7], x[m - 1, 13] = np.nan, np.inf  # pruned values are never multiplied
+    q = hc.quantize(w, f"{text}+2:4")
+    assert emulated.linear(x, q, order=m).tobytes() == hc.linear(x, q).tobytes()
+    assert re.fullmatch(r"hc_gemv_kept_\w+_b[48]", emulated.launched[-1])
 
 
 @pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "nf4-g64", "fp8_e4m3fn-row"])

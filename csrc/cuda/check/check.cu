@@ -52,11 +52,13 @@ HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
     hc_copy_wait<0>();
     hc_barrier();
     float four[4];
+    uint32_t same[4];
     hc_load_16(four, from);
+    hc_load_16_once(same, from);
     for (int i = 0; i < 4; i++) {
         out[(29 + i) * 32] = shared[lane * 4 + i];
         out[(33 + i) * 32] = shared[128 + lane * 4 + i];
-        out[(37 + i) * 32] = hc_f32_bits(four[i]);
+        out[(37 + i) * 32] = same[i] == hc_f32_bits(four[i]) ? same[i] : ~hc_f32_bits(four[i]);
     }
     out[41 * 32] = out[42 * 32] = 0;
     hc_barrier();

@@ -1,7 +1,7 @@
 /* Kernels of the format family "int", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
 #include "cuda/formats/known.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -35,4 +35,6 @@ HC_GEMV(int, int_functions, HC_BOTH)
 HC_KEPT(int, int_functions, HC_BOTH)
 HC_GEMV_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)
 HC_GEMV_WORDS(int, int_functions, HC_BOTH, 8, HC_GEMV_BYTES)
+HC_KEPT_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)
+HC_KEPT_WORDS(int, int_functions, HC_BOTH, 8, HC_GEMV_BYTES)
 HC_INTEGERS(int, int_functions)

@@ -142,11 +142,15 @@ static inline HC_DEVICE void hc_store_known_integers(const hc_cuda_integer_rows 
             to.scales[chunk.row * to.segments + segment] = row_scale;
     }
     if (to.for_nibbles) {
-        row += chunk.first / 128 * 128 + chunk.first / 32 % 4 * 4;
+        row += chunk.first;
 #pragma unroll
-        for (int j = 0; j < 8; j++) /* hc_nibble_place */
-            *(uint32_t *)(row + j * 16) =
-                hc_permute_bytes(word[j / 2 * 2], word[j / 2 * 2 + 1], j % 2 ? 0x7531 : 0x6420);
+        for (int odd = 0; odd < 2; odd++) { /* hc_nibble_place */
+            hc_16_bytes four;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                four.word[i] = hc_permute_bytes(word[2 * i], word[2 * i + 1], odd ? 0x7531 : 0x6420);
+            *(hc_16_bytes *)(row + odd * 16) = four;
+        }
         return;
     }
 #pragma unroll

@@ -1,7 +1,7 @@
 /* Kernels of the format family "vsq", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
 #include "cuda/formats/known.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -37,4 +37,5 @@ HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)
 HC_KEPT(vsq, vsq_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)
 HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 8, HC_GEMV_BYTES)
+HC_KEPT_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)
 HC_INTEGERS(vsq, vsq_functions)

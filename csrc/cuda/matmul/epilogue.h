@@ -45,9 +45,12 @@ template <typename params> struct line_of {
     HC_DEVICE line_of(const params &given, int64_t row)
         : p(given), is_there(row < p.m), scale(::x_scale(p, row, 0)), y(p.y + row * p.y_row) {}
     template <bool is_grouped, typename integer> HC_DEVICE void store(int64_t column, integer dot, float sum) const {
-        if (!is_there || column >= p.n)
-            return;
-        float value = finished<is_grouped>(is_grouped ? 0 : (double)scale * (double)folded_scale(p, column), dot, sum);
+        if (is_there && column < p.n)
+            put(column,
+                finished<is_grouped>(is_grouped ? 0 : (double)scale * (double)folded_scale(p, column), dot, sum));
+    }
+    /* A finished sum of a row and a column that are there. */
+    HC_DEVICE void put(int64_t column, float value) const {
         if (p.bias)
             value += p.bias[column];
         *(float *)(y + column * p.y_column) = value;

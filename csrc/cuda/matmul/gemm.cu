@@ -125,7 +125,6 @@ template <bool is_grouped> struct wide {
 } // namespace
 
 #define HC_TILES(mode, is_grouped)                                                                                     \
-    HC_KERNEL(hc_gemm_s8_16_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 16, 128, 16, 32, 3, rows>::run(p); }         \
     HC_KERNEL(hc_gemm_s8_64_##mode, hc_cuda_gemm, 128) { tile<is_grouped, 64, 64, 32, 32, 3, rows>::run(p); }          \
     HC_KERNEL(hc_gemm_s8_128_##mode, hc_cuda_gemm, 256, is_grouped ? 1 : 2) {                                          \
         tile<is_grouped, 128, 128, 64, 32, 3, rows>::run(p);                                                           \
@@ -134,6 +133,7 @@ HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>{}.run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>{}.run(p); }
 HC_TILES(folded, false)
 HC_TILES(grouped, true)
+HC_KERNEL(hc_gemm_s8_16_grouped, hc_cuda_gemm, 128) { tile<true, 16, 128, 16, 32, 3, rows>::run(p); }
 
 HC_KERNEL(hc_clear, hc_cuda_clear, 256) {
     /* a multiple of 16 bytes */

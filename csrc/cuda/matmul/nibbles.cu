@@ -70,4 +70,3 @@ template <int N> struct grouped : nibbles<N, true> {
 HC_KERNEL(hc_gemm_nibbles_128_folded, hc_cuda_gemm_s4, 256, 2) { tile<false, 128, 128, 64, 32, 3, folded>::run(p); }
 HC_KERNEL(hc_gemm_nibbles_128_grouped, hc_cuda_gemm_s4, 256) { tile<true, 128, 128, 64, 32, 3, grouped>::run(p); }
 HC_KERNEL(hc_gemm_nibbles_64_grouped, hc_cuda_gemm_s4, 128) { tile<true, 64, 64, 32, 32, 4, grouped>::run(p); }
-HC_KERNEL(hc_gemm_nibbles_16_grouped, hc_cuda_gemm_s4, 128) { tile<true, 16, 64, 16, 16, 6, grouped>::run(p); }

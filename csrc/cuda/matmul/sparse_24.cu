@@ -141,7 +141,6 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
 
 } // namespace
 
-HC_KERNEL(hc_gemm_24_16_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 16, 32, 16, 3>::run(p); }
 HC_KERNEL(hc_gemm_24_16_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 16, 32, 16, 3>::run(p); }
 HC_KERNEL(hc_gemm_24_64_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 64, 64, 32, 2>::run(p); }
 HC_KERNEL(hc_gemm_24_64_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 64, 64, 32, 2>::run(p); }

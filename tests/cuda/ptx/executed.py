@@ -42,8 +42,9 @@ PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (1, 64, 4096, "int8", "vsq4-g16-s4", 80),
     (32, 64, 4096, "int8", "vsq4-g16-s4", 80),
     (64, 64, 4096, "int8", "vsq4-g16-s4", 80),
-    (16, 128, 4096, "int8", "int8", 80),
+    (1, 64, 4096, "int8", "int8", 80),
     (64, 64, 4096, "int8", "int8", 80),
+    (96, 64, 4096, "int8", "int8", 80),
     (128, 128, 4096, "int8", "int8", 80),
     (16, 128, 4096, "int8", "vsq4-g16", 80),
     (16, 128, 4096, "int8", "int4-g32-f16", 80),
@@ -57,8 +58,9 @@ PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (128, 256, 4096, "int8", "vsq4-g16-s4", 90),
     (128, 128, 1024, "int8", "int4-g32-f16", 90),
     (128, 128, 4096, "vsq4-g16-s4", "vsq4-g16-s4", 90),
-    (16, 128, 4096, "int8", "int8+2:4", 80),
+    (1, 128, 4096, "int8", "int8+2:4", 80),
     (64, 128, 4096, "int8", "int8+2:4", 80),
+    (128, 128, 4096, "int8", "int8+2:4", 80),
 ]
 Counts = dict[str, dict[str, int]]
 SPACES = ("shared", "global")

@@ -48,12 +48,12 @@ space take_space(words &rest) {
                                   : GENERIC;
 }
 
-/* ld, st: space, .nc (of memory that no kernel writes meanwhile), a vector, a type. */
+/* ld, st: space, .nc (of memory that no kernel writes meanwhile), which caches keep it, a vector, a type. */
 bool resolve_memory(bool is_load, words rest, instruction &i) {
     i.run = is_load ? load : store;
     i.where = take_space(rest);
     if (is_load && i.where == GLOBAL)
-        take(rest, "nc");
+        take(rest, "nc") && take(rest, "L1::no_allocate"); /* else a cache keeps it */
     i.count = take(rest, "v2") ? 2 : take(rest, "v4") ? 4 : 1;
     i.what = rest.size() == 1 ? type_of(rest[0]) : NONE;
     return i.what > PRED && (is_load || i.where != PARAM);
