@@ -339,15 +339,6 @@ static inline HC_DEVICE hc_float_rows hc_chunk_values(const hc_cuda_codec &p, in
     return {hc_shared() + (int)threadIdx.x * p.chunks.ld * size, size == 8 ? HC_F64 : HC_F32, columns, 0, 1};
 }
 
-static inline HC_DEVICE uint32_t hc_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
-/* The largest of 32 lanes, all of which call. */
-static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
-#pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
-        value = hc_larger(value, hc_shuffle_xor(value, mask));
-    return value;
-}
-
 static inline HC_DEVICE void hc_refuse_row(hc_cuda_illegal *illegal, int64_t row) {
     /* 2^32 - 1 - row, so that the largest is the first row */
     if (illegal)

@@ -11,8 +11,13 @@
 #undef static
 
 /* From the block of the first NaN of a chunk on, all kept values are NaN. */
-static inline HC_DEVICE void hc_prune_nan(const hc_cuda_prune &p, int groups, int bits, int first, float *kept,
-                                          uint8_t *metadata) {
+static inline HC_DEVICE void hc_prune_chunk(const hc_cuda_prune &p, const hc_chunk &chunk, int bits, const float *x,
+                                            float *kept, uint8_t *metadata) {
+    const int64_t found = hc_nm_choose(p.n, p.m, chunk.groups, x, NULL, kept, metadata);
+    if (found == HC_DONE)
+        return;
+    hc_refuse_row(p.illegal, chunk.row);
+    const int groups = chunk.groups, first = (int)found / p.m;
     HC_SHORT_LOOP
     for (int i = first * p.n; i < groups * p.n; i++)
         kept[i] = NAN;
@@ -118,14 +123,12 @@ HC_KERNEL(hc_prune, hc_cuda_prune, 128) {
     if (chunk.columns > 0) {
         const int64_t block = chunk.number * p.chunks.groups;
         float *x = (float *)hc_shared() + slot * p.chunks.ld;
-        float *kept = is_flat ? x : p.values + chunk.row * p.row_values + block * p.n;
-        uint8_t *metadata = is_flat ? (uint8_t *)((float *)hc_shared() + p.chunks.threads * p.chunks.ld) + slot * bytes
-                                    : p.metadata + chunk.row * p.row_bytes + block * bytes / 8;
-        const int64_t found = hc_nm_choose(p.n, p.m, chunk.groups, x, NULL, kept, metadata);
-        if (found != HC_DONE) {
-            hc_refuse_row(p.illegal, chunk.row);
-            hc_prune_nan(p, chunk.groups, bits, (int)found / p.m, kept, metadata);
-        }
+        if (is_flat)
+            hc_prune_chunk(p, chunk, bits, x, x,
+                           (uint8_t *)((float *)hc_shared() + p.chunks.threads * p.chunks.ld) + slot * bytes);
+        else
+            hc_prune_chunk(p, chunk, bits, x, p.values + chunk.row * p.row_values + block * p.n,
+                           p.metadata + chunk.row * p.row_bytes + block * bytes / 8);
     }
     if (!is_flat)
         return;
