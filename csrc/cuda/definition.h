@@ -44,4 +44,13 @@ struct hc_any_pointer {
 #include "formats/minifloat.h"
 #undef static
 
+static inline HC_DEVICE uint32_t hc_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+/* The largest of 32 lanes, all of which call. */
+static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+        value = hc_larger(value, hc_shuffle_xor(value, mask));
+    return value;
+}
+
 #endif

@@ -27,6 +27,20 @@ static inline HC_DEVICE uint32_t hc_lost_blocks(float *x, int groups, int m) {
     return lost;
 }
 
+/* What is kept of a chunk. Where nobody asks for invalid values, a block with a NaN has NaN only. */
+static inline HC_DEVICE void hc_prune_chunk(const hc_cuda_prune &p, const hc_chunk &chunk, float *x, float *kept,
+                                            uint8_t *metadata) {
+    uint32_t lost = p.illegal ? 0 : hc_lost_blocks(x, chunk.groups, p.m);
+    if (hc_nm_choose(p.n, p.m, chunk.groups, x, NULL, kept, metadata) != HC_DONE)
+        hc_refuse_row(p.illegal, chunk.row);
+    HC_SHORT_LOOP
+    for (int i = 0; lost; i++, lost >>= 1) {
+        HC_SHORT_LOOP
+        for (int j = 0; j < p.n && (lost & 1); j++)
+            kept[i * p.n + j] = NAN;
+    }
+}
+
 /* What the threads have in shared memory to where it lies chunk behind chunk. */
 static inline HC_DEVICE void hc_store_pruned(const hc_cuda_prune &p, int bytes) {
     const int64_t first = (int64_t)blockIdx.x * p.chunks.threads;
@@ -129,18 +143,12 @@ HC_KERNEL(hc_prune, hc_cuda_prune, 128) {
     if (chunk.columns > 0) {
         const int64_t block = chunk.number * p.chunks.groups;
         float *x = (float *)hc_shared() + slot * p.chunks.ld;
-        float *kept = is_flat ? x : p.values + chunk.row * p.row_values + block * p.n;
-        uint8_t *metadata = is_flat ? (uint8_t *)((float *)hc_shared() + p.chunks.threads * p.chunks.ld) + slot * bytes
-                                    : p.metadata + chunk.row * p.row_bytes + block * bytes / 8;
-        uint32_t lost = p.illegal ? 0 : hc_lost_blocks(x, chunk.groups, p.m);
-        if (hc_nm_choose(p.n, p.m, chunk.groups, x, NULL, kept, metadata) != HC_DONE)
-            hc_refuse_row(p.illegal, chunk.row);
-        HC_SHORT_LOOP
-        for (int i = 0; lost; i++, lost >>= 1) {
-            HC_SHORT_LOOP
-            for (int j = 0; j < p.n && (lost & 1); j++)
-                kept[i * p.n + j] = NAN;
-        }
+        if (is_flat)
+            hc_prune_chunk(p, chunk, x, x,
+                           (uint8_t *)((float *)hc_shared() + p.chunks.threads * p.chunks.ld) + slot * bytes);
+        else
+            hc_prune_chunk(p, chunk, x, p.values + chunk.row * p.row_values + block * p.n,
+                           p.metadata + chunk.row * p.row_bytes + block * bytes / 8);
     }
     if (!is_flat)
         return;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from typing import Any
 
 import emulated
@@ -271,3 +273,33 @@ def test_pruning_orders_all_magnitudes_of_four_as_the_cpu_does() -> None:
     kept = hc.prune(x, "2:4").components
     for name, part in emulated.prune(x, 2, 4, (1,), kept).items():
         assert part.tobytes() == kept[name].tobytes()
+
+
+QUICK_KINDS = ["int8", "int4", "e4m3", "e2m1", "nf4"]
+QUICK_SCALES = [1.0, 3.0 / 127, 1.9999999, 1.0000001, 0.7071068, 2.0**-120 * 1.1, 2.0**100 * 1.7]
+
+
+def quick_counts(kind: str, scale: float, first: int, step: int) -> tuple[int, int, int]:
+    """Count values from `first` on, `step` apart: certain, of these wrong, in range (quick/sweep.cu)."""
+    counts = (ctypes.c_int64 * 3)()
+    sources = [Path(__file__).parent / "quick/sweep.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+    nf4 = emulated.ROOT / "csrc/cuda/formats/nf4.cu"  # which sweep.cu includes
+    library = emulated.opened(emulated.library_of("quick", sources, [nf4]))
+    library.hc_sweep_quick(QUICK_KINDS.index(kind), ctypes.c_float(scale), first, step, counts)
+    return counts[0], counts[1], counts[2]
+
+
+@pytest.mark.parametrize("kind", QUICK_KINDS)
+def test_certain_codes_are_those_of_the_definitions(kind: str) -> None:
+    for number, scale in enumerate(QUICK_SCALES):
+        certain, wrong, in_range = quick_counts(kind, scale, number, 40_009)
+        assert wrong == 0
+        assert certain > 0.99 * in_range > 1000
+
+
+@pytest.mark.parametrize("kind", QUICK_KINDS)
+@pytest.mark.parametrize("scale", QUICK_SCALES)
+@pytest.mark.sweep(every=35)
+def test_certain_codes_of_many_values_are_those_of_the_definitions(kind: str, scale: float) -> None:
+    first = int(np.random.default_rng().integers(1009))
+    assert quick_counts(kind, scale, first, 1009)[1] == 0, (first, scale)

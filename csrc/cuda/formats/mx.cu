@@ -1,7 +1,7 @@
 /* Kernels of the format family "mx", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
 #include "cuda/formats/known.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -21,7 +21,7 @@ struct mx_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(mx, mx_functions)
-HC_CODEC_KNOWN(mxfp4, mx_functions, 4)
+HC_CODEC_KNOWN(mxfp4, mx_functions, 6)
 HC_DECODERS(mx, mx_functions)
 HC_CHANCE(mx, mx_functions)
 HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)

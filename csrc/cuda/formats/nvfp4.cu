@@ -1,7 +1,7 @@
 /* Kernels of the format family "nvfp4", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
 #include "cuda/formats/known.h"
+#include "cuda/gemv.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -12,7 +12,7 @@ using namespace definition;
 #undef HC_QUICK
 #define HC_QUICK HC_QUICK_OR_UNSURE
 #include "formats/nvfp4/nvfp4.c"
-}
+} // namespace quick
 #undef static
 
 namespace {
@@ -29,7 +29,7 @@ struct nvfp4_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(nvfp4, nvfp4_functions)
-HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 4)
+HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 6)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)
 HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
