@@ -330,12 +330,18 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         typedef hc_gemv_here<BYTES> values;
         const hc_cuda_gemv &p;
         const char *from; /* this thread's piece of x of the step that is copied next */
-        const int to, own, codes_at, stage_bytes;
+        const int to, own, codes_at, codes_to, stage_bytes;
         int at, last; /* the stage that is read, and where the next goes, which is free at that time */
-        HC_DEVICE coming_steps(const hc_cuda_gemv &given, const char *first, int lane)
+        /* block_bytes: of a row, whose lanes have some of each block of a step */
+        HC_DEVICE coming_steps(const hc_cuda_gemv &given, const char *first, int lane, int block_bytes)
             : p(given), from(first), to(place_of(line()) + x_piece() * 16), own(place_of(lane)),
-              codes_at(BYTES * (MOST == 1 ? 1 : (int)p.vectors)), stage_bytes(codes_at + ROWS * CODE_BYTES),
-              at((STAGES - 1) * stage_bytes), last(0) {}
+              codes_at(BYTES * (MOST == 1 ? 1 : (int)p.vectors)),
+              codes_to(place_of_codes(lane * 16 / block_bytes) * block_bytes + lane * 16 % block_bytes),
+              stage_bytes(codes_at + ROWS * CODE_BYTES), at((STAGES - 1) * stage_bytes), last(0) {}
+        /* Blocks of all rows are neighbours, those of a row at different banks. */
+        static HC_DEVICE int place_of_codes(int block) {
+            return block * (HC_CUDA_GEMV_THREADS / LANES) + ((int)threadIdx.x / LANES ^ block);
+        }
         static HC_DEVICE int line() { return (int)threadIdx.x / PIECES; }
         static HC_DEVICE int x_piece() { return (int)threadIdx.x % PIECES; }
         static HC_DEVICE int place_of(int line) { return (line * PIECES + line * PIECES / 8) * 16; }
@@ -352,7 +358,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             if (has_codes)
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
-                    hc_copy_16(stage + codes_at + r * CODE_BYTES + (int)threadIdx.x * 16, codes[r]);
+                    hc_copy_16(stage + codes_at + r * CODE_BYTES + codes_to, codes[r]);
             hc_copy_commit();
             from += bytes;
             last = after(last);
@@ -364,12 +370,13 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             at = after(at);
             return {stage(at) + own};
         }
-        /* Words of that step, `byte` bytes behind those of the row's first lane. */
-        template <int WORDS> HC_DEVICE void load(piece &words, int first, int byte) const {
-            const unsigned char *const row = stage(at) + codes_at + (int)threadIdx.x / LANES * LANES * 16 + byte;
+        /* This thread's words of block i of that step. */
+        template <int WORDS> HC_DEVICE void load(piece &words, int i) const {
+            const unsigned char *const block =
+                stage(at) + codes_at + (place_of_codes(i) * LANES + (int)threadIdx.x % LANES) * (WORDS * 4);
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
-                memcpy(words[r] + first, __builtin_assume_aligned(row + r * CODE_BYTES, WORDS * 4), WORDS * 4);
+                memcpy(words[r] + i * WORDS, __builtin_assume_aligned(block + r * CODE_BYTES, WORDS * 4), WORDS * 4);
         }
     };
 
@@ -379,8 +386,8 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         enum { STEP_BYTES = LANES * coming_steps::COLUMNS * (int)sizeof(float) };
         const int blocks = (int)p.geometry.columns / (LANES * SPAN) / AT_ONCE * AT_ONCE;
         const int column = coming_steps::x_piece() * 4; /* of the lane's */
-        coming_steps coming(p, x_at(column / SPAN * (LANES * SPAN) + coming_steps::line() * SPAN + column % SPAN),
-                            lane);
+        coming_steps coming(p, x_at(column / SPAN * (LANES * SPAN) + coming_steps::line() * SPAN + column % SPAN), lane,
+                            BYTES);
         place<WIDTH> from(*this, lane * 16);
         piece words;
         uint32_t scales[AT_ONCE][ROWS], next_scales[AT_ONCE][ROWS];
@@ -411,7 +418,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                coming.template load<WORDS>(words, i * WORDS, i * BYTES + lane * WORDS * 4);
+                coming.template load<WORDS>(words, i);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 if constexpr (has_groups) {
@@ -431,7 +438,8 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
         const int groups = (int)p.geometry.groups, parts = (int)p.geometry.group / coming_steps::COLUMNS;
         const int to_next = (LANES - 1) * parts * 16 + 16;
         const int64_t x_to_next = (LANES - 1) * p.geometry.group * (int64_t)sizeof(float) + STEP_BYTES;
-        coming_steps coming(p, x_at(coming_steps::line() * p.geometry.group + coming_steps::x_piece() * 4), lane);
+        coming_steps coming(p, x_at(coming_steps::line() * p.geometry.group + coming_steps::x_piece() * 4), lane,
+                            LANES * 16);
         place<WIDTH> from(*this, lane * (int64_t)parts * 16);
         piece words, next = {};
         uint32_t scales[ROWS] = {};
@@ -466,7 +474,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                 if (!is_there)
                     continue;
                 if (!IN_REGISTERS)
-                    coming.template load<4>(words, 0, lane * 16);
+                    coming.template load<4>(words, 0);
                 hc_gemv_piece<CODES, 4>(p, table, words, 0, values, chains);
             }
             if (is_there)

@@ -310,9 +310,9 @@ static int add_few(const hc_cuda_gemm *gemm, hc_cuda_kind kind, int64_t row_byte
                  [HC_CUDA_NIBBLES] = {{"hc_gemm_few_s4_8", "hc_gemm_few_s4_64"}, 16}};
     const int64_t tiles = hc_ceil_div(gemm->m, X_ROWS);
     const int at_once = multiprocessors(plan);
-    if (tiles == 1) { /* 16 warps or more for each multiprocessor */
+    if (tiles == 1) { /* 16 warps for each multiprocessor */
         const int64_t blocks = hc_ceil_div(gemm->n, W_ROWS);
-        const int warps = blocks <= at_once ? WARPS : blocks <= 2 * at_once ? WARPS / 2 : WARPS / 4;
+        const int warps = blocks <= 2 * at_once ? WARPS / 2 : WARPS / 4;
         hc_cuda_add_step(plan, "few_rows", KINDS[kind].kernels[0], blocks, 1, warps * 32, warps * SUM_BYTES,
                          params_bytes);
         return 1;

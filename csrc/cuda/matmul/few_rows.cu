@@ -223,18 +223,6 @@ static inline HC_DEVICE void add_slices(const params &p, int64_t column, int w_w
     }
 }
 
-/* Turns of all, of which each block begins with another: blocks that run at once read different columns of x. */
-struct turns {
-    const int n;
-    int next;
-    HC_DEVICE turns(int count) : n(count), next((int)(blockIdx.x % (unsigned)count)) {}
-    HC_DEVICE int take() {
-        const int taken = next;
-        next = taken + 1 == n ? 0 : taken + 1;
-        return taken;
-    }
-};
-
 /* Up to 8 rows of x, which stay in the cache of a multiprocessor. The warps of a block have the same rows of w. */
 template <typename side> static inline HC_DEVICE void few_rows(const typename side::params &given) {
     const typename side::shared_params &p = gemm_of(given);
@@ -245,26 +233,23 @@ template <typename side> static inline HC_DEVICE void few_rows(const typename si
     const int8_t *const x = p.x + hc_min(lane / 4, (int)p.m - 1) * p.ld;
     typename side::piece pieces[side::AHEAD];
     alignas(16) int32_t sums[4] = {};
-    turns coming((steps + warps - 1) / warps), now = coming;
 #pragma unroll
     for (int i = 0; i < side::AHEAD; i++)
-        w.load(pieces[i], coming.take() * warps + warp);
+        w.load(pieces[i], warp + i * warps);
     const line_of<typename side::shared_params> lines[2] = {{p, lane % 4 * 2}, {p, lane % 4 * 2 + 1}};
     const float scales[2] = {folded_scale(p, hc_min(column, p.n - 1)), folded_scale(p, hc_min(column + 8, p.n - 1))};
-    HC_SHORT_LOOP
-    for (int turn = 0; turn < now.n; turn += side::AHEAD)
+    int step = warp;
+    while (step < steps)
 #pragma unroll
         for (int i = 0; i < side::AHEAD; i++) {
-            const int step = now.take() * warps + warp;
-            if (i > 0 && turn + i >= now.n)
+            if (i > 0 && step >= steps)
                 break;
-            if (step < steps) {
-                const typename side::part_of_x own(x + (uint32_t)step * STEP);
-                typename side::operand a;
-                side::unpack(pieces[i], a);
-                own.multiply(sums, a);
-            }
-            w.load(pieces[i], coming.take() * warps + warp);
+            const typename side::part_of_x own(x + (uint32_t)step * STEP);
+            typename side::operand a;
+            side::unpack(pieces[i], a);
+            w.load(pieces[i], step + side::AHEAD * warps);
+            own.multiply(sums, a);
+            step += warps;
         }
     hc_store_16(hc_shared() + threadIdx.x * 16, sums);
     hc_barrier();
@@ -286,6 +271,18 @@ template <typename side> static inline HC_DEVICE void few_rows(const typename si
                 lines[c].put(column + r * 8,
                              finished<false>((double)lines[c].scale * (double)scales[r], sums[r * 2 + c], 0.0f));
 }
+
+/* Turns of all, of which each block begins with another: blocks that run at once read different columns of x. */
+struct turns {
+    const int n;
+    int next;
+    HC_DEVICE turns(int count) : n(count), next((int)(blockIdx.x % (unsigned)count)) {}
+    HC_DEVICE int take() {
+        const int taken = next;
+        next = taken + 1 == n ? 0 : taken + 1;
+        return taken;
+    }
+};
 
 /* Up to 64 rows of x, which come through shared memory stage by stage: a step for each of the warps that share rows of w. */
 template <typename side> static inline HC_DEVICE void many_rows(const typename side::params &given) {
@@ -355,9 +352,9 @@ template <typename side> static inline HC_DEVICE void many_rows(const typename s
 
 } // namespace
 
-HC_KERNEL(hc_gemm_few_s4_8, hc_cuda_gemm_s4, 512) { few_rows<nibbles<4>>(p); }
-HC_KERNEL(hc_gemm_few_s8_8, hc_cuda_gemm, 512) { few_rows<bytes<2>>(p); }
-HC_KERNEL(hc_gemm_few_24_8, hc_cuda_gemm_24, 512) { few_rows<kept<4>>(p); }
+HC_KERNEL(hc_gemm_few_s4_8, hc_cuda_gemm_s4, 256, 2) { few_rows<nibbles<4>>(p); }
+HC_KERNEL(hc_gemm_few_s8_8, hc_cuda_gemm, 256, 2) { few_rows<bytes<2>>(p); }
+HC_KERNEL(hc_gemm_few_24_8, hc_cuda_gemm_24, 256, 2) { few_rows<kept<3>>(p); }
 HC_KERNEL(hc_gemm_few_s4_64, hc_cuda_gemm_s4, 512) { many_rows<nibbles<2>>(p); }
 HC_KERNEL(hc_gemm_few_s8_64, hc_cuda_gemm, 512) { many_rows<bytes<1>>(p); }
 HC_KERNEL(hc_gemm_few_24_64, hc_cuda_gemm_24, 512) { many_rows<kept<2>>(p); }
