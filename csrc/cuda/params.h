@@ -266,7 +266,8 @@ typedef struct {
     hc_row_view x;
     hc_component metadata;
     const void *values;
-    float between; /* values that the pattern drops */
+    float between;     /* values that the pattern drops */
+    int32_t has_fours; /* blocks of four columns, in one run of float32, lie on 16 bytes; there are less than 2^32 */
 } hc_cuda_expand;
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.

@@ -489,7 +489,14 @@ hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *ge
                                            .metadata = packed->components.part[HC_METADATA],
                                            .values = values,
                                            .between = between};
-    hc_rows_init(&step->params.expand.x, out, &all, n_axes, axes);
+    hc_row_view *x = &step->params.expand.x;
+    hc_rows_init(x, out, &all, n_axes, axes);
+    bool has_fours = packed->format.m == 4 && geometry->runs == 1 && all.run_length % 4 == 0 && x->dtype == HC_F32 &&
+                     x->column_stride == sizeof(float) && (uintptr_t)x->data % 16 == 0 &&
+                     blocks <= UINT32_MAX - threads;
+    for (int i = 0; i < x->rows.n; i++)
+        has_fours = has_fours && x->rows.stride[i] % 16 == 0;
+    step->params.expand.has_fours = has_fours;
     return HC_OK;
 }
 

@@ -140,9 +140,11 @@ struct taps {
         image = c.image, h = c.h, w = c.w;
     }
     /* Calls visit(row, column, whether it lies inside). */
-    template <typename visitor> HC_DEVICE void visit(visitor visit) const {
+    template <int AT_ONCE, typename visitor> HC_DEVICE void visit(visitor visit) const {
         const int s = (int)p.s, r = (int)p.taps / s, height = (int)p.height, width = (int)p.width;
+        HC_SHORT_LOOP
         for (int i = 0, y = h; i < r; i++, y += (int)p.dilation[0])
+#pragma unroll AT_ONCE
             for (int j = 0, x = w; j < s; j++, x += (int)p.dilation[1])
                 visit(y, x, (uint32_t)y < (uint32_t)height && (uint32_t)x < (uint32_t)width);
     }
@@ -163,7 +165,7 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
     const float *w_scale = p.w_scales + filter * (is_grouped ? p.segments : 1);
     int64_t dot = 0;
     float sum = 0;
-    taps.visit([&](int h, int x, bool is_there) {
+    taps.template visit<1>([&](int h, int x, bool is_there) {
         const int64_t pixel = first + h * v.width + x;
         const int8_t *from = image + pixel * p.pixel;
         HC_SHORT_LOOP
@@ -300,10 +302,11 @@ HC_KERNEL(hc_conv_direct_f32, hc_cuda_conv_floats, 128) {
     const char *image = p.x + taps.image * p.x_stride[0] + filter / (uint32_t)v.filters * v.channels * p.x_stride[1];
     const float *w = p.w + filter * (v.taps * v.channels);
     float sum = 0;
-    taps.visit([&](int h, int x, bool is_there) {
+    taps.template visit<3>([&](int h, int x, bool is_there) {
         const char *from = image + h * p.x_stride[2] + x * p.x_stride[3];
+        sum = fmaf(is_there ? hc_load_value(from, p.x_dtype) : 0.0f, *w++, sum);
         HC_SHORT_LOOP
-        for (int i = 0; i < (int)v.channels; i++)
+        for (int i = 1; i < (int)v.channels; i++)
             sum = fmaf(is_there ? hc_load_value(from + i * p.x_stride[1], p.x_dtype) : 0.0f, *w++, sum);
     });
     answers(v, window).store(filter, sum);

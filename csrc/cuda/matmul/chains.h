@@ -24,6 +24,7 @@ struct chains {
     enum { LD = (K + 4) * 4 /* bytes */, LD_Y = COLUMNS + 8 /* floats */ };
     enum { WARP_ROWS = LR * TR, WARP_COLUMNS = LC * TC, THREADS = ROWS / TR * (COLUMNS / TC) };
     enum { X_BYTES = ROWS * LD, STAGE_BYTES = (ROWS + COLUMNS) * LD, TURN = THREADS / PIECES };
+    enum { TURNS = TR * TC < 64 ? 1 : K /* where most of the code is fma, it is in a row */ };
     enum { X_COPIES = ROWS / TURN, W_COPIES = COLUMNS / TURN };
     /* Values of y pass through shared memory in this many parts, rows of each warp. */
     enum { PARTS = ROWS * LD_Y * 4 > STAGES *STAGE_BYTES ? 2 : 1, SPAN = WARP_ROWS / PARTS };
@@ -88,7 +89,7 @@ struct chains {
             fetch(k + (STAGES - 1) * K, stage == 0 ? STAGES - 1 : stage - 1);
             int at = stage * STAGE_BYTES;
             stage = stage + 1 == STAGES ? 0 : stage + 1;
-            HC_SHORT_LOOP
+#pragma unroll TURNS
             for (int s = 2 * OF_K; s < K; s += 2 * OF_K) {
                 odd.load(x_own + at + OF_K * 4, w_own + at + OF_K * 4);
                 even.add(sums);

@@ -1,20 +1,20 @@
 /* Floats times decoded weights: each value of y is one chain of fma (chains.h). */
 #include "cuda/matmul/floats.h"
 
-HC_KERNEL(hc_sgemm_16, hc_cuda_sgemm, 64) { chains<16, 64, 4, 4, 4, 32, 5, 4, floats>::run(p); }
+HC_KERNEL(hc_sgemm_16, hc_cuda_sgemm, 128) { chains<16, 64, 2, 4, 8, 32, 5, 4, floats>::run(p); }
 HC_KERNEL(hc_sgemm_32, hc_cuda_sgemm, 128) { chains<32, 64, 4, 4, 8, 32, 4, 4, floats>::run(p); }
-HC_KERNEL(hc_sgemm_64, hc_cuda_sgemm, 128) { chains<64, 64, 8, 4, 4, 32, 4, 4, floats>::run(p); }
+HC_KERNEL(hc_sgemm_64, hc_cuda_sgemm, 256) { chains<64, 64, 4, 4, 4, 32, 4, 4, floats>::run(p); }
+HC_KERNEL(hc_sgemm_128, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 16, 4, 2, floats>::run(p); }
 #ifdef HC_TRY
-HC_KERNEL(hc_sgemm_16b, hc_cuda_sgemm, 128) { chains<16, 64, 2, 4, 8, 32, 5, 4, floats>::run(p); }
-HC_KERNEL(hc_sgemm_64b, hc_cuda_sgemm, 256) { chains<64, 64, 4, 4, 4, 32, 4, 4, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v1, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 16, 4, 2, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v2, hc_cuda_sgemm, 256, 2) { chains<128, 128, 8, 8, 4, 16, 3, 2, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v1, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 32, 3, 2, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v2, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 32, 3, 4, floats>::run(p); }
 HC_KERNEL(hc_sgemm_v3, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 16, 4, 4, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v4, hc_cuda_sgemm, 256) { chains<256, 128, 16, 8, 4, 16, 3, 2, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v5, hc_cuda_sgemm, 128) { chains<128, 128, 8, 16, 4, 16, 3, 2, floats>::run(p); }
-HC_KERNEL(hc_sgemm_v6, hc_cuda_sgemm, 256) { chains<128, 256, 8, 16, 4, 32, 3, 2, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v4, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 8, 16, 4, 2, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v5, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 8, 16, 4, 4, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v6, hc_cuda_sgemm, 128) { chains<128, 64, 8, 8, 4, 16, 4, 2, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v7, hc_cuda_sgemm, 128) { chains<64, 128, 8, 8, 4, 16, 4, 4, floats>::run(p); }
+HC_KERNEL(hc_sgemm_v8, hc_cuda_sgemm, 128, 2) { chains<64, 128, 8, 8, 4, 32, 3, 4, floats>::run(p); }
 #endif
-HC_KERNEL(hc_sgemm_128, hc_cuda_sgemm, 256) { chains<128, 256, 8, 16, 4, 16, 3, 2, floats>::run(p); }
 
 /* Rows of x as floats, one behind another, for the kernels of this file and of floats_bf16.cu. */
 HC_KERNEL(hc_floats, hc_cuda_floats, 128) {

@@ -5,15 +5,13 @@
  *
  * Error: (3 * 2^-16 + 3 k 2^-22) sum |x| |w|, where the first term is what the parts leave out, and the second that of 3 k
  * additions whose relative error is at most 2^-22. Values below 2^-118 lose their low part. A block computes ROWS x COLUMNS, a warp
- * ROWS / 2 x 32. 32 columns of k go through shared memory at a time (swizzle.h): x high, x low, w high, w low. They are in registers
+ * ROWS / 2 x 32. K columns go through shared memory at a time (swizzle.h): x high, x low, w high, w low. They are in registers
  * two steps before, and are split one step before, between the instructions of the matrix units.
  */
 #include "cuda/matmul/floats.h"
 #include "cuda/matmul/swizzle.h"
 
 namespace {
-
-enum { K = 32, PIECES = K / 8 };
 
 /* Eight neighbouring values to their place in both matrices of a side: the nearest bfloat16 of each, and of the rest. What is too
  * large is infinite, and an infinite value has no rest. */
@@ -38,7 +36,8 @@ static inline HC_DEVICE void split(unsigned char *high, unsigned char *low, cons
     hc_store_16(low, l);
 }
 
-template <int ROWS, int COLUMNS> struct product {
+template <int ROWS, int COLUMNS, int GIVEN_K> struct product {
+    enum { K = GIVEN_K, PIECES = K / 8 };
     enum { WARPS = 2 * (COLUMNS / 32), THREADS = 32 * WARPS, HEIGHT = ROWS / 2 / 16, TURN = THREADS / PIECES };
     enum { X_PIECES = ROWS / TURN, W_PIECES = COLUMNS / TURN, X_BYTES = ROWS * K * 2, W_BYTES = COLUMNS * K * 2 };
     enum { STAGE_BYTES = 2 * (X_BYTES + W_BYTES), LD_Y = COLUMNS + 8 /* floats */ };
@@ -144,9 +143,9 @@ template <int ROWS, int COLUMNS> struct product {
                     for (int j = 0; j < 4; j++)
                         hc_mma_bf16(sums[i][j], a[0], b[0][j / 2] + j % 2 * 2);
                     /* the next step's pieces, evenly among the rows of both halves */
-                    const int turn = s / 16 * HEIGHT + i;
+                    const int turn = s / 16 * HEIGHT + i, turns = K / 16 * HEIGHT;
 #pragma unroll
-                    for (int one = turn * ALL / (2 * HEIGHT); one < (turn + 1) * ALL / (2 * HEIGHT); one++)
+                    for (int one = turn * ALL / turns; one < (turn + 1) * ALL / turns; one++)
                         if (is_split_between) {
                             put(one, hc_shared() + at);
                             fetch(one, k + 2 * K);
@@ -170,5 +169,5 @@ template <int ROWS, int COLUMNS> struct product {
 
 } // namespace
 
-HC_KERNEL(hc_gemm_bf16_32, hc_cuda_sgemm, 128) { product<32, 64>(p).run(); }
-HC_KERNEL(hc_gemm_bf16_128, hc_cuda_sgemm, 256, 1) { product<128, 128>(p).run(); }
+HC_KERNEL(hc_gemm_bf16_32, hc_cuda_sgemm, 128) { product<32, 64, 32>(p).run(); }
+HC_KERNEL(hc_gemm_bf16_128, hc_cuda_sgemm, 256, 2) { product<128, 128, 16>(p).run(); }
