@@ -269,7 +269,7 @@ typedef struct {
 } hc_cuda_sgemm_kept;
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
- * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all. */
+ * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all, then with the first 64. */
 enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 56, HC_CUDA_CHECK_90A_IN = (64 + 256) * 32 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */

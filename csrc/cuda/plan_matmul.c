@@ -12,7 +12,7 @@ enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
-enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, HOPPER_STAGES = 4, H100_MULTIPROCESSORS = 132 };
+enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -228,26 +228,43 @@ static void add_pieces(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_cuda_
 }
 
 static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan) {
-    return plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_ROWS;
+    return plan->architecture == HC_CUDA_HOPPER && gemm->m > NIBBLES_MOST;
 }
 
-/* A block of 256 columns reads 3/4 of the bytes per product of one of 128, and takes 8/5 of its time, as shared memory holds both
- * up: 96 KiB against 160 KiB per 128 bytes of k. It is chosen unless its blocks fill the last round too badly. */
+/* Blocks of more columns read fewer bytes per product, and fewer blocks fill the multiprocessors. `times`: of a stage, as bytes from L2
+ * hold it up, or, grouped, the scaling of sums. */
 static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, hc_cuda_plan *plan, int params_bytes) {
-    static const char *const KERNELS[][3] = {
-        {"hc_gemm_90a_folded", "hc_gemm_90a_grouped", "hc_gemm_90a_folded_256"},
-        {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped", "hc_gemm_90a_nibbles_folded_256"}};
-    const bool is_folded = gemm->mode == HC_INT_FOLDED;
-    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    static const struct {
+        int columns, stages, times[HC_INT_GROUPED + 1]; /* times 0: there is none */
+        const char *kernel[2][HC_INT_GROUPED + 1];
+    } TILES[] = {{64,
+                  8,
+                  {3, 5},
+                  {{"hc_gemm_90a_folded_64", "hc_gemm_90a_grouped_64"},
+                   {"hc_gemm_90a_nibbles_folded_64", "hc_gemm_90a_nibbles_grouped_64"}}},
+                 {128,
+                  6,
+                  {4, 9},
+                  {{"hc_gemm_90a_folded", "hc_gemm_90a_grouped"},
+                   {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped"}}},
+                 {256, 4, {6, 0}, {{"hc_gemm_90a_folded_256", NULL}, {"hc_gemm_90a_nibbles_folded_256", NULL}}}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
-    const int64_t narrow = hc_ceil_div(rows * hc_ceil_div(gemm->n, 128), at_once);
-    const int64_t wide = hc_ceil_div(rows * hc_ceil_div(gemm->n, 256), at_once);
-    const bool is_wide = is_folded && wide * 8 <= narrow * 5;
-    const int columns = is_wide ? 256 : 128, side = columns * HOPPER_STEP;
-    const int places = !is_nibbles ? 0 : is_folded ? 3 : 2; /* of decoded stages */
-    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? 0 : side);
-    return hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[is_nibbles][is_wide ? 2 : gemm->mode], rows,
-                            hc_ceil_div(gemm->n, columns), 256, HOPPER_STAGES * stage + places * side, params_bytes);
+    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    int best = 0;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < (int)(sizeof TILES / sizeof *TILES); i++) {
+        const int64_t rounds = hc_ceil_div(rows * hc_ceil_div(gemm->n, TILES[i].columns), at_once);
+        const int64_t time = rounds * TILES[i].times[gemm->mode];
+        if (time > 0 && time < least)
+            least = time, best = i;
+    }
+    const int columns = TILES[best].columns, w_bytes = columns * HOPPER_STEP;
+    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? w_bytes / 2 : w_bytes);
+    const int operands = is_nibbles ? 3 * w_bytes : 0;
+    const int scales = gemm->mode == HC_INT_FOLDED ? 0 : 3 * 4 * (HOPPER_ROWS + columns) * (int)sizeof(float);
+    return hc_cuda_add_step(plan, "warpgroup_90a", TILES[best].kernel[is_nibbles][gemm->mode], rows,
+                            hc_ceil_div(gemm->n, columns), 256, TILES[best].stages * stage + operands + scales,
+                            params_bytes);
 }
 
 static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {

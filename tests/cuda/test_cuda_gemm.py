@@ -60,17 +60,22 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         assert emulated.launched[-1].startswith("hc_gemm_90a")
 
 
-@pytest.mark.parametrize("w_text", ["int8", "int4", "vsq4-g16-s4"])
-@pytest.mark.parametrize(("m", "n", "k"), [(128, 200, 64), (131, 400, 704)])
+@pytest.mark.parametrize("w_text", ["int8", "int4", "vsq4-g16-s4", "int8-g32", "int4-g32-f16", "int4-g64", "int4-g160"])
+@pytest.mark.parametrize(("columns", "multiprocessors", "n"), [(64, 99, 9), (64, 99, 150), (128, 1, 110), (256, 1, 200)])
 @pytest.mark.sweep(every=3)
-def test_tiles_of_256_columns_give_the_bits_of_the_cpu(w_text: str, m: int, n: int, k: int) -> None:
+def test_tiles_of_each_width_give_the_bits_of_the_cpu(w_text: str, columns: int, multiprocessors: int, n: int) -> None:
+    is_grouped = "-g" in w_text and w_text != "vsq4-g16-s4"
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
-    bias = rng.standard_normal(n).astype(np.float32)
-    q = hc.quantize(w, w_text)
-    got = emulated.linear(x, q, bias, hc.format("int8"), m, architecture=90, multiprocessors=1)
-    assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
-    assert emulated.launched[-1].startswith("hc_gemm_90a") and emulated.launched[-1].endswith("folded_256")
+    for order, (m, k) in enumerate([(66, 64), (131, 960 if n in (150, 200) else 1600)]):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        bias = rng.standard_normal(n).astype(np.float32)
+        q = hc.quantize(w, w_text)
+        got = emulated.linear(x, q, bias, hc.format("int8"), order, architecture=90, multiprocessors=multiprocessors)
+        assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
+        width = 128 if is_grouped and columns == 256 else columns
+        suffix = "" if width == 128 else f"_{width}"
+        kind = "nibbles_" if w_text[:4] in ("int4", "vsq4") else ""
+        assert emulated.launched[-1] == f"hc_gemm_90a_{kind}{'grouped' if is_grouped else 'folded'}{suffix}"
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
@@ -92,7 +97,7 @@ def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text:
         for prepacked in (None, emulated.prepack(q, order)):
             got = emulated.linear(x, q, bias, activations, order, prepacked, architecture=architecture)
             assert got.tobytes() == wanted
-            name = "hc_gemm_90a_nibbles" if architecture == 90 and m >= 128 else "hc_gemm_nibbles"
+            name = "hc_gemm_90a_nibbles" if architecture == 90 and m > 64 else "hc_gemm_nibbles"
             assert emulated.launched[-1].startswith(("hc_gemm_s4", name))
 
 

@@ -1,11 +1,13 @@
 /* Integer matmul of many rows on the matrix units that a warpgroup of sm_90a shares: gemm.cu with other instructions.
  *
- * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides, in swizzled atoms
- * (wgmma.h): x, then w. Weights of 4 bits go through registers; while products of a stage run, those of the next become bytes,
- * in one of some places behind all stages.
+ * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides: x in swizzled atoms
+ * (wgmma.h), then w. Codes of 4 bits are copied as they are stored. Their thread reads them a step before their products and
+ * stores their bytes to one of three operands behind all stages.
  *
- *   folded   products of a stage run on while those of the next begin: a stage is free two steps later
- *   grouped  sums are read at the end of each segment: a stage is free one step later
+ *   step t    products of t begin   copies of t + 2 and codes of t + 3 begin   codes of t + 1 become bytes   products of t - 1 end
+ *
+ * Folded sums stay in the matrix units' registers. Grouped ones are computed in two halves of the columns: while products of one
+ * half run, the sums of the other one are scaled and added.
  */
 #include "cuda/matmul/epilogue.h"
 #include "cuda/matmul/nibbles.h"
@@ -13,7 +15,7 @@
 
 namespace {
 
-enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, STAGES = 4, X_BYTES = BM * STEP };
+enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, X_BYTES = BM * STEP };
 
 /* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. A row
  * beyond the last is the last again, and its sums are not stored. Steps between rows fit 32 bits, so that an address is one sum. */
@@ -55,189 +57,352 @@ template <int LINES> struct side {
 };
 
 /* N rows of w of a block as they lie. */
-template <int N, int PLACES> struct bytes {
+template <int N> struct bytes {
     typedef hc_cuda_gemm params;
-    enum { STAGE_BYTES = N * STEP };
+    enum { STAGE_BYTES = N * STEP, OPERANDS = 0, EARLY = 0 /* steps that its copies are ahead of those of x */ };
     const side<N> w;
     const int64_t ld;
 
-    HC_DEVICE bytes(const params &p, int64_t column) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
+    HC_DEVICE bytes(const params &p, int64_t column, bool) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
     HC_DEVICE void load(unsigned char *to, int step) const { w.load(to, step, ld); }
     HC_DEVICE void fetch(int) {}
-    HC_DEVICE void decode(int) const {}
-    static HC_DEVICE const unsigned char *operand(const unsigned char *stage, int) { return stage; }
+    HC_DEVICE void decode(const unsigned char *, unsigned char *) const {}
 };
 
-/* N rows of codes of 4 bits, 32 codes of some rows a thread and stage: from memory to registers, and a step later to bytes. */
-template <int N, int PLACES> struct codes {
+/* N rows of codes of 4 bits, 32 codes of some rows a thread and stage, which this thread alone reads. */
+template <int N> struct codes {
     typedef hc_cuda_gemm_s4 params;
     typedef pieces<N, STEP / 32> own;
-    enum { STAGE_BYTES = 0, COPIES = own::COPIES };
+    enum { STAGE_BYTES = N * STEP / 2, OPERANDS = 3, EARLY = 1, COPIES = own::COPIES };
     const own w, group_scales;
     const int64_t row_bytes;
     const bool has_scales;
     const int place[2];
-    float words[COPIES][4];  /* of the next stage that is decoded */
-    uint32_t scales[COPIES]; /* two of 4 bits */
+    uint32_t scales[COPIES],
+        next[COPIES]; /* two of 4 bits each, of the stage that is decoded next and of the one after it */
 
-    HC_DEVICE codes(const params &p, int64_t column)
+    HC_DEVICE codes(const params &p, int64_t column, bool is_grouped)
         : w(p.w, column, p.n, p.w_stride, 16), group_scales(p.group_scales, column, p.n, p.group_scales_stride, 1),
-          row_bytes(p.w_row_bytes), has_scales(p.group_scales != NULL),
+          row_bytes(p.w_row_bytes), has_scales(!is_grouped && p.group_scales != NULL),
           place{hc_atom_place(own::line(), own::piece() * 2), hc_atom_place(own::line(), own::piece() * 2 + 1)} {
+#pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            next[i] = 0x11;
         fetch(0);
     }
+    HC_DEVICE void load(unsigned char *to, int step) const {
+        w.load(to + threadIdx.x * 16, THREADS * 16, step, row_bytes);
+    }
+    /* Of a step that is decoded after the next fetch. Codes behind a row's last are zeros, whatever multiplies them. */
     HC_DEVICE void fetch(int step) {
-        const int next = step * (STEP / 32);
-        const bool is_there = (next + own::piece()) * 16 < row_bytes;
-        const int at =
-            is_there ? next : -own::piece(); /* codes behind the last are those of the first piece, times 0 */
-        const unsigned char *codes = w.from + at * 16, *of_groups = group_scales.from + at;
+        if (!has_scales) {
+#pragma unroll
+            for (int i = 0; i < COPIES; i++)
+                scales[i] = 0x11;
+            return;
+        }
+        const int at = step * (STEP / 32);
+        const unsigned char *from = group_scales.from + ((at + own::piece()) * 16 < row_bytes ? at : -own::piece());
 #pragma unroll
         for (int i = 0; i < COPIES; i++) {
-            hc_load_16(words[i], codes + w.offset[i]);
-            scales[i] = !is_there ? 0 : has_scales ? of_groups[group_scales.offset[i]] : 0x11;
+            scales[i] = next[i];
+            next[i] = from[group_scales.offset[i]];
         }
     }
-    HC_DEVICE void load(unsigned char *, int) const {}
-    HC_DEVICE void decode(int step) const {
-        unsigned char *to = (unsigned char *)operand(NULL, step);
+    HC_DEVICE void decode(const unsigned char *stage, unsigned char *to) const {
 #pragma unroll
         for (int i = 0; i < COPIES; i++) {
-            alignas(16) uint32_t bytes[8];
+            alignas(16) uint32_t words[4], bytes[8];
+            memcpy(words, __builtin_assume_aligned(stage + (threadIdx.x + i * THREADS) * 16, 16), 16);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const uint32_t scale = j < 2 ? scales[i] & 15 : scales[i] >> 4;
-                hc_decode_nibbles(hc_f32_bits(words[i][j]), scale, scale, bytes + j * 2);
+                hc_decode_nibbles(words[j], scale, scale, bytes + j * 2);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++)
                 hc_store_16(to + place[half] + i * (own::EACH * HC_ATOM_PITCH), bytes + half * 4);
         }
     }
-    static HC_DEVICE const unsigned char *operand(const unsigned char *, int step) {
-        return hc_shared() + STAGES * X_BYTES + step % PLACES * (N * STEP);
+};
+
+/* Scales of the segments that end in a step, at most four, of 128 rows of x and N of w: from memory to registers, and then to shared
+ * memory, a line of each segment. The four of w that a thread needs of 16 columns are neighbours there: 2 t, 2 t + 1, 2 t + 8 and
+ * 2 t + 9 at 4 t on. */
+template <int N, typename params> struct scales_of_step {
+    enum { EACH = STEP / 32, ROWS = BM, LINE = BM + N, BYTES = EACH * LINE * (int)sizeof(float), TURN = THREADS / BM };
+    static_assert(N <= BM && EACH == 2 * TURN, "a thread has two segments of a row of x and of one of w");
+    const float *x, *w;
+    const int last;
+    float found[2][2];
+
+    HC_DEVICE scales_of_step(const params &p, int64_t row, int64_t column)
+        : x(p.x_scales + hc_min(row + (int)threadIdx.x % BM, p.m - 1) * p.segments),
+          w(w_scales_of(p, hc_min(column + (int)threadIdx.x % BM % N, p.n - 1))), last((int)p.segments - 1) {}
+    HC_DEVICE void fetch(int first) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int segment = hc_min(first + (int)threadIdx.x / BM + i * TURN, last);
+            found[i][0] = x[segment];
+            found[i][1] = w[segment];
+        }
+    }
+    HC_DEVICE void store(float *to) const {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float *line = to + ((int)threadIdx.x / BM + i * TURN) * LINE;
+            const int own = (int)threadIdx.x % BM;
+            line[own] = found[i][0];
+            if (N == BM || own < N)
+                line[BM + (own & -16) + own % 8 / 2 * 4 + own / 8 % 2 * 2 + own % 2] = found[i][1];
+        }
     }
 };
 
-/* A thread's sums: two rows, and two columns of each eight. */
-template <bool is_grouped, int N, typename params>
-static inline HC_DEVICE void store_all(const params &p, int64_t row, int64_t column, const int32_t (&dots)[N / 2],
-                                       const float *sums) {
-    const bool has_pairs = p.y_column == sizeof(float) && ((uintptr_t)p.y | (uintptr_t)p.y_row) % 8 == 0;
-    const double x_scales[2] = {is_grouped ? 0 : (double)x_scale(p, row, 0),
-                                is_grouped ? 0 : (double)x_scale(p, row + 8, 0)};
+/* An integer as a double: its low word after 2^52 + 2^31, which fewer clocks than a conversion. */
+static inline HC_DEVICE double double_of(int32_t dot) {
+    const uint64_t bits = (uint64_t)0x43300000 << 32 | ((uint32_t)dot ^ 0x80000000u);
+    double sum;
+    memcpy(&sum, &bits, sizeof sum);
+    return sum - 4503601774854144.0;
+}
+
+/* A thread has the sums of two rows, and two columns of each eight. They go through shared memory, so that a thread stores four neighbours
+ * of some rows. All products and copies of the block must have ended for this thread. */
+template <bool is_grouped, int N, typename params, typename number>
+static inline HC_DEVICE void store_all(const params &p, int64_t row, int64_t column, const number (&own)[N / 2]) {
+    enum {
+        PITCH = N + 8,
+        ACROSS = N / 4,
+        ROWS = THREADS / ACROSS
+    }; /* rows of a warp's eight bytes are in other banks */
+    const int lane = (int)threadIdx.x % 32;
+    unsigned char *to = hc_shared() + (((int)threadIdx.x / 32 * 16 + lane / 4) * PITCH + lane % 4 * 2) * 4;
+    hc_barrier();
 #pragma unroll
-    for (int j = 0; j < N / 8; j++, column += 8) {
-        double w_scales[2];
-        float bias[2];
+    for (int i = 0; i < N / 2; i += 2)
+        memcpy(__builtin_assume_aligned(to + (i / 2 % 2 * (8 * PITCH) + i / 4 * 8) * 4, 8), own + i, 8);
+    hc_barrier();
+    const int first = (int)threadIdx.x % ACROSS * 4, first_row = (int)threadIdx.x / ACROSS;
+    const bool has_fours = p.y_column == sizeof(float) && ((uintptr_t)p.y | (uintptr_t)p.y_row) % 16 == 0;
+    const int there = (int)hc_min(p.n - column - first, 4); /* of the four columns */
+    double w_scales[4];
+    float bias[4];
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            w_scales[c] = is_grouped ? 0 : (double)w_scale(p, column + c, 0);
-            bias[c] = p.bias ? p.bias[hc_min(column + c, p.n - 1)] : 0;
+    for (int c = 0; c < 4; c++) {
+        w_scales[c] = is_grouped ? 0 : (double)w_scale(p, column + first + c, 0);
+        bias[c] = p.bias ? p.bias[hc_min(column + first + c, p.n - 1)] : 0;
+    }
+#pragma unroll 4
+    for (int r = 0; r < BM; r += ROWS) {
+        const int64_t at = row + first_row + r;
+        const double x_of_row = is_grouped ? 0 : (double)x_scale(p, at, 0);
+        alignas(16) number four[4];
+        alignas(16) float y[4];
+        memcpy(four, __builtin_assume_aligned(hc_shared() + ((first_row + r) * PITCH + first) * 4, 16), 16);
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if constexpr (is_grouped)
+                y[c] = finished<true>(0, 0, four[c]);
+            else
+                y[c] = (float)(x_of_row * w_scales[c] * double_of(four[c]));
+            y[c] = p.bias ? y[c] + bias[c] : y[c];
+        }
+        if (at >= p.m)
+            continue;
+        char *line = p.y + at * p.y_row + (column + first) * p.y_column;
+        if (has_fours && there == 4) {
+            memcpy(__builtin_assume_aligned(line, 16), y, 16);
+            continue;
         }
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            char *to = p.y + (row + r * 8) * p.y_row + column * p.y_column;
-            alignas(8) float y[2];
+        for (int c = 0; c < 4; c++)
+            if (c < there)
+                *(float *)(line + c * p.y_column) = y[c];
+    }
+}
+
+/* Where the tile of a block lies. Blocks that run at about the same time read few rows of x and of w: their order is by column within
+ * 16 rows of tiles. */
+struct tile_of_block {
+    enum { ROWS = 16 };
+    int64_t row, column; /* of tiles */
+    HC_DEVICE tile_of_block() {
+        const uint32_t number = blockIdx.y * gridDim.x + blockIdx.x, each = ROWS * gridDim.y;
+        const uint32_t first = number / each * ROWS, rows = hc_min(gridDim.x - first, ROWS);
+        row = first + number % each % rows;
+        column = number % each / rows;
+    }
+};
+
+/* Stages, operands behind them, and what step each is in. */
+template <int N, typename weights> struct stages {
+    enum { COUNT = N == 64 ? 8 : N == 128 ? 6 : 4, AHEAD = COUNT - 2 /* steps that copies are ahead */ };
+    enum {
+        EACH = X_BYTES + weights::STAGE_BYTES,
+        OPERAND = N * STEP,
+        BYTES = COUNT * EACH + weights::OPERANDS * OPERAND
+    };
+    const side<BM> x;
+    weights w;
+    const int64_t ld;
+    const int steps;
+
+    template <typename params>
+    HC_DEVICE stages(const params &p, int64_t row, int64_t column, bool is_grouped)
+        : x(p.x, row, p.m, p.ld), w(p, column, is_grouped), ld(p.ld), steps((int)((p.ld + STEP - 1) / STEP)) {}
+    static HC_DEVICE unsigned char *stage(int step) { return hc_shared() + step % COUNT * EACH; }
+    static HC_DEVICE unsigned char *operand(int step) {
+        return weights::OPERANDS ? hc_shared() + COUNT * EACH + step % 3 * OPERAND : stage(step) + X_BYTES;
+    }
+    static HC_DEVICE void wait() { hc_copy_wait<AHEAD - 1>(); }
+    HC_DEVICE void load(int step) const {
+        if (step < steps)
+            x.load(stage(step), step, ld);
+        if (step + weights::EARLY < steps)
+            w.load(stage(step + weights::EARLY) + X_BYTES, step + weights::EARLY);
+        hc_copy_commit();
+    }
+    HC_DEVICE void decode(int step) {
+        if (weights::OPERANDS == 0)
+            return;
+        w.fetch(step + 1);
+        if (step < steps)
+            w.decode(stage(step) + X_BYTES, operand(step));
+    }
+    HC_DEVICE void begin() {
+        if (weights::EARLY)
+            w.load(stage(0) + X_BYTES, 0);
+        for (int i = 0; i < AHEAD; i++)
+            load(i);
+        wait();
+        decode(0);
+    }
+};
+
+/* Products of a step begin before those of the step before have ended. */
+template <int N, typename weights> static inline HC_DEVICE void folded_rows(const typename weights::params &p) {
+    const int half = (int)threadIdx.x / 128;
+    const tile_of_block tile;
+    const int64_t row = tile.row * BM, column = tile.column * N;
+    stages<N, weights> own(p, row, column, false);
+    int32_t dots[N / 2] = {};
+    own.begin();
+    for (int step = 0; step < own.steps; step++) {
+        hc_fence_shared();
+        hc_barrier();
+        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + half * (X_BYTES / 2)));
+        const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
+        hc_wgmma_fence();
+        for (int k = 0; k < STEP; k += 32)
+            hc_wgmma_s8(dots, a + k / 16, b + k / 16, true);
+        hc_wgmma_commit();
+        own.load(step + own.AHEAD); /* into a stage whose products ended for all before the barrier */
+        own.decode(step + 1);
+        hc_wgmma_wait<1>(dots);
+        own.wait();
+    }
+    hc_wgmma_wait<0>(dots);
+    hc_copy_wait<0>();
+    store_all<false, N>(p, row, column, dots);
+}
+
+/* The sums of COLUMNS / 2 of a thread, from column `first` of the block on, times the scales of a segment. */
+template <int COLUMNS>
+static inline HC_DEVICE void add_scaled(const int32_t (&dots)[COLUMNS / 2], const float *x_scales,
+                                        const float *w_scales, float *sums) {
+    const float of_rows[2] = {x_scales[0], x_scales[8]};
 #pragma unroll
-            for (int c = 0; c < 2; c++) {
-                const int i = j * 4 + r * 2 + c;
-                y[c] = finished<is_grouped>(x_scales[r] * w_scales[c], dots[i], sums[is_grouped ? i : 0]);
-                y[c] = p.bias ? y[c] + bias[c] : y[c];
-            }
-            if (row + r * 8 >= p.m)
-                continue;
-            if (has_pairs && column + 1 < p.n) {
-                memcpy(__builtin_assume_aligned(to, 8), y, 8);
-            } else {
-                if (column < p.n)
-                    *(float *)to = y[0];
-                if (column + 1 < p.n)
-                    *(float *)(to + p.y_column) = y[1];
-            }
+    for (int j = 0; j < COLUMNS / 2; j += 8) {
+        alignas(16) float of_columns[4];
+        memcpy(of_columns, __builtin_assume_aligned(w_scales + j * 2, 16), 16);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float scale = of_rows[i / 2 % 2] * of_columns[i / 4 * 2 + i % 2];
+            sums[j + i] = fmaf(scale, (float)dots[j + i], sums[j + i]);
         }
     }
 }
 
-template <bool is_grouped, int N, template <int, int> class weights_of>
-static inline HC_DEVICE void many_rows(const typename weights_of<N, 2>::params &p) {
-    enum { PENDING = is_grouped ? 0 : 1, AHEAD = STAGES - 1 - PENDING };
-    typedef weights_of<N, 2 + PENDING> weights;
-    enum { STAGE_BYTES = X_BYTES + weights::STAGE_BYTES };
-    const int thread = (int)threadIdx.x % 128, lane = thread % 32, half = (int)threadIdx.x / 128;
-    const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * N;
-    const int steps = (int)((p.ld + STEP - 1) / STEP);
-    const int64_t own_row = row + half * 64 + thread / 32 * 16 + lane / 4, own_column = column + lane % 4 * 2;
-    const side<BM> x(p.x, row, p.m, p.ld);
-    weights w(p, column);
-    int32_t dots[N / 2] = {};
-    float sums[is_grouped ? N / 2 : 1] = {};
-    for (int i = 0; i < AHEAD; i++) {
-        if (i < steps) {
-            x.load(hc_shared() + i * STAGE_BYTES, i, p.ld);
-            w.load(hc_shared() + i * STAGE_BYTES + X_BYTES, i);
-        }
-        hc_copy_commit();
-    }
-    hc_copy_wait<AHEAD - 1>();
-    w.decode(0);
-    int64_t segment = 0, rest = p.length;
+/* N columns in HALVES parts. */
+template <int N, int HALVES, typename weights>
+static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
+    enum { COLUMNS = N / HALVES };
+    typedef stages<N, weights> all;
+    typedef scales_of_step<N, typename weights::params> scales;
+    const int thread = (int)threadIdx.x % 128, lane = thread % 32, warpgroup = (int)threadIdx.x / 128;
+    const tile_of_block tile;
+    const int64_t row = tile.row * BM, column = tile.column * N;
+    const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
+    all own(p, row, column, true);
+    scales of_segments(p, row, column);
+    const auto lines = [](int step) { return (float *)(hc_shared() + all::BYTES + step % 3 * scales::BYTES); };
+    int32_t dots[HALVES][COLUMNS / 2] = {};
+    float sums[N / 2] = {};
+    of_segments.fetch(0);
+    own.begin();
+    of_segments.store(lines(0));
+    int rest = p.length, segments = (int)p.segments; /* bytes of k until a segment ends; segments that have not ended */
     bool adds = false;
-    for (int step = 0; step < steps; step++) {
+    for (int step = 0; step < own.steps; step++) {
         hc_fence_shared();
         hc_barrier();
-        if (step + 1 < steps)
-            w.fetch(step + 1);
-        const unsigned char *stage = hc_shared() + step % STAGES * STAGE_BYTES;
-        const uint64_t a = hc_descriptor(hc_shared_address(stage + half * (X_BYTES / 2)));
-        const uint64_t b = hc_descriptor(hc_shared_address(weights::operand(stage + X_BYTES, step)));
-        if constexpr (!is_grouped)
+        own.load(step + own.AHEAD);
+        const float *line = lines(step);
+        /* those that end in the next step follow those that end in this one */
+        const int ends = rest > STEP ? 0 : hc_min(1 + (STEP - rest) / p.length, segments);
+        of_segments.fetch((int)p.segments - segments + ends);
+        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (X_BYTES / 2)));
+        const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
+        const auto begin = [&](int half, int k) {
             hc_wgmma_fence();
-        for (int k = 0; k < STEP; k += 32) {
-            if constexpr (is_grouped)
-                hc_wgmma_fence();
-            hc_wgmma_s8(dots, a + k / 16, b + k / 16, adds);
-            adds = true;
-            rest -= 32;
-            if constexpr (is_grouped) {
-                if (rest > 0 || segment == p.segments)
-                    continue;
-                hc_wgmma_commit();
-                hc_wgmma_wait<0>(dots);
+            hc_wgmma_s8(dots[half], a + k / 16, b + half * (COLUMNS * HC_ATOM_PITCH / 16) + k / 16, adds);
+            hc_wgmma_commit();
+        };
 #pragma unroll
-                for (int i = 0; i < N / 2; i++)
-                    add_segment(p, own_row + i / 2 % 2 * 8, own_column + i / 4 * 8 + i % 2, segment, dots[i], &sums[i]);
-                adds = false;
+        for (int half = 0; half < HALVES; half++)
+            begin(half, 0);
+#pragma unroll
+        for (int k = 32; k <= STEP; k += 32) { /* until which products run; then the next begin */
+            rest -= 32;
+            adds = rest > 0 || segments == 0;
+            const float *ended = adds ? NULL : line;
+            if (!adds) {
+                line += scales::LINE;
                 rest = p.length;
-                segment++;
+                segments--;
+            }
+#pragma unroll
+            for (int half = 0; half < HALVES; half++) {
+                if (half + 1 < HALVES || k < STEP)
+                    hc_wgmma_wait<HALVES - 1>(dots[half]);
+                else
+                    hc_wgmma_wait<0>(dots[half]);
+                hc_wgmma_keep(dots[half]);
+                if (ended)
+                    add_scaled<COLUMNS>(dots[half], ended + own_row, ended + BM + half * COLUMNS + own_column * 2,
+                                        sums + half * (COLUMNS / 2));
+                if (k < STEP)
+                    begin(half, k);
             }
         }
-        hc_wgmma_commit();
-        const int next = step + AHEAD;
-        if (next < steps) { /* into a stage whose products ended for all before the barrier */
-            unsigned char *to = hc_shared() + next % STAGES * STAGE_BYTES;
-            x.load(to, next, p.ld);
-            w.load(to + X_BYTES, next);
-        }
-        hc_copy_commit();
-        hc_copy_wait<AHEAD - 1>();
-        if constexpr (PENDING > 0)
-            hc_wgmma_wait<PENDING>(dots);
-        if (step + 1 < steps)
-            w.decode(step + 1);
-        if constexpr (PENDING == 0)
-            hc_wgmma_wait<0>(dots);
+        own.decode(step + 1);
+        of_segments.store(lines(step + 1));
+        own.wait();
     }
-    hc_wgmma_wait<0>(dots);
     hc_copy_wait<0>();
-    store_all<is_grouped, N>(p, own_row, own_column, dots, sums);
+    store_all<true, N>(p, row, column, sums);
 }
 
 } // namespace
 
-HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { many_rows<false, 128, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { many_rows<false, 256, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { many_rows<true, 128, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { many_rows<false, 128, codes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded_256, hc_cuda_gemm_s4, 256) { many_rows<false, 256, codes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { many_rows<true, 128, codes>(p); }
+HC_KERNEL(hc_gemm_90a_folded_64, hc_cuda_gemm, 256) { folded_rows<64, bytes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { folded_rows<128, bytes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { folded_rows<256, bytes<256>>(p); }
+HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, 1, bytes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, 2, bytes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded_64, hc_cuda_gemm_s4, 256) { folded_rows<64, codes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { folded_rows<128, codes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded_256, hc_cuda_gemm_s4, 256) { folded_rows<256, codes<256>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped_64, hc_cuda_gemm_s4, 256) { grouped_rows<64, 1, codes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { grouped_rows<128, 2, codes<128>>(p); }
