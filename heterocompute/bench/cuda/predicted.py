@@ -37,18 +37,25 @@ REGISTERS = {
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
     "hc_gemm_24_64": 148,
-    "hc_gemm_90a_nibbles_folded_256": 228,
-    "hc_gemm_90a_nibbles_folded": 122,
-    "hc_gemm_90a_nibbles_grouped": 216,
-    "hc_gemm_90a_folded_256": 176,
-    "hc_gemm_90a_folded": 102,
-    "hc_gemm_90a_grouped": 169,
+    "hc_gemm_90a_nibbles_folded_256": 190,
+    "hc_gemm_90a_nibbles_folded_64": 76,
+    "hc_gemm_90a_nibbles_folded": 120,
+    "hc_gemm_90a_nibbles_grouped_64": 125,
+    "hc_gemm_90a_nibbles_grouped": 210,
+    "hc_gemm_90a_folded_256": 174,
+    "hc_gemm_90a_folded_64": 64,
+    "hc_gemm_90a_folded": 104,
+    "hc_gemm_90a_grouped_64": 122,
+    "hc_gemm_90a_grouped": 206,
 }
 # KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
 # its matrix units multiply: operands of both warpgroups, and bytes that arrive
 SHARED = {
     "hc_gemm_90a_folded_256": 128 / 128,
-    "hc_gemm_90a_nibbles_folded_256": 128 / 128,
+    "hc_gemm_90a_nibbles_folded_256": 160 / 128,
+    "hc_gemm_90a_folded_64": 56 / 32,
+    "hc_gemm_90a_nibbles_folded_64": 64 / 32,
+    "hc_gemm_90a_nibbles": 96 / 64,
     "hc_gemm_90a": 80 / 64,
 }
 INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
