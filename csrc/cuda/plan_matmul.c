@@ -12,7 +12,7 @@ enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
-enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
+enum { HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -235,35 +235,38 @@ static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan)
  * hold it up, or, grouped, the scaling of sums. */
 static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, hc_cuda_plan *plan, int params_bytes) {
     static const struct {
-        int columns, stages, times[HC_INT_GROUPED + 1]; /* times 0: there is none */
-        const char *kernel[2][HC_INT_GROUPED + 1];
-    } TILES[] = {{64,
-                  8,
-                  {3, 5},
-                  {{"hc_gemm_90a_folded_64", "hc_gemm_90a_grouped_64"},
-                   {"hc_gemm_90a_nibbles_folded_64", "hc_gemm_90a_nibbles_grouped_64"}}},
-                 {128,
-                  6,
-                  {4, 9},
-                  {{"hc_gemm_90a_folded", "hc_gemm_90a_grouped"},
-                   {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped"}}},
-                 {256, 4, {6, 0}, {{"hc_gemm_90a_folded_256", NULL}, {"hc_gemm_90a_nibbles_folded_256", NULL}}}};
+        const char *kernel;
+        int32_t mode; /* hc_int_mode */
+        bool is_nibbles;
+        int rows, columns, stages, times;
+    } TILES[] = {{"hc_gemm_90a_folded_64", HC_INT_FOLDED, false, 128, 64, 8, 3},
+                 {"hc_gemm_90a_folded", HC_INT_FOLDED, false, 128, 128, 6, 4},
+                 {"hc_gemm_90a_folded_256", HC_INT_FOLDED, false, 128, 256, 4, 6},
+                 {"hc_gemm_90a_folded_192_256", HC_INT_FOLDED, false, 192, 256, 4, 7},
+                 {"hc_gemm_90a_grouped_64", HC_INT_GROUPED, false, 128, 64, 8, 5},
+                 {"hc_gemm_90a_grouped", HC_INT_GROUPED, false, 128, 128, 6, 9},
+                 {"hc_gemm_90a_nibbles_folded_64", HC_INT_FOLDED, true, 128, 64, 8, 3},
+                 {"hc_gemm_90a_nibbles_folded", HC_INT_FOLDED, true, 128, 128, 6, 4},
+                 {"hc_gemm_90a_nibbles_folded_256", HC_INT_FOLDED, true, 128, 256, 4, 6},
+                 {"hc_gemm_90a_nibbles_grouped_64", HC_INT_GROUPED, true, 128, 64, 8, 5},
+                 {"hc_gemm_90a_nibbles_grouped", HC_INT_GROUPED, true, 128, 128, 6, 9}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
-    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
-    int best = 0;
+    int best = -1;
     int64_t least = INT64_MAX;
     for (int i = 0; i < (int)(sizeof TILES / sizeof *TILES); i++) {
-        const int64_t rounds = hc_ceil_div(rows * hc_ceil_div(gemm->n, TILES[i].columns), at_once);
-        const int64_t time = rounds * TILES[i].times[gemm->mode];
-        if (time > 0 && time < least)
+        if (TILES[i].mode != gemm->mode || TILES[i].is_nibbles != is_nibbles)
+            continue;
+        const int64_t blocks = hc_ceil_div(gemm->m, TILES[i].rows) * hc_ceil_div(gemm->n, TILES[i].columns);
+        const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].times;
+        if (time < least)
             least = time, best = i;
     }
-    const int columns = TILES[best].columns, w_bytes = columns * HOPPER_STEP;
-    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? w_bytes / 2 : w_bytes);
+    const int rows = TILES[best].rows, columns = TILES[best].columns, w_bytes = columns * HOPPER_STEP;
+    const int stage = rows * HOPPER_STEP + (is_nibbles ? w_bytes / 2 : w_bytes);
     const int operands = is_nibbles ? 3 * w_bytes : 0;
-    const int scales = gemm->mode == HC_INT_FOLDED ? 0 : 3 * 4 * (HOPPER_ROWS + columns) * (int)sizeof(float);
-    return hc_cuda_add_step(plan, "warpgroup_90a", TILES[best].kernel[is_nibbles][gemm->mode], rows,
-                            hc_ceil_div(gemm->n, columns), 256, TILES[best].stages * stage + operands + scales,
+    const int scales = gemm->mode == HC_INT_FOLDED ? 0 : 3 * 4 * (rows + columns) * (int)sizeof(float);
+    return hc_cuda_add_step(plan, "warpgroup_90a", TILES[best].kernel, hc_ceil_div(gemm->m, rows),
+                            hc_ceil_div(gemm->n, columns), 2 * rows, TILES[best].stages * stage + operands + scales,
                             params_bytes);
 }
 

@@ -1,6 +1,6 @@
 /* Integer matmul of many rows on the matrix units that a warpgroup of sm_90a shares: gemm.cu with other instructions.
  *
- * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides: x in swizzled atoms
+ * A block computes BM x N, each of its two or three warpgroups 64 x N. A stage is 128 bytes of k of both sides: x in swizzled atoms
  * (wgmma.h), then w. Codes of 4 bits are copied as they are stored. Their thread reads them a step before their products and
  * stores their bytes to one of three operands behind all stages.
  *
@@ -15,12 +15,12 @@
 
 namespace {
 
-enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, X_BYTES = BM * STEP };
+enum { STEP = HC_ATOM_PITCH };
 
 /* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. A row
  * beyond the last is the last again, and its sums are not stored. Steps between rows fit 32 bits, so that an address is one sum. */
-template <int LINES, int PIECES> struct pieces {
-    enum { EACH = THREADS / PIECES, COPIES = LINES / EACH };
+template <int THREADS, int LINES, int PIECES> struct pieces {
+    enum { EACH = THREADS / PIECES, COPIES = (LINES + EACH - 1) / EACH };
     const unsigned char *from;
     uint32_t offset[COPIES];
 
@@ -40,13 +40,14 @@ template <int LINES, int PIECES> struct pieces {
         const unsigned char *here = is_there ? from + at : from;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_there);
+            if (LINES % EACH == 0 || line() + i * EACH < LINES)
+                hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_there);
     }
 };
 
 /* Rows of bytes, which go to their places in atoms. */
-template <int LINES> struct side {
-    pieces<LINES, STEP / 16> own;
+template <int THREADS, int LINES> struct side {
+    pieces<THREADS, LINES, STEP / 16> own;
     int place;
 
     HC_DEVICE side(const int8_t *rows, int64_t first, int64_t n, int64_t ld)
@@ -57,10 +58,10 @@ template <int LINES> struct side {
 };
 
 /* N rows of w of a block as they lie. */
-template <int N> struct bytes {
+template <int THREADS, int N> struct bytes {
     typedef hc_cuda_gemm params;
     enum { STAGE_BYTES = N * STEP, OPERANDS = 0, EARLY = 0 /* steps that its copies are ahead of those of x */ };
-    const side<N> w;
+    const side<THREADS, N> w;
     const int64_t ld;
 
     HC_DEVICE bytes(const params &p, int64_t column, bool) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
@@ -70,9 +71,9 @@ template <int N> struct bytes {
 };
 
 /* N rows of codes of 4 bits, 32 codes of some rows a thread and stage, which this thread alone reads. */
-template <int N> struct codes {
+template <int THREADS, int N> struct codes {
     typedef hc_cuda_gemm_s4 params;
-    typedef pieces<N, STEP / 32> own;
+    typedef pieces<THREADS, N, STEP / 32> own;
     enum { STAGE_BYTES = N * STEP / 2, OPERANDS = 3, EARLY = 1, COPIES = own::COPIES };
     const own w, group_scales;
     const int64_t row_bytes;
@@ -129,8 +130,14 @@ template <int N> struct codes {
 /* Scales of the segments that end in a step, at most four, of 128 rows of x and N of w: from memory to registers, and then to shared
  * memory, a line of each segment. The four of w that a thread needs of 16 columns are neighbours there: 2 t, 2 t + 1, 2 t + 8 and
  * 2 t + 9 at 4 t on. */
-template <int N, typename params> struct scales_of_step {
-    enum { EACH = STEP / 32, ROWS = BM, LINE = BM + N, BYTES = EACH * LINE * (int)sizeof(float), TURN = THREADS / BM };
+template <int BM, int N, typename params> struct scales_of_step {
+    enum {
+        THREADS = 2 * BM,
+        EACH = STEP / 32,
+        LINE = BM + N,
+        BYTES = EACH * LINE * (int)sizeof(float),
+        TURN = THREADS / BM
+    };
     static_assert(N <= BM && EACH == 2 * TURN, "a thread has two segments of a row of x and of one of w");
     const float *x, *w;
     const int last;
@@ -169,12 +176,12 @@ static inline HC_DEVICE double double_of(int32_t dot) {
 
 /* A thread has the sums of two rows, and two columns of each eight. They go through shared memory, so that a thread stores four neighbours
  * of some rows. All products and copies of the block must have ended for this thread. */
-template <bool is_grouped, int N, typename params, typename number>
+template <bool is_grouped, int BM, int N, typename params, typename number>
 static inline HC_DEVICE void store_all(const params &p, int64_t row, int64_t column, const number (&own)[N / 2]) {
     enum {
         PITCH = N + 8,
         ACROSS = N / 4,
-        ROWS = THREADS / ACROSS
+        ROWS = 2 * BM / ACROSS
     }; /* rows of a warp's eight bytes are in other banks */
     const int lane = (int)threadIdx.x % 32;
     unsigned char *to = hc_shared() + (((int)threadIdx.x / 32 * 16 + lane / 4) * PITCH + lane % 4 * 2) * 4;
@@ -236,14 +243,15 @@ struct tile_of_block {
 };
 
 /* Stages, operands behind them, and what step each is in. */
-template <int N, typename weights> struct stages {
+template <int BM, int N, typename weights> struct stages {
+    enum { X_BYTES = BM * STEP };
     enum { COUNT = N == 64 ? 8 : N == 128 ? 6 : 4, AHEAD = COUNT - 2 /* steps that copies are ahead */ };
     enum {
         EACH = X_BYTES + weights::STAGE_BYTES,
         OPERAND = N * STEP,
         BYTES = COUNT * EACH + weights::OPERANDS * OPERAND
     };
-    const side<BM> x;
+    const side<2 * BM, BM> x;
     weights w;
     const int64_t ld;
     const int steps;
@@ -281,17 +289,18 @@ template <int N, typename weights> struct stages {
 };
 
 /* Products of a step begin before those of the step before have ended. */
-template <int N, typename weights> static inline HC_DEVICE void folded_rows(const typename weights::params &p) {
-    const int half = (int)threadIdx.x / 128;
+template <int BM, int N, template <int, int> class weights_of>
+static inline HC_DEVICE void folded_rows(const typename weights_of<2 * BM, N>::params &p) {
+    const int warpgroup = (int)threadIdx.x / 128;
     const tile_of_block tile;
     const int64_t row = tile.row * BM, column = tile.column * N;
-    stages<N, weights> own(p, row, column, false);
+    stages<BM, N, weights_of<2 * BM, N>> own(p, row, column, false);
     int32_t dots[N / 2] = {};
     own.begin();
     for (int step = 0; step < own.steps; step++) {
         hc_fence_shared();
         hc_barrier();
-        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + half * (X_BYTES / 2)));
+        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (64 * STEP)));
         const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
         hc_wgmma_fence();
         for (int k = 0; k < STEP; k += 32)
@@ -304,7 +313,7 @@ template <int N, typename weights> static inline HC_DEVICE void folded_rows(cons
     }
     hc_wgmma_wait<0>(dots);
     hc_copy_wait<0>();
-    store_all<false, N>(p, row, column, dots);
+    store_all<false, BM, N>(p, row, column, dots);
 }
 
 /* The sums of COLUMNS / 2 of a thread, from column `first` of the block on, times the scales of a segment. */
@@ -327,9 +336,9 @@ static inline HC_DEVICE void add_scaled(const int32_t (&dots)[COLUMNS / 2], cons
 /* N columns in HALVES parts. */
 template <int N, int HALVES, typename weights>
 static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
-    enum { COLUMNS = N / HALVES };
-    typedef stages<N, weights> all;
-    typedef scales_of_step<N, typename weights::params> scales;
+    enum { BM = 128, COLUMNS = N / HALVES };
+    typedef stages<BM, N, weights> all;
+    typedef scales_of_step<BM, N, typename weights::params> scales;
     const int thread = (int)threadIdx.x % 128, lane = thread % 32, warpgroup = (int)threadIdx.x / 128;
     const tile_of_block tile;
     const int64_t row = tile.row * BM, column = tile.column * N;
@@ -352,7 +361,7 @@ static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
         /* those that end in the next step follow those that end in this one */
         const int ends = rest > STEP ? 0 : hc_min(1 + (STEP - rest) / p.length, segments);
         of_segments.fetch((int)p.segments - segments + ends);
-        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (X_BYTES / 2)));
+        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (64 * STEP)));
         const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
         const auto begin = [&](int half, int k) {
             hc_wgmma_fence();
@@ -391,18 +400,19 @@ static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
         own.wait();
     }
     hc_copy_wait<0>();
-    store_all<true, N>(p, row, column, sums);
+    store_all<true, BM, N>(p, row, column, sums);
 }
 
 } // namespace
 
-HC_KERNEL(hc_gemm_90a_folded_64, hc_cuda_gemm, 256) { folded_rows<64, bytes<64>>(p); }
-HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { folded_rows<128, bytes<128>>(p); }
-HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { folded_rows<256, bytes<256>>(p); }
-HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, 1, bytes<64>>(p); }
-HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, 2, bytes<128>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded_64, hc_cuda_gemm_s4, 256) { folded_rows<64, codes<64>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { folded_rows<128, codes<128>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded_256, hc_cuda_gemm_s4, 256) { folded_rows<256, codes<256>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped_64, hc_cuda_gemm_s4, 256) { grouped_rows<64, 1, codes<64>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { grouped_rows<128, 2, codes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_folded_64, hc_cuda_gemm, 256) { folded_rows<128, 64, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { folded_rows<128, 128, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { folded_rows<128, 256, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_folded_192_256, hc_cuda_gemm, 384) { folded_rows<192, 256, bytes>(p); }
+HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, 1, bytes<256, 64>>(p); }
+HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, 2, bytes<256, 128>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded_64, hc_cuda_gemm_s4, 256) { folded_rows<128, 64, codes>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { folded_rows<128, 128, codes>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded_256, hc_cuda_gemm_s4, 256) { folded_rows<128, 256, codes>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped_64, hc_cuda_gemm_s4, 256) { grouped_rows<64, 1, codes<256, 64>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { grouped_rows<128, 2, codes<256, 128>>(p); }
