@@ -316,22 +316,22 @@ static inline HC_DEVICE void folded_rows(const typename weights_of<2 * BM, N>::p
     store_all<false, BM, N>(p, row, column, dots);
 }
 
-/* The sums of COLUMNS / 2 of a thread, from column `first` of the block on, times the scales of a segment. */
-template <int COLUMNS>
-static inline HC_DEVICE void add_scaled(const int32_t (&dots)[COLUMNS / 2], const float *x_scales,
-                                        const float *w_scales, float *sums) {
-    const float of_rows[2] = {x_scales[0], x_scales[8]};
+/* Scales of a thread's two rows and of its columns among COLUMNS. */
+template <int COLUMNS> struct scales_of_thread {
+    float of_rows[2];
+    alignas(16) float of_columns[COLUMNS / 4];
+
+    HC_DEVICE scales_of_thread(const float *x_scales, const float *w_scales) : of_rows{x_scales[0], x_scales[8]} {
 #pragma unroll
-    for (int j = 0; j < COLUMNS / 2; j += 8) {
-        alignas(16) float of_columns[4];
-        memcpy(of_columns, __builtin_assume_aligned(w_scales + j * 2, 16), 16);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const float scale = of_rows[i / 2 % 2] * of_columns[i / 4 * 2 + i % 2];
-            sums[j + i] = fmaf(scale, (float)dots[j + i], sums[j + i]);
-        }
+        for (int j = 0; j < COLUMNS / 4; j += 4)
+            memcpy(of_columns + j, __builtin_assume_aligned(w_scales + j * 4, 16), 16);
     }
-}
+    HC_DEVICE void add(const int32_t (&dots)[COLUMNS / 2], float *sums) const {
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; i++)
+            sums[i] = fmaf(of_rows[i / 2 % 2] * of_columns[i / 4 * 2 + i % 2], (float)dots[i], sums[i]);
+    }
+};
 
 /* N columns in HALVES parts. */
 template <int N, int HALVES, typename weights>
@@ -375,24 +375,23 @@ static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
         for (int k = 32; k <= STEP; k += 32) { /* until which products run; then the next begin */
             rest -= 32;
             adds = rest > 0 || segments == 0;
-            const float *ended = adds ? NULL : line;
-            if (!adds) {
-                line += scales::LINE;
-                rest = p.length;
-                segments--;
-            }
 #pragma unroll
             for (int half = 0; half < HALVES; half++) {
+                const scales_of_thread<COLUMNS> of_sums(line + own_row, line + BM + half * COLUMNS + own_column * 2);
                 if (half + 1 < HALVES || k < STEP)
                     hc_wgmma_wait<HALVES - 1>(dots[half]);
                 else
                     hc_wgmma_wait<0>(dots[half]);
                 hc_wgmma_keep(dots[half]);
-                if (ended)
-                    add_scaled<COLUMNS>(dots[half], ended + own_row, ended + BM + half * COLUMNS + own_column * 2,
-                                        sums + half * (COLUMNS / 2));
+                if (!adds)
+                    of_sums.add(dots[half], sums + half * (COLUMNS / 2));
                 if (k < STEP)
                     begin(half, k);
+            }
+            if (!adds) {
+                line += scales::LINE;
+                rest = p.length;
+                segments--;
             }
         }
         own.decode(step + 1);
