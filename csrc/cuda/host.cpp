@@ -4,8 +4,6 @@
 #include "cuda/matmul/wgmma.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <mutex>
 #include <random>
 #include <stdarg.h>
@@ -71,9 +69,9 @@ struct fibre {
     std::vector<size_t> unfenced; /* pieces that matrix units cannot see yet */
     bool is_fenced;               /* registers, for products of a warpgroup */
     std::vector<product> products;
-    int product_groups;                                   /* committed */
-    uint64_t operands;                                    /* of all products so far */
-    std::map<int32_t *, std::array<int32_t, 128>> before; /* accumulators before the products at hand */
+    int product_groups;  /* committed */
+    uint64_t operands;   /* of all products so far */
+    int32_t before[128]; /* accumulators before the products at hand */
     void *fake_stack;
 };
 
@@ -177,7 +175,6 @@ void prepare(unsigned n) {
         self.unfenced.clear();
         self.is_fenced = false;
         self.products.clear();
-        self.before.clear();
         self.product_groups = 0;
         self.operands = 0;
         self.fake_stack = NULL;
@@ -595,8 +592,10 @@ void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds
     self.operands = (self.operands * 31 + a) * 31 + b;
     if (!self.is_fenced)
         fault("multiplies before a fence of its registers");
-    if (self.before.count(c) == 0)
-        memcpy(self.before[c].data(), c, columns / 2 * sizeof *c);
+    if (self.products.empty())
+        memcpy(self.before, c, columns / 2 * sizeof *c);
+    else if (self.products[0].c != c)
+        fault("multiplies into other registers before it waited");
     self.products.push_back({c, columns, a, b, adds, self.product_groups});
     if (current % WARP == 0)
         hold(self.products.back(), 1);
@@ -630,15 +629,13 @@ void hc_host_wgmma_wait(int pending) {
     fibre &self = fibres[current];
     size_t ended = 0;
     while (ended < self.products.size() && self.products[ended].group < self.product_groups - pending) {
-        const product &one = self.products[ended++];
-        finish(one, self.before[one.c].data());
+        finish(self.products[ended], self.before);
         if (current % WARP == 0)
-            hold(one, -1);
-        const auto adds = [&](const product &other) { return other.c == one.c; };
-        if (std::any_of(self.products.begin() + (ptrdiff_t)ended, self.products.end(), adds))
-            continue;
-        memcpy(one.c, self.before[one.c].data(), one.columns / 2 * sizeof *one.c);
-        self.before.erase(one.c);
+            hold(self.products[ended], -1);
+        ended++;
+    }
+    if (ended > 0 && ended == self.products.size()) {
+        memcpy(self.products[0].c, self.before, self.products[0].columns / 2 * sizeof *self.before);
         self.is_fenced = false;
     }
     self.products.erase(self.products.begin(), self.products.begin() + (ptrdiff_t)ended);

@@ -123,6 +123,14 @@ typedef struct {
     int64_t y_row, y_column;
 } hc_cuda_gemm_s4;
 
+/* hc_expand_nibbles: codes of 4 bits with their group scales, as they are stored, to rows of ld bytes; ld is a multiple of 16. */
+typedef struct {
+    int64_t n, ld;
+    const uint8_t *w, *group_scales; /* group_scales: of 16 codes each, or NULL */
+    int64_t w_stride, group_scales_stride;
+    int8_t *to;
+} hc_cuda_expand_nibbles;
+
 /* hc_chance_<family>: x rounded to y by chance, with the scales of what x was quantized to. */
 typedef struct {
     hc_format format;

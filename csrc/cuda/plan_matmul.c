@@ -12,7 +12,7 @@ enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
-enum { HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
+enum { HOPPER_ROWS = 128, EXPANDED_ROWS = 256, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -238,39 +238,60 @@ static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, h
         const char *kernel;
         int32_t mode; /* hc_int_mode */
         bool is_nibbles;
-        int rows, columns, stages, times;
-    } TILES[] = {{"hc_gemm_90a_folded_64", HC_INT_FOLDED, false, 128, 64, 8, 3},
-                 {"hc_gemm_90a_folded", HC_INT_FOLDED, false, 128, 128, 6, 4},
-                 {"hc_gemm_90a_folded_256", HC_INT_FOLDED, false, 128, 256, 4, 6},
-                 {"hc_gemm_90a_folded_192_256", HC_INT_FOLDED, false, 192, 256, 4, 7},
-                 {"hc_gemm_90a_grouped_64", HC_INT_GROUPED, false, 128, 64, 8, 5},
-                 {"hc_gemm_90a_grouped", HC_INT_GROUPED, false, 128, 128, 6, 9},
-                 {"hc_gemm_90a_nibbles_folded_64", HC_INT_FOLDED, true, 128, 64, 8, 3},
-                 {"hc_gemm_90a_nibbles_folded", HC_INT_FOLDED, true, 128, 128, 6, 4},
-                 {"hc_gemm_90a_nibbles_folded_256", HC_INT_FOLDED, true, 128, 256, 4, 6},
-                 {"hc_gemm_90a_nibbles_grouped_64", HC_INT_GROUPED, true, 128, 64, 8, 5},
-                 {"hc_gemm_90a_nibbles_grouped", HC_INT_GROUPED, true, 128, 128, 6, 9}};
+        int columns, stages, times;
+    } TILES[] = {{"hc_gemm_90a_folded_64", HC_INT_FOLDED, false, 64, 8, 3},
+                 {"hc_gemm_90a_folded", HC_INT_FOLDED, false, 128, 6, 4},
+                 {"hc_gemm_90a_folded_256", HC_INT_FOLDED, false, 256, 4, 6},
+                 {"hc_gemm_90a_grouped_64", HC_INT_GROUPED, false, 64, 8, 5},
+                 {"hc_gemm_90a_grouped", HC_INT_GROUPED, false, 128, 6, 9},
+                 {"hc_gemm_90a_nibbles_folded_64", HC_INT_FOLDED, true, 64, 8, 3},
+                 {"hc_gemm_90a_nibbles_folded", HC_INT_FOLDED, true, 128, 6, 4},
+                 {"hc_gemm_90a_nibbles_grouped_64", HC_INT_GROUPED, true, 64, 8, 5},
+                 {"hc_gemm_90a_nibbles_grouped", HC_INT_GROUPED, true, 128, 6, 9}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
+    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
     int best = -1;
     int64_t least = INT64_MAX;
     for (int i = 0; i < (int)(sizeof TILES / sizeof *TILES); i++) {
         if (TILES[i].mode != gemm->mode || TILES[i].is_nibbles != is_nibbles)
             continue;
-        const int64_t blocks = hc_ceil_div(gemm->m, TILES[i].rows) * hc_ceil_div(gemm->n, TILES[i].columns);
+        const int64_t blocks = rows * hc_ceil_div(gemm->n, TILES[i].columns);
         const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].times;
         if (time < least)
             least = time, best = i;
     }
-    const int rows = TILES[best].rows, columns = TILES[best].columns, w_bytes = columns * HOPPER_STEP;
-    const int stage = rows * HOPPER_STEP + (is_nibbles ? w_bytes / 2 : w_bytes);
+    const int columns = TILES[best].columns, w_bytes = columns * HOPPER_STEP;
+    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? w_bytes / 2 : w_bytes);
     const int operands = is_nibbles ? 3 * w_bytes : 0;
-    const int scales = gemm->mode == HC_INT_FOLDED ? 0 : 3 * 4 * (rows + columns) * (int)sizeof(float);
-    return hc_cuda_add_step(plan, "warpgroup_90a", TILES[best].kernel, hc_ceil_div(gemm->m, rows),
-                            hc_ceil_div(gemm->n, columns), 2 * rows, TILES[best].stages * stage + operands + scales,
-                            params_bytes);
+    const int scales = gemm->mode == HC_INT_FOLDED ? 0 : 3 * 4 * (HOPPER_ROWS + columns) * (int)sizeof(float);
+    return hc_cuda_add_step(plan, "warpgroup_90a", TILES[best].kernel, rows, hc_ceil_div(gemm->n, columns), 256,
+                            TILES[best].stages * stage + operands + scales, params_bytes);
 }
 
-static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {
+/* Rows of bytes that all tiles of large matmuls read, in place of codes that each tile decodes. */
+static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, void *workspace, hc_cuda_plan *plan) {
+    enum { PIECE = 16, EACH = 4 /* codes and rows of a thread */, THREADS = 256, MOST_BLOCKS = 65535 };
+    const hc_cuda_gemm_s4 stored = gemm_s4_of(gemm, w, NULL);
+    int8_t *bytes = hc_cuda_reserve(workspace, plan, gemm->n * gemm->ld);
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "warpgroup_90a", "hc_expand_nibbles", hc_ceil_div(gemm->ld, PIECE * THREADS),
+                         hc_min(hc_ceil_div(gemm->n, EACH), MOST_BLOCKS), THREADS, 0, sizeof(hc_cuda_expand_nibbles));
+    step->params.expand_nibbles = (hc_cuda_expand_nibbles){
+        gemm->n, gemm->ld, stored.w, stored.group_scales, stored.w_stride, stored.group_scales_stride, bytes};
+    hc_cuda_gemm expanded = *gemm;
+    expanded.w = bytes;
+    expanded.w_scales = (const float *)stored.w_scales;
+    add_warpgroups(&expanded, false, plan, sizeof expanded)->params.gemm = expanded;
+}
+
+static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
+                        hc_cuda_plan *plan) {
+    const hc_component *row_scales = &w->parts.part[w->format.group ? HC_COARSE : HC_SCALES];
+    if (takes_warpgroups(gemm, plan) && gemm->mode == HC_INT_FOLDED && gemm->m > EXPANDED_ROWS &&
+        row_scales->row_stride == sizeof(float)) {
+        add_expanded(gemm, w, workspace, plan);
+        return;
+    }
     static const struct {
         const char *kernel;
         int rows, columns, threads, stages;
@@ -428,7 +449,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     if (is_few)
         add_pieces(&gemm, &w, plan);
     else if (form.kind == HC_CUDA_NIBBLES)
-        add_nibbles(&gemm, &w, made.scales, plan);
+        add_nibbles(&gemm, &w, made.scales, workspace, plan);
     else if (form.kind == HC_CUDA_24)
         add_24(&gemm, made.places, plan);
     else {

@@ -1,13 +1,12 @@
 /* Integer matmul of many rows on the matrix units that a warpgroup of sm_90a shares: gemm.cu with other instructions.
  *
- * A block computes BM x N, each of its two or three warpgroups 64 x N. A stage is 128 bytes of k of both sides: x in swizzled atoms
+ * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides: x in swizzled atoms
  * (wgmma.h), then w. Codes of 4 bits are copied as they are stored. Their thread reads them a step before their products and
  * stores their bytes to one of three operands behind all stages.
  *
  *   step t    products of t begin   copies of t + 2 and codes of t + 3 begin   codes of t + 1 become bytes   products of t - 1 end
  *
- * Folded sums stay in the matrix units' registers. Grouped ones are computed in two halves of the columns: while products of one
- * half run, the sums of the other one are scaled and added.
+ * Grouped, products of a segment end before its sums are scaled.
  */
 #include "cuda/matmul/epilogue.h"
 #include "cuda/matmul/nibbles.h"
@@ -15,12 +14,12 @@
 
 namespace {
 
-enum { STEP = HC_ATOM_PITCH };
+enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, X_BYTES = BM * STEP };
 
 /* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. A row
  * beyond the last is the last again, and its sums are not stored. Steps between rows fit 32 bits, so that an address is one sum. */
-template <int THREADS, int LINES, int PIECES> struct pieces {
-    enum { EACH = THREADS / PIECES, COPIES = (LINES + EACH - 1) / EACH };
+template <int LINES, int PIECES> struct pieces {
+    enum { EACH = THREADS / PIECES, COPIES = LINES / EACH };
     const unsigned char *from;
     uint32_t offset[COPIES];
 
@@ -40,14 +39,13 @@ template <int THREADS, int LINES, int PIECES> struct pieces {
         const unsigned char *here = is_there ? from + at : from;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            if (LINES % EACH == 0 || line() + i * EACH < LINES)
-                hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_there);
+            hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_there);
     }
 };
 
 /* Rows of bytes, which go to their places in atoms. */
-template <int THREADS, int LINES> struct side {
-    pieces<THREADS, LINES, STEP / 16> own;
+template <int LINES> struct side {
+    pieces<LINES, STEP / 16> own;
     int place;
 
     HC_DEVICE side(const int8_t *rows, int64_t first, int64_t n, int64_t ld)
@@ -58,10 +56,10 @@ template <int THREADS, int LINES> struct side {
 };
 
 /* N rows of w of a block as they lie. */
-template <int THREADS, int N> struct bytes {
+template <int N> struct bytes {
     typedef hc_cuda_gemm params;
     enum { STAGE_BYTES = N * STEP, OPERANDS = 0, EARLY = 0 /* steps that its copies are ahead of those of x */ };
-    const side<THREADS, N> w;
+    const side<N> w;
     const int64_t ld;
 
     HC_DEVICE bytes(const params &p, int64_t column, bool) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
@@ -71,9 +69,9 @@ template <int THREADS, int N> struct bytes {
 };
 
 /* N rows of codes of 4 bits, 32 codes of some rows a thread and stage, which this thread alone reads. */
-template <int THREADS, int N> struct codes {
+template <int N> struct codes {
     typedef hc_cuda_gemm_s4 params;
-    typedef pieces<THREADS, N, STEP / 32> own;
+    typedef pieces<N, STEP / 32> own;
     enum { STAGE_BYTES = N * STEP / 2, OPERANDS = 3, EARLY = 1, COPIES = own::COPIES };
     const own w, group_scales;
     const int64_t row_bytes;
@@ -127,43 +125,49 @@ template <int THREADS, int N> struct codes {
     }
 };
 
-/* Scales of the segments that end in a step, at most four, of 128 rows of x and N of w: from memory to registers, and then to shared
- * memory, a line of each segment. The four of w that a thread needs of 16 columns are neighbours there: 2 t, 2 t + 1, 2 t + 8 and
- * 2 t + 9 at 4 t on. */
-template <int BM, int N, typename params> struct scales_of_step {
-    enum {
-        THREADS = 2 * BM,
-        EACH = STEP / 32,
-        LINE = BM + N,
-        BYTES = EACH * LINE * (int)sizeof(float),
-        TURN = THREADS / BM
-    };
-    static_assert(N <= BM && EACH == 2 * TURN, "a thread has two segments of a row of x and of one of w");
-    const float *x, *w;
-    const int last;
-    float found[2][2];
+/* Scales of four segments of 128 rows of x and N of w: from memory to registers, and then to one of three places in shared memory, a line
+ * of each segment. A thread brings those of a row. The four of w that a thread needs of 16 columns are neighbours there: 2 t, 2 t + 1,
+ * 2 t + 8 and 2 t + 9 at 4 t on. */
+template <int N, typename params> struct scales_of_segments {
+    enum { LINE = BM + N, FOUR = 4 * LINE, BYTES = 3 * FOUR * (int)sizeof(float) };
+    float *const lines;
+    const float *const from;
+    const int segments, place; /* place: of its row in a line */
+    const bool has_16;
+    int there; /* fours that are in shared memory */
+    float found[4];
 
-    HC_DEVICE scales_of_step(const params &p, int64_t row, int64_t column)
-        : x(p.x_scales + hc_min(row + (int)threadIdx.x % BM, p.m - 1) * p.segments),
-          w(w_scales_of(p, hc_min(column + (int)threadIdx.x % BM % N, p.n - 1))), last((int)p.segments - 1) {}
-    HC_DEVICE void fetch(int first) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int segment = hc_min(first + (int)threadIdx.x / BM + i * TURN, last);
-            found[i][0] = x[segment];
-            found[i][1] = w[segment];
-        }
+    HC_DEVICE scales_of_segments(const params &p, int64_t row, int64_t column, unsigned char *memory)
+        : lines((float *)memory), from(row_of(p, row, column)), segments((int)p.segments), place(place_of()),
+          has_16(p.segments % 4 == 0 && (uintptr_t)from % 16 == 0), there(0) {}
+    static HC_DEVICE const float *row_of(const params &p, int64_t row, int64_t column) {
+        const int own = (int)threadIdx.x;
+        return own < BM ? p.x_scales + hc_min(row + own, p.m - 1) * p.segments
+                        : w_scales_of(p, hc_min(column + own - BM, p.n - 1));
     }
-    HC_DEVICE void store(float *to) const {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float *line = to + ((int)threadIdx.x / BM + i * TURN) * LINE;
-            const int own = (int)threadIdx.x % BM;
-            line[own] = found[i][0];
-            if (N == BM || own < N)
-                line[BM + (own & -16) + own % 8 / 2 * 4 + own / 8 % 2 * 2 + own % 2] = found[i][1];
-        }
+    static HC_DEVICE int place_of() {
+        const int own = (int)threadIdx.x, w = own - BM;
+        return own < BM ? own : BM + (w & -16) + w % 8 / 2 * 4 + w / 8 % 2 * 2 + w % 2;
     }
+    /* A step that begins with this segment ends four at most. */
+    HC_DEVICE bool lacks(int segment) const { return (int)hc_min(segment + 3, segments - 1) / 4 >= there; }
+    HC_DEVICE void fetch() {
+        if (has_16) {
+            hc_load_16(found, from + there * 4);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            found[i] = from[hc_min(there * 4 + i, segments - 1)];
+    }
+    HC_DEVICE void store() {
+        if (N == BM || (int)threadIdx.x < LINE)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                lines[there % 3 * FOUR + i * LINE + place] = found[i];
+        there++;
+    }
+    HC_DEVICE const float *line(int segment) const { return lines + segment / 4 % 3 * FOUR + segment % 4 * LINE; }
 };
 
 /* An integer as a double: its low word after 2^52 + 2^31, which fewer clocks than a conversion. */
@@ -176,12 +180,12 @@ static inline HC_DEVICE double double_of(int32_t dot) {
 
 /* A thread has the sums of two rows, and two columns of each eight. They go through shared memory, so that a thread stores four neighbours
  * of some rows. All products and copies of the block must have ended for this thread. */
-template <bool is_grouped, int BM, int N, typename params, typename number>
+template <bool is_grouped, int N, typename params, typename number>
 static inline HC_DEVICE void store_all(const params &p, int64_t row, int64_t column, const number (&own)[N / 2]) {
     enum {
         PITCH = N + 8,
         ACROSS = N / 4,
-        ROWS = 2 * BM / ACROSS
+        ROWS = THREADS / ACROSS
     }; /* rows of a warp's eight bytes are in other banks */
     const int lane = (int)threadIdx.x % 32;
     unsigned char *to = hc_shared() + (((int)threadIdx.x / 32 * 16 + lane / 4) * PITCH + lane % 4 * 2) * 4;
@@ -243,15 +247,14 @@ struct tile_of_block {
 };
 
 /* Stages, operands behind them, and what step each is in. */
-template <int BM, int N, typename weights> struct stages {
-    enum { X_BYTES = BM * STEP };
+template <int N, typename weights> struct stages {
     enum { COUNT = N == 64 ? 8 : N == 128 ? 6 : 4, AHEAD = COUNT - 2 /* steps that copies are ahead */ };
     enum {
         EACH = X_BYTES + weights::STAGE_BYTES,
         OPERAND = N * STEP,
         BYTES = COUNT * EACH + weights::OPERANDS * OPERAND
     };
-    const side<2 * BM, BM> x;
+    const side<BM> x;
     weights w;
     const int64_t ld;
     const int steps;
@@ -289,18 +292,17 @@ template <int BM, int N, typename weights> struct stages {
 };
 
 /* Products of a step begin before those of the step before have ended. */
-template <int BM, int N, template <int, int> class weights_of>
-static inline HC_DEVICE void folded_rows(const typename weights_of<2 * BM, N>::params &p) {
-    const int warpgroup = (int)threadIdx.x / 128;
+template <int N, typename weights> static inline HC_DEVICE void folded_rows(const typename weights::params &p) {
+    const int half = (int)threadIdx.x / 128;
     const tile_of_block tile;
     const int64_t row = tile.row * BM, column = tile.column * N;
-    stages<BM, N, weights_of<2 * BM, N>> own(p, row, column, false);
+    stages<N, weights> own(p, row, column, false);
     int32_t dots[N / 2] = {};
     own.begin();
     for (int step = 0; step < own.steps; step++) {
         hc_fence_shared();
         hc_barrier();
-        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (64 * STEP)));
+        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + half * (X_BYTES / 2)));
         const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
         hc_wgmma_fence();
         for (int k = 0; k < STEP; k += 32)
@@ -313,105 +315,121 @@ static inline HC_DEVICE void folded_rows(const typename weights_of<2 * BM, N>::p
     }
     hc_wgmma_wait<0>(dots);
     hc_copy_wait<0>();
-    store_all<false, BM, N>(p, row, column, dots);
+    store_all<false, N>(p, row, column, dots);
 }
 
-/* Scales of a thread's two rows and of its columns among COLUMNS. */
-template <int COLUMNS> struct scales_of_thread {
+/* Scales of a thread's two rows, and of its columns of N. */
+template <int N> struct scales_of_thread {
     float of_rows[2];
-    alignas(16) float of_columns[COLUMNS / 4];
+    alignas(16) float of_columns[N / 4];
 
     HC_DEVICE scales_of_thread(const float *x_scales, const float *w_scales) : of_rows{x_scales[0], x_scales[8]} {
 #pragma unroll
-        for (int j = 0; j < COLUMNS / 4; j += 4)
+        for (int j = 0; j < N / 4; j += 4)
             memcpy(of_columns + j, __builtin_assume_aligned(w_scales + j * 4, 16), 16);
     }
-    HC_DEVICE void add(const int32_t (&dots)[COLUMNS / 2], float *sums) const {
+    HC_DEVICE void add(const int32_t (&dots)[N / 2], float (&sums)[N / 2]) const {
 #pragma unroll
-        for (int i = 0; i < COLUMNS / 2; i++)
+        for (int i = 0; i < N / 2; i++)
             sums[i] = fmaf(of_rows[i / 2 % 2] * of_columns[i / 4 * 2 + i % 2], (float)dots[i], sums[i]);
     }
 };
 
-/* N columns in HALVES parts. */
-template <int N, int HALVES, typename weights>
-static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
-    enum { BM = 128, COLUMNS = N / HALVES };
-    typedef stages<BM, N, weights> all;
-    typedef scales_of_step<BM, N, typename weights::params> scales;
+/* Products of a segment end before its sums are scaled; those of the other warpgroup run meanwhile. */
+template <int N, typename weights> static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
+    typedef stages<N, weights> all;
     const int thread = (int)threadIdx.x % 128, lane = thread % 32, warpgroup = (int)threadIdx.x / 128;
     const tile_of_block tile;
     const int64_t row = tile.row * BM, column = tile.column * N;
-    const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = lane % 4 * 2;
+    const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = BM + lane % 4 * 4;
+    const int segments = (int)p.segments;
     all own(p, row, column, true);
-    scales of_segments(p, row, column);
-    const auto lines = [](int step) { return (float *)(hc_shared() + all::BYTES + step % 3 * scales::BYTES); };
-    int32_t dots[HALVES][COLUMNS / 2] = {};
+    scales_of_segments<N, typename weights::params> scales(p, row, column, hc_shared() + all::BYTES);
+    int32_t dots[N / 2] = {};
     float sums[N / 2] = {};
-    of_segments.fetch(0);
+    scales.fetch();
     own.begin();
-    of_segments.store(lines(0));
-    int rest = p.length, segments = (int)p.segments; /* bytes of k until a segment ends; segments that have not ended */
+    scales.store();
+    int segment = 0, rest = p.length; /* bytes of k until it ends */
     bool adds = false;
     for (int step = 0; step < own.steps; step++) {
         hc_fence_shared();
         hc_barrier();
         own.load(step + own.AHEAD);
-        const float *line = lines(step);
-        /* those that end in the next step follow those that end in this one */
-        const int ends = rest > STEP ? 0 : hc_min(1 + (STEP - rest) / p.length, segments);
-        of_segments.fetch((int)p.segments - segments + ends);
-        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (64 * STEP)));
+        const bool brings = scales.lacks(segment + (rest > STEP ? 0 : 1 + (STEP - rest) / p.length));
+        if (brings)
+            scales.fetch();
+        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (X_BYTES / 2)));
         const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
-        const auto begin = [&](int half, int k) {
-            hc_wgmma_fence();
-            hc_wgmma_s8(dots[half], a + k / 16, b + half * (COLUMNS * HC_ATOM_PITCH / 16) + k / 16, adds);
+#pragma unroll 1
+        for (int k = 0; k < STEP;) {
+            const bool is_first = k == 0, ends = segment < segments && rest <= STEP - k;
+            const int until = ends ? k + rest : STEP;
+            rest -= until - k;
+#pragma unroll 1
+            for (; k < until; k += 32) {
+                hc_wgmma_fence();
+                hc_wgmma_s8(dots, a + k / 16, b + k / 16, adds);
+                adds = true;
+            }
             hc_wgmma_commit();
-        };
-#pragma unroll
-        for (int half = 0; half < HALVES; half++)
-            begin(half, 0);
-#pragma unroll
-        for (int k = 32; k <= STEP; k += 32) { /* until which products run; then the next begin */
-            rest -= 32;
-            adds = rest > 0 || segments == 0;
-#pragma unroll
-            for (int half = 0; half < HALVES; half++) {
-                const scales_of_thread<COLUMNS> of_sums(line + own_row, line + BM + half * COLUMNS + own_column * 2);
-                if (half + 1 < HALVES || k < STEP)
-                    hc_wgmma_wait<HALVES - 1>(dots[half]);
-                else
-                    hc_wgmma_wait<0>(dots[half]);
-                hc_wgmma_keep(dots[half]);
-                if (!adds)
-                    of_sums.add(dots[half], sums + half * (COLUMNS / 2));
-                if (k < STEP)
-                    begin(half, k);
+            if (is_first)
+                own.decode(step + 1);
+            if (!ends) {
+                hc_wgmma_wait<0>(dots);
+                continue;
             }
-            if (!adds) {
-                line += scales::LINE;
-                rest = p.length;
-                segments--;
-            }
+            const float *line = scales.line(segment);
+            const scales_of_thread<N> of_sums(line + own_row, line + own_column);
+            hc_wgmma_wait<0>(dots);
+            of_sums.add(dots, sums);
+            adds = false;
+            rest = p.length;
+            segment++;
         }
-        own.decode(step + 1);
-        of_segments.store(lines(step + 1));
+        if (brings)
+            scales.store();
         own.wait();
     }
     hc_copy_wait<0>();
-    store_all<true, BM, N>(p, row, column, sums);
+    store_all<true, N>(p, row, column, sums);
 }
 
 } // namespace
 
-HC_KERNEL(hc_gemm_90a_folded_64, hc_cuda_gemm, 256) { folded_rows<128, 64, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { folded_rows<128, 128, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { folded_rows<128, 256, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_folded_192_256, hc_cuda_gemm, 384) { folded_rows<192, 256, bytes>(p); }
-HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, 1, bytes<256, 64>>(p); }
-HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, 2, bytes<256, 128>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded_64, hc_cuda_gemm_s4, 256) { folded_rows<128, 64, codes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { folded_rows<128, 128, codes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_folded_256, hc_cuda_gemm_s4, 256) { folded_rows<128, 256, codes>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped_64, hc_cuda_gemm_s4, 256) { grouped_rows<64, 1, codes<256, 64>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { grouped_rows<128, 2, codes<256, 128>>(p); }
+HC_KERNEL(hc_gemm_90a_folded_64, hc_cuda_gemm, 256) { folded_rows<64, bytes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { folded_rows<128, bytes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { folded_rows<256, bytes<256>>(p); }
+HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, bytes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, bytes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded_64, hc_cuda_gemm_s4, 256) { folded_rows<64, codes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { folded_rows<128, codes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped_64, hc_cuda_gemm_s4, 256) { grouped_rows<64, codes<64>>(p); }
+HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { grouped_rows<128, codes<128>>(p); }
+
+/* A thread has 16 codes of four rows at a time: neighbours in a row load and store neighbours. */
+HC_KERNEL(hc_expand_nibbles, hc_cuda_expand_nibbles, 256) {
+    enum { ROWS = 4 };
+    const int64_t piece = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (piece * 16 >= p.ld)
+        return;
+    for (int64_t row = (int64_t)blockIdx.y * ROWS; row < p.n; row += (int64_t)gridDim.y * ROWS) {
+        alignas(8) uint32_t words[ROWS][2];
+        uint32_t scales[ROWS];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t own = hc_min(row + i, p.n - 1);
+            memcpy(words[i], __builtin_assume_aligned(p.w + own * p.w_stride + piece * 8, 8), 8);
+            scales[i] =
+                p.group_scales ? p.group_scales[own * p.group_scales_stride + piece / 2] >> piece % 2 * 4 & 15 : 1;
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            alignas(16) uint32_t bytes[4];
+            hc_decode_nibbles(words[i][0], scales[i], scales[i], bytes);
+            hc_decode_nibbles(words[i][1], scales[i], scales[i], bytes + 2);
+            if (row + i < p.n)
+                memcpy(__builtin_assume_aligned(p.to + (row + i) * p.ld + piece * 16, 16), bytes, 16);
+        }
+    }
+}

@@ -87,7 +87,6 @@ void hc_wgmma_fence();
 void hc_wgmma_commit();
 void hc_host_wgmma_wait(int pending);
 void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds);
-template <int N> static inline void hc_wgmma_keep(int32_t (&)[N]) {}
 template <int PENDING, int N> static inline void hc_wgmma_wait(int32_t (&)[N]) { hc_host_wgmma_wait(PENDING); }
 template <int N> static inline void hc_wgmma_s8(int32_t (&c)[N], uint64_t a, uint64_t b, bool adds) {
     hc_host_wgmma_s8(c, 2 * N, a, b, adds);

@@ -59,7 +59,7 @@ void run_thread(const void *params) {
     t.jumps = 0;
     t.copies.clear();
     t.groups = 0;
-    t.flying.clear();
+    t.accumulators = NULL;
     t.products.clear();
     t.product_groups = 0;
     const hc_dim3 all[] = {threadIdx, blockDim, blockIdx, gridDim};

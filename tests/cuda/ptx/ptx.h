@@ -83,14 +83,6 @@ struct product {
     uint64_t a, b;
     uint32_t columns;
     int group;
-    uint32_t to; /* its first register */
-};
-
-/* Registers of products in flight, and their sums. */
-struct accumulators {
-    const uint32_t *slot;
-    uint32_t n;
-    int32_t sums[128];
 };
 
 struct thread {
@@ -104,7 +96,9 @@ struct thread {
     uint64_t jumps;
     std::vector<copied> copies;
     int groups;
-    std::map<uint32_t, accumulators> flying; /* by their first register */
+    int32_t sums[128]; /* of products in flight, whose registers are `accumulators` */
+    const uint32_t *accumulators;
+    uint32_t n_sums;
     std::vector<product> products;
     int product_groups;
 };

@@ -150,26 +150,24 @@ void reads_operands(const thread &t, const instruction &i, const product &one) {
 
 template <int columns> void multiply_warpgroup(thread &t, const instruction &i) {
     const int n = columns / 2;
-    const product one = {read(t, i, n), read(t, i, n + 1), columns, t.product_groups, i.slot[0]};
+    const product one = {read(t, i, n), read(t, i, n + 1), columns, t.product_groups};
     const bool adds = read(t, i, n + 2);
-    accumulators &to = t.flying[one.to];
-    if (!to.slot) {
-        to.slot = i.slot;
-        to.n = n;
+    if (!t.accumulators) {
+        t.accumulators = i.slot;
+        t.n_sums = n;
         for (int k = 0; k < n; k++) {
-            to.sums[k] = adds ? get<int32_t>(t, i, k) : 0;
-            write(t, i, k, 0); /* not a register of other products */
+            t.sums[k] = adds ? get<int32_t>(t, i, k) : 0;
             t.known[i.slot[k]] = IN_FLIGHT;
         }
-    } else if (to.n != n || !std::equal(i.slot, i.slot + n, to.slot))
+    } else if (t.n_sums != n || !std::equal(i.slot, i.slot + n, t.accumulators))
         stop(i, "multiplies into other registers before it waited");
     t.products.push_back(one);
     align(t, i);
-    hc_host_wgmma_s8(to.sums, columns, one.a, one.b, adds);
+    hc_host_wgmma_s8(t.sums, columns, one.a, one.b, adds);
     reads_operands(t, i, one);
 }
 
-/* Sums are there when none of their products is left. */
+/* The sums are there when no product is left. */
 void wait_for_products(thread &t, const instruction &i) {
     const int pending = get<int>(t, i, 0);
     meet(t, i);
@@ -178,16 +176,13 @@ void wait_for_products(thread &t, const instruction &i) {
         reads_operands(t, i, t.products[ended++]); /* at any time until now */
     t.products.erase(t.products.begin(), t.products.begin() + (ptrdiff_t)ended);
     hc_host_wgmma_wait(pending);
-    std::erase_if(t.flying, [&t](const auto &each) {
-        const auto &[first, sums] = each;
-        if (std::any_of(t.products.begin(), t.products.end(), [&](const product &one) { return one.to == first; }))
-            return false;
-        for (uint32_t k = 0; k < sums.n; k++) {
-            t.r[sums.slot[k]] = (uint32_t)sums.sums[k];
-            t.known[sums.slot[k]] = KNOWN;
-        }
-        return true;
-    });
+    if (!t.accumulators || !t.products.empty())
+        return;
+    for (uint32_t k = 0; k < t.n_sums; k++) {
+        t.r[t.accumulators[k]] = (uint32_t)t.sums[k];
+        t.known[t.accumulators[k]] = KNOWN;
+    }
+    t.accumulators = NULL;
 }
 
 } // namespace
