@@ -12,7 +12,7 @@ enum { GEMV_MOST = 8, SGEMM_TILE = 64 };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
-enum { HOPPER_ROWS = 128, EXPANDED_ROWS = 256, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
+enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -268,10 +268,14 @@ static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, h
                             TILES[best].stages * stage + operands + scales, params_bytes);
 }
 
+/* Rows of x from which on it is faster to expand codes once than in each tile: times on an H200, with 8192 x 8192 weights. */
+static const int EXPANDED_ROWS[] = {[HC_INT_FOLDED] = 256, [HC_INT_GROUPED] = 1024};
+
 /* Rows of bytes that all tiles of large matmuls read, in place of codes that each tile decodes. */
-static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, void *workspace, hc_cuda_plan *plan) {
+static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
+                         hc_cuda_plan *plan) {
     enum { PIECE = 16, EACH = 4 /* codes and rows of a thread */, THREADS = 256, MOST_BLOCKS = 65535 };
-    const hc_cuda_gemm_s4 stored = gemm_s4_of(gemm, w, NULL);
+    const hc_cuda_gemm_s4 stored = gemm_s4_of(gemm, w, scales);
     int8_t *bytes = hc_cuda_reserve(workspace, plan, gemm->n * gemm->ld);
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "warpgroup_90a", "hc_expand_nibbles", hc_ceil_div(gemm->ld, PIECE * THREADS),
@@ -287,9 +291,10 @@ static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, void *
 static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
                         hc_cuda_plan *plan) {
     const hc_component *row_scales = &w->parts.part[w->format.group ? HC_COARSE : HC_SCALES];
-    if (takes_warpgroups(gemm, plan) && gemm->mode == HC_INT_FOLDED && gemm->m > EXPANDED_ROWS &&
-        row_scales->row_stride == sizeof(float)) {
-        add_expanded(gemm, w, workspace, plan);
+    const bool has_rows =
+        gemm->mode == HC_INT_GROUPED || row_scales->row_stride == sizeof(float); /* of scales, one behind the other */
+    if (takes_warpgroups(gemm, plan) && has_rows && gemm->m > EXPANDED_ROWS[gemm->mode]) {
+        add_expanded(gemm, w, scales, workspace, plan);
         return;
     }
     static const struct {

@@ -63,7 +63,13 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
 @pytest.mark.parametrize("w_text", ["int8", "int4", "vsq4-g16-s4", "int8-g32", "int4-g32-f16", "int4-g64", "int4-g160"])
 @pytest.mark.parametrize(
     ("columns", "multiprocessors", "m", "n", "k"),
-    [(64, 99, 66, 9, 1600), (64, 99, 131, 150, 320), (128, 2, 131, 110, 960), (256, 1, 259, 200, 640)],
+    [
+        (64, 99, 66, 9, 1600),
+        (64, 99, 131, 150, 320),
+        (128, 2, 131, 110, 960),
+        (256, 1, 259, 200, 640),
+        (128, 1, 1025, 110, 320),
+    ],
 )
 @pytest.mark.sweep(every=3)
 def test_tiles_of_each_width_give_the_bits_of_the_cpu(
@@ -77,7 +83,7 @@ def test_tiles_of_each_width_give_the_bits_of_the_cpu(
     got = emulated.linear(x, q, bias, hc.format("int8"), m, architecture=90, multiprocessors=multiprocessors)
     assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
     width = 128 if is_grouped and columns == 256 else columns
-    is_expanded = w_text in ("int4", "vsq4-g16-s4") and m > 256
+    is_expanded = w_text[:4] in ("int4", "vsq4") and m > (1024 if is_grouped else 256)
     kind = "nibbles_" if w_text[:4] in ("int4", "vsq4") and not is_expanded else ""
     suffix = "" if width == 128 else f"_{width}"
     assert emulated.launched[-1] == f"hc_gemm_90a_{kind}{'grouped' if is_grouped else 'folded'}{suffix}"

@@ -109,14 +109,17 @@ template <int N> struct codes {
         }
     }
     HC_DEVICE void decode(const unsigned char *stage, unsigned char *to) const {
+        alignas(16) uint32_t words[COPIES][4]; /* all are read first: the compiler moves no read before a store */
+#pragma unroll
+        for (int i = 0; i < COPIES; i++)
+            memcpy(words[i], __builtin_assume_aligned(stage + (threadIdx.x + i * THREADS) * 16, 16), 16);
 #pragma unroll
         for (int i = 0; i < COPIES; i++) {
-            alignas(16) uint32_t words[4], bytes[8];
-            memcpy(words, __builtin_assume_aligned(stage + (threadIdx.x + i * THREADS) * 16, 16), 16);
+            alignas(16) uint32_t bytes[8];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const uint32_t scale = j < 2 ? scales[i] & 15 : scales[i] >> 4;
-                hc_decode_nibbles(words[j], scale, scale, bytes + j * 2);
+                hc_decode_nibbles(words[i][j], scale, scale, bytes + j * 2);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++)
