@@ -37,22 +37,20 @@ REGISTERS = {
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
     "hc_gemm_24_64": 148,
-    "hc_gemm_90a_nibbles_folded_256": 190,
     "hc_gemm_90a_nibbles_folded_64": 76,
     "hc_gemm_90a_nibbles_folded": 120,
-    "hc_gemm_90a_nibbles_grouped_64": 125,
-    "hc_gemm_90a_nibbles_grouped": 210,
+    "hc_gemm_90a_nibbles_grouped_64": 122,
+    "hc_gemm_90a_nibbles_grouped": 235,
     "hc_gemm_90a_folded_256": 174,
     "hc_gemm_90a_folded_64": 64,
     "hc_gemm_90a_folded": 104,
-    "hc_gemm_90a_grouped_64": 122,
-    "hc_gemm_90a_grouped": 206,
+    "hc_gemm_90a_grouped_64": 120,
+    "hc_gemm_90a_grouped": 230,
 }
 # KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
 # its matrix units multiply: operands of both warpgroups, and bytes that arrive
 SHARED = {
     "hc_gemm_90a_folded_256": 128 / 128,
-    "hc_gemm_90a_nibbles_folded_256": 160 / 128,
     "hc_gemm_90a_folded_64": 56 / 32,
     "hc_gemm_90a_nibbles_folded_64": 64 / 32,
     "hc_gemm_90a_nibbles": 96 / 64,
@@ -87,7 +85,6 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_gemm_90a_folded": 0.0135,
     "hc_gemm_90a_folded_256": 0.0098,
     "hc_gemm_90a_nibbles_folded": 0.027,
-    "hc_gemm_90a_nibbles_folded_256": 0.022,
     "hc_gemm_24_64_folded": 0.031,
 }
 _PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
@@ -196,6 +193,7 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
             "hc_maximum": 4.0 * m * k,
             "hc_encode": 5.0 * m * k,  # x becomes bytes; weights are prepacked
             "hc_decode": packed + 4.0 * n * k,
+            "hc_expand_nibbles": packed + n * k,
             "hc_gemv": packed + 4.0 * m * (k + n),
             "hc_sgemm": 4.0 * (m * k + n * k + m * n),
             "hc_gemm_s4": m * k + packed + 4.0 * m * n,
@@ -231,6 +229,7 @@ def _kind(kernel: str) -> str:
         "hc_sgemm",
         "hc_gemm_s4",
         "hc_gemm",
+        "hc_expand_nibbles",
     )
     return next((kind for kind in kinds if kernel.startswith(kind)), "")
 
