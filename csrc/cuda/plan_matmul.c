@@ -13,6 +13,7 @@ enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewes
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
 enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
+enum { EXPANDED_ROWS = 256 /* of x, up to which tiles decode codes: on an H200, with 8192 x 8192 weights */ };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static hc_cuda_gemm gemm_of(const hc_view *out) {
@@ -231,29 +232,35 @@ static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan)
     return plan->architecture == HC_CUDA_HOPPER && gemm->m > NIBBLES_MOST;
 }
 
-/* Blocks of more columns read fewer bytes per product, and fewer blocks fill the multiprocessors. `times`: of a stage, as bytes from L2
- * hold it up, or, grouped, the scaling of sums. */
+/* Blocks of more columns read fewer bytes per product, and fewer blocks fill the multiprocessors. `times`: of a stage on an H200, where
+ * bytes from L2 hold it up, or, grouped, the scaling of sums. */
 static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, hc_cuda_plan *plan, int params_bytes) {
     static const struct {
         const char *kernel;
         int32_t mode; /* hc_int_mode */
         bool is_nibbles;
+        int length; /* of all segments, which fill whole stages; 0: any */
         int columns, stages, times;
-    } TILES[] = {{"hc_gemm_90a_folded_64", HC_INT_FOLDED, false, 64, 8, 3},
-                 {"hc_gemm_90a_folded", HC_INT_FOLDED, false, 128, 6, 4},
-                 {"hc_gemm_90a_folded_256", HC_INT_FOLDED, false, 256, 4, 6},
-                 {"hc_gemm_90a_grouped_64", HC_INT_GROUPED, false, 64, 8, 5},
-                 {"hc_gemm_90a_grouped", HC_INT_GROUPED, false, 128, 6, 9},
-                 {"hc_gemm_90a_nibbles_folded_64", HC_INT_FOLDED, true, 64, 8, 3},
-                 {"hc_gemm_90a_nibbles_folded", HC_INT_FOLDED, true, 128, 6, 4},
-                 {"hc_gemm_90a_nibbles_grouped_64", HC_INT_GROUPED, true, 64, 8, 5},
-                 {"hc_gemm_90a_nibbles_grouped", HC_INT_GROUPED, true, 128, 6, 9}};
+    } TILES[] = {{"hc_gemm_90a_folded_64", HC_INT_FOLDED, false, 0, 64, 8, 3},
+                 {"hc_gemm_90a_folded", HC_INT_FOLDED, false, 0, 128, 6, 4},
+                 {"hc_gemm_90a_folded_256", HC_INT_FOLDED, false, 0, 256, 4, 6},
+                 {"hc_gemm_90a_nibbles_folded_64", HC_INT_FOLDED, true, 0, 64, 8, 3},
+                 {"hc_gemm_90a_nibbles_folded", HC_INT_FOLDED, true, 0, 128, 6, 4},
+                 {"hc_gemm_90a_g32_64", HC_INT_GROUPED, false, 32, 64, 8, 9},
+                 {"hc_gemm_90a_g32", HC_INT_GROUPED, false, 32, 128, 6, 12},
+                 {"hc_gemm_90a_g64", HC_INT_GROUPED, false, 64, 128, 6, 9},
+                 {"hc_gemm_90a_g128_64", HC_INT_GROUPED, false, 128, 64, 8, 5},
+                 {"hc_gemm_90a_g128", HC_INT_GROUPED, false, 128, 128, 6, 7},
+                 {"hc_gemm_90a_grouped_64", HC_INT_GROUPED, false, 0, 64, 8, 10},
+                 {"hc_gemm_90a_grouped", HC_INT_GROUPED, false, 0, 128, 6, 14}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
     const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    const bool has_whole = gemm->segments * gemm->length == hc_round_up(gemm->ld, HOPPER_STEP);
     int best = -1;
     int64_t least = INT64_MAX;
     for (int i = 0; i < (int)(sizeof TILES / sizeof *TILES); i++) {
-        if (TILES[i].mode != gemm->mode || TILES[i].is_nibbles != is_nibbles)
+        if (TILES[i].mode != gemm->mode || TILES[i].is_nibbles != is_nibbles ||
+            (TILES[i].length && (TILES[i].length != gemm->length || !has_whole)))
             continue;
         const int64_t blocks = rows * hc_ceil_div(gemm->n, TILES[i].columns);
         const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].times;
@@ -268,10 +275,7 @@ static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, h
                             TILES[best].stages * stage + operands + scales, params_bytes);
 }
 
-/* Rows of x from which on it is faster to expand codes once than in each tile: times on an H200, with 8192 x 8192 weights. */
-static const int EXPANDED_ROWS[] = {[HC_INT_FOLDED] = 256, [HC_INT_GROUPED] = 1024};
-
-/* Rows of bytes that all tiles of large matmuls read, in place of codes that each tile decodes. */
+/* Rows of bytes that all tiles read, in place of codes that each tile decodes. */
 static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
                          hc_cuda_plan *plan) {
     enum { PIECE = 16, EACH = 4 /* codes and rows of a thread */, THREADS = 256, MOST_BLOCKS = 65535 };
@@ -291,9 +295,10 @@ static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const 
 static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
                         hc_cuda_plan *plan) {
     const hc_component *row_scales = &w->parts.part[w->format.group ? HC_COARSE : HC_SCALES];
-    const bool has_rows =
-        gemm->mode == HC_INT_GROUPED || row_scales->row_stride == sizeof(float); /* of scales, one behind the other */
-    if (takes_warpgroups(gemm, plan) && has_rows && gemm->m > EXPANDED_ROWS[gemm->mode]) {
+    const bool expands =
+        gemm->mode == HC_INT_GROUPED ||
+        (gemm->m > EXPANDED_ROWS && row_scales->row_stride == sizeof(float) /* one behind the other */);
+    if (takes_warpgroups(gemm, plan) && expands) {
         add_expanded(gemm, w, scales, workspace, plan);
         return;
     }

@@ -62,7 +62,7 @@ template <int N> struct bytes {
     const side<N> w;
     const int64_t ld;
 
-    HC_DEVICE bytes(const params &p, int64_t column, bool) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
+    HC_DEVICE bytes(const params &p, int64_t column) : w(p.w, column, p.n, p.ld), ld(p.ld) {}
     HC_DEVICE void load(unsigned char *to, int step) const { w.load(to, step, ld); }
     HC_DEVICE void fetch(int) {}
     HC_DEVICE void decode(const unsigned char *, unsigned char *) const {}
@@ -80,9 +80,9 @@ template <int N> struct codes {
     uint32_t scales[COPIES],
         next[COPIES]; /* two of 4 bits each, of the stage that is decoded next and of the one after it */
 
-    HC_DEVICE codes(const params &p, int64_t column, bool is_grouped)
+    HC_DEVICE codes(const params &p, int64_t column)
         : w(p.w, column, p.n, p.w_stride, 16), group_scales(p.group_scales, column, p.n, p.group_scales_stride, 1),
-          row_bytes(p.w_row_bytes), has_scales(!is_grouped && p.group_scales != NULL),
+          row_bytes(p.w_row_bytes), has_scales(p.group_scales != NULL),
           place{hc_atom_place(own::line(), own::piece() * 2), hc_atom_place(own::line(), own::piece() * 2 + 1)} {
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
@@ -263,8 +263,8 @@ template <int N, typename weights> struct stages {
     const int steps;
 
     template <typename params>
-    HC_DEVICE stages(const params &p, int64_t row, int64_t column, bool is_grouped)
-        : x(p.x, row, p.m, p.ld), w(p, column, is_grouped), ld(p.ld), steps((int)((p.ld + STEP - 1) / STEP)) {}
+    HC_DEVICE stages(const params &p, int64_t row, int64_t column)
+        : x(p.x, row, p.m, p.ld), w(p, column), ld(p.ld), steps((int)((p.ld + STEP - 1) / STEP)) {}
     static HC_DEVICE unsigned char *stage(int step) { return hc_shared() + step % COUNT * EACH; }
     static HC_DEVICE unsigned char *operand(int step) {
         return weights::OPERANDS ? hc_shared() + COUNT * EACH + step % 3 * OPERAND : stage(step) + X_BYTES;
@@ -299,7 +299,7 @@ template <int N, typename weights> static inline HC_DEVICE void folded_rows(cons
     const int half = (int)threadIdx.x / 128;
     const tile_of_block tile;
     const int64_t row = tile.row * BM, column = tile.column * N;
-    stages<N, weights> own(p, row, column, false);
+    stages<N, weights> own(p, row, column);
     int32_t dots[N / 2] = {};
     own.begin();
     for (int step = 0; step < own.steps; step++) {
@@ -321,7 +321,7 @@ template <int N, typename weights> static inline HC_DEVICE void folded_rows(cons
     store_all<false, N>(p, row, column, dots);
 }
 
-/* Scales of a thread's two rows, and of its columns of N. */
+/* Sums times the scales of a thread's two rows, and of its columns of N. */
 template <int N> struct scales_of_thread {
     float of_rows[2];
     alignas(16) float of_columns[N / 4];
@@ -331,7 +331,7 @@ template <int N> struct scales_of_thread {
         for (int j = 0; j < N / 4; j += 4)
             memcpy(of_columns + j, __builtin_assume_aligned(w_scales + j * 4, 16), 16);
     }
-    HC_DEVICE void add(const int32_t (&dots)[N / 2], float (&sums)[N / 2]) const {
+    HC_DEVICE void add(const int32_t *dots, float *sums) const {
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             sums[i] = fmaf(of_rows[i / 2 % 2] * of_columns[i / 4 * 2 + i % 2], (float)dots[i], sums[i]);
@@ -339,34 +339,45 @@ template <int N> struct scales_of_thread {
 };
 
 /* Products of a segment end before its sums are scaled; those of the other warpgroup run meanwhile. */
-template <int N, typename weights> static inline HC_DEVICE void grouped_rows(const typename weights::params &p) {
-    typedef stages<N, weights> all;
-    const int thread = (int)threadIdx.x % 128, lane = thread % 32, warpgroup = (int)threadIdx.x / 128;
-    const tile_of_block tile;
-    const int64_t row = tile.row * BM, column = tile.column * N;
-    const int own_row = warpgroup * 64 + thread / 32 * 16 + lane / 4, own_column = BM + lane % 4 * 4;
-    const int segments = (int)p.segments;
-    all own(p, row, column, true);
-    scales_of_segments<N, typename weights::params> scales(p, row, column, hc_shared() + all::BYTES);
+template <int N> struct grouped {
+    typedef hc_cuda_gemm params;
+    typedef stages<N, bytes<N>> all;
+    const int own_row, own_column; /* of a line of scales */
+    all own;
+    scales_of_segments<N, params> scales;
     int32_t dots[N / 2] = {};
     float sums[N / 2] = {};
-    scales.fetch();
-    own.begin();
-    scales.store();
-    int segment = 0, rest = p.length; /* bytes of k until it ends */
+    int segment = 0, rest; /* rest: bytes of k until it ends */
     bool adds = false;
-    for (int step = 0; step < own.steps; step++) {
-        hc_fence_shared();
-        hc_barrier();
-        own.load(step + own.AHEAD);
-        const bool brings = scales.lacks(segment + (rest > STEP ? 0 : 1 + (STEP - rest) / p.length));
-        if (brings)
-            scales.fetch();
-        const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (X_BYTES / 2)));
-        const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
+
+    HC_DEVICE grouped(const params &p, int64_t row, int64_t column)
+        : own_row((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), own_column(BM + (int)threadIdx.x % 4 * 4),
+          own(p, row, column), scales(p, row, column, hc_shared() + all::BYTES), rest(p.length) {}
+    /* Half of the scales is read before the wait, as far as registers allow. */
+    HC_DEVICE void end_segment(const float *line) {
+        const scales_of_thread<N / 2> of_first(line + own_row, line + own_column);
+        hc_wgmma_wait<0>(dots);
+        of_first.add(dots, sums);
+        scales_of_thread<N / 2>(line + own_row, line + own_column + N / 2).add(dots + N / 4, sums + N / 4);
+    }
+    /* Steps of whole segments of LENGTH. */
+    template <int LENGTH> HC_DEVICE void add_whole(uint64_t a, uint64_t b) {
+        const float *line = scales.line(segment); /* all are of one four */
+#pragma unroll
+        for (int k = 0; k < STEP; k += LENGTH) {
+            hc_wgmma_fence();
+#pragma unroll
+            for (int i = k; i < k + LENGTH; i += 32)
+                hc_wgmma_s8(dots, a + i / 16, b + i / 16, i > k);
+            hc_wgmma_commit();
+            end_segment(line + k / LENGTH * scales.LINE);
+        }
+        segment += STEP / LENGTH;
+    }
+    HC_DEVICE void add_any(uint64_t a, uint64_t b, int length) {
 #pragma unroll 1
         for (int k = 0; k < STEP;) {
-            const bool is_first = k == 0, ends = segment < segments && rest <= STEP - k;
+            const bool ends = segment < scales.segments && rest <= STEP - k;
             const int until = ends ? k + rest : STEP;
             rest -= until - k;
 #pragma unroll 1
@@ -376,26 +387,52 @@ template <int N, typename weights> static inline HC_DEVICE void grouped_rows(con
                 adds = true;
             }
             hc_wgmma_commit();
-            if (is_first)
-                own.decode(step + 1);
             if (!ends) {
                 hc_wgmma_wait<0>(dots);
                 continue;
             }
-            const float *line = scales.line(segment);
-            const scales_of_thread<N> of_sums(line + own_row, line + own_column);
-            hc_wgmma_wait<0>(dots);
-            of_sums.add(dots, sums);
+            end_segment(scales.line(segment));
             adds = false;
-            rest = p.length;
+            rest = length;
             segment++;
         }
-        if (brings)
-            scales.store();
-        own.wait();
     }
-    hc_copy_wait<0>();
-    store_all<true, N>(p, row, column, sums);
+    /* LENGTH: of all segments, which fill whole steps, or 0: any. */
+    template <int LENGTH> HC_DEVICE void run(const params &p) {
+        scales.fetch();
+        own.begin();
+        scales.store();
+        for (int step = 0; step < own.steps; step++) {
+            hc_fence_shared();
+            hc_barrier();
+            own.load(step + own.AHEAD);
+            /* with the first segment of the next step */
+            const bool brings = scales.lacks(segment + (LENGTH        ? STEP / (LENGTH + !LENGTH)
+                                                        : rest > STEP ? 0
+                                                                      : 1 + (STEP - rest) / p.length));
+            if (brings)
+                scales.fetch();
+            const int warpgroup = (int)threadIdx.x / 128;
+            const uint64_t a = hc_descriptor(hc_shared_address(own.stage(step) + warpgroup * (X_BYTES / 2)));
+            const uint64_t b = hc_descriptor(hc_shared_address(own.operand(step)));
+            if constexpr (LENGTH > 0)
+                add_whole<LENGTH>(a, b);
+            else
+                add_any(a, b, p.length);
+            if (brings)
+                scales.store();
+            own.wait();
+        }
+        hc_copy_wait<0>();
+    }
+};
+
+template <int N, int LENGTH> static inline HC_DEVICE void grouped_rows(const hc_cuda_gemm &p) {
+    const tile_of_block tile;
+    const int64_t row = tile.row * BM, column = tile.column * N;
+    grouped<N> own(p, row, column);
+    own.template run<LENGTH>(p);
+    store_all<true, N>(p, row, column, own.sums);
 }
 
 } // namespace
@@ -403,12 +440,15 @@ template <int N, typename weights> static inline HC_DEVICE void grouped_rows(con
 HC_KERNEL(hc_gemm_90a_folded_64, hc_cuda_gemm, 256) { folded_rows<64, bytes<64>>(p); }
 HC_KERNEL(hc_gemm_90a_folded, hc_cuda_gemm, 256) { folded_rows<128, bytes<128>>(p); }
 HC_KERNEL(hc_gemm_90a_folded_256, hc_cuda_gemm, 256) { folded_rows<256, bytes<256>>(p); }
-HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, bytes<64>>(p); }
-HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, bytes<128>>(p); }
 HC_KERNEL(hc_gemm_90a_nibbles_folded_64, hc_cuda_gemm_s4, 256) { folded_rows<64, codes<64>>(p); }
 HC_KERNEL(hc_gemm_90a_nibbles_folded, hc_cuda_gemm_s4, 256) { folded_rows<128, codes<128>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped_64, hc_cuda_gemm_s4, 256) { grouped_rows<64, codes<64>>(p); }
-HC_KERNEL(hc_gemm_90a_nibbles_grouped, hc_cuda_gemm_s4, 256) { grouped_rows<128, codes<128>>(p); }
+HC_KERNEL(hc_gemm_90a_grouped_64, hc_cuda_gemm, 256) { grouped_rows<64, 0>(p); }
+HC_KERNEL(hc_gemm_90a_grouped, hc_cuda_gemm, 256) { grouped_rows<128, 0>(p); }
+HC_KERNEL(hc_gemm_90a_g32_64, hc_cuda_gemm, 256) { grouped_rows<64, 32>(p); }
+HC_KERNEL(hc_gemm_90a_g32, hc_cuda_gemm, 256) { grouped_rows<128, 32>(p); }
+HC_KERNEL(hc_gemm_90a_g64, hc_cuda_gemm, 256) { grouped_rows<128, 64>(p); }
+HC_KERNEL(hc_gemm_90a_g128_64, hc_cuda_gemm, 256) { grouped_rows<64, 128>(p); }
+HC_KERNEL(hc_gemm_90a_g128, hc_cuda_gemm, 256) { grouped_rows<128, 128>(p); }
 
 /* A thread has 16 codes of four rows at a time: neighbours in a row load and store neighbours. */
 HC_KERNEL(hc_expand_nibbles, hc_cuda_expand_nibbles, 256) {
