@@ -333,7 +333,7 @@ def test_the_compiled_poison_spreads(use: Use) -> None:
 WAVEFRONTS = {"hc_gemm_24": 1.08}  # positions: two of four words of each row are read
 SECTORS = {
     **{"hc_gemm_s4": 1.4, "hc_gemm_nibbles_128_folded": 1.6, "hc_gemm_90a_nibbles_folded": 1.2},  # scales of groups
-    **{"hc_gemm_nibbles": 2.9, "hc_gemm_90a_nibbles_grouped": 2.7, "hc_gemm_s8_16_grouped": 1.9},
+    **{"hc_gemm_nibbles": 2.9, "hc_gemm_90a_g": 1.2, "hc_gemm_s8_16_grouped": 1.9},
     **{"hc_gemm_24": 1.2, "hc_gemv_nf4": 1.7, "hc_gemv_ggml_b8": 1.8},  # y; rows of codes that whole groups step over
 }
 
