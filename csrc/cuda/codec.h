@@ -470,9 +470,14 @@ static inline HC_DEVICE void hc_write_integers(const params &p, const hc_geometr
     int8_t *values = (int8_t *)own_values;
     float *scales = (float *)own_scales, row_scale = 0;
     const int ld = hc_cuda_integers_ld(p.chunks.columns);
-    const hc_tile tile = {0, 1, 0, chunk.columns};
-    const hc_int_tile out = {{values, values + ld, values + 2 * ld}, ld, scales, chunk.groups, &row_scale};
-    format::decode_int(&p.format, &geometry, &own, &tile, (hc_int_mode)p.to.mode, &out);
+    const bool scales_alone = may_have_pattern && p.to.scales_alone && chunk.groups > 0; /* one value of each group */
+    const int each = scales_alone ? (int)geometry.group : chunk.columns;
+    for (int first = 0; first < chunk.columns; first += each) {
+        const hc_tile tile = {0, 1, first, scales_alone ? 1 : chunk.columns};
+        float *own_scale = scales_alone ? scales + first / each : scales;
+        const hc_int_tile out = {{values, values + ld, values + 2 * ld}, ld, own_scale, chunk.groups, &row_scale};
+        format::decode_int(&p.format, &geometry, &own, &tile, (hc_int_mode)p.to.mode, &out);
+    }
     if (p.to.mode == HC_INT_FOLDED && chunk.number == 0)
         p.to.scales[chunk.row] = row_scale;
     if constexpr (may_have_pattern)

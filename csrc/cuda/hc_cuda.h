@@ -24,6 +24,7 @@ typedef struct {
         hc_cuda_integers integers;
         hc_cuda_gemm gemm;
         hc_cuda_gemm_s4 gemm_s4;
+        hc_cuda_expand_nibbles expand_nibbles;
         hc_cuda_minima minima;
         hc_cuda_add_minima add_minima;
         hc_cuda_gemm_24 gemm_24;

@@ -123,6 +123,14 @@ typedef struct {
     int64_t y_row, y_column;
 } hc_cuda_gemm_s4;
 
+/* hc_expand_nibbles: codes of 4 bits with their group scales, as they are stored, to rows of ld bytes; ld is a multiple of 16. */
+typedef struct {
+    int64_t n, ld;
+    const uint8_t *w, *group_scales; /* group_scales: of 16 codes each, or NULL */
+    int64_t w_stride, group_scales_stride;
+    int8_t *to;
+} hc_cuda_expand_nibbles;
+
 /* hc_chance_<family>: x rounded to y by chance, with the scales of what x was quantized to. */
 typedef struct {
     hc_format format;
@@ -271,7 +279,7 @@ typedef struct {
 } hc_cuda_expand;
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
- * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all. */
+ * hc_check_90a: 64 and 256 rows of 128 bytes are read; products with the first 128 are written, (64, 128), then with all, then with the first 64. */
 enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 56, HC_CUDA_CHECK_90A_IN = (64 + 256) * 32 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */

@@ -13,7 +13,8 @@ enum { FEW_SEGMENT = 32 /* columns, of the grouped ones */ };
 enum { MOST_ROWS = 65535 * 32 /* of w: the second size of a grid times the fewest columns of a block */ };
 enum { STEP_BYTES = 64 /* of a row of bytes that a stage holds */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
-enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, HOPPER_STAGES = 4, H100_MULTIPROCESSORS = 132 };
+enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */, H100_MULTIPROCESSORS = 132 };
+enum { EXPANDED_ROWS = 256 /* of x, up to which tiles decode codes: on an H200, with 8192 x 8192 weights */ };
 enum { SPARSE_STEP = 128 /* columns */ };
 
 static int multiprocessors(const hc_cuda_plan *plan) {
@@ -340,26 +341,50 @@ static void add_few_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_
 }
 
 static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan) {
-    return plan->architecture == HC_CUDA_HOPPER && gemm->m >= HOPPER_ROWS;
+    return plan->architecture == HC_CUDA_HOPPER && gemm->m > FEW_MOST;
 }
 
-/* A block of 256 columns reads 3/4 of the bytes per product of one of 128, and takes 8/5 of its time, as shared memory holds both
- * up: 96 KiB against 160 KiB per 128 bytes of k. It is chosen unless its blocks fill the last round too badly. */
+/* Blocks of more columns read fewer bytes per product, and fewer blocks fill the multiprocessors. `times`: of a stage on an H200, where
+ * bytes from L2 hold it up, or, grouped, the scaling of sums. */
 static hc_cuda_step *add_warpgroups(const hc_cuda_gemm *gemm, bool is_nibbles, hc_cuda_plan *plan, int params_bytes) {
-    static const char *const KERNELS[][3] = {
-        {"hc_gemm_90a_folded", "hc_gemm_90a_grouped", "hc_gemm_90a_folded_256"},
-        {"hc_gemm_90a_nibbles_folded", "hc_gemm_90a_nibbles_grouped", "hc_gemm_90a_nibbles_folded_256"}};
-    const bool is_folded = gemm->mode == HC_INT_FOLDED;
-    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    static const struct {
+        const char *kernel;
+        int32_t mode; /* hc_int_mode */
+        bool is_nibbles;
+        int length; /* of all segments, which fill whole stages; 0: any */
+        int columns, stages, times;
+    } TILES[] = {{"hc_gemm_90a_folded_64", HC_INT_FOLDED, false, 0, 64, 8, 3},
+                 {"hc_gemm_90a_folded", HC_INT_FOLDED, false, 0, 128, 6, 4},
+                 {"hc_gemm_90a_folded_256", HC_INT_FOLDED, false, 0, 256, 4, 6},
+                 {"hc_gemm_90a_nibbles_folded_64", HC_INT_FOLDED, true, 0, 64, 8, 3},
+                 {"hc_gemm_90a_nibbles_folded", HC_INT_FOLDED, true, 0, 128, 6, 4},
+                 {"hc_gemm_90a_g32_64", HC_INT_GROUPED, false, 32, 64, 8, 9},
+                 {"hc_gemm_90a_g32", HC_INT_GROUPED, false, 32, 128, 6, 12},
+                 {"hc_gemm_90a_g64", HC_INT_GROUPED, false, 64, 128, 6, 9},
+                 {"hc_gemm_90a_g128_64", HC_INT_GROUPED, false, 128, 64, 8, 5},
+                 {"hc_gemm_90a_g128", HC_INT_GROUPED, false, 128, 128, 6, 7},
+                 {"hc_gemm_90a_grouped_64", HC_INT_GROUPED, false, 0, 64, 8, 10},
+                 {"hc_gemm_90a_grouped", HC_INT_GROUPED, false, 0, 128, 6, 14}};
     const int at_once = multiprocessors(plan); /* a block each */
-    const int64_t narrow = hc_ceil_div(rows * hc_ceil_div(gemm->n, 128), at_once);
-    const int64_t wide = hc_ceil_div(rows * hc_ceil_div(gemm->n, 256), at_once);
-    const bool is_wide = is_folded && wide * 8 <= narrow * 5;
-    const int columns = is_wide ? 256 : 128, side = columns * HOPPER_STEP;
-    const int places = !is_nibbles ? 0 : is_folded ? 3 : 2; /* of decoded stages */
-    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? 0 : side);
-    return hc_cuda_add_step(plan, "warpgroup_90a", KERNELS[is_nibbles][is_wide ? 2 : gemm->mode], rows,
-                            hc_ceil_div(gemm->n, columns), 256, HOPPER_STAGES * stage + places * side, params_bytes);
+    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    const bool has_whole = gemm->segments * gemm->length == hc_round_up(gemm->ld, HOPPER_STEP);
+    int best = -1;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < (int)(sizeof TILES / sizeof *TILES); i++) {
+        if (TILES[i].mode != gemm->mode || TILES[i].is_nibbles != is_nibbles ||
+            (TILES[i].length && (TILES[i].length != gemm->length || !has_whole)))
+            continue;
+        const int64_t blocks = rows * hc_ceil_div(gemm->n, TILES[i].columns);
+        const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].times;
+        if (time < least)
+            least = time, best = i;
+    }
+    const int columns = TILES[best].columns, w_bytes = columns * HOPPER_STEP;
+    const int stage = HOPPER_ROWS * HOPPER_STEP + (is_nibbles ? w_bytes / 2 : w_bytes);
+    const int operands = is_nibbles ? 3 * w_bytes : 0;
+    const int scales = gemm->mode == HC_INT_FOLDED ? 0 : 3 * 4 * (HOPPER_ROWS + columns) * (int)sizeof(float);
+    return hc_cuda_add_step(plan, "warpgroup_90a", TILES[best].kernel, rows, hc_ceil_div(gemm->n, columns), 256,
+                            TILES[best].stages * stage + operands + scales, params_bytes);
 }
 
 /* x lies as for the folded ones. */
@@ -372,7 +397,33 @@ static void add_few_grouped(const hc_cuda_gemm *gemm, const hc_cuda_side *w, con
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
-static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, hc_cuda_plan *plan) {
+/* Rows of bytes that all tiles read, in place of codes that each tile decodes. */
+static void add_expanded(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
+                         hc_cuda_plan *plan) {
+    enum { PIECE = 16, EACH = 4 /* codes and rows of a thread */, THREADS = 256, MOST_BLOCKS = 65535 };
+    const hc_cuda_gemm_s4 stored = gemm_s4_of(gemm, w, scales);
+    int8_t *bytes = hc_cuda_reserve(workspace, plan, gemm->n * gemm->ld);
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "warpgroup_90a", "hc_expand_nibbles", hc_ceil_div(gemm->ld, PIECE * THREADS),
+                         hc_min(hc_ceil_div(gemm->n, EACH), MOST_BLOCKS), THREADS, 0, sizeof(hc_cuda_expand_nibbles));
+    step->params.expand_nibbles = (hc_cuda_expand_nibbles){
+        gemm->n, gemm->ld, stored.w, stored.group_scales, stored.w_stride, stored.group_scales_stride, bytes};
+    hc_cuda_gemm expanded = *gemm;
+    expanded.w = bytes;
+    expanded.w_scales = (const float *)stored.w_scales;
+    add_warpgroups(&expanded, false, plan, sizeof expanded)->params.gemm = expanded;
+}
+
+static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const float *scales, void *workspace,
+                        hc_cuda_plan *plan) {
+    const hc_component *row_scales = &w->parts.part[w->format.group ? HC_COARSE : HC_SCALES];
+    const bool expands =
+        gemm->mode == HC_INT_GROUPED ||
+        (gemm->m > EXPANDED_ROWS && row_scales->row_stride == sizeof(float) /* one behind the other */);
+    if (takes_warpgroups(gemm, plan) && expands) {
+        add_expanded(gemm, w, scales, workspace, plan);
+        return;
+    }
     static const struct {
         const char *kernel;
         int rows, columns, threads, stages;
@@ -551,7 +602,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     else if (is_few_grouped)
         add_few_grouped(&gemm, &w, made.scales, plan);
     else if (form.kind == HC_CUDA_NIBBLES)
-        add_nibbles(&gemm, &w, made.scales, plan);
+        add_nibbles(&gemm, &w, made.scales, workspace, plan);
     else if (form.kind == HC_CUDA_24)
         add_24(&gemm, made.places, is_few, plan);
     else

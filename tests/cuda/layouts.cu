@@ -22,6 +22,7 @@ template <int N> static void multiply_image(const layout_params &p) {
     for (int i = 0; i < N / 2; i++)
         p.out[threadIdx.x * (N / 2) + i] = (uint32_t)c[i];
 }
+HC_KERNEL(multiply_image_64, layout_params, 128) { multiply_image<64>(p); }
 HC_KERNEL(multiply_image_128, layout_params, 128) { multiply_image<128>(p); }
 HC_KERNEL(multiply_image_256, layout_params, 128) { multiply_image<256>(p); }
 

@@ -76,17 +76,36 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         assert emulated.launched[-1].startswith("hc_gemm_90a")
 
 
-@pytest.mark.parametrize("w_text", ["int8", "int4", "vsq4-g16-s4"])
-@pytest.mark.parametrize(("m", "n", "k"), [(128, 200, 64), (131, 400, 704)])
+@pytest.mark.parametrize(
+    "w_text", ["int8", "int4", "vsq4-g16-s4", "int8-g32", "int4-g32-f16", "int4-g64", "int8-g128", "int4-g160"]
+)
+@pytest.mark.parametrize(
+    ("columns", "multiprocessors", "m", "n", "k"),
+    [
+        *[(64, 99, 66, 9, 1600), (64, 99, 131, 150, 640), (128, 2, 131, 110, 1280), (256, 1, 259, 200, 640)],
+        (128, 1, 70, 110, 320),
+    ],
+)
 @pytest.mark.sweep(every=3)
-def test_tiles_of_256_columns_give_the_bits_of_the_cpu(w_text: str, m: int, n: int, k: int) -> None:
+def test_tiles_of_each_width_give_the_bits_of_the_cpu(
+    w_text: str, columns: int, multiprocessors: int, m: int, n: int, k: int
+) -> None:
+    group = int(w_text.split("-g")[1].split("-")[0]) if "-g" in w_text and w_text != "vsq4-g16-s4" else 0
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
     bias = rng.standard_normal(n).astype(np.float32)
     q = hc.quantize(w, w_text)
-    got = emulated.linear(x, q, bias, hc.format("int8"), m, architecture=90, multiprocessors=1)
+    got = emulated.linear(x, q, bias, hc.format("int8"), m, architecture=90, multiprocessors=multiprocessors)
     assert got.tobytes() == hc.linear(x, q, bias, activations="int8").tobytes()
-    assert emulated.launched[-1].startswith("hc_gemm_90a") and emulated.launched[-1].endswith("folded_256")
+    has_codes = w_text.startswith(("int4", "vsq4")) and (group == 0 or k % group == 0)
+    is_expanded = has_codes and (group > 0 or m > 256)
+    assert ("hc_expand_nibbles" in emulated.launched) == is_expanded
+    kind = "grouped" if group else "nibbles_folded" if has_codes and not is_expanded else "folded"
+    has_whole_steps = group in (32, 64, 128) and -(-k // group) * group % 128 == 0
+    width = "" if columns == 128 or (group and columns == 256) else f"_{columns}"
+    if has_whole_steps:
+        kind, width = f"g{group}", "" if group == 64 else width
+    assert emulated.launched[-1] == f"hc_gemm_90a_{kind}{width}"
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
@@ -108,7 +127,7 @@ def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text:
         for prepacked in (None, emulated.prepack(q, order)):
             got = emulated.linear(x, q, bias, activations, order, prepacked, architecture=architecture)
             assert got.tobytes() == wanted
-            name = "hc_gemm_90a_nibbles" if architecture == 90 and m >= 128 else "hc_gemm_nibbles"
+            name = "hc_gemm_90a" if architecture == 90 and m > 64 else "hc_gemm_nibbles"
             assert emulated.launched[-1].startswith(("hc_gemm_few_s4", name))
 
 

@@ -29,6 +29,6 @@ def test_instructions_do_what_their_definitions_say(seed: int) -> None:
 
 def test_products_of_warpgroups_are_exact() -> None:
     sides = aligned(np.random.default_rng(0).integers(-128, 128, (320, 128), np.int8))
-    answers = np.zeros(64 * 384, np.int32)
+    answers = np.zeros(64 * 448, np.int32)
     emulated.check(sides, answers, of_warpgroups=True)
     assert (answers == products_of(sides)).all()

@@ -174,7 +174,7 @@ def canonical(rows: int, atom_bytes: int) -> Array:
     return offsets((8, rows // 8), (8 * t, atom_bytes))[:, None] + offsets((t, 2), (1, t))[None, :]
 
 
-@pytest.mark.parametrize("columns", [128, 256])
+@pytest.mark.parametrize("columns", [64, 128, 256])
 @pytest.mark.parametrize("k", [0, 32, 96])
 def test_operands_and_sums_of_wgmma(columns: int, k: int) -> None:
     image = np.random.default_rng(columns + k).integers(0, 256, (64 + columns) * 128, np.uint8)

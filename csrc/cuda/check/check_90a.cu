@@ -1,4 +1,4 @@
-/* The matrix instructions of a warpgroup (matmul/wgmma.h) once each: 64 rows times 128 and 256 rows of 128 bytes. */
+/* The matrix instructions of a warpgroup (matmul/wgmma.h) once each: 64 rows times 128, 256 and 64 rows of 128 bytes. */
 #include "cuda/definition.h"
 #include "cuda/matmul/wgmma.h"
 
@@ -30,4 +30,5 @@ HC_KERNEL(hc_check_90a, hc_cuda_check, 128) {
     hc_barrier();
     multiply<128>(p.out);
     multiply<256>(p.out + 64 * 128);
+    multiply<64>(p.out + 64 * (128 + 256));
 }

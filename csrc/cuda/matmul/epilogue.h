@@ -21,6 +21,14 @@ static inline HC_DEVICE float w_scale(const hc_cuda_gemm_s4 &p, int64_t column, 
     return ((const float *)(p.w_scales + hc_min(column, p.n - 1) * p.w_scales_stride))[segment];
 }
 
+/* Scales of the segments of a row of w. */
+static inline HC_DEVICE const float *w_scales_of(const hc_cuda_gemm &p, int64_t column) {
+    return p.w_scales + column * p.segments;
+}
+static inline HC_DEVICE const float *w_scales_of(const hc_cuda_gemm_s4 &p, int64_t column) {
+    return (const float *)(p.w_scales + column * p.w_scales_stride);
+}
+
 /* scale: of a folded row and column, whose product is exact. */
 template <bool is_grouped, typename integer>
 static inline HC_DEVICE float finished(double scale, integer dot, float sum) {

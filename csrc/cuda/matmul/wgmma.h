@@ -44,11 +44,13 @@ template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_
 #define HC_4(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
 #define HC_16(c, i) HC_4(c, i), HC_4(c, i + 4), HC_4(c, i + 8), HC_4(c, i + 12)
 #define HC_64(c, i) HC_16(c, i), HC_16(c, i + 16), HC_16(c, i + 32), HC_16(c, i + 48)
-#define HC_NAMES_64                                                                                                    \
+#define HC_NAMES_32                                                                                                    \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define HC_NAMES_64                                                                                                    \
+    HC_NAMES_32 ", "                                                                                                   \
+                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                     \
+                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define HC_NAMES_128                                                                                                   \
     HC_NAMES_64 ", "                                                                                                   \
                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
@@ -57,6 +59,13 @@ template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_
                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* c = a b^T (+ c) of 64 x 32 and N x 32 signed bytes, N = 128 or 256, c[N / 2]. Thread t of the warpgroup has in c[4 j + r] row
  * 16 (t / 32) + t % 32 / 4 (+ 8 for r >= 2), column 8 j + 2 (t % 4) + r % 2. */
+static inline __device__ void hc_wgmma_s8(int32_t (&c)[32], uint64_t a, uint64_t b, bool adds) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" HC_NAMES_32 "}, %32, %33, p;\n}\n"
+                 : HC_16(c, 0), HC_16(c, 16)
+                 : "l"(a), "l"(b), "r"((int)adds)
+                 : "memory");
+}
 static inline __device__ void hc_wgmma_s8(int32_t (&c)[64], uint64_t a, uint64_t b, bool adds) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" HC_NAMES_64 "}, %64, %65, p;\n}\n"

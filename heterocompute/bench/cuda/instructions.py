@@ -137,9 +137,9 @@ def answers_of(words: Array) -> Array:
 
 
 def products_of(sides: Array) -> Array:
-    """Return the products of 64 rows of bytes with 128 and with 256 rows, one behind the other."""
+    """Return the products of 64 rows of bytes with 128, 256 and 64 rows, one behind the other."""
     exact = sides[:64].astype(np.int32) @ sides[64:].astype(np.int32).T
-    return np.concatenate([exact[:, :128].ravel(), exact.ravel()])
+    return np.concatenate([exact[:, :128].ravel(), exact.ravel(), exact[:, :64].ravel()])
 
 
 def _fused(x: Array, y: Array, z: Array) -> Array:
@@ -179,7 +179,7 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
                 raise CheckFailed(f"{name}: the device gives another result than its definition")
             counts[name] = counts.get(name, 0) + 1
         sides = rng.integers(-128, 128, (320, 128), np.int8)
-        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(64 * 384, np.int32))
+        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(64 * 448, np.int32))
         try:
             _core.cuda_check(0, there.address, products.address, True)
         except NotImplementedError:  # the device has no such instructions

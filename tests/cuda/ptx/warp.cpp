@@ -205,6 +205,7 @@ void add_warp(opcodes &all) {
     all["wgmma.fence.sync.aligned"] = {fence_registers, 0, NONE};
     all["wgmma.commit_group.sync.aligned"] = {commit_products, 0, NONE};
     all["wgmma.wait_group.sync.aligned"] = {wait_for_products, 1, NONE};
+    all["wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"] = {multiply_warpgroup<64>, 35, NONE};
     all["wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"] = {multiply_warpgroup<128>, 67, NONE};
     all["wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8"] = {multiply_warpgroup<256>, 131, NONE};
 }
