@@ -269,13 +269,37 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
+/* The widest tile whose blocks are as many as multiprocessors. */
+static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *plan) {
+    static const struct {
+        const char *kernel;
+        int w_rows, stages, slots; /* slots: of places of two stages */
+    } TILES[] = {{"hc_gemm_90a_24_64_folded", 64, 8, 4},
+                 {"hc_gemm_90a_24_128_folded", 128, 6, 3},
+                 {"hc_gemm_90a_24_256_folded", 256, 4, 2}};
+    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
+    int tile = 2;
+    while (tile > 0 && rows * hc_ceil_div(gemm->n, TILES[tile].w_rows) < at_once)
+        tile--;
+    const int w_rows = TILES[tile].w_rows, stage = w_rows * (SPARSE_STEP / 2) + HOPPER_ROWS * SPARSE_STEP;
+    return hc_cuda_add_step(plan, "sparse_24_90a", TILES[tile].kernel, rows, hc_ceil_div(gemm->n, w_rows), w_rows * 2,
+                            TILES[tile].stages * stage + TILES[tile].slots * (w_rows * (SPARSE_STEP / 4)),
+                            sizeof(hc_cuda_gemm_24));
+}
+
 static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {
     static const struct {
         const char *kernel[HC_INT_GROUPED + 1];
         int x_rows, stages;
     } TILES[] = {{{"hc_gemm_24_16_folded", "hc_gemm_24_16_grouped"}, 16, 3},
                  {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
-    const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + SPARSE_STEP / 8;
+    const int w_bytes = SPARSE_STEP / 2 + SPARSE_STEP / 8;
+    if (gemm->mode == HC_INT_FOLDED && takes_warpgroups(gemm, plan)) {
+        add_warpgroups_24(gemm, plan)->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
+        return;
+    }
+    const int tile = gemm->m > 16, w_rows = 128;
     const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * SPARSE_STEP;
     hc_cuda_step *step = hc_cuda_add_step(plan, "sparse_24", TILES[tile].kernel[gemm->mode],
                                           hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,

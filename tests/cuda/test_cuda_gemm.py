@@ -73,6 +73,23 @@ def test_tiles_of_256_columns_give_the_bits_of_the_cpu(w_text: str, m: int, n: i
     assert emulated.launched[-1].startswith("hc_gemm_90a") and emulated.launched[-1].endswith("folded_256")
 
 
+@pytest.mark.parametrize("w_text", ["int8+2:4", "vsq4-g16-s4+2:4"])
+@pytest.mark.parametrize("tile", [64, 128, 256])
+@pytest.mark.parametrize(("m", "n", "k"), [(131, 140, 700), (130, 300, 1160), (257, 200, 64)])
+@pytest.mark.sweep(every=6)
+def test_patterns_on_warpgroups_give_the_bits_of_the_cpu(w_text: str, tile: int, m: int, n: int, k: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+    w[: n // 2, : k // 2] = 0  # blocks without nonzeros
+    bias = rng.standard_normal(n).astype(np.float32)
+    q = hc.quantize(w, w_text)
+    wanted = hc.linear(x, q, bias, activations="int8").tobytes()
+    settings = {"architecture": 90, "multiprocessors": -(-m // 128) * -(-n // tile)}  # a block each
+    for prepacked in (None, emulated.prepack(q)):
+        assert emulated.linear(x, q, bias, hc.format("int8"), m, prepacked, **settings).tobytes() == wanted
+        assert emulated.launched[-1] == f"hc_gemm_90a_24_{tile}_folded"
+
+
 @pytest.mark.parametrize("architecture", [80, 90])
 @pytest.mark.parametrize(
     ("x_text", "w_text"),

@@ -20,7 +20,15 @@ import test_cuda_host
 from ptx import executed
 from test_cuda_instructions import aligned
 
-from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, answers_of, products_of, random_words
+from heterocompute.bench.cuda.instructions import (
+    ANSWERS,
+    PARTS,
+    PRODUCTS,
+    answers_of,
+    products_of,
+    random_sides,
+    random_words,
+)
 
 SOURCES = emulated.ROOT / "csrc/cuda"
 CHECKS = [SOURCES / "check/check.cu", SOURCES / "check/check_90a.cu"]
@@ -49,8 +57,8 @@ def wrong_instructions(seed: int = 0) -> list[str]:
 
 def wrong_warpgroup() -> list[str]:
     """Return the name of the product of a warpgroup if it is not exact."""
-    sides = aligned(np.random.default_rng(0).integers(-128, 128, (320, 128), np.int8))
-    answers = np.zeros(64 * 384, np.int32)
+    sides = aligned(random_sides(np.random.default_rng(0)))
+    answers = np.zeros(PRODUCTS, np.int32)
     emulated.check(sides, answers, of_warpgroups=True)
     return [] if (answers == products_of(sides)).all() else ["product of a warpgroup"]
 

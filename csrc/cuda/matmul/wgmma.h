@@ -19,6 +19,11 @@ static inline HC_DEVICE uint64_t hc_descriptor(uint32_t address) {
     return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(HC_ATOM_BYTES >> 4) << 32 |
            (uint64_t)1 << 62;
 }
+/* The same of rows of 64 bytes, eight of them 512 bytes: 2 in bits 62 and 63, rows of 64 bytes that are swizzled (swizzle.h). */
+static inline HC_DEVICE uint64_t hc_descriptor_64(uint32_t address) {
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(HC_ATOM_BYTES >> 5) << 32 |
+           (uint64_t)2 << 62;
+}
 
 #ifdef __CUDACC__
 static inline __device__ uint32_t hc_shared_address(const void *shared) {
@@ -49,6 +54,10 @@ template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define HC_NAMES_96                                                                                                    \
+    HC_NAMES_64 ", "                                                                                                   \
+                "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
+                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define HC_NAMES_128                                                                                                   \
     HC_NAMES_64 ", "                                                                                                   \
                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
@@ -71,6 +80,28 @@ static inline __device__ void hc_wgmma_s8(int32_t (&c)[128], uint64_t a, uint64_
                  : "l"(a), "l"(b), "r"((int)adds)
                  : "memory");
 }
+/* c += a b^T of 64 x 64 and N x 64 signed bytes, N = 2 x the sums of a thread. Of four neighbours in a row of a two are there, at the two
+ * places that 4 bits of `places` name: thread t has those of row 16 (t / 32) + t % 32 / 4 + 8 (t % 2), columns 32 (t / 2 % 2) on. */
+#define HC_WGMMA_SPARSE(N, NAMES, A, B, PLACES)                                                                        \
+    "wgmma.mma_async.sp.sync.aligned.m64n" #N "k64.s32.s8.s8 {" NAMES "}, " A ", " B ", " PLACES ", 0, 1;\n"
+static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[64], uint64_t a, uint64_t b, uint32_t places) {
+    asm volatile(HC_WGMMA_SPARSE(128, HC_NAMES_64, "%64", "%65", "%66")
+                 : HC_64(c, 0)
+                 : "l"(a), "l"(b), "r"(places)
+                 : "memory");
+}
+static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[96], uint64_t a, uint64_t b, uint32_t places) {
+    asm volatile(HC_WGMMA_SPARSE(192, HC_NAMES_96, "%96", "%97", "%98")
+                 : HC_64(c, 0), HC_16(c, 64), HC_16(c, 80)
+                 : "l"(a), "l"(b), "r"(places)
+                 : "memory");
+}
+static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[128], uint64_t a, uint64_t b, uint32_t places) {
+    asm volatile(HC_WGMMA_SPARSE(256, HC_NAMES_128, "%128", "%129", "%130")
+                 : HC_64(c, 0), HC_64(c, 64)
+                 : "l"(a), "l"(b), "r"(places)
+                 : "memory");
+}
 #else
 uint32_t hc_shared_address(const void *shared);
 void hc_fence_shared();
@@ -78,9 +109,13 @@ void hc_wgmma_fence();
 void hc_wgmma_commit();
 void hc_host_wgmma_wait(int pending);
 void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds);
+void hc_host_wgmma_sparse_s8(int32_t *c, int columns, uint64_t a, uint64_t b, uint32_t places);
 template <int PENDING, int N> static inline void hc_wgmma_wait(int32_t (&)[N]) { hc_host_wgmma_wait(PENDING); }
 template <int N> static inline void hc_wgmma_s8(int32_t (&c)[N], uint64_t a, uint64_t b, bool adds) {
     hc_host_wgmma_s8(c, 2 * N, a, b, adds);
+}
+template <int N> static inline void hc_wgmma_sparse_s8(int32_t (&c)[N], uint64_t a, uint64_t b, uint32_t places) {
+    hc_host_wgmma_sparse_s8(c, 2 * N, a, b, places);
 }
 #endif
 
