@@ -272,7 +272,7 @@ typedef struct {
  * hc_check_90a: 64 and 256 rows of 128 bytes are read, then the places of 64 rows of a 2:4 pattern, (64, 4). Products with the first
  * 128 are written, (64, 128), then with all, and then those of the pattern, whose nonzeros are the first halves of the 64 rows, with
  * the first 128. */
-enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 56, HC_CUDA_CHECK_90A_IN = (64 + 256) * 32 + 64 * 4 };
+enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 56, HC_CUDA_CHECK_90A_SHARED = (64 + 256) * 128 + 64 * 64 };
 typedef struct {
     const uint32_t *in; /* on 16 bytes */
     uint32_t *out;

@@ -269,7 +269,7 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
     step->params.gemm_s4 = gemm_s4_of(gemm, w, scales);
 }
 
-/* The widest tile whose blocks are as many as multiprocessors. */
+/* L2 limits these tiles: the one whose blocks read the fewest bytes, wave by wave. */
 static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *plan) {
     static const struct {
         const char *kernel;
@@ -278,13 +278,19 @@ static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *p
                  {"hc_gemm_90a_24_128_folded", 128, 6, 3},
                  {"hc_gemm_90a_24_256_folded", 256, 4, 2}};
     const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
-    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
-    int tile = 2;
-    while (tile > 0 && rows * hc_ceil_div(gemm->n, TILES[tile].w_rows) < at_once)
-        tile--;
-    const int w_rows = TILES[tile].w_rows, stage = w_rows * (SPARSE_STEP / 2) + HOPPER_ROWS * SPARSE_STEP;
+    const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
+    const int kept = SPARSE_STEP / 2, places = SPARSE_STEP / 8, x_bytes = HOPPER_ROWS * SPARSE_STEP;
+    int tile = 0;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 3; i++) {
+        const int64_t waves = hc_ceil_div(rows * hc_ceil_div(gemm->n, TILES[i].w_rows), at_once);
+        const int64_t bytes = waves * (TILES[i].w_rows * (kept + places) + x_bytes);
+        if (bytes < least)
+            tile = i, least = bytes;
+    }
+    const int w_rows = TILES[tile].w_rows;
     return hc_cuda_add_step(plan, "sparse_24_90a", TILES[tile].kernel, rows, hc_ceil_div(gemm->n, w_rows), w_rows * 2,
-                            TILES[tile].stages * stage + TILES[tile].slots * (w_rows * (SPARSE_STEP / 4)),
+                            TILES[tile].stages * (w_rows * kept + x_bytes) + TILES[tile].slots * w_rows * 2 * places,
                             sizeof(hc_cuda_gemm_24));
 }
 

@@ -132,8 +132,8 @@ struct folder {
                 for (const auto &[where, word] : {std::pair(SHARED, " shared "), std::pair(GLOBAL, " global ")}) {
                     const traffic all = take_traffic(i, where);
                     if (all.requests)
-                        file << name << ' ' << i.opcode << ' ' << i.line << word << all.requests << ' ' << all.units
-                             << ' ' << all.least << '\n';
+                        file << name << ' ' << i.opcode << ' ' << i.line << word << all.requests << ' ' << all.units << ' '
+                             << all.least << '\n';
                 }
     }
     static void read_module(module &home) {
@@ -148,8 +148,7 @@ struct folder {
             one.file = home.name.substr(0, home.name.size() - 4) + ".cu";
             const auto [at, is_new] = entries.emplace(one.name, std::move(one));
             if (is_new)
-                hc_host_kernel(at->first.c_str(), at->second.file.c_str(), at->second.params_bytes, at->second.threads,
-                               run_thread);
+                hc_host_kernel(at->first.c_str(), at->second.file.c_str(), at->second.params_bytes, at->second.threads, run_thread);
         }
     }
 } reads_folder;
