@@ -29,21 +29,21 @@ template <int LINES, int PIECES, int THREADS> struct pieces {
         for (int i = 0; i < COPIES; i++)
             offset[i] = (uint32_t)(hc_min(own + i * EACH, n - 1) - own) * (uint32_t)pitch;
     }
-    /* Those of a stage, to rows without gaps. */
+    /* Those of a stage, to their places in rows of PIECES. */
     HC_DEVICE void load(unsigned char *to, int step) const {
         unsigned char *own = to + hc_piece_place<PIECES>(line(), piece());
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
             hc_copy_16(own + i * (EACH * PIECES * 16), from + (int64_t)step * (PIECES * 16) + offset[i]);
     }
-    /* The same in the order that they have; zeros behind a row's last byte. */
-    HC_DEVICE void load_plain(unsigned char *to, int step, int64_t row_bytes) const {
+    /* The same, with zeros behind a row's last byte. */
+    HC_DEVICE void load_or_zeros(unsigned char *to, int step, int64_t row_bytes) const {
+        unsigned char *own = to + hc_piece_place<PIECES>(line(), piece());
         const int64_t at = (int64_t)step * (PIECES * 16);
         const bool is_there = at + piece() * 16 < row_bytes;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            hc_copy_16_or_zeros(to + (threadIdx.x + i * THREADS) * 16, (is_there ? from + at : from) + offset[i],
-                                is_there);
+            hc_copy_16_or_zeros(own + i * (EACH * PIECES * 16), (is_there ? from + at : from) + offset[i], is_there);
     }
 };
 
@@ -73,11 +73,11 @@ template <int GROUPS, int STAGES> struct tile {
         w.load(stage_of(step), step);
         x.load(stage_of(step) + X_AT, step);
         if (step % 2 == 0)
-            places.load_plain(slot_of(step), step / 2, p.gemm.ld / 8);
+            places.load_or_zeros(slot_of(step), step / 2, p.gemm.ld / 8);
     }
     HC_DEVICE void run() const {
         const int lane = (int)threadIdx.x % 32, own = (int)threadIdx.x / 32 * 16 + lane / 4; /* a row of w */
-        const int own_places = (own + lane % 2 * 8) * PLACES_PITCH + lane / 2 % 2 * 4;
+        const int own_places = hc_piece_place<PLACES_PITCH / 16>(own + lane % 2 * 8, 0) + lane / 2 % 2 * 4;
         const int steps = (int)(p.gemm.ld / STEP);
         int32_t dots[SUMS] = {};
         for (int i = 0; i < AHEAD; i++) {
@@ -89,7 +89,7 @@ template <int GROUPS, int STAGES> struct tile {
         for (int step = 0; step < steps; step++) {
             hc_fence_shared();
             hc_barrier();
-            const unsigned char *stage = stage_of(step), *slot = slot_of(step) + own_places + step % 2 * 16;
+            const unsigned char *stage = stage_of(step), *slot = slot_of(step) + (own_places ^ step % 2 * 16);
             const uint64_t a = hc_descriptor_64(hc_shared_address(stage + threadIdx.x / 128 * (64 * W_PITCH)));
             const uint64_t b = hc_descriptor(hc_shared_address(stage + X_AT));
             uint32_t kept[STEP / 64];

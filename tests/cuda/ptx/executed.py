@@ -59,6 +59,8 @@ PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (128, 128, 4096, "vsq4-g16-s4", "vsq4-g16-s4", 90),
     (16, 128, 4096, "int8", "int8+2:4", 80),
     (64, 128, 4096, "int8", "int8+2:4", 80),
+    (128, 64, 4096, "int8", "int8+2:4", 90),
+    (128, 256, 4096, "int8", "int8+2:4", 90),
 ]
 Counts = dict[str, dict[str, int]]
 SPACES = ("shared", "global")
