@@ -273,25 +273,24 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
 static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *plan) {
     static const struct {
         const char *kernel;
-        int w_rows, stages, slots; /* slots: of places of two stages */
-    } TILES[] = {{"hc_gemm_90a_24_64_folded", 64, 8, 4},
-                 {"hc_gemm_90a_24_128_folded", 128, 6, 3},
-                 {"hc_gemm_90a_24_256_folded", 256, 4, 2}};
-    const int64_t rows = hc_ceil_div(gemm->m, HOPPER_ROWS);
+        int w_rows, x_rows, stages;
+    } TILES[] = {{"hc_gemm_90a_24_64x16_folded", 64, 16, 8},     {"hc_gemm_90a_24_64x64_folded", 64, 64, 8},
+                 {"hc_gemm_90a_24_64x128_folded", 64, 128, 8},   {"hc_gemm_90a_24_128x128_folded", 128, 128, 6},
+                 {"hc_gemm_90a_24_256x128_folded", 256, 128, 4}, {"hc_gemm_90a_24_256x192_folded", 256, 192, 4}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
-    const int kept = SPARSE_STEP / 2, places = SPARSE_STEP / 8, x_bytes = HOPPER_ROWS * SPARSE_STEP;
+    const int kept = SPARSE_STEP / 2, places = SPARSE_STEP / 8;
     int tile = 0;
     int64_t least = INT64_MAX;
-    for (int i = 0; i < 3; i++) {
-        const int64_t waves = hc_ceil_div(rows * hc_ceil_div(gemm->n, TILES[i].w_rows), at_once);
-        const int64_t bytes = waves * (TILES[i].w_rows * (kept + places) + x_bytes);
-        if (bytes < least)
-            tile = i, least = bytes;
+    for (int i = 0; i < (int)(sizeof TILES / sizeof *TILES); i++) {
+        const int64_t blocks = hc_ceil_div(gemm->m, TILES[i].x_rows) * hc_ceil_div(gemm->n, TILES[i].w_rows);
+        const int bytes = TILES[i].w_rows * (kept + places) + TILES[i].x_rows * SPARSE_STEP;
+        if (hc_ceil_div(blocks, at_once) * bytes < least)
+            tile = i, least = hc_ceil_div(blocks, at_once) * bytes;
     }
-    const int w_rows = TILES[tile].w_rows;
-    return hc_cuda_add_step(plan, "sparse_24_90a", TILES[tile].kernel, rows, hc_ceil_div(gemm->n, w_rows), w_rows * 2,
-                            TILES[tile].stages * (w_rows * kept + x_bytes) + TILES[tile].slots * w_rows * 2 * places,
-                            sizeof(hc_cuda_gemm_24));
+    const int w_rows = TILES[tile].w_rows, x_rows = TILES[tile].x_rows, stages = TILES[tile].stages;
+    return hc_cuda_add_step(plan, "sparse_24_90a", TILES[tile].kernel, hc_ceil_div(gemm->m, x_rows),
+                            hc_ceil_div(gemm->n, w_rows), w_rows * 2,
+                            stages * (w_rows * (kept + places) + x_rows * SPARSE_STEP), sizeof(hc_cuda_gemm_24));
 }
 
 static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {
@@ -300,12 +299,11 @@ static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_pla
         int x_rows, stages;
     } TILES[] = {{{"hc_gemm_24_16_folded", "hc_gemm_24_16_grouped"}, 16, 3},
                  {{"hc_gemm_24_64_folded", "hc_gemm_24_64_grouped"}, 64, 2}};
-    const int w_bytes = SPARSE_STEP / 2 + SPARSE_STEP / 8;
-    if (gemm->mode == HC_INT_FOLDED && takes_warpgroups(gemm, plan)) {
+    if (gemm->mode == HC_INT_FOLDED && plan->architecture == HC_CUDA_HOPPER) {
         add_warpgroups_24(gemm, plan)->params.gemm_24 = (hc_cuda_gemm_24){*gemm, places};
         return;
     }
-    const int tile = gemm->m > 16, w_rows = 128;
+    const int tile = gemm->m > 16, w_rows = 128, w_bytes = SPARSE_STEP / 2 + SPARSE_STEP / 8;
     const int stage_bytes = w_rows * w_bytes + TILES[tile].x_rows * SPARSE_STEP;
     hc_cuda_step *step = hc_cuda_add_step(plan, "sparse_24", TILES[tile].kernel[gemm->mode],
                                           hc_ceil_div(gemm->m, TILES[tile].x_rows), hc_ceil_div(gemm->n, w_rows), 128,

@@ -48,11 +48,12 @@ template <int LINES, int PIECES, int THREADS> struct pieces {
 };
 
 /* A block computes W_ROWS rows of w times X_ROWS rows of x, each of its warpgroups 64 x X_ROWS. */
-template <int GROUPS, int STAGES> struct tile {
-    enum { THREADS = GROUPS * 128, W_ROWS = GROUPS * 64, X_ROWS = 128, SUMS = X_ROWS / 2 };
+template <int GROUPS, int X_ROWS, int STAGES> struct tile {
+    enum { THREADS = GROUPS * 128, W_ROWS = GROUPS * 64, SUMS = X_ROWS / 2 };
     enum { X_AT = W_ROWS * W_PITCH, STAGE_BYTES = X_AT + X_ROWS * STEP };
     enum { AHEAD = STAGES - 2 /* one is read, and products of another one may run */ };
-    enum { SLOTS = (AHEAD + 3) / 2, PLACES_AT = STAGES * STAGE_BYTES, SLOT_BYTES = W_ROWS * PLACES_PITCH };
+    static_assert(STAGES % 2 == 0, "places of two stages are copied at once");
+    enum { SLOTS = STAGES / 2, PLACES_AT = STAGES * STAGE_BYTES, SLOT_BYTES = W_ROWS * PLACES_PITCH };
 
     const hc_cuda_gemm_24 &p;
     const int64_t x_row, w_row;
@@ -123,6 +124,9 @@ template <int GROUPS, int STAGES> struct tile {
 
 } // namespace
 
-HC_KERNEL(hc_gemm_90a_24_64_folded, hc_cuda_gemm_24, 128) { tile<1, 8>(p).run(); }
-HC_KERNEL(hc_gemm_90a_24_128_folded, hc_cuda_gemm_24, 256) { tile<2, 6>(p).run(); }
-HC_KERNEL(hc_gemm_90a_24_256_folded, hc_cuda_gemm_24, 512) { tile<4, 4>(p).run(); }
+HC_KERNEL(hc_gemm_90a_24_64x16_folded, hc_cuda_gemm_24, 128) { tile<1, 16, 8>(p).run(); }
+HC_KERNEL(hc_gemm_90a_24_64x64_folded, hc_cuda_gemm_24, 128) { tile<1, 64, 8>(p).run(); }
+HC_KERNEL(hc_gemm_90a_24_64x128_folded, hc_cuda_gemm_24, 128) { tile<1, 128, 8>(p).run(); }
+HC_KERNEL(hc_gemm_90a_24_128x128_folded, hc_cuda_gemm_24, 256) { tile<2, 128, 6>(p).run(); }
+HC_KERNEL(hc_gemm_90a_24_256x128_folded, hc_cuda_gemm_24, 512) { tile<4, 128, 4>(p).run(); }
+HC_KERNEL(hc_gemm_90a_24_256x192_folded, hc_cuda_gemm_24, 512) { tile<4, 192, 4>(p).run(); }

@@ -47,21 +47,25 @@ template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_
         hc_wgmma_keep(c);
 }
 #define HC_4(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
-#define HC_16(c, i) HC_4(c, i), HC_4(c, i + 4), HC_4(c, i + 8), HC_4(c, i + 12)
-#define HC_64(c, i) HC_16(c, i), HC_16(c, i + 16), HC_16(c, i + 32), HC_16(c, i + 48)
+#define HC_8(c, i) HC_4(c, i), HC_4(c, i + 4)
+#define HC_16(c, i) HC_8(c, i), HC_8(c, i + 8)
+#define HC_32(c, i) HC_16(c, i), HC_16(c, i + 16)
+#define HC_64(c, i) HC_32(c, i), HC_32(c, i + 32)
+#define HC_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define HC_NAMES_32                                                                                                    \
+    HC_NAMES_8 ", "                                                                                                    \
+               "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "                        \
+               "%24, %25, %26, %27, %28, %29, %30, %31"
 #define HC_NAMES_64                                                                                                    \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+    HC_NAMES_32 ", "                                                                                                   \
+                "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                     \
+                "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define HC_NAMES_96                                                                                                    \
     HC_NAMES_64 ", "                                                                                                   \
                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define HC_NAMES_128                                                                                                   \
-    HC_NAMES_64 ", "                                                                                                   \
-                "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
-                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                     \
+    HC_NAMES_96 ", "                                                                                                   \
                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "         \
                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* c = a b^T (+ c) of 64 x 32 and N x 32 signed bytes, N = 128 or 256, c[N / 2]. Thread t of the warpgroup has in c[4 j + r] row
@@ -82,26 +86,18 @@ static inline __device__ void hc_wgmma_s8(int32_t (&c)[128], uint64_t a, uint64_
 }
 /* c += a b^T of 64 x 64 and N x 64 signed bytes, N = 2 x the sums of a thread. Of four neighbours in a row of a two are there, at the two
  * places that 4 bits of `places` name: thread t has those of row 16 (t / 32) + t % 32 / 4 + 8 (t % 2), columns 32 (t / 2 % 2) on. */
-#define HC_WGMMA_SPARSE(N, NAMES, A, B, PLACES)                                                                        \
-    "wgmma.mma_async.sp.sync.aligned.m64n" #N "k64.s32.s8.s8 {" NAMES "}, " A ", " B ", " PLACES ", 0, 1;\n"
-static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[64], uint64_t a, uint64_t b, uint32_t places) {
-    asm volatile(HC_WGMMA_SPARSE(128, HC_NAMES_64, "%64", "%65", "%66")
-                 : HC_64(c, 0)
-                 : "l"(a), "l"(b), "r"(places)
-                 : "memory");
-}
-static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[96], uint64_t a, uint64_t b, uint32_t places) {
-    asm volatile(HC_WGMMA_SPARSE(192, HC_NAMES_96, "%96", "%97", "%98")
-                 : HC_64(c, 0), HC_16(c, 64), HC_16(c, 80)
-                 : "l"(a), "l"(b), "r"(places)
-                 : "memory");
-}
-static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[128], uint64_t a, uint64_t b, uint32_t places) {
-    asm volatile(HC_WGMMA_SPARSE(256, HC_NAMES_128, "%128", "%129", "%130")
-                 : HC_64(c, 0), HC_64(c, 64)
-                 : "l"(a), "l"(b), "r"(places)
-                 : "memory");
-}
+#define HC_WGMMA_SPARSE(SUMS, N, A, B, PLACES, ...)                                                                    \
+    static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[SUMS], uint64_t a, uint64_t b, uint32_t places) {    \
+        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" #N "k64.s32.s8.s8 {" HC_NAMES_##SUMS                       \
+                     "}, " A ", " B ", " PLACES ", 0, 1;\n"                                                            \
+                     : __VA_ARGS__                                                                                     \
+                     : "l"(a), "l"(b), "r"(places)                                                                     \
+                     : "memory");                                                                                      \
+    }
+HC_WGMMA_SPARSE(8, 16, "%8", "%9", "%10", HC_8(c, 0))
+HC_WGMMA_SPARSE(32, 64, "%32", "%33", "%34", HC_32(c, 0))
+HC_WGMMA_SPARSE(64, 128, "%64", "%65", "%66", HC_64(c, 0))
+HC_WGMMA_SPARSE(96, 192, "%96", "%97", "%98", HC_64(c, 0), HC_32(c, 64))
 #else
 uint32_t hc_shared_address(const void *shared);
 void hc_fence_shared();
