@@ -83,7 +83,7 @@ def test_tiles_of_256_columns_give_the_bits_of_the_cpu(w_text: str, m: int, n: i
         *[("256x192", 131, 300, 700, 2), ("256x192", 380, 257, 64, 4)],
     ],
 )
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=4)
 def test_patterns_on_warpgroups_give_the_bits_of_the_cpu(
     w_text: str, tile: str, m: int, n: int, k: int, multiprocessors: int
 ) -> None:

@@ -1,5 +1,5 @@
 /* The matrix instructions of a warpgroup (matmul/wgmma.h) once each: 64 rows times 128 and 256 rows of 128 bytes, and 64 rows of a 2:4
- * pattern times 128 rows. */
+ * pattern times 16, 64, 128 and 192 rows. */
 #include "cuda/definition.h"
 #include "cuda/matmul/wgmma.h"
 
@@ -47,5 +47,9 @@ HC_KERNEL(hc_check_90a, hc_cuda_check, 128) {
     hc_barrier();
     multiply_dense<128>(p.out);
     multiply_dense<256>(p.out + ROWS * 128);
-    multiply_sparse<128>(p.in + KEPT_AT / 4, p.out + ROWS * (128 + 256));
+    const uint32_t *places = p.in + KEPT_AT / 4;
+    multiply_sparse<16>(places, p.out + ROWS * 384);
+    multiply_sparse<64>(places, p.out + ROWS * (384 + 16));
+    multiply_sparse<128>(places, p.out + ROWS * (384 + 16 + 64));
+    multiply_sparse<192>(places, p.out + ROWS * (384 + 16 + 64 + 128));
 }

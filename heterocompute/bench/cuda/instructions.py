@@ -17,7 +17,8 @@ from ..measure import CheckFailed, Options
 Array = np.ndarray[Any, Any]
 
 WORDS, ANSWERS = 17, 56  # per lane
-SIDES, PRODUCTS = 64 + 256, 64 * (128 + 256 + 128)  # of a warpgroup: rows of 128 bytes, products
+DENSE_ROWS, SPARSE_ROWS = (128, 256), (16, 64, 128, 192)  # right operands of a warpgroup
+SIDES, PRODUCTS = 64 + max(DENSE_ROWS), 64 * sum(DENSE_ROWS + SPARSE_ROWS)  # rows of 128 bytes; products
 PARTS = {
     "mma of signed bytes": slice(0, 4),
     "mma of unsigned bytes": slice(4, 8),
@@ -151,17 +152,17 @@ def random_sides(rng: np.random.Generator) -> Array:
 
 
 def products_of(words: Array) -> Array:
-    """Return the products of 64 rows of bytes with 128 and with 256 rows, and of a 2:4 pattern with 128 rows.
+    """Return the products of 64 rows with DENSE_ROWS, and those of 64 rows of a 2:4 pattern with SPARSE_ROWS.
 
     The nonzeros of the pattern are the first halves of the 64 rows.
     """
     sides = words[: SIDES * 32].view(np.int8).reshape(SIDES, 128).astype(np.int32)
-    exact = sides[:64] @ sides[64:].T
     shifts = np.arange(0, 32, 2, dtype=np.uint32)
     places = (words[SIDES * 32 :, None] >> shifts & 3).reshape(64, 64)
     whole = np.zeros((64, 128), np.int32)
     np.put_along_axis(whole, np.arange(64)[None, :] // 2 * 4 + places, sides[:64, :64], 1)
-    return np.concatenate([exact[:, :128].ravel(), exact.ravel(), (whole @ sides[64:192].T).ravel()])
+    pairs = [(sides[:64], rows) for rows in DENSE_ROWS] + [(whole, rows) for rows in SPARSE_ROWS]
+    return np.concatenate([(left @ sides[64 : 64 + rows].T).ravel() for left, rows in pairs])
 
 
 def _fused(x: Array, y: Array, z: Array) -> Array:
