@@ -136,7 +136,9 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
 
 } // namespace
 
-HC_KERNEL(hc_gemm_24_16_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 16, 32, 16, 3>::run(p); }
 HC_KERNEL(hc_gemm_24_16_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 16, 32, 16, 3>::run(p); }
-HC_KERNEL(hc_gemm_24_64_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 64, 64, 32, 2>::run(p); }
 HC_KERNEL(hc_gemm_24_64_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 64, 64, 32, 2>::run(p); }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ != 900 /* sm_90a has sparse_24_90a.cu */
+HC_KERNEL(hc_gemm_24_16_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 16, 32, 16, 3>::run(p); }
+HC_KERNEL(hc_gemm_24_64_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 64, 64, 32, 2>::run(p); }
+#endif

@@ -37,6 +37,12 @@ REGISTERS = {
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
     "hc_gemm_24_64": 148,
+    "hc_gemm_90a_24_64x16": 42,
+    "hc_gemm_90a_24_64x64": 64,
+    "hc_gemm_90a_24_64x128": 110,
+    "hc_gemm_90a_24_128x128": 108,
+    "hc_gemm_90a_24_256x128": 102,
+    "hc_gemm_90a_24_256x192": 128,
     "hc_gemm_90a_nibbles_folded_256": 228,
     "hc_gemm_90a_nibbles_folded": 122,
     "hc_gemm_90a_nibbles_grouped": 216,
@@ -45,10 +51,16 @@ REGISTERS = {
     "hc_gemm_90a_grouped": 169,
 }
 # KiB of shared memory that a block reads and writes for 128 bytes of k, over those that pass, 128 bytes a clock, while
-# its matrix units multiply: operands of both warpgroups, and bytes that arrive
+# its matrix units multiply: operands of all warpgroups, and bytes that arrive
 SHARED = {
     "hc_gemm_90a_folded_256": 128 / 128,
     "hc_gemm_90a_nibbles_folded_256": 128 / 128,
+    "hc_gemm_90a_24_64x16": 13 / 2,
+    "hc_gemm_90a_24_64x64": 25 / 8,
+    "hc_gemm_90a_24_64x128": 41 / 16,
+    "hc_gemm_90a_24_128x128": 66 / 32,
+    "hc_gemm_90a_24_256x128": 116 / 64,
+    "hc_gemm_90a_24_256x192": 156 / 96,
     "hc_gemm_90a": 80 / 64,
 }
 INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add: tests/cuda/ptx/executed.py
@@ -233,7 +245,8 @@ def _arithmetic(chip: Device, step: Step, operations: float) -> float:
     kernel = step[0]
     if kernel.startswith("hc_gemm_90a"):
         shares = (share for name, share in SHARED.items() if kernel.startswith(name))
-        rate = chip.peak("int8") * min(WGMMA_SHARE, 1 / next(shares))
+        peak = chip.peak("int8", sparse=kernel.startswith("hc_gemm_90a_24"))
+        rate = peak * min(WGMMA_SHARE, 1 / next(shares))
     elif kernel.startswith("hc_gemm_"):
         rate = chip.peak("int8", sparse=kernel.startswith("hc_gemm_24")) * MMA_SHARE
     elif kernel.startswith(("hc_sgemm", "hc_gemv")):
