@@ -274,9 +274,9 @@ static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *p
     static const struct {
         const char *kernel;
         int w_rows, x_rows, stages;
-    } TILES[] = {{"hc_gemm_90a_24_64x16_folded", 64, 16, 8},     {"hc_gemm_90a_24_64x64_folded", 64, 64, 8},
-                 {"hc_gemm_90a_24_64x128_folded", 64, 128, 8},   {"hc_gemm_90a_24_128x128_folded", 128, 128, 6},
-                 {"hc_gemm_90a_24_256x128_folded", 256, 128, 4}, {"hc_gemm_90a_24_256x192_folded", 256, 192, 4}};
+    } TILES[] = {{"hc_gemm_90a_24_64x16_folded", 64, 16, 8},     {"hc_gemm_90a_24_64x64_folded", 64, 64, 12},
+                 {"hc_gemm_90a_24_64x128_folded", 64, 128, 8},   {"hc_gemm_90a_24_128x128_folded", 128, 128, 7},
+                 {"hc_gemm_90a_24_256x128_folded", 256, 128, 6}, {"hc_gemm_90a_24_256x192_folded", 256, 192, 5}};
     const int at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS; /* a block each */
     const int kept = SPARSE_STEP / 2, places = SPARSE_STEP / 8;
     int tile = 0;
@@ -288,9 +288,11 @@ static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *p
             tile = i, least = hc_ceil_div(blocks, at_once) * bytes;
     }
     const int w_rows = TILES[tile].w_rows, x_rows = TILES[tile].x_rows, stages = TILES[tile].stages;
+    /* places of two stages lie together; scales of x */
+    const int shared_bytes = stages * (w_rows * kept + x_rows * SPARSE_STEP) +
+                             (stages + 1) / 2 * (w_rows * 2 * places) + x_rows * (int)sizeof(float);
     return hc_cuda_add_step(plan, "sparse_24_90a", TILES[tile].kernel, hc_ceil_div(gemm->m, x_rows),
-                            hc_ceil_div(gemm->n, w_rows), w_rows * 2,
-                            stages * (w_rows * (kept + places) + x_rows * SPARSE_STEP), sizeof(hc_cuda_gemm_24));
+                            hc_ceil_div(gemm->n, w_rows), w_rows * 2, shared_bytes, sizeof(hc_cuda_gemm_24));
 }
 
 static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, hc_cuda_plan *plan) {

@@ -94,6 +94,13 @@ static inline __device__ void hc_wgmma_s8(int32_t (&c)[128], uint64_t a, uint64_
                      : "l"(a), "l"(b), "r"(places)                                                                     \
                      : "memory");                                                                                      \
     }
+/* `value`, in place of places that products have read, which ended. Products read the register of their places as late as they begin, so that
+ * nothing else may lie in it until then; compilers take it as read at once. `none` is 0, which they do not know. */
+static inline __device__ uint32_t hc_wgmma_replace(uint32_t places, uint32_t value, uint32_t none) {
+    uint32_t found;
+    asm volatile("lop3.b32 %0, %1, %2, %3, 0xf8;" : "=r"(found) : "r"(value), "r"(places), "r"(none));
+    return found;
+}
 HC_WGMMA_SPARSE(8, 16, "%8", "%9", "%10", HC_8(c, 0))
 HC_WGMMA_SPARSE(32, 64, "%32", "%33", "%34", HC_32(c, 0))
 HC_WGMMA_SPARSE(64, 128, "%64", "%65", "%66", HC_64(c, 0))
@@ -106,6 +113,9 @@ void hc_wgmma_commit();
 void hc_host_wgmma_wait(int pending);
 void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds);
 void hc_host_wgmma_sparse_s8(int32_t *c, int columns, uint64_t a, uint64_t b, uint32_t places);
+static inline uint32_t hc_wgmma_replace(uint32_t places, uint32_t value, uint32_t none) {
+    return value | (places & none);
+}
 template <int PENDING, int N> static inline void hc_wgmma_wait(int32_t (&)[N]) { hc_host_wgmma_wait(PENDING); }
 template <int N> static inline void hc_wgmma_s8(int32_t (&c)[N], uint64_t a, uint64_t b, bool adds) {
     hc_host_wgmma_s8(c, 2 * N, a, b, adds);
