@@ -62,7 +62,7 @@ template <int GROUPS, int X_ROWS, int STAGES> struct tile {
         Y_PIECES = W_ROWS / 4,
         Y_LINES = THREADS / Y_PIECES
     };
-    static_assert(TURNED * PITCH * 4 <= PLACES_AT && X_ROWS <= THREADS && TURNED % Y_LINES == 0, "");
+    static_assert(2 * TURNED * PITCH * 4 <= PLACES_AT && X_ROWS <= THREADS && TURNED % Y_LINES == 0, "");
 
     const hc_cuda_gemm_24 &p;
     const pieces<W_ROWS, W_PITCH / 16, THREADS> w;
@@ -146,7 +146,7 @@ template <int GROUPS, int X_ROWS, int STAGES> struct tile {
     HC_DEVICE void store(const int32_t (&dots)[SUMS], const uint32_t (&kept)[2][PRODUCTS], uint32_t none) const {
         const hc_cuda_gemm &g = p.gemm;
         const bool has_pieces = g.y_column == sizeof(float) && ((uintptr_t)g.y | (uintptr_t)g.y_row) % 16 == 0;
-        float *turned = (float *)hc_shared(), bias[2];
+        float bias[2];
         double w_scales[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -156,8 +156,8 @@ template <int GROUPS, int X_ROWS, int STAGES> struct tile {
         }
 #pragma unroll
         for (int first = 0; first < X_ROWS; first += TURNED) {
-            if (first > 0)
-                hc_barrier();
+            /* by turns in two places, so that a barrier suffices */
+            float *turned = (float *)hc_shared() + first / TURNED % 2 * (TURNED * PITCH);
 #pragma unroll
             for (int i = first / 2; i < (first + TURNED) / 2; i += 4)
 #pragma unroll
