@@ -45,6 +45,8 @@ struct product {
     uint64_t a, b;
     bool adds;
     int group;
+    bool is_sparse;
+    uint32_t places[4]; /* of a 2:4 pattern: of two rows, then of the same ones' second 32 columns */
 };
 
 /* 16 bytes of shared memory. Writers are copies and hc_store_16; readers are ldmatrix, and matrix units from a product's begin
@@ -551,32 +553,37 @@ static void agree(hc_host_lanes *lanes) {
             fault("multiplies by descriptors that differ among lanes");
 }
 
-/* Where 16 of the 32 bytes of a row of an operand lie, or NULL. PTX ISA, "Matrix-descriptor": rows of 128 swizzled bytes, eight
- * of them an atom on a multiple of 1024. */
-static const unsigned char *operand_at(uint64_t descriptor, int row, int half) {
+/* Bytes of a row that a product reads. */
+static int a_bytes(const product &) { return 32; }
+static int b_bytes(const product &one) { return one.is_sparse ? 64 : 32; }
+
+/* Where a piece of 16 bytes of a row of an operand lies, or NULL. PTX ISA, "Matrix-descriptor": rows of 128 or 64 swizzled bytes,
+ * eight of them an atom on a multiple of its size. */
+static const unsigned char *operand_at(uint64_t descriptor, int row, int piece) {
     const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4, pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
-    if (descriptor >> 62 != 1 || descriptor >> 46 & 0xffff || begin % 1024 >= 128)
+    const uint32_t layout = (uint32_t)(descriptor >> 62), width = layout == 2 ? 64 : 128;
+    if ((layout != 1 && layout != 2) || descriptor >> 46 & 0xffff || begin % (8 * width) >= width)
         fault("multiplies by a descriptor of another layout");
-    uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + half * 16;
-    at ^= (at >> 7 & 7) << 4;
+    uint32_t at = begin + row / 8 * pitch + row % 8 * width + piece * 16;
+    at ^= (at >> 7 & (width / 16 - 1)) << 4;
     if (at + 16 <= shared_bytes)
         return hc_shared() + at;
     fault("multiplies what lies beyond its %zu bytes of shared memory", shared_bytes);
     return NULL;
 }
 
-static void read_operand(uint64_t descriptor, int row, int8_t to[32]) {
-    for (int half = 0; half < 2; half++)
-        if (const unsigned char *from = operand_at(descriptor, row, half))
-            memcpy(to + half * 16, from, 16);
+static void read_operand(uint64_t descriptor, int row, int bytes, int8_t *to) {
+    for (int piece = 0; piece < bytes / 16; piece++)
+        if (const unsigned char *from = operand_at(descriptor, row, piece))
+            memcpy(to + piece * 16, from, 16);
 }
 
 /* What a warp's product reads, from its begin to its wait. */
 static void hold(const product &one, int change) {
     size_t number;
     for (int row = 0; row < 64 + one.columns; row++)
-        for (int half = 0; half < 2; half++) {
-            piece *at = piece_at(row < 64 ? operand_at(one.a, row, half) : operand_at(one.b, row - 64, half), &number);
+        for (int i = 0; i < (row < 64 ? a_bytes(one) : b_bytes(one)) / 16; i++) {
+            piece *at = piece_at(row < 64 ? operand_at(one.a, row, i) : operand_at(one.b, row - 64, i), &number);
             if (!at)
                 continue;
             if (change > 0 && at->state == ARRIVED)
@@ -588,39 +595,81 @@ static void hold(const product &one, int change) {
         }
 }
 
+static void begin_product(const product &one) {
+    fibre &self = fibres[current];
+    self.operands = (self.operands * 31 + one.a) * 31 + one.b;
+    if (!self.is_fenced)
+        fault("multiplies before a fence of its registers");
+    if (self.products.empty())
+        memcpy(self.before, one.c, one.columns / 2 * sizeof *one.c);
+    else if (self.products[0].c != one.c)
+        fault("multiplies into other registers before it waited");
+    self.products.push_back(one);
+    if (current % WARP == 0)
+        hold(one, 1);
+    memset(one.c, UNARRIVED, one.columns / 2 * sizeof *one.c);
+}
+
 void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds) {
     unsigned char in[17], out;
     memcpy(in, &a, 8);
     memcpy(in + 8, &b, 8);
     in[16] = adds;
     hc_host_collective(agree, "wgmma", in, sizeof in, &out, 1);
-    fibre &self = fibres[current];
-    self.operands = (self.operands * 31 + a) * 31 + b;
-    if (!self.is_fenced)
-        fault("multiplies before a fence of its registers");
-    if (self.products.empty())
-        memcpy(self.before, c, columns / 2 * sizeof *c);
-    else if (self.products[0].c != c)
-        fault("multiplies into other registers before it waited");
-    self.products.push_back({c, columns, a, b, adds, self.product_groups});
-    if (current % WARP == 0)
-        hold(self.products.back(), 1);
-    memset(c, UNARRIVED, columns / 2 * sizeof *c);
+    begin_product({c, columns, a, b, adds, fibres[current].product_groups, false, {}});
+}
+
+/* PTX ISA, "Sparse wgmma with integer type": as of mma.sp, lane i of a warp has the places of row i / 4 + 8 (i % 2), columns
+ * 32 (i / 2 % 2) on. A thread needs those of the four lanes of its rows. */
+static void agree_sparse(hc_host_lanes *lanes) {
+    agree(lanes);
+    for (int lane = 0; lane < 32; lane++) {
+        uint32_t places;
+        memcpy(&places, lanes->in[lane] + 17, 4);
+        for (int block = 0; block < 8; block++) {
+            const int first = places >> (block * 4) & 3, second = places >> (block * 4 + 2) & 3;
+            if (first >= second)
+                fault("names the places %d and %d of a block of four, expected ascending ones", first, second);
+        }
+        for (int i = 0; i < 4; i++)
+            memcpy(lanes->out[lane / 4 * 4 + i] + lane % 4 * 4, &places, 4);
+    }
+}
+
+void hc_host_wgmma_sparse_s8(int32_t *c, int columns, uint64_t a, uint64_t b, uint32_t places) {
+    product one = {c, columns, a, b, true, fibres[current].product_groups, true, {}};
+    unsigned char in[21] = {};
+    memcpy(in, &a, 8);
+    memcpy(in + 8, &b, 8);
+    memcpy(in + 17, &places, 4);
+    hc_host_collective(agree_sparse, "sparse wgmma", in, sizeof in, one.places, sizeof one.places);
+    begin_product(one);
 }
 
 void hc_wgmma_commit() { fibres[current].product_groups++; }
 
+/* A row of 64 values of which 32 are there. */
+static void spread(const int8_t *kept, const uint32_t places[2], int8_t to[64]) {
+    memset(to, 0, 64);
+    for (int i = 0; i < 32; i++)
+        to[i / 2 * 4 + (places[i / 16] >> i % 16 * 2 & 3)] = kept[i];
+}
+
 static void finish(const product &one, int32_t *sums) {
-    const int lane = current % 32, warp = current % 128 / 32;
-    int8_t a[2][32], b[32];
-    for (int i = 0; i < 2; i++)
-        read_operand(one.a, warp * 16 + lane / 4 + i * 8, a[i]);
+    const int lane = current % 32, warp = current % 128 / 32, columns_of_k = b_bytes(one);
+    int8_t a[2][64], b[64];
+    for (int i = 0; i < 2; i++) {
+        read_operand(one.a, warp * 16 + lane / 4 + i * 8, a_bytes(one), one.is_sparse ? b : a[i]);
+        const uint32_t places[2] = {one.places[i], one.places[2 + i]};
+        if (one.is_sparse)
+            spread(b, places, a[i]);
+    }
     for (int column = 0; column < one.columns / 4; column++) { /* this thread's */
-        read_operand(one.b, column / 2 * 8 + lane % 4 * 2 + column % 2, b);
+        read_operand(one.b, column / 2 * 8 + lane % 4 * 2 + column % 2, columns_of_k, b);
         for (int i = 0; i < 2; i++) {
             int32_t *sum = &sums[column / 2 * 4 + i * 2 + column % 2];
             int64_t total = one.adds ? *sum : 0;
-            for (int k = 0; k < 32; k++)
+            for (int k = 0; k < columns_of_k; k++)
                 total += a[i][k] * b[k];
             if (total != (int32_t)total)
                 fault("adds products beyond 32 bits");

@@ -97,6 +97,14 @@ HC_KERNEL(products_without_commit, fault_params, 128) {
     hc_wgmma_wait<0>(c);
     p.out[threadIdx.x % 64] = (float)c[0];
 }
+HC_KERNEL(places_of_a_warpgroup_descend, fault_params, 128) {
+    int32_t c[64] = {};
+    hc_wgmma_fence();
+    hc_wgmma_sparse_s8(c, hc_descriptor_64(0), hc_descriptor(0), 0x44444441);
+    hc_wgmma_commit();
+    hc_wgmma_wait<0>(c);
+    p.out[threadIdx.x % 64] = (float)c[0];
+}
 /* The first warp stores while products of all read. */
 HC_KERNEL(operands_that_change, fault_params, 128) {
     int32_t c[64] = {};
@@ -105,6 +113,17 @@ HC_KERNEL(operands_that_change, fault_params, 128) {
     hc_wgmma_commit();
     if (threadIdx.x == 0)
         hc_store_16(hc_shared(), p.in);
+    hc_wgmma_wait<0>(c);
+    p.out[threadIdx.x % 64] = (float)c[0];
+}
+/* The same of the last byte of x that a product of a 2:4 pattern reads. */
+HC_KERNEL(right_operands_that_change, fault_params, 128) {
+    int32_t c[64] = {};
+    hc_wgmma_fence();
+    hc_wgmma_sparse_s8(c, hc_descriptor_64(0), hc_descriptor(4096), 0x44444444);
+    hc_wgmma_commit();
+    if (threadIdx.x == 0)
+        hc_store_16(hc_shared() + 4096 + 15 * HC_ATOM_BYTES + hc_atom_place(7, 3), p.in);
     hc_wgmma_wait<0>(c);
     p.out[threadIdx.x % 64] = (float)c[0];
 }

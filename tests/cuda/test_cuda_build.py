@@ -16,6 +16,7 @@ from unittest import mock
 
 import emulated
 import pytest
+import registers
 
 MODULES = {path.stem for path in (emulated.ROOT / "csrc/cuda").rglob("*.cu")}
 FATBIN = bytes.fromhex("50ed55ba")
@@ -118,3 +119,40 @@ def test_no_kernel_spills_registers(source: str, architecture: str, tmp_path: Pa
     assert found and {spilled[1:] for spilled in found} == {("0", "0")}
     if path.parent.name in ("matmul", "conv"):
         assert {spilled[0] for spilled in found} == {"0"}
+
+
+def overwritten_places(disassembly: str) -> tuple[int, list[str]]:
+    """Return the number of sparse products in a loop, and instructions that overwrite their places too early.
+
+    From the head of the loop to the last wait, `hc_wgmma_replace` alone may write such a register, which it reads.
+    """
+    lines = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,})\*/ +(.*?) *;", disassembly)]
+    products = [(at, int(re.findall(r"\bR(\d+)", text)[-1])) for at, text in lines if "IGMMA.SP" in text]
+    ends = [at for at, text in lines if re.search(r"DEPBAR.LE gsb0, 0x0$", text)]
+    jumps = [(at, int(to, 16)) for at, text in lines for to in re.findall(r"BRA 0x([0-9a-f]+)$", text)]
+    head = min(to for at, to in jumps if to <= products[0][0] < products[-1][0] < at)
+    wrong = []
+    for _, places in products:
+        for at, text in lines:
+            written = re.match(r"(?:@!?U?P\w+ )?([A-Z]\w+[\w.]*) (?:U?P\w+, )*R(\d+)\b", text)
+            if not written or not head <= at <= max(ends) or written[1].startswith(("ST", "IGMMA", "LDGSTS", "BAR")):
+                continue
+            first, wide = (
+                int(written[2]),
+                4 if ".128" in written[1] else 2 if re.search("64|WIDE|CS2R", written[1]) else 1,
+            )
+            is_replaced = written[1] == "LOP3.LUT" and len(re.findall(rf"\bR{places}\b", text)) == 2
+            if first <= places < first + wide and not is_replaced:
+                wrong.append(text)
+    return len(products), wrong
+
+
+@pytest.mark.sweep(every=0)
+def test_places_of_sparse_products_keep_their_registers(tmp_path: Path) -> None:
+    if not shutil.which("cuobjdump") or not shutil.which("nvcc"):
+        pytest.skip("no nvcc with cuobjdump")
+    source = emulated.ROOT / "csrc/cuda/matmul/sparse_24_90a.cu"
+    _, disassembly = registers.compile_one(source, "sm_90a", tmp_path)
+    kernels = re.split(r"Function : ", disassembly)[1:]
+    assert len(kernels) == 6
+    assert [overwritten_places(text) for text in kernels] == [(4, [])] * 6

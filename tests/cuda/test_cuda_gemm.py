@@ -108,6 +108,33 @@ def test_tiles_of_each_width_give_the_bits_of_the_cpu(
     assert emulated.launched[-1] == f"hc_gemm_90a_{kind}{width}"
 
 
+@pytest.mark.parametrize("w_text", ["int8+2:4", "vsq4-g16-s4+2:4"])
+@pytest.mark.parametrize(
+    ("tile", "m", "n", "k", "multiprocessors"),
+    [
+        ("64x64", 33, 140, 700, 3),
+        ("64x64", 60, 9, 250, 1),
+        *[("64x128", 128, 9, 64, 1), ("64x128", 131, 140, 400, 6), ("128x128", 131, 140, 700, 4)],
+        *[("128x128", 257, 200, 64, 6), ("256x128", 131, 300, 400, 4), ("256x128", 128, 200, 250, 1)],
+        *[("256x192", 131, 300, 700, 2), ("256x192", 380, 257, 64, 4)],
+    ],
+)
+@pytest.mark.sweep(every=4)
+def test_patterns_on_warpgroups_give_the_bits_of_the_cpu(
+    w_text: str, tile: str, m: int, n: int, k: int, multiprocessors: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+    w[: n // 2, : k // 2] = 0  # blocks without nonzeros
+    bias = rng.standard_normal(n).astype(np.float32)
+    q = hc.quantize(w, w_text)
+    wanted = hc.linear(x, q, bias, activations="int8").tobytes()
+    settings = {"architecture": 90, "multiprocessors": multiprocessors}
+    for order, prepacked in enumerate((None, emulated.prepack(q))):
+        assert emulated.linear(x, q, bias, hc.format("int8"), order, prepacked, **settings).tobytes() == wanted
+        assert emulated.launched[-1] == f"hc_gemm_90a_24_{tile}_folded"
+
+
 @pytest.mark.parametrize("architecture", [80, 90])
 @pytest.mark.parametrize(
     ("x_text", "w_text"),

@@ -6,7 +6,15 @@ import emulated
 import numpy as np
 import pytest
 
-from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, answers_of, products_of, random_words
+from heterocompute.bench.cuda.instructions import (
+    ANSWERS,
+    PARTS,
+    PRODUCTS,
+    answers_of,
+    products_of,
+    random_sides,
+    random_words,
+)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -28,7 +36,7 @@ def test_instructions_do_what_their_definitions_say(seed: int) -> None:
 
 
 def test_products_of_warpgroups_are_exact() -> None:
-    sides = aligned(np.random.default_rng(0).integers(-128, 128, (320, 128), np.int8))
-    answers = np.zeros(64 * 448, np.int32)
+    sides = aligned(random_sides(np.random.default_rng(0)))
+    answers = np.zeros(PRODUCTS, np.int32)
     emulated.check(sides, answers, of_warpgroups=True)
     assert (answers == products_of(sides)).all()

@@ -1,8 +1,8 @@
 """Registers and shared memory of the matrix instructions, as CuTe lays them out: CUTLASS 4, include/cute.
 
 A layout is shape:stride, both nested alike; an index counts the first mode fastest. The numbers are facts of
-``atom/mma_traits_sm80.hpp``, ``atom/mma_traits_sm90_gmma.hpp``, ``atom/mma_traits_sm120_sparse.hpp`` and
-``atom/copy_traits_sm75.hpp``.
+``atom/mma_traits_sm80.hpp``, ``atom/mma_traits_sm90_gmma.hpp``, ``atom/mma_traits_sm90_gmma_sparse.hpp``,
+``atom/mma_traits_sm120_sparse.hpp`` and ``atom/copy_traits_sm75.hpp``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ C_16X8 = thread_values(((4, 8), (2, 2)), ((32, 1), (16, 8)))
 A_SPARSE = thread_values(((4, 8), (8, 2, 2)), ((128, 1), (16, 8, 512)))
 B_SPARSE = thread_values(((4, 8), (4, 4)), ((32, 1), (8, 128)))
 E_SPARSE = thread_values(((2, 2, 8), 32), ((8, 512, 1), 16))
+# 64 x n x 64 of a warpgroup: two bits for every two columns, counted in whole columns (ELayout_64x64)
+E_WARPGROUP = thread_values(((2, 2, 8, 4), 32), ((8, 2048, 1, 16), 64))
 # bits: from the rows that threads name, to registers
 LDMATRIX_FROM = thread_values((32, 128), (128, 1))
 LDMATRIX_TO = thread_values((32, (32, 4)), (32, (1, 1024)))
@@ -168,10 +170,13 @@ def swizzled(offset: Array, bits: int = 3, base: int = 4, shift: int = 3) -> Arr
     return made
 
 
-def canonical(rows: int, atom_bytes: int) -> Array:
-    """Return the offset of byte k of a row: ((8,m),(T,2)):((8T,SBO),(1,T)), K-major, before its swizzle."""
+def canonical(rows: int, atom_bytes: int, pieces: int = 2) -> Array:
+    """Return the offset of byte k of a row: ((8,m),(T,2)):((8T,SBO),(1,T)), K-major, before its swizzle.
+
+    A row of an atom with Swizzle<2,4,3> has 4T bytes.
+    """
     t = 16
-    return offsets((8, rows // 8), (8 * t, atom_bytes))[:, None] + offsets((t, 2), (1, t))[None, :]
+    return offsets((8, rows // 8), (atom_bytes // 8, atom_bytes))[:, None] + offsets((t, pieces), (1, t))[None, :]
 
 
 @pytest.mark.parametrize("columns", [64, 128, 256])
@@ -188,15 +193,37 @@ def test_operands_and_sums_of_wgmma(columns: int, k: int) -> None:
     assert (matrix(c_of_warpgroup(columns), sums, 64) == a @ b.T).all()
 
 
-def test_fields_of_a_descriptor() -> None:
+@pytest.mark.parametrize("k", [0, 64])
+def test_operands_and_metadata_of_sparse_wgmma(k: int) -> None:
+    rng = np.random.default_rng(k)
+    words = random_words(rng)[12].repeat(4)  # of 128 threads
+    image = rng.integers(0, 256, 64 * 64 + 128 * 128 + 512, np.uint8)
+    image[-512:] = rng.permutation(words).view(np.uint8)
+    words, second = image[-512:].view(np.uint32), 64 * 64 + k
+    kept = image[swizzled(k // 2 + canonical(64, 512), bits=2)].view(np.int8).astype(np.int64)
+    b = image[swizzled(second + canonical(128, 1024, 4))].view(np.int8).astype(np.int64)
+    a, seen = np.zeros((64, 64), np.int64), np.zeros((64, 32), bool)
+    for thread in range(128):
+        for i in range(16):  # two bits stand for two whole columns
+            at = E_WARPGROUP[thread, 2 * i]
+            row, pair = at % 64, at // 64 // 2
+            seen[row, pair] = True
+            a[row, pair // 2 * 4 + (int(words[thread]) >> 2 * i & 3)] = kept[row, pair]
+    assert seen.all()
+    out = launch("multiply_sparse_image_128", 128, image, 128 * 64, k // 2, second)
+    assert (matrix(c_of_warpgroup(128), out.view(np.int32).reshape(128, 64), 64) == a @ b.T).all()
+
+
+@pytest.mark.parametrize(("is_half", "stride", "layout"), [(0, 64, 1), (1, 32, 2)])
+def test_fields_of_a_descriptor(is_half: int, stride: int, layout: int) -> None:
     first = 0x20000
-    out = launch("describe", 1, np.zeros(16, np.uint8), 2048 + 512, first)
+    out = launch("describe", 1, np.zeros(16, np.uint8), 2048 + 512, first, is_half)
     for i, (low, high) in enumerate(out[:2048].reshape(1024, 2).astype(np.uint64)):
         made = int(low) | int(high) << 32
         fields = {"address": (0, 14), "leading": (16, 14), "stride": (32, 14), "base": (49, 3), "layout": (62, 2)}
         got = {name: made >> at & (1 << bits) - 1 for name, (at, bits) in fields.items()}
-        # offsets in units of 16 bytes; the leading one is unused with a swizzle and assumed to be 1; B128 is 1
-        assert got == {"address": (first >> 4) + i, "leading": 1, "stride": 64, "base": 0, "layout": 1}
+        # offsets in units of 16 bytes; the leading one is unused with a swizzle and assumed to be 1; B128 is 1, B64 2
+        assert got == {"address": (first >> 4) + i, "leading": 1, "stride": stride, "base": 0, "layout": layout}
         assert made == sum(value << fields[name][0] for name, value in got.items())  # no other bit
     rows, pieces = np.arange(64)[:, None], np.arange(8)[None, :]
     places = out[2048:].reshape(64, 8)

@@ -20,7 +20,15 @@ import test_cuda_host
 from ptx import executed
 from test_cuda_instructions import aligned
 
-from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, answers_of, products_of, random_words
+from heterocompute.bench.cuda.instructions import (
+    ANSWERS,
+    PARTS,
+    PRODUCTS,
+    answers_of,
+    products_of,
+    random_sides,
+    random_words,
+)
 
 SOURCES = emulated.ROOT / "csrc/cuda"
 CHECKS = [SOURCES / "check/check.cu", SOURCES / "check/check_90a.cu"]
@@ -49,8 +57,8 @@ def wrong_instructions(seed: int = 0) -> list[str]:
 
 def wrong_warpgroup() -> list[str]:
     """Return the name of the product of a warpgroup if it is not exact."""
-    sides = aligned(np.random.default_rng(0).integers(-128, 128, (320, 128), np.int8))
-    answers = np.zeros(64 * 448, np.int32)
+    sides = aligned(random_sides(np.random.default_rng(0)))
+    answers = np.zeros(PRODUCTS, np.int32)
     emulated.check(sides, answers, of_warpgroups=True)
     return [] if (answers == products_of(sides)).all() else ["product of a warpgroup"]
 
@@ -114,6 +122,9 @@ FAULTS = [  # a file, its text, what replaces the text, what the run says
     (WGMMA, "fence.proxy.async.shared::cta;", "", "multiplies shared memory that no fence followed"),
     (WGMMA, "wgmma.fence.sync.aligned;", "", "multiplies before a fence of its registers"),
     (WGMMA, "wgmma.wait_group.sync.aligned %0;", "// %0", "touches a sum of products before it waited"),
+    (WGMMA, '", " PLACES ", 0, 1;', '", " PLACES ", 0, 0;', "unknown form"),
+    (WGMMA, '"l"(a), "l"(b), "r"(places)', '"l"(b), "l"(a), "r"(places)', "multiplies what lies beyond"),
+    (WGMMA, "(uint64_t)2 << 62", "(uint64_t)3 << 62", "a descriptor of another layout"),
     (WGMMA, "(uint64_t)1 << 62", "(uint64_t)1 << 61", "a descriptor of another layout"),
     (CHECK_90A, "hc_barrier();", "", "multiplies shared memory that no barrier followed"),
 ]
@@ -284,7 +295,7 @@ SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns"]
 NOT_HERE = "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"
 UNUSED: dict[str, str] = {}  # kernels that no plan launches, and why they are there
 # not in the sample of each run
-BY_HAND = "tiles_of_each_width or int16-int4-g32-f16 or int8-int8+2:4 or (few_rows and 2:4) or (pattern_kept and 1-9-128)"
+BY_HAND = "tiles_of_each_width or int16-int4-g32-f16 or (patterns_on_warpgroups and int8) or int8-int8+2:4 or (few_rows and 2:4) or (pattern_kept and 1-9-128)"
 
 
 def run_compiled(counts: Path, *words: str, **changed: str) -> None:
@@ -321,7 +332,11 @@ def test_compiled_kernels_give_the_bits_of_the_cpu(subject: str, use: Use, tmp_p
 
 
 # wavefronts of shared memory and sectors of global memory over the least, where they are more than 1.005 and 1.1
-WAVEFRONTS = {"hc_gemm_24": 1.08, "hc_gemm_few_24": 1.75}  # positions: two of four words of each row are read
+WAVEFRONTS = {
+    "hc_gemm_24": 1.08,
+    "hc_gemm_few_24": 1.75,
+    "hc_gemm_90a_24": 1.13,
+}  # positions: two of four words of each row are read
 SECTORS = {
     **{
         "hc_gemm_few_s4": 1.9,

@@ -28,12 +28,20 @@ static inline HC_DEVICE const float *w_scales_of(const hc_cuda_gemm &p, int64_t 
 static inline HC_DEVICE const float *w_scales_of(const hc_cuda_gemm_s4 &p, int64_t column) {
     return (const float *)(p.w_scales + column * p.w_scales_stride);
 }
+/* An integer as double. Devices convert 32 bits at a quarter of the rate of this sum: the bits are those of 2^52 + 2^31 + dot. */
+static inline HC_DEVICE double as_double(int32_t dot) {
+    const uint64_t bits = (uint64_t)0x43300000 << 32 | ((uint32_t)dot ^ 0x80000000u);
+    double sum;
+    memcpy(&sum, &bits, sizeof sum);
+    return sum - 4503601774854144.0;
+}
+static inline HC_DEVICE double as_double(int64_t dot) { return (double)dot; }
 
 /* scale: of a folded row and column, whose product is exact. */
 template <bool is_grouped, typename integer>
 static inline HC_DEVICE float finished(double scale, integer dot, float sum) {
     if (!is_grouped)
-        return (float)(scale * (double)dot);
+        return (float)(scale * as_double(dot));
     return sum != sum ? hc_f32_from_bits(0x7fc00000) : sum; /* every NaN is the same one */
 }
 

@@ -5,17 +5,12 @@
  * of w, 128 bytes a row of x (swizzle.h).
  */
 #include "cuda/matmul/epilogue.h"
+#include "cuda/matmul/places.h"
 #include "cuda/matmul/swizzle.h"
 
 namespace {
 
 enum { STEP = 128, X_PITCH = STEP, W_PITCH = STEP / 2, PLACES = STEP / 8 };
-
-/* A block that nothing was kept of has no places yet: the first two, as zeros are there. */
-static inline HC_DEVICE uint32_t legal_places(uint32_t places) {
-    const uint32_t differs = (places ^ places >> 2) & 0x33333333u;
-    return places | (~(differs | differs >> 1) & 0x11111111u) << 2;
-}
 
 /* A block computes BW rows of w times BX rows of x, each of its warps WW x WX. */
 template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct tile {
@@ -91,9 +86,9 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
                 for (int i = 0; i < MI; i++) {
                     const int line = warp_w + i * 16;
                     hc_load_matrix_x4(a[i], stage + line * W_PITCH + (w_own ^ k / 2));
-                    places[i] =
-                        legal_places(*(const uint32_t *)(stage + PLACES_AT + (line + lane / 4 + lane % 2 * 8) * PLACES +
-                                                         k / 8 + lane / 2 % 2 * 4));
+                    places[i] = hc_legal_places(*(const uint32_t *)(stage + PLACES_AT +
+                                                                    (line + lane / 4 + lane % 2 * 8) * PLACES + k / 8 +
+                                                                    lane / 2 % 2 * 4));
                 }
 #pragma unroll
                 for (int j = 0; j < NI; j++)
@@ -142,5 +137,7 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
 } // namespace
 
 HC_KERNEL(hc_gemm_24_16_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 16, 32, 16, 3>::run(p); }
-HC_KERNEL(hc_gemm_24_64_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 64, 64, 32, 2>::run(p); }
 HC_KERNEL(hc_gemm_24_64_grouped, hc_cuda_gemm_24, 128) { tile<true, 128, 64, 64, 32, 2>::run(p); }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ != 900 /* sm_90a has sparse_24_90a.cu */
+HC_KERNEL(hc_gemm_24_64_folded, hc_cuda_gemm_24, 128) { tile<false, 128, 64, 64, 32, 2>::run(p); }
+#endif

@@ -19,6 +19,11 @@ static inline HC_DEVICE uint64_t hc_descriptor(uint32_t address) {
     return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(HC_ATOM_BYTES >> 4) << 32 |
            (uint64_t)1 << 62;
 }
+/* The same of rows of 64 bytes, eight of them 512 bytes: 2 in bits 62 and 63, rows of 64 bytes that are swizzled (swizzle.h). */
+static inline HC_DEVICE uint64_t hc_descriptor_64(uint32_t address) {
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(HC_ATOM_BYTES >> 5) << 32 |
+           (uint64_t)2 << 62;
+}
 
 #ifdef __CUDACC__
 static inline __device__ uint32_t hc_shared_address(const void *shared) {
@@ -42,19 +47,25 @@ template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_
         hc_wgmma_keep(c);
 }
 #define HC_4(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
-#define HC_16(c, i) HC_4(c, i), HC_4(c, i + 4), HC_4(c, i + 8), HC_4(c, i + 12)
-#define HC_64(c, i) HC_16(c, i), HC_16(c, i + 16), HC_16(c, i + 32), HC_16(c, i + 48)
+#define HC_8(c, i) HC_4(c, i), HC_4(c, i + 4)
+#define HC_16(c, i) HC_8(c, i), HC_8(c, i + 8)
+#define HC_32(c, i) HC_16(c, i), HC_16(c, i + 16)
+#define HC_64(c, i) HC_32(c, i), HC_32(c, i + 32)
+#define HC_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define HC_NAMES_32                                                                                                    \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+    HC_NAMES_8 ", "                                                                                                    \
+               "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "                        \
+               "%24, %25, %26, %27, %28, %29, %30, %31"
 #define HC_NAMES_64                                                                                                    \
     HC_NAMES_32 ", "                                                                                                   \
                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                     \
                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define HC_NAMES_128                                                                                                   \
+#define HC_NAMES_96                                                                                                    \
     HC_NAMES_64 ", "                                                                                                   \
                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
-                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                     \
+                "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define HC_NAMES_128                                                                                                   \
+    HC_NAMES_96 ", "                                                                                                   \
                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "         \
                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 /* c = a b^T (+ c) of 64 x 32 and N x 32 signed bytes, N = 128 or 256, c[N / 2]. Thread t of the warpgroup has in c[4 j + r] row
@@ -80,6 +91,27 @@ static inline __device__ void hc_wgmma_s8(int32_t (&c)[128], uint64_t a, uint64_
                  : "l"(a), "l"(b), "r"((int)adds)
                  : "memory");
 }
+/* c += a b^T of 64 x 64 and N x 64 signed bytes, N = 2 x the sums of a thread. Of four neighbours in a row of a two are there, at the two
+ * places that 4 bits of `places` name: thread t has those of row 16 (t / 32) + t % 32 / 4 + 8 (t % 2), columns 32 (t / 2 % 2) on. */
+#define HC_WGMMA_SPARSE(SUMS, N, A, B, PLACES, ...)                                                                    \
+    static inline __device__ void hc_wgmma_sparse_s8(int32_t (&c)[SUMS], uint64_t a, uint64_t b, uint32_t places) {    \
+        asm volatile("wgmma.mma_async.sp.sync.aligned.m64n" #N "k64.s32.s8.s8 {" HC_NAMES_##SUMS                       \
+                     "}, " A ", " B ", " PLACES ", 0, 1;\n"                                                            \
+                     : __VA_ARGS__                                                                                     \
+                     : "l"(a), "l"(b), "r"(places)                                                                     \
+                     : "memory");                                                                                      \
+    }
+/* `value`, in place of places that products have read, which ended. Products read the register of their places as late as they begin, so that
+ * nothing else may lie in it until then; compilers take it as read at once. `none` is 0, which they do not know. */
+static inline __device__ uint32_t hc_wgmma_replace(uint32_t places, uint32_t value, uint32_t none) {
+    uint32_t found;
+    asm volatile("lop3.b32 %0, %1, %2, %3, 0xf8;" : "=r"(found) : "r"(value), "r"(places), "r"(none));
+    return found;
+}
+HC_WGMMA_SPARSE(8, 16, "%8", "%9", "%10", HC_8(c, 0))
+HC_WGMMA_SPARSE(32, 64, "%32", "%33", "%34", HC_32(c, 0))
+HC_WGMMA_SPARSE(64, 128, "%64", "%65", "%66", HC_64(c, 0))
+HC_WGMMA_SPARSE(96, 192, "%96", "%97", "%98", HC_64(c, 0), HC_32(c, 64))
 #else
 uint32_t hc_shared_address(const void *shared);
 void hc_fence_shared();
@@ -87,9 +119,16 @@ void hc_wgmma_fence();
 void hc_wgmma_commit();
 void hc_host_wgmma_wait(int pending);
 void hc_host_wgmma_s8(int32_t *c, int columns, uint64_t a, uint64_t b, bool adds);
+void hc_host_wgmma_sparse_s8(int32_t *c, int columns, uint64_t a, uint64_t b, uint32_t places);
+static inline uint32_t hc_wgmma_replace(uint32_t places, uint32_t value, uint32_t none) {
+    return value | (places & none);
+}
 template <int PENDING, int N> static inline void hc_wgmma_wait(int32_t (&)[N]) { hc_host_wgmma_wait(PENDING); }
 template <int N> static inline void hc_wgmma_s8(int32_t (&c)[N], uint64_t a, uint64_t b, bool adds) {
     hc_host_wgmma_s8(c, 2 * N, a, b, adds);
+}
+template <int N> static inline void hc_wgmma_sparse_s8(int32_t (&c)[N], uint64_t a, uint64_t b, uint32_t places) {
+    hc_host_wgmma_sparse_s8(c, 2 * N, a, b, places);
 }
 #endif
 

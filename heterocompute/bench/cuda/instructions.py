@@ -17,6 +17,8 @@ from ..measure import CheckFailed, Options
 Array = np.ndarray[Any, Any]
 
 WORDS, ANSWERS = 17, 56  # per lane
+DENSE_ROWS, SPARSE_ROWS = (128, 256, 64), (16, 64, 128, 192)  # right operands of a warpgroup
+SIDES, PRODUCTS = 64 + max(DENSE_ROWS), 64 * sum(DENSE_ROWS + SPARSE_ROWS)  # rows of 128 bytes; products
 PARTS = {
     "mma of signed bytes": slice(0, 4),
     "mma of unsigned bytes": slice(4, 8),
@@ -44,9 +46,16 @@ def random_words(rng: np.random.Generator) -> Array:
     """Return words (17, 32) whose sums stay in 32 bits and whose positions are valid."""
     words = rng.integers(0, 2**32, (WORDS, 32), np.uint32)
     words[:4] = rng.integers(-(2**20), 2**20, (4, 32)).astype(np.int32).view(np.uint32)
-    pairs = np.array([0x4, 0x8, 0xC, 0x9, 0xD, 0xE], np.uint32)[rng.integers(0, 6, (8, 32))]
-    words[12] = (pairs << (4 * np.arange(8, dtype=np.uint32)[:, None])).sum(0, dtype=np.uint32)
+    words[12] = _positions(rng, (32,))
     return words
+
+
+def _positions(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Return words with two ascending positions for each of 8 blocks of a 2:4 pattern."""
+    pairs = np.array([0x4, 0x8, 0xC, 0x9, 0xD, 0xE], np.uint32)[rng.integers(0, 6, (8, *shape))]
+    shifts = 4 * np.arange(8, dtype=np.uint32).reshape(8, *[1] * len(shape))
+    made: Array = (pairs << shifts).sum(0, dtype=np.uint32)
+    return made
 
 
 def _bytes(registers: Array, dtype: Any) -> Array:
@@ -136,10 +145,24 @@ def answers_of(words: Array) -> Array:
     return answers
 
 
-def products_of(sides: Array) -> Array:
-    """Return the products of 64 rows of bytes with 128, 256 and 64 rows, one behind the other."""
-    exact = sides[:64].astype(np.int32) @ sides[64:].astype(np.int32).T
-    return np.concatenate([exact[:, :128].ravel(), exact.ravel(), exact[:, :64].ravel()])
+def random_sides(rng: np.random.Generator) -> Array:
+    """Return words: 64 and 256 rows of 128 bytes, and the positions of 64 rows of a 2:4 pattern, 4 words each."""
+    sides = rng.integers(0, 2**32, SIDES * 32, np.uint32)
+    return np.concatenate([sides, _positions(rng, (4 * 64,))])
+
+
+def products_of(words: Array) -> Array:
+    """Return the products of 64 rows with DENSE_ROWS, and those of 64 rows of a 2:4 pattern with SPARSE_ROWS.
+
+    The nonzeros of the pattern are the first halves of the 64 rows.
+    """
+    sides = words[: SIDES * 32].view(np.int8).reshape(SIDES, 128).astype(np.int32)
+    shifts = np.arange(0, 32, 2, dtype=np.uint32)
+    places = (words[SIDES * 32 :, None] >> shifts & 3).reshape(64, 64)
+    whole = np.zeros((64, 128), np.int32)
+    np.put_along_axis(whole, np.arange(64)[None, :] // 2 * 4 + places, sides[:64, :64], 1)
+    pairs = [(sides[:64], rows) for rows in DENSE_ROWS] + [(whole, rows) for rows in SPARSE_ROWS]
+    return np.concatenate([(left @ sides[64 : 64 + rows].T).ravel() for left, rows in pairs])
 
 
 def _fused(x: Array, y: Array, z: Array) -> Array:
@@ -178,8 +201,8 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
             if (answers[part] != wanted[part]).any():
                 raise CheckFailed(f"{name}: the device gives another result than its definition")
             counts[name] = counts.get(name, 0) + 1
-        sides = rng.integers(-128, 128, (320, 128), np.int8)
-        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(64 * 448, np.int32))
+        sides = random_sides(rng)
+        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(PRODUCTS, np.int32))
         try:
             _core.cuda_check(0, there.address, products.address, True)
         except NotImplementedError:  # the device has no such instructions

@@ -60,7 +60,8 @@ PRODUCTS = [  # rows of x, rows of w, columns, both formats, an architecture
     (128, 128, 4096, "vsq4-g16-s4", "vsq4-g16-s4", 90),
     (1, 128, 4096, "int8", "int8+2:4", 80),
     (64, 128, 4096, "int8", "int8+2:4", 80),
-    (128, 128, 4096, "int8", "int8+2:4", 80),
+    (128, 64, 4096, "int8", "int8+2:4", 90),
+    (128, 256, 4096, "int8", "int8+2:4", 90),
 ]
 Counts = dict[str, dict[str, int]]
 SPACES = ("shared", "global")

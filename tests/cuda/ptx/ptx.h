@@ -83,6 +83,7 @@ struct product {
     uint64_t a, b;
     uint32_t columns;
     int group;
+    uint32_t a_bytes, b_bytes; /* of a row that it reads */
 };
 
 struct thread {

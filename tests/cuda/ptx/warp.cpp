@@ -132,26 +132,32 @@ void commit_products(thread &t, const instruction &i) {
     hc_wgmma_commit();
 }
 
-/* Rows of 128 bytes, in atoms of eight (wgmma.h). One thread of the warpgroup says so for all. */
+/* Rows of 128 or 64 bytes, in atoms of eight (wgmma.h). One thread of the warpgroup says so for all. */
 void reads_operands(const thread &t, const instruction &i, const product &one) {
     if (t.number % 128 != 0)
         return;
-    for (const auto &[descriptor, rows] : {std::pair(one.a, 64u), std::pair(one.b, one.columns)}) {
-        const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4;
+    const auto reads = [&i](uint64_t descriptor, uint32_t rows, uint32_t bytes) {
+        const uint32_t begin = (uint32_t)(descriptor & 0x3fff) << 4, width = descriptor >> 62 == 2 ? 64 : 128;
         const uint32_t pitch = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
         for (uint32_t row = 0; row < rows; row++)
-            for (uint32_t piece = 0; piece < 32; piece += 16) {
-                const uint32_t at = begin + row / 8 * pitch + row % 8 * 128 + piece;
-                shared_at(i, at ^ (at >> 7 & 7) << 4, 16);
-                reads_shared(i, MANY, at ^ (at >> 7 & 7) << 4, 16);
+            for (uint32_t piece = 0; piece < bytes; piece += 16) {
+                const uint32_t plain = begin + row / 8 * pitch + row % 8 * width + piece;
+                const uint32_t at = plain ^ (plain >> 7 & (width / 16 - 1)) << 4;
+                shared_at(i, at, 16);
+                reads_shared(i, MANY, at, 16);
             }
-    }
+    };
+    reads(one.a, 64, one.a_bytes);
+    reads(one.b, one.columns, one.b_bytes);
 }
 
-template <int columns> void multiply_warpgroup(thread &t, const instruction &i) {
-    const int n = columns / 2;
-    const product one = {read(t, i, n), read(t, i, n + 1), columns, t.product_groups};
-    const bool adds = read(t, i, n + 2);
+/* d, a, b, (places, selector,) whether it adds */
+template <int columns, bool is_sparse> void multiply_warpgroup(thread &t, const instruction &i) {
+    const int n = columns / 2, last = is_sparse ? n + 4 : n + 2;
+    const product one = {read(t, i, n), read(t, i, n + 1), columns, t.product_groups, 32, is_sparse ? 64 : 32};
+    const bool adds = read(t, i, last);
+    if (is_sparse && (read(t, i, n + 3) != 0 || !adds))
+        stop(i, "unknown form");
     if (!t.accumulators) {
         t.accumulators = i.slot;
         t.n_sums = n;
@@ -163,7 +169,10 @@ template <int columns> void multiply_warpgroup(thread &t, const instruction &i) 
         stop(i, "multiplies into other registers before it waited");
     t.products.push_back(one);
     align(t, i);
-    hc_host_wgmma_s8(t.sums, columns, one.a, one.b, adds);
+    if constexpr (is_sparse)
+        hc_host_wgmma_sparse_s8(t.sums, columns, one.a, one.b, get<uint32_t>(t, i, n + 2));
+    else
+        hc_host_wgmma_s8(t.sums, columns, one.a, one.b, adds);
     reads_operands(t, i, one);
 }
 
@@ -205,9 +214,13 @@ void add_warp(opcodes &all) {
     all["wgmma.fence.sync.aligned"] = {fence_registers, 0, NONE};
     all["wgmma.commit_group.sync.aligned"] = {commit_products, 0, NONE};
     all["wgmma.wait_group.sync.aligned"] = {wait_for_products, 1, NONE};
-    all["wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"] = {multiply_warpgroup<64>, 35, NONE};
-    all["wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"] = {multiply_warpgroup<128>, 67, NONE};
-    all["wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8"] = {multiply_warpgroup<256>, 131, NONE};
+    all["wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"] = {multiply_warpgroup<64, false>, 35, NONE};
+    all["wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"] = {multiply_warpgroup<128, false>, 67, NONE};
+    all["wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8"] = {multiply_warpgroup<256, false>, 131, NONE};
+    all["wgmma.mma_async.sp.sync.aligned.m64n16k64.s32.s8.s8"] = {multiply_warpgroup<16, true>, 13, NONE};
+    all["wgmma.mma_async.sp.sync.aligned.m64n64k64.s32.s8.s8"] = {multiply_warpgroup<64, true>, 37, NONE};
+    all["wgmma.mma_async.sp.sync.aligned.m64n128k64.s32.s8.s8"] = {multiply_warpgroup<128, true>, 69, NONE};
+    all["wgmma.mma_async.sp.sync.aligned.m64n192k64.s32.s8.s8"] = {multiply_warpgroup<192, true>, 101, NONE};
 }
 
 } // namespace ptx
