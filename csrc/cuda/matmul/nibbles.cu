@@ -67,6 +67,8 @@ template <int N> struct grouped : nibbles<N, true> {
 
 } // namespace
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ != 900 /* sm_90a has warpgroup_90a.cu */
 HC_KERNEL(hc_gemm_nibbles_128_folded, hc_cuda_gemm_s4, 256, 2) { tile<false, 128, 128, 64, 32, 3, folded>::run(p); }
 HC_KERNEL(hc_gemm_nibbles_128_grouped, hc_cuda_gemm_s4, 256) { tile<true, 128, 128, 64, 32, 3, grouped>::run(p); }
+#endif
 HC_KERNEL(hc_gemm_nibbles_64_grouped, hc_cuda_gemm_s4, 128) { tile<true, 64, 64, 32, 32, 4, grouped>::run(p); }
