@@ -29,10 +29,10 @@ HOPPER = ("h100", "h200", "h800")  # compute capability 9.0; other plans use no 
 # bytes for each lane and cycle of Hopper: 5.5e12 bytes/s of an H100 PCIe; the times of other devices lack this bound
 L2 = 5.5e12 / (51.2e12 / 2)
 REGISTERS = {
-    "hc_gemm_few_s4_8": 117,
-    "hc_gemm_few_s4_64": 128,
-    "hc_gemm_few_s8_8": 80,
-    "hc_gemm_few_s8_64": 108,
+    "hc_gemm_few_s4_8": 118,
+    "hc_gemm_few_s4_64": 112,
+    "hc_gemm_few_s8_8": 102,
+    "hc_gemm_few_s8_64": 107,
     "hc_gemm_s8_64": 76,
     "hc_gemm_s8_128": 128,
     "hc_gemm_nibbles_128": 128,
@@ -73,9 +73,10 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_encode_nf4": 55,
     "hc_encode_nf4, fake_quantize": 71,
     "hc_decode_nf4": 30,
-    "hc_gemv_vsq_b4_v1": 4.3,
-    "hc_gemm_s4_16": 2.7,
-    "hc_gemm_s4_32": 3.4,
+    "hc_gemv_vsq_b4_v1": 4.7,
+    "hc_gemm_few_s4_8": 2.2,
+    "hc_gemm_few_s4_64": 4.3,
+    "hc_gemm_few_s8_8": 1.0,
     "hc_gemm_s8_128_folded": 0.033,
     "hc_gemm_90a_folded": 0.0135,
     "hc_gemm_90a_folded_256": 0.0098,
@@ -83,7 +84,7 @@ INSTRUCTIONS = {  # of a thread per value, weight (_PER_WEIGHT) or multiply-add:
     "hc_gemm_90a_nibbles_folded_256": 0.022,
     "hc_gemm_24_64_folded": 0.031,
 }
-_PER_WEIGHT = ("hc_gemv", "hc_gemm_s4")
+_PER_WEIGHT = ("hc_gemv", "hc_gemm_few")
 CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
 VALUES = (65536, 1024)
 PREPACKED = 256  # a placeholder address: the plan reads prepacked panels
@@ -191,17 +192,16 @@ def _matmul(chip: Device, m: int, n: int, k: int, weights: str, activations: str
             "hc_decode": packed + 4.0 * n * k,
             "hc_gemv": packed + 4.0 * m * (k + n),
             "hc_sgemm": 4.0 * (m * k + n * k + m * n),
-            "hc_gemm_s4": m * k + packed + 4.0 * m * n,
+            "hc_gemm_few": m * k + packed + 4.0 * m * n,
             "hc_gemm": m * k + (packed if "nibbles" in kernel else read) + 4.0 * m * n,
         }.get(_kind(kernel), 0.0)
         counted = {"hc_maximum": m * k, "hc_encode": m * k, "hc_decode": n * k}.get(_kind(kernel))
         counted = counted or (n * k if kernel.startswith(_PER_WEIGHT) else m * n * k)
         of_call = f"{kernel}, matmul" if f"{kernel}, matmul" in INSTRUCTIONS else kernel
         rows, columns = step[1][:2]  # blocks of the matmul
-        # blocks that a multiprocessor holds at once read x together
-        sharing = _held(chip, step).blocks_per_sm if kernel.startswith("hc_gemm_s4") else 1
-        again = m * k * -(-columns // sharing) + 4.0 * m * n
-        again += rows * (packed if kernel.startswith("hc_gemm_s4") or "nibbles" in kernel else read)
+        again = m * k * columns + 4.0 * m * n + rows * (packed if "nibbles" in kernel else read)
+        if kernel.startswith("hc_gemm_few"):  # all rows in each block; up to 8 stay in the caches of multiprocessors
+            again = packed + 4.0 * m * n + m * k * (min(rows, _held(chip, step).sms) if m <= 8 else rows)
         times = {
             "memory": moved / chip.need("bandwidth"),
             "L2": again / (L2 * _lanes(chip)) if kernel.startswith("hc_gemm") and chip.name.startswith(HOPPER) else 0.0,
@@ -222,7 +222,7 @@ def _kind(kernel: str) -> str:
         "hc_decode",
         "hc_gemv",
         "hc_sgemm",
-        "hc_gemm_s4",
+        "hc_gemm_few",
         "hc_gemm",
     )
     return next((kind for kind in kinds if kernel.startswith(kind)), "")
