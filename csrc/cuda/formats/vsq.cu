@@ -1,5 +1,6 @@
 /* Kernels of the format family "vsq", from its definition. */
 #include "cuda/chance.h"
+#include "cuda/formats/kept_words.h"
 #include "cuda/formats/known.h"
 #include "cuda/gemv.h"
 
