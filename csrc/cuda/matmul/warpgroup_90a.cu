@@ -2,11 +2,10 @@
  *
  * A block computes 128 x N, each of its two warpgroups 64 x N. A stage is 128 bytes of k of both sides: x in swizzled atoms
  * (wgmma.h), then w. Codes of 4 bits are copied as they are stored. Their thread reads them a step before their products and
- * stores their bytes to one of three operands behind all stages.
+ * stores their bytes to one of three operands behind all stages. Stages less two are filled ahead.
  *
- *   step t    products of t begin   copies of t + 2 and codes of t + 3 begin   codes of t + 1 become bytes   products of t - 1 end
- *
- * Grouped, products of a segment end before its sums are scaled.
+ *   folded    products of a step begin before those of the step before have ended
+ *   grouped   products of a segment end before its sums are scaled
  */
 #include "cuda/matmul/epilogue.h"
 #include "cuda/matmul/nibbles.h"
@@ -294,7 +293,6 @@ template <int N, typename weights> struct stages {
     }
 };
 
-/* Products of a step begin before those of the step before have ended. */
 template <int N, typename weights> static inline HC_DEVICE void folded_rows(const typename weights::params &p) {
     const int half = (int)threadIdx.x / 128;
     const tile_of_block tile;
