@@ -47,7 +47,8 @@ static inline HC_DEVICE const float *kept_of(const hc_cuda_attend &p, const floa
 }
 
 /* Many queries. Shared memory: queries, then keys or values, rows of a multiple of 16 floats and a gap of 4; scores by key, which
- * become exponentials, below 0 where a query does not see a key; of each query, the factor of a tile, the sum, the largest score. A thread has scores of 4 queries and 4 keys,
+ * become exponentials, below 0 where a query does not see a key; of each query, the factor of a tile and the sum; of each
+ * thread, the largest score. A thread has scores of 4 queries and 4 keys,
  * and then 4 queries of 8 columns of the answer. */
 struct tile {
     enum { QUERIES = HC_CUDA_ATTEND_QUERIES, LD_SCORES = QUERIES + 4, MOST = HC_CUDA_ATTEND_WIDTH / 64 };
@@ -58,8 +59,8 @@ struct tile {
     HC_DEVICE tile(const hc_cuda_attend &given)
         : p(given), first((int)(gridDim.x - 1 - blockIdx.x) * QUERIES), thread((int)threadIdx.x),
           width(((int)p.width + 15) / 16 * 16), ld(width + 4), scores((float *)hc_shared()),
-          factors(scores + KEYS * LD_SCORES), sums(factors + QUERIES), largest(sums + QUERIES), q(largest + QUERIES),
-          kv(q + QUERIES * ld) {}
+          factors(scores + KEYS * LD_SCORES), sums(factors + QUERIES), largest(sums + QUERIES),
+          q(largest + 4 * QUERIES), kv(q + QUERIES * ld) {}
     HC_DEVICE void copy_keys(int key) const {
         const float *k = kept_of(p, p.k, p.k_step, (int)blockIdx.y);
         copy_by_lanes(kv, k + key * p.k_step[2], p.k_step[2], (int)p.m - key);
@@ -101,7 +102,7 @@ struct tile {
 #pragma unroll 1
         for (int first = 0; first < 4; first += AT_ONCE) {
             const float *q_own = q + own_q * ld, *k_own = kv + (own_k + first * 8) * ld;
-            float two[4][AT_ONCE], dots[4][AT_ONCE]; /* of lanes 0 and 2, then of 1 and 3 */
+            float two[4][AT_ONCE] = {}, dots[4][AT_ONCE] = {}; /* of lanes 0 and 2, then of 1 and 3 */
             HC_SHORT_LOOP
             for (int turn = 0; turn < 4; turn++) {
                 const int l = turn % 2 * 2 + turn / 2;
@@ -146,7 +147,7 @@ struct tile {
         const seen keys(p, lower(first + query, last()));
         const int low = lower(higher(keys.begin - key, 0), KEYS);
         const int high = higher(lower(keys.end - key, KEYS), 0);
-        const float before = largest[query];
+        const float before = largest[thread];
         float *own = scores + query, most = before, lanes[4] = {};
         HC_SHORT_LOOP
         for (int j = a; j < KEYS; j += 4) {
@@ -169,13 +170,13 @@ struct tile {
         float part = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
         part = hc_shuffle_add(part, 2);
         part = hc_shuffle_add(part, 1);
+        largest[thread] = most;
         if (a > 0)
             return;
         const float factor = low < high ? exponential(before - most) : 1.0f; /* a query may see no key of a tile */
         factors[query] = factor;
         if (low < high)
             sums[query] = sums[query] * factor + part;
-        largest[query] = most;
     }
     template <bool is_whole> HC_DEVICE void add(float (&answer)[4][MOST][4]) const {
         const int own_q = thread / 16 * 4, own = thread % 16 * 4;
@@ -203,10 +204,9 @@ struct tile {
         alignas(16) float answer[4][MOST][4] = {};
         copy_by_lanes(q, q_of(p, (int)blockIdx.y) + first * p.q_step[2], p.q_step[2], (int)p.n - first);
         const int begin = seen(p, first).begin / KEYS * KEYS;
-        if (thread < QUERIES) {
+        largest[thread] = -INFINITY;
+        if (thread < QUERIES)
             sums[thread] = 0;
-            largest[thread] = -INFINITY;
-        }
         for (int key = begin; key < seen(p, last()).end; key += KEYS) {
             copy_keys(key);
             hc_barrier();

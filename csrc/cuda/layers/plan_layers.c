@@ -103,7 +103,7 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
         step = hc_cuda_add_step(plan, "attend", "hc_attend_columns", hc_ceil_div(given->width, HC_CUDA_ATTEND_COLUMNS),
                                 queries, THREADS, floats * (int64_t)sizeof(float), sizeof p);
     } else if (has_16 && given->width <= HC_CUDA_ATTEND_WIDTH) {
-        const int64_t floats = HC_CUDA_ATTEND_KEYS * (HC_CUDA_ATTEND_QUERIES + 4) + 3 * HC_CUDA_ATTEND_QUERIES +
+        const int64_t floats = HC_CUDA_ATTEND_KEYS * (HC_CUDA_ATTEND_QUERIES + 4) + 6 * HC_CUDA_ATTEND_QUERIES +
                                (HC_CUDA_ATTEND_QUERIES + HC_CUDA_ATTEND_KEYS) * (width + 4);
         step = hc_cuda_add_step(plan, "attend", "hc_attend_tiles", hc_ceil_div(given->n, HC_CUDA_ATTEND_QUERIES),
                                 given->heads, 2 * THREADS, floats * (int64_t)sizeof(float), sizeof p);

@@ -1,10 +1,8 @@
 /* A tile of a float matmul: a block computes ROWS x COLUMNS values of y, each one chain of fma over k, ascending.
  *
- * Both sides arrive in shared memory K columns at a time, some steps ahead, in pieces of 16 bytes. A gap of one piece follows each
- * row, so that eight rows touch all banks. A thread has TR x TC values of y. Its rows are LR apart and its columns 32 / LR apart, so
- * that a warp reads neighbouring rows of shared memory, OF_K columns at a time. Shared memory passes 128 bytes a clock to the lanes of a
- * multiprocessor, equal ones too, which limits tiles of few values a thread.
- * `sides` says where operands and results are:
+ * Both sides arrive in shared memory K columns at a time, in pieces of 16 bytes with a gap behind each row, so that eight rows touch
+ * all banks. A thread has TR x TC values of y, rows LR apart and columns 32 / LR apart, and reads OF_K columns at a time. Shared memory
+ * passes 128 bytes a clock to all lanes, equal ones too, which limits tiles of few values a thread. `sides`:
  *
  *   steps_of_k           the length of a chain
  *   x<N, TURN>, w        a thread's N rows, TURN apart: copy(to, i, k) brings four columns of row i, zeros beyond the last
