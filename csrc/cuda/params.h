@@ -280,7 +280,7 @@ typedef struct {
 
 /* hc_check_instructions: words of lane i of a warp at i, i + 32, ...: HC_CUDA_CHECK_IN of them are read, HC_CUDA_CHECK_OUT written.
  * hc_check_90a: 64 and 256 rows of 128 bytes are read, then the places of 64 rows of a 2:4 pattern, (64, 4). Products with the first
- * 128 are written, (64, 128), then with all, then with the first 64; then those of the pattern with the first 16, 64, 128 and 192. Its nonzeros are the first
+ * 128 are written, (64, 128), then with all, then with the first 64; then those of the pattern with the first 64, 128 and 192. Its nonzeros are the first
  * halves of the 64 rows. */
 enum { HC_CUDA_CHECK_IN = 17, HC_CUDA_CHECK_OUT = 56, HC_CUDA_CHECK_90A_SHARED = (64 + 256) * 128 + 64 * 64 };
 typedef struct {

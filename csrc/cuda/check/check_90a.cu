@@ -1,5 +1,5 @@
 /* The matrix instructions of a warpgroup (matmul/wgmma.h) once each: 64 rows times 128, 256 and 64 rows of 128 bytes, and 64 rows of a 2:4
- * pattern times 16, 64, 128 and 192 rows. */
+ * pattern times 64, 128 and 192 rows. */
 #include "cuda/definition.h"
 #include "cuda/matmul/wgmma.h"
 
@@ -50,8 +50,7 @@ HC_KERNEL(hc_check_90a, hc_cuda_check, 128) {
     multiply_dense<64>(p.out + ROWS * 384);
     const uint32_t *places = p.in + KEPT_AT / 4;
     uint32_t *sparse = p.out + ROWS * (384 + 64);
-    multiply_sparse<16>(places, sparse);
-    multiply_sparse<64>(places, sparse + ROWS * 16);
-    multiply_sparse<128>(places, sparse + ROWS * (16 + 64));
-    multiply_sparse<192>(places, sparse + ROWS * (16 + 64 + 128));
+    multiply_sparse<64>(places, sparse);
+    multiply_sparse<128>(places, sparse + ROWS * 64);
+    multiply_sparse<192>(places, sparse + ROWS * (64 + 128));
 }

@@ -47,15 +47,12 @@ template <int PENDING, int N> static inline __device__ void hc_wgmma_wait(int32_
         hc_wgmma_keep(c);
 }
 #define HC_4(c, i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
-#define HC_8(c, i) HC_4(c, i), HC_4(c, i + 4)
-#define HC_16(c, i) HC_8(c, i), HC_8(c, i + 8)
+#define HC_16(c, i) HC_4(c, i), HC_4(c, i + 4), HC_4(c, i + 8), HC_4(c, i + 12)
 #define HC_32(c, i) HC_16(c, i), HC_16(c, i + 16)
 #define HC_64(c, i) HC_32(c, i), HC_32(c, i + 32)
-#define HC_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define HC_NAMES_32                                                                                                    \
-    HC_NAMES_8 ", "                                                                                                    \
-               "%8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "                        \
-               "%24, %25, %26, %27, %28, %29, %30, %31"
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define HC_NAMES_64                                                                                                    \
     HC_NAMES_32 ", "                                                                                                   \
                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                     \
@@ -108,7 +105,6 @@ static inline __device__ uint32_t hc_wgmma_replace(uint32_t places, uint32_t val
     asm volatile("lop3.b32 %0, %1, %2, %3, 0xf8;" : "=r"(found) : "r"(value), "r"(places), "r"(none));
     return found;
 }
-HC_WGMMA_SPARSE(8, 16, "%8", "%9", "%10", HC_8(c, 0))
 HC_WGMMA_SPARSE(32, 64, "%32", "%33", "%34", HC_32(c, 0))
 HC_WGMMA_SPARSE(64, 128, "%64", "%65", "%66", HC_64(c, 0))
 HC_WGMMA_SPARSE(96, 192, "%96", "%97", "%98", HC_64(c, 0), HC_32(c, 64))

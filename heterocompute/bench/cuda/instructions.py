@@ -17,7 +17,7 @@ from ..measure import CheckFailed, Options
 Array = np.ndarray[Any, Any]
 
 WORDS, ANSWERS = 17, 56  # per lane
-DENSE_ROWS, SPARSE_ROWS = (128, 256, 64), (16, 64, 128, 192)  # right operands of a warpgroup
+DENSE_ROWS, SPARSE_ROWS = (128, 256, 64), (64, 128, 192)  # right operands of a warpgroup
 SIDES, PRODUCTS = 64 + max(DENSE_ROWS), 64 * sum(DENSE_ROWS + SPARSE_ROWS)  # rows of 128 bytes; products
 PARTS = {
     "mma of signed bytes": slice(0, 4),

@@ -217,7 +217,6 @@ void add_warp(opcodes &all) {
     all["wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8"] = {multiply_warpgroup<64, false>, 35, NONE};
     all["wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"] = {multiply_warpgroup<128, false>, 67, NONE};
     all["wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8"] = {multiply_warpgroup<256, false>, 131, NONE};
-    all["wgmma.mma_async.sp.sync.aligned.m64n16k64.s32.s8.s8"] = {multiply_warpgroup<16, true>, 13, NONE};
     all["wgmma.mma_async.sp.sync.aligned.m64n64k64.s32.s8.s8"] = {multiply_warpgroup<64, true>, 37, NONE};
     all["wgmma.mma_async.sp.sync.aligned.m64n128k64.s32.s8.s8"] = {multiply_warpgroup<128, true>, 69, NONE};
     all["wgmma.mma_async.sp.sync.aligned.m64n192k64.s32.s8.s8"] = {multiply_warpgroup<192, true>, 101, NONE};
