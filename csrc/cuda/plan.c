@@ -546,10 +546,7 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     if (g->groups % 8 == 0 && (m & (m - 1)) == 0)
         while (p.chunks.columns >> (p.chunks.shift + 1))
             p.chunks.shift++;
-    if (is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0)
-        p.chunks.flat = HC_FLAT_X | HC_FLAT_PARTS;
-    const bool is_known = n == 2 && m == 4 && p.chunks.flat && (uintptr_t)metadata % 4 == 0;
-    if (is_known)
+    if (n == 2 && m == 4 && is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0 && (uintptr_t)metadata % 4 == 0)
         p.chunks.ld = HC_CUDA_KNOWN_LD;
     hc_cuda_step *step = hc_cuda_add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
                                           p.chunks.threads, p.chunks.threads * each, sizeof p);

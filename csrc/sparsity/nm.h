@@ -11,10 +11,6 @@
 
 #include <math.h>
 
-#ifndef HC_SHORT_LOOP /* formats/bits.h, which kernels of a device include first */
-#define HC_SHORT_LOOP
-#endif
-
 /* blocks * m values of x -> blocks * n nonzeros and their positions, from bit 0 of `metadata` on; the rest of the last
  * byte is 0. scores: of x, or NULL for |x|. Returns HC_DONE, or the index of the first NaN score. */
 static inline int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
@@ -24,14 +20,11 @@ static inline int64_t hc_nm_choose(int n, int m, int64_t blocks, const float *x,
     int n_pending = 0;
     for (int64_t block = 0; block < blocks; block++, x += m) {
         float score[HC_MAX_M];
-        HC_SHORT_LOOP
         for (int i = 0; i < m; i++)
             score[i] = scores ? scores[block * m + i] : fabsf(x[i]);
-        HC_SHORT_LOOP
         for (int i = 0; i < m; i++)
             if (isnan(score[i]))
                 return block * m + i;
-        HC_SHORT_LOOP
         for (int i = 0; i < m; i++) {
             int better = 0;
             for (int j = 0; j < m; j++)
