@@ -70,5 +70,5 @@ struct kept : floats {
 
 } // namespace
 
-HC_KERNEL(hc_sgemm_kept_32, hc_cuda_sgemm, 128) { chains<32, 64, 4, 4, 8, 32, 4, 4, kept>::run(p); }
+HC_KERNEL(hc_sgemm_kept_32, hc_cuda_sgemm, 128) { chains<32, 64, 4, 4, 8, 32, 4, 2, kept>::run(p); }
 HC_KERNEL(hc_sgemm_kept_128, hc_cuda_sgemm, 256) { chains<128, 128, 8, 8, 4, 16, 4, 2, kept>::run(p); }
