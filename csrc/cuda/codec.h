@@ -589,7 +589,7 @@ static inline HC_DEVICE float hc_shuffle_add(float value, int mask) {
 
 /* The kernels of a family; `format` names the functions of its definition. */
 #define HC_ENCODERS(family, format)                                                                                    \
-    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 3) { hc_encode_block<format>(p); }
+    HC_KERNEL(hc_encode_##family, hc_cuda_codec, 256, 2) { hc_encode_block<format>(p); }
 #define HC_DECODERS(family, format)                                                                                    \
     HC_KERNEL(hc_decode_##family, hc_cuda_codec, 128, 1) { hc_decode_block<format>(p); }
 #define HC_INTEGERS(family, format)                                                                                    \

@@ -539,17 +539,20 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     p.row_bytes = hc_ceil_div(p.row_values * hc_position_bits(m), 8);
     p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
     p.chunks.all = p.chunks.per_row * g->rows;
-    const int64_t each = hc_max(p.chunks.ld, HC_CUDA_KNOWN_LD) * (int64_t)sizeof(float) + n * hc_position_bits(m);
+    const int64_t each = hc_max(p.chunks.ld, HC_CUDA_KNOWN_LD) * (int64_t)sizeof(float);
     p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / 32 * 32);
     p.illegal = plan->illegal;
     hc_rows_init(&p.x, x, g, n_axes, axes);
     if (g->groups % 8 == 0 && (m & (m - 1)) == 0)
         while (p.chunks.columns >> (p.chunks.shift + 1))
             p.chunks.shift++;
-    if (n == 2 && m == 4 && is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0 && (uintptr_t)metadata % 4 == 0)
+    const bool is_whole =
+        n == 2 && m == 4 && is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0 && (uintptr_t)metadata % 4 == 0;
+    if (is_whole)
         p.chunks.ld = HC_CUDA_KNOWN_LD;
-    hc_cuda_step *step = hc_cuda_add_step(plan, "prune", "hc_prune", hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
-                                          p.chunks.threads, p.chunks.threads * each, sizeof p);
+    hc_cuda_step *step = hc_cuda_add_step(plan, "prune", is_whole ? "hc_prune_2_of_4" : "hc_prune",
+                                          hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
+                                          p.chunks.threads * each, sizeof p);
     step->params.prune = p;
     return HC_OK;
 }

@@ -56,7 +56,7 @@ static inline HC_DEVICE uint32_t hc_choose_2_of_4(const float x[4], float kept[2
 }
 
 /* 2:4 of rows that consist of whole chunks: a thread has 32 values in registers, and stores their metadata as a word. */
-static inline HC_DEVICE void hc_prune_2_of_4(const hc_cuda_prune &p) {
+HC_KERNEL(hc_prune_2_of_4, hc_cuda_prune, 128) {
     enum {
         BLOCKS = HC_CUDA_KNOWN_COLUMNS / 4,
         PIECES = HC_CUDA_KNOWN_COLUMNS / 8 /* of 16 bytes, kept per chunk */,
@@ -104,10 +104,6 @@ static inline HC_DEVICE void hc_prune_2_of_4(const hc_cuda_prune &p) {
 }
 
 HC_KERNEL(hc_prune, hc_cuda_prune, 128) {
-    if (p.chunks.ld == HC_CUDA_KNOWN_LD) {
-        hc_prune_2_of_4(p);
-        return;
-    }
     hc_load_chunks(p.chunks, p.geometry, p.x);
     hc_barrier();
     const int slot = (int)threadIdx.x, bits = hc_position_bits(p.m);

@@ -21,7 +21,7 @@ struct mx_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(mx, mx_functions)
-HC_CODEC_KNOWN(mxfp4, mx_functions, 6)
+HC_CODEC_KNOWN(mxfp4, mx_functions, 4)
 HC_DECODERS(mx, mx_functions)
 HC_CHANCE(mx, mx_functions)
 HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)

@@ -83,7 +83,7 @@ struct nf4_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(nf4, nf4_functions)
-HC_CODEC_KNOWN(nf4_g64, nf4_functions, 5)
+HC_CODEC_KNOWN(nf4_g64, nf4_functions, 4)
 HC_DECODERS(nf4, nf4_functions)
 HC_CHANCE(nf4, nf4_functions)
 HC_GEMV(nf4, nf4_functions, HC_WITH_GROUPS)

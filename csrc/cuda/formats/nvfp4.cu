@@ -29,7 +29,7 @@ struct nvfp4_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(nvfp4, nvfp4_functions)
-HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 6)
+HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 4)
 HC_DECODERS(nvfp4, nvfp4_functions)
 HC_CHANCE(nvfp4, nvfp4_functions)
 HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
