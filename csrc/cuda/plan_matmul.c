@@ -11,9 +11,13 @@
 enum { FEW_MOST = 64, FEW_STEP = 128 /* columns */ };
 enum { FEW_SEGMENT = 32 /* columns, of the grouped ones */ };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
-enum { HOPPER_ROWS = 128, HOPPER_STEP = 128 /* bytes of k */ };
+enum {
+    HOPPER_ROWS = 128,
+    HOPPER_STEP = 128 /* bytes of k */,
+    HOPPER_FEW = 32 /* rows of x that meet bytes or 2:4 in registers */
+};
 enum { EXPANDED_ROWS = 256 /* of x, up to which tiles decode codes: on an H200, with 8192 x 8192 weights */ };
-enum { SPARSE_STEP = 128 /* columns */, HOPPER_FEW_24 = 32 /* rows of x that hc_gemm_few_24_* takes at most there */ };
+enum { SPARSE_STEP = 128 /* columns */ };
 
 /* Rows that hc_gemm_s4 reads as they are stored: whole pieces of 16 bytes. */
 static bool reads_pieces(const hc_cuda_side *w) {
@@ -95,8 +99,9 @@ static void add_few_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, hc_
     plan->step[plan->n - 1].params.gemm_s4 = p;
 }
 
-static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan) {
-    return plan->architecture == HC_CUDA_HOPPER && gemm->m > FEW_MOST;
+/* most: rows of x that other kernels take. */
+static bool takes_warpgroups(const hc_cuda_gemm *gemm, const hc_cuda_plan *plan, int most) {
+    return plan->architecture == HC_CUDA_HOPPER && gemm->m > most;
 }
 
 /* Blocks of more columns read fewer bytes per product, and fewer blocks fill the multiprocessors. `times`: of a stage on an H200, where
@@ -175,7 +180,7 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
     const bool expands =
         gemm->mode == HC_INT_GROUPED ||
         (gemm->m > EXPANDED_ROWS && row_scales->row_stride == sizeof(float) /* one behind the other */);
-    if (takes_warpgroups(gemm, plan) && expands) {
+    if (takes_warpgroups(gemm, plan, FEW_MOST) && expands) {
         add_expanded(gemm, w, scales, workspace, plan);
         return;
     }
@@ -188,7 +193,7 @@ static void add_nibbles(const hc_cuda_gemm *gemm, const hc_cuda_side *w, const f
     const int tile = gemm->mode == HC_INT_FOLDED ? 2 : gemm->m > 64;
     const int rows = TILES[tile].rows, columns = TILES[tile].columns;
     hc_cuda_step *step =
-        takes_warpgroups(gemm, plan)
+        takes_warpgroups(gemm, plan, FEW_MOST)
             ? add_warpgroups(gemm, true, plan, sizeof step->params.gemm_s4)
             : hc_cuda_add_step(plan, "nibbles", TILES[tile].kernel, hc_ceil_div(gemm->m, rows),
                                hc_ceil_div(gemm->n, columns), TILES[tile].threads,
@@ -227,13 +232,13 @@ static hc_cuda_step *add_warpgroups_24(const hc_cuda_gemm *gemm, hc_cuda_plan *p
 
 static void add_24(const hc_cuda_gemm *gemm, const uint32_t *places, bool is_few, hc_cuda_plan *plan) {
     hc_cuda_gemm_24 p = {*gemm, places};
-    if (gemm->mode == HC_INT_FOLDED && plan->architecture == HC_CUDA_HOPPER && gemm->m > HOPPER_FEW_24) {
-        add_warpgroups_24(gemm, plan)->params.gemm_24 = p;
-        return;
-    }
     if (is_few) {
         p.gemm.w_warps = add_few(gemm, HC_CUDA_24, gemm->ld * 5 / 8, plan, sizeof p);
         plan->step[plan->n - 1].params.gemm_24 = p;
+        return;
+    }
+    if (gemm->mode == HC_INT_FOLDED && plan->architecture == HC_CUDA_HOPPER) {
+        add_warpgroups_24(gemm, plan)->params.gemm_24 = p;
         return;
     }
     static const struct {
@@ -256,7 +261,7 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, bool is_few, hc_cud
         plan->step[plan->n - 1].params.gemm = p;
         return;
     }
-    if (!is_wide && takes_warpgroups(gemm, plan)) {
+    if (!is_wide && takes_warpgroups(gemm, plan, HOPPER_FEW)) {
         add_warpgroups(gemm, false, plan, sizeof *gemm)->params.gemm = *gemm;
         return;
     }
@@ -320,7 +325,8 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const bool reads_nibbles = has_few && form.mode == HC_INT_FOLDED && reads_pieces(&w);
     const bool is_few_grouped = has_few && form.mode == HC_INT_GROUPED && form.kind == HC_CUDA_NIBBLES &&
                                 form.length == FEW_SEGMENT && form.ld % FEW_STEP == 0;
-    const bool is_few = reads_nibbles || (has_few && form.mode == HC_INT_FOLDED && form.kind != HC_CUDA_NIBBLES &&
+    const bool has_fewer = has_few && (plan->architecture != HC_CUDA_HOPPER || a.geometry.rows <= HOPPER_FEW);
+    const bool is_few = reads_nibbles || (has_fewer && form.mode == HC_INT_FOLDED && form.kind != HC_CUDA_NIBBLES &&
                                           form.ld % FEW_STEP == 0);
     hc_cuda_gemm gemm = hc_cuda_gemm_of(out);
     gemm.m = a.geometry.rows;

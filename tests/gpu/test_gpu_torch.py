@@ -135,4 +135,4 @@ def test_tensors_in_functions_of_the_package() -> None:
     same(y, torch.from_numpy(hc.linear(X, hc.quantize(W, "vsq4-g16-s4"), activations="int8")))
     for dtype in (torch.float16, torch.bfloat16):
         x = torch.from_numpy(X).to(dtype)
-        same(hc.fake_quantize(x.cuda(), "int8").float(), hc.fake_quantize(x, "int8").float())
+        same(hc.fake_quantize(x.cuda(), "int8").float(), ht.fake_quantize(x, "int8").float())

@@ -1,7 +1,7 @@
 /* Kernels of the format family "float", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/formats/known.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -12,7 +12,7 @@ using namespace definition;
 #undef HC_QUICK
 #define HC_QUICK HC_QUICK_OR_UNSURE
 #include "formats/float/float.c"
-} // namespace quick
+}
 #undef static
 
 namespace {
@@ -34,7 +34,7 @@ struct float_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(float, float_functions)
-HC_CODEC_KNOWN(fp8_e4m3fn_row, float_functions, 6)
+HC_CODEC_KNOWN(fp8_e4m3fn_row, float_functions, 4)
 HC_DECODERS(float, float_functions)
 HC_CHANCE(float, float_functions)
 HC_GEMV(float, float_functions, HC_WITHOUT_GROUPS)

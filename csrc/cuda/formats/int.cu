@@ -13,7 +13,7 @@ using namespace definition;
 #undef HC_QUICK
 #define HC_QUICK HC_QUICK_OR_UNSURE
 #include "formats/int/int.c"
-} // namespace quick
+}
 #undef static
 
 namespace {
@@ -29,7 +29,7 @@ struct int_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(int, int_functions)
-HC_CODEC_KNOWN(int8, int_functions, 6)
+HC_CODEC_KNOWN(int8, int_functions, 4)
 HC_DECODERS(int, int_functions)
 HC_CHANCE(int, int_functions)
 HC_GEMV(int, int_functions, HC_BOTH)

@@ -1,13 +1,12 @@
-/* Encoding to the formats of known.def. The compiler knows their parameters: a thread has the components of its chunk of 32 values,
- * and what becomes of them, in registers, by the definition of the family.
+/* Encoding to the formats of known.def. The compiler knows their parameters: a thread has the 32 values of its chunk, their
+ * components and what becomes of them in registers, by the definition of the family.
  *
- *   x -> shared values, by 16 bytes -> definition -> components
- *                                                 -> integers of a matmul
- *                                                 -> rounded values -> shared values -> y, by 16 bytes
+ *   x -> shared values, by 16 bytes -> registers -> definition -> components
+ *                                                              -> integers of a matmul
+ *                                                              -> rounded values -> shared values -> y, by 16 bytes
  *
  * Rows are contiguous and consist of whole chunks. A row of shared values has 36 floats, so that threads that move 16 bytes each
- * touch all banks. Behind them lie the maxima of the block's rows. Values are read from shared memory each time they are needed:
- * with fewer registers, a multiprocessor holds more blocks, which wait for global memory at once.
+ * touch all banks. Behind them lie the maxima of the block's rows.
  */
 #ifndef HC_CUDA_KNOWN_H
 #define HC_CUDA_KNOWN_H
@@ -296,13 +295,19 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     const hc_format format = known::format(p.format.family);
     alignas(16) float values[COLUMNS];
     hc_16_bytes *shared = (hc_16_bytes *)((float *)hc_shared() + slot * LD);
-    const float *from = (const float *)__builtin_assume_aligned(shared, 16);
-    const hc_float_rows x = {from, HC_F32, COLUMNS, 0, 1};
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 4 && is_there; i++) {
+        const hc_16_bytes four = shared[i];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            values[4 * i + j] = hc_f32_from_bits(four.word[j]);
+    }
+    const hc_float_rows x = {values, HC_F32, COLUMNS, 0, 1};
     hc_encode_state state = {0, 0, NULL, &geometry, NULL};
     float thresholds[GROUPS];
     bool legal = true;
     if constexpr (functions::has_thresholds)
-        legal = hc_known_thresholds<functions, known>(p, format, chunk, from, is_there, thresholds);
+        legal = hc_known_thresholds<functions, known>(p, format, chunk, values, is_there, thresholds);
     if constexpr (functions::has_row_maximum) {
         if (p.chunks.rows) {
             uint32_t bits = 0;
@@ -383,7 +388,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_de
 }
 
 #define HC_CODEC_KNOWN(name, functions, blocks)                                                                        \
-    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, blocks) { hc_encode_known<functions, hc_known_##name>(p); }  \
+    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, blocks) { hc_encode_known<functions, hc_known_##name>(p); }       \
     HC_KERNEL(hc_decode_known_##name, hc_cuda_codec, 128) { hc_decode_known<functions, hc_known_##name>(p); }
 
 #endif

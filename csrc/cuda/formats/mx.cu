@@ -1,7 +1,7 @@
 /* Kernels of the format family "mx", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/formats/known.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {

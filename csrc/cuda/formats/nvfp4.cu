@@ -1,7 +1,7 @@
 /* Kernels of the format family "nvfp4", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/formats/known.h"
 #include "cuda/gemv.h"
+#include "cuda/formats/known.h"
 
 #define static HC_STATIC
 namespace definition {
@@ -12,7 +12,7 @@ using namespace definition;
 #undef HC_QUICK
 #define HC_QUICK HC_QUICK_OR_UNSURE
 #include "formats/nvfp4/nvfp4.c"
-} // namespace quick
+}
 #undef static
 
 namespace {

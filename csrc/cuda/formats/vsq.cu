@@ -13,7 +13,7 @@ using namespace definition;
 #undef HC_QUICK
 #define HC_QUICK HC_QUICK_OR_UNSURE
 #include "formats/vsq/vsq.c"
-} // namespace quick
+}
 #undef static
 
 namespace {
@@ -31,7 +31,7 @@ struct vsq_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(vsq, vsq_functions)
-HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions, 4)
+HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions, 3)
 HC_DECODERS(vsq, vsq_functions)
 HC_CHANCE(vsq, vsq_functions)
 HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)
