@@ -261,7 +261,7 @@ static void add_gemm(const hc_cuda_gemm *gemm, bool is_wide, bool is_few, hc_cud
         plan->step[plan->n - 1].params.gemm = p;
         return;
     }
-    if (!is_wide && takes_warpgroups(gemm, plan, HOPPER_FEW)) {
+    if (!is_wide && takes_warpgroups(gemm, plan, gemm->mode == HC_INT_GROUPED ? 16 : 0)) {
         add_warpgroups(gemm, false, plan, sizeof *gemm)->params.gemm = *gemm;
         return;
     }

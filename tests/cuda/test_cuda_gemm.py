@@ -238,6 +238,11 @@ def test_floats_times_packed_weights_give_the_bits_of_the_cpu(text: str) -> None
         assert emulated.linear(x, q, bias, order=order).tobytes() == hc.linear(x, q, bias).tobytes()
 
 
+def bits_of(y: np.ndarray) -> bytes:
+    """Return the bytes of y, with one NaN for all: a device computes a NaN of other bits than the CPU."""
+    return np.where(np.isnan(y), np.float32(np.nan), y).tobytes()
+
+
 @pytest.mark.parametrize("tile", [16, 32, 64, 128])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_all_tiles_of_float_matmuls_give_the_bits_of_the_cpu(tile: int, dtype: type) -> None:
@@ -250,6 +255,19 @@ def test_all_tiles_of_float_matmuls_give_the_bits_of_the_cpu(tile: int, dtype: t
         got = emulated.linear(x, q, order=order, multiprocessors=1)
         assert emulated.launched[-1] == f"hc_sgemm_{tile}"
         assert got.tobytes() == hc.linear(x.astype(np.float32), q).tobytes()
+
+
+@pytest.mark.parametrize(("tile", "m", "n"), [(32, 30, 60), (128, 125, 250)])
+@pytest.mark.parametrize("text", ["2:4", "int8+2:4", "int4-g32-f16+1:3"])
+def test_all_tiles_of_patterns_times_floats_give_the_bits_of_the_cpu(text: str, tile: int, m: int, n: int) -> None:
+    rng = np.random.default_rng(0)
+    for order, k in enumerate((96, 70)):
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        x[1, 5], x[0, 7] = np.inf, np.nan  # pruned values are never multiplied
+        q = hc.quantize(w, text)
+        got, wanted = emulated.linear(x, q, order=order, multiprocessors=1), hc.linear(x, q)
+        assert emulated.launched[-1] == f"hc_sgemm_kept_{tile}"
+        assert bits_of(got) == bits_of(wanted)
 
 
 WORDS = [

@@ -126,9 +126,9 @@ template <bool is_grouped> struct wide {
 
 HC_KERNEL(hc_gemm_wide_folded, hc_cuda_gemm, 128) { wide<false>{}.run(p); }
 HC_KERNEL(hc_gemm_wide_grouped, hc_cuda_gemm, 128) { wide<true>{}.run(p); }
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ != 900 /* sm_90a has warpgroup_90a.cu */
 HC_KERNEL(hc_gemm_s8_64_folded, hc_cuda_gemm, 128) { tile<false, 64, 64, 32, 32, 3, rows>::run(p); }
 HC_KERNEL(hc_gemm_s8_64_grouped, hc_cuda_gemm, 128) { tile<true, 64, 64, 32, 32, 3, rows>::run(p); }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ != 900 /* sm_90a has warpgroup_90a.cu */
 HC_KERNEL(hc_gemm_s8_128_folded, hc_cuda_gemm, 256, 2) { tile<false, 128, 128, 64, 32, 3, rows>::run(p); }
 HC_KERNEL(hc_gemm_s8_128_grouped, hc_cuda_gemm, 256, 1) { tile<true, 128, 128, 64, 32, 3, rows>::run(p); }
 #endif
