@@ -133,6 +133,8 @@ def test_tensors_in_functions_of_the_package() -> None:
     y = hc.linear(cuda(X), q, activations="int8")
     assert isinstance(y, torch.Tensor) and y.is_cuda
     same(y, torch.from_numpy(hc.linear(X, hc.quantize(W, "vsq4-g16-s4"), activations="int8")))
+    half = X.astype(np.float16)
+    same(hc.fake_quantize(cuda(half), "int8"), torch.from_numpy(hc.fake_quantize(half, "int8")))
     for dtype in (torch.float16, torch.bfloat16):
         x = torch.from_numpy(X).to(dtype)
-        same(hc.fake_quantize(x.cuda(), "int8").float(), ht.fake_quantize(x, "int8").float())
+        same(ht.fake_quantize(x.cuda(), "int8").float(), ht.fake_quantize(x, "int8").float())

@@ -15,8 +15,8 @@ namespace {
 
 enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, X_BYTES = BM * STEP };
 
-/* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. A row
- * beyond the last is the last again, and its sums are not stored. Steps between rows fit 32 bits, so that an address is one sum. */
+/* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. Rows
+ * beyond the last: row_for. Steps between rows fit 32 bits, so that an address is one sum. */
 template <int LINES, int PIECES> struct pieces {
     enum { EACH = THREADS / PIECES, COPIES = LINES / EACH };
     const unsigned char *from;
@@ -25,11 +25,10 @@ template <int LINES, int PIECES> struct pieces {
     static HC_DEVICE int piece() { return (int)threadIdx.x % PIECES; }
     static HC_DEVICE int line() { return (int)threadIdx.x / PIECES; }
     HC_DEVICE pieces(const void *rows, int64_t first, int64_t n, int64_t pitch, int bytes) {
-        const int64_t own = hc_min(first + line(), n - 1);
-        from = (const unsigned char *)rows + own * pitch + piece() * bytes;
+        from = (const unsigned char *)rows + first * pitch + piece() * bytes;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            offset[i] = (uint32_t)(hc_min(own + i * EACH, n - 1) - own) * (uint32_t)pitch;
+            offset[i] = row_for(line() + i * EACH, n - first) * (uint32_t)pitch;
     }
     /* Those of a stage to `to`, `spread` bytes apart; zeros behind a row's last byte. */
     HC_DEVICE void load(unsigned char *to, int spread, int step, int64_t row_bytes) const {
