@@ -295,7 +295,10 @@ SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns"]
 NOT_HERE = "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"
 UNUSED: dict[str, str] = {}  # kernels that no plan launches, and why they are there
 # not in the sample of each run
-BY_HAND = "tiles_of_each_width or int16-int4-g32-f16 or (patterns_on_warpgroups and int8) or int8-int8+2:4 or 1-0-int8+2:4 or (pattern_kept and 1-9-128)"
+BY_HAND = (
+    "tiles_of_each_width or int16-int4-g32-f16 or (patterns_on_warpgroups and int8)"
+    " or int8-int8+2:4 or 1-0-int8+2:4 or (pattern_kept and 1-9-128)"
+)
 
 
 def run_compiled(counts: Path, *words: str, **changed: str) -> None:

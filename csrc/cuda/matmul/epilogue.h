@@ -14,12 +14,6 @@ namespace {
 template <typename params> static inline HC_DEVICE float x_scale(const params &p, int64_t row, int64_t segment) {
     return p.x_scales[hc_min(row, p.m - 1) * p.segments + segment];
 }
-/* The row that stands for row i of a block, of which the first `there` exist. The sums of the others are not stored. They repeat all
- * rows in turn: if all were the last one, all blocks would wait for the same few bytes. */
-static inline HC_DEVICE uint32_t row_for(int i, int64_t there) {
-    return i < there ? (uint32_t)i : (uint32_t)i % (uint32_t)there;
-}
-
 static inline HC_DEVICE float w_scale(const hc_cuda_gemm &p, int64_t column, int64_t segment) {
     return p.w_scales[hc_min(column, p.n - 1) * p.segments + segment];
 }

@@ -26,7 +26,7 @@ template <int LINES, int PIECES, int THREADS> struct pieces {
         : from((const char *)rows + first * pitch) {
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            offset[i] = hc_held(row_for(line() + i * EACH, n - first) * (uint32_t)pitch + (uint32_t)piece() * 16);
+            offset[i] = hc_held(hc_row_for(line() + i * EACH, n - first) * (uint32_t)pitch + (uint32_t)piece() * 16);
     }
     HC_DEVICE const char *at(int i, int step) const { return from + (offset[i] + (uint32_t)step * (PIECES * 16)); }
     static HC_DEVICE unsigned char *place(unsigned char *to, int i) {

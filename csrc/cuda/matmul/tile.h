@@ -20,7 +20,7 @@ namespace {
 
 enum { STEP = 64, PIECES = STEP / 16 };
 
-/* N rows of a block as offsets from its first row. Rows beyond the last: row_for. */
+/* N rows of a block as offsets from its first row. A row beyond the last is the last again, and its sums are not stored. */
 template <int N> struct row_offsets {
     uint32_t at[N];
 
@@ -28,7 +28,7 @@ template <int N> struct row_offsets {
     template <typename row_of> HC_DEVICE row_offsets(int64_t first, int64_t n, int64_t stride, const row_of &row) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            at[i] = hc_held(row_for(row(i), n - first) * (uint32_t)stride);
+            at[i] = hc_held((uint32_t)(hc_min(first + row(i), n - 1) - first) * (uint32_t)stride);
     }
 };
 

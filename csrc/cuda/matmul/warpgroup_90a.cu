@@ -16,7 +16,7 @@ namespace {
 enum { BM = 128, STEP = HC_ATOM_PITCH, THREADS = 256, X_BYTES = BM * STEP };
 
 /* A thread's pieces of 16 bytes of LINES rows, PIECES of them a row and stage: one of each so many rows, at the same k. Rows
- * beyond the last: row_for. Steps between rows fit 32 bits, so that an address is one sum. */
+ * beyond the last: hc_row_for. Steps between rows fit 32 bits, so that an address is one sum. */
 template <int LINES, int PIECES> struct pieces {
     enum { EACH = THREADS / PIECES, COPIES = LINES / EACH };
     const unsigned char *from;
@@ -28,7 +28,7 @@ template <int LINES, int PIECES> struct pieces {
         from = (const unsigned char *)rows + first * pitch + piece() * bytes;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            offset[i] = row_for(line() + i * EACH, n - first) * (uint32_t)pitch;
+            offset[i] = hc_row_for(line() + i * EACH, n - first) * (uint32_t)pitch;
     }
     /* Those of a stage to `to`, `spread` bytes apart; zeros behind a row's last byte. */
     HC_DEVICE void load(unsigned char *to, int spread, int step, int64_t row_bytes) const {

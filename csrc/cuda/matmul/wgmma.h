@@ -8,6 +8,16 @@
 
 #include "cuda/matmul/swizzle.h"
 
+/* The row that stands for row i of a block of up to 256 rows, of which the first `there` exist. The sums of the others are not stored.
+ * They repeat many rows in turn: if all were the last one, all blocks would wait for the same few bytes. */
+static inline HC_DEVICE uint32_t hc_row_for(int i, int64_t there) {
+    uint32_t most = (uint32_t)(there < 256 ? there : 256) - 1;
+    most |= most >> 1;
+    most |= most >> 2;
+    most |= most >> 4;
+    return i < there ? (uint32_t)i : (uint32_t)i & most >> 1;
+}
+
 enum { HC_ATOM_ROWS = 8, HC_ATOM_PITCH = 128, HC_ATOM_BYTES = HC_ATOM_ROWS * HC_ATOM_PITCH };
 
 /* Where piece of 16 bytes `piece` of a row lies. */
