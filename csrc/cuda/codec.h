@@ -247,8 +247,8 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 
 /* Shared by formats that need nothing of the whole row or array, or only its largest magnitude as a threshold. */
 struct hc_plain_format {
-    static constexpr bool has_integers = false, is_quick = false, is_quick_by_chunks = false, has_thresholds = true, has_table = false,
-                          has_row_maximum = true; /* of kernels of known.h */
+    static constexpr bool has_integers = false, is_quick = false, is_quick_by_chunks = false, has_thresholds = true,
+                          has_table = false, has_row_maximum = true; /* of kernels of known.h */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
     /* Bit c of column c: a value that is refused and that no scale makes NaN. */
@@ -347,8 +347,9 @@ static inline HC_DEVICE void hc_refuse_row(hc_cuda_illegal *illegal, int64_t row
 
 /* The largest magnitude of this thread's chunk. NaN is the largest of all. */
 template <typename format>
-static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_format &whole, const hc_geometry &geometry,
-                                            const hc_chunk &chunk, const hc_float_rows &x, uint32_t *found) {
+static inline HC_DEVICE void hc_find_maximum(const hc_cuda_codec &p, const hc_format &whole,
+                                             const hc_geometry &geometry, const hc_chunk &chunk, const hc_float_rows &x,
+                                             uint32_t *found) {
     const float *thresholds = p.thresholds ? p.thresholds + chunk.row * p.geometry.groups : NULL;
     if (thresholds && p.chunks.groups)
         thresholds += chunk.number * p.chunks.groups;

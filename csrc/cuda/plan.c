@@ -308,9 +308,11 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
     const hc_geometry *g = &codec->geometry;
     hc_cuda_chunks *chunks = &codec->chunks;
     const bool has_parts = !is_fake && !codec->to.n_limbs;
-    const int halves = chunks->columns == 2 * HC_CUDA_KNOWN_COLUMNS ? 2 : 1; /* of a group that has a chunk of its own */
-    if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) || g->padded % chunks->columns || !is_flat(chunks, g, &codec->x) ||
-        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !is_flat(chunks, g, &codec->y)) ||
+    const int halves =
+        chunks->columns == 2 * HC_CUDA_KNOWN_COLUMNS ? 2 : 1; /* of a group that has a chunk of its own */
+    if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) ||
+        g->padded % chunks->columns || !is_flat(chunks, g, &codec->x) || (!encodes && codec->x.dtype != HC_F32) ||
+        (is_fake && !is_flat(chunks, g, &codec->y)) ||
         (has_parts &&
          ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;

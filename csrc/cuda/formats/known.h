@@ -388,7 +388,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_de
 }
 
 #define HC_CODEC_KNOWN(name, functions, blocks)                                                                        \
-    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, blocks) { hc_encode_known<functions, hc_known_##name>(p); }       \
+    HC_KERNEL(hc_encode_known_##name, hc_cuda_codec, 256, blocks) { hc_encode_known<functions, hc_known_##name>(p); }  \
     HC_KERNEL(hc_decode_known_##name, hc_cuda_codec, 128) { hc_decode_known<functions, hc_known_##name>(p); }
 
 #endif

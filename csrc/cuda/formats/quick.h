@@ -26,8 +26,8 @@ static inline float hc_quick_inverse(hc_divisor by) {
 
 /* RNE(x / divisor) as integers of `bits` bits, for |x| <= absmax. The product differs from the quotient by less than
  * (largest + 2) 2^-24. Added to 1.5 2^23, it is rounded to an integer in the lowest bits. */
-static inline bool hc_quick_integers(hc_bit_writer *codes, const hc_float_rows *x, int64_t row, int64_t first, int64_t n,
-                                     hc_divisor by, float absmax, int32_t largest, int bits) {
+static inline bool hc_quick_integers(hc_bit_writer *codes, const hc_float_rows *x, int64_t row, int64_t first,
+                                     int64_t n, hc_divisor by, float absmax, int32_t largest, int bits) {
     const float inverse = hc_quick_inverse(by), margin = (float)(largest + 2) * 0x1p-24f;
     if (!(inverse > 0 && absmax * inverse < (float)largest + 0.25f))
         return false;
