@@ -176,7 +176,7 @@ hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *er
     return result ? fail_at(result, "asking for a device", error) : HC_OK;
 }
 
-/* What plans need of a device, asked for once. */
+/* The properties of a device that plans need, asked for once. */
 static struct {
     atomic_int architecture, multiprocessors;
 } known[HC_CUDA_MAX_DEVICES];

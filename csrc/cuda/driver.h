@@ -26,7 +26,7 @@ int hc_cuda_architecture(int device); /* 90: compute capability 9.0; 0: there is
 int hc_cuda_multiprocessors(int device);
 hc_status hc_cuda_describe(int device, hc_cuda_device *description, hc_error *error);
 
-/* What a thread calls between these two enters the device once. hc_cuda_leave only after HC_OK. */
+/* All calls of a thread between these two enter the device once. hc_cuda_leave only after HC_OK. */
 hc_status hc_cuda_enter(int device, hc_error *error);
 void hc_cuda_leave(void);
 

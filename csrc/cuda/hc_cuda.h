@@ -88,8 +88,8 @@ hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip,
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
-/* What products of integers read of w, made once: the workspace is kept, and is `prepacked` of w where it is multiplied. It has
- * no bytes where products read w as it is stored. */
+/* The form of w that products of integers read, made once: the workspace is kept, and is `prepacked` of w where it is multiplied.
+ * It has no bytes where products read w as it is stored. */
 hc_status hc_cuda_plan_prepack(const hc_packed *w, void *workspace, hc_cuda_plan *plan, hc_error *error);
 
 /* x, out: (image, channel, h, w) of any strides; w: packed along (2, 3, 1). The bits of hc_conv2d. */

@@ -97,6 +97,18 @@ def test_values_are_rounded_to_patterns(text: str) -> None:
         assert not np.isnan(rest).any() and (y is chance or rest.tobytes() == np.delete(wanted, 3, 0).tobytes())
 
 
+@pytest.mark.parametrize("columns", [64, 70])  # by the kernel of whole chunks, and by the general one
+@pytest.mark.parametrize("pattern", ["2:4", "1:3"])
+def test_a_block_with_nan_has_nan_alone(pattern: str, columns: int) -> None:
+    x, (n, m) = values(5, columns), map(int, pattern.split(":"))
+    wanted, block = hc.fake_quantize(x, pattern), slice(5 // m * m, 5 // m * m + m)
+    x[3, 5] = np.nan
+    found = hc.fake_quantize(Lent(x), pattern).to_numpy()
+    assert np.isnan(found[3, block]).sum() == n and np.nan_to_num(found[3, block]).sum() == 0
+    found[3, block] = wanted[3, block]
+    assert found.tobytes() == wanted.tobytes()
+
+
 def test_kept_values_of_16_bits_multiply_too() -> None:
     s, x = hc.prune(values(24, 9).astype(np.float16), "2:4"), values(3, 9)
     y = hc.linear(Lent(x), s.to("cuda"))

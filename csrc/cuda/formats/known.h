@@ -216,8 +216,7 @@ static inline HC_DEVICE hc_chunk hc_known_chunk(const hc_cuda_chunks &chunks, in
     return {row, number, (int64_t)number * HC_CUDA_KNOWN_COLUMNS, HC_CUDA_KNOWN_COLUMNS, groups};
 }
 
-/* What replaces the largest magnitude of a group: the threshold, or that magnitude; false for an invalid value. All threads of a
- * warp call. */
+/* The threshold of each group, or its largest magnitude where there is none; false for an invalid value. All threads of a warp call. */
 template <typename functions, typename known>
 static inline HC_DEVICE bool hc_known_thresholds(const hc_cuda_codec &p, const hc_format &format, const hc_chunk &chunk,
                                                  const float *values, bool is_there, float *thresholds) {

@@ -11,7 +11,7 @@
 #include "formats/bits.h"
 #include "formats/minifloat.h"
 
-/* Of definitions that answer an error unless all groups are certain. */
+/* For definitions that answer an error unless all groups are certain. */
 #define HC_QUICK_OR_UNSURE(call, done, unsure)                                                                         \
     if (call)                                                                                                          \
         done;                                                                                                          \
