@@ -30,6 +30,10 @@ else:
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: threads of NumPy's BLAS would wait for each other
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+importlib.import_module(
+    "heterocompute.base.container"
+).Loans.poison = True  # a pointer that outlives its array reads NaN
+
 sys.path.append(str(CHECKOUT / "docs" / "figures"))  # tests run its scripts, which share one module
 
 

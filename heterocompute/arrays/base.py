@@ -18,6 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
+from ..base.rereading import as_check
 from ..base.values import shown
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
@@ -291,13 +292,15 @@ class PackedArray(NDArrayOperatorsMixin):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments(), getattr(self, "__dict__", None) or None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], check: str = "sample") -> None:
         """Write the components to a safetensors file, which `heterocompute.load` reads.
 
         Parameters
         ----------
         path : str or os.PathLike
             Replaced by renaming if it exists.
+        check : {"sample", "all", "none"}
+            Whether the written file is read again and compared, as in `heterocompute.save`.
 
         Raises
         ------
@@ -310,7 +313,7 @@ class PackedArray(NDArrayOperatorsMixin):
         """
         place = as_path(path, "save")
         refuse_other_name(place)
-        save_arrays(place, {SINGLE: self}, {SINGLE: self._entry()}, single=True)
+        save_arrays(place, {SINGLE: self}, {SINGLE: self._entry()}, single=True, check=as_check(check, "save"))
 
     @counts_subnormals
     def _repr_html_(self) -> str:

@@ -194,7 +194,7 @@ class DeviceQuantizedArray(PackedArray):
     def _entry(self) -> Any:
         raise TypeError("save: an array is on a CUDA device, expected arrays on the CPU: call to('cpu') first")
 
-    def save(self, path: Any) -> None:
+    def save(self, path: Any, check: str = "sample") -> None:
         """Raise TypeError: ``q.to("cpu").save(path)`` writes the array."""
         raise TypeError("save: the array is on a CUDA device, expected one on the CPU: call to('cpu').save(path)")
 

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..base.rereading import drawn
 from ..base.texts import file_name, quoted
 from ..base.values import shown
-from ..base.writer import Writer
+from ..base.writer import Writer, bytes_of
 
-__all__ = ["Entry", "Plain", "file_layout", "save_arrays", "write_array"]
+__all__ = ["Entry", "Plain", "file_layout", "parts_of", "save_arrays"]
 
 KEY = "heterocompute"
 VERSION = 1
@@ -114,6 +116,7 @@ def save_arrays(
     entries: Mapping[str, Entry],
     single: bool = False,
     metadata: Mapping[str, str] | None = None,
+    check: str = "sample",
 ) -> None:
     """Write arrays by name: those with an entry as their components.
 
@@ -127,31 +130,37 @@ def save_arrays(
         Whether the file stands for one array.
     metadata : mapping of str to str, optional
         Of a file without packed arrays.
+    check : str
+        What is read again, of `rereading.CHECKS`.
     """
     tensors = {name: entries.get(name) or (array.dtype.name, array.shape) for name, array in arrays.items()}
     stored, described = file_layout(tensors, single)
     with Writer(path, stored, described if entries else metadata) as writer:
         for name, array in arrays.items():
-            write_array(writer, name, array, entries.get(name))
+            for part, values in parts_of(name, array, entries.get(name)).items():
+                writer.write(part, values)
+        for name in drawn({name: (_kind_of(array), array.nbytes) for name, array in arrays.items()}, check):
+            for part, values in parts_of(name, arrays[name], entries.get(name)).items():
+                writer.check(part, [bytes_of(values)])
 
 
-def write_array(writer: Writer, name: str, array: Any, entry: Entry | None = None) -> None:
-    """Write one array, a packed one as its components.
+def parts_of(name: str, array: Any, entry: Entry | None = None) -> dict[str, NDArray[Any]]:
+    """Return the tensors that store an array: the components of a packed one.
 
     Parameters
     ----------
-    writer : Writer
-        Made with what `file_layout` says.
     name : str
     array : ndarray, or PackedArray
     entry : Entry, optional
         Of a packed one.
     """
     if entry is None:
-        writer.write(name, np.asarray(array))
-        return
-    for key in entry.components:
-        writer.write(f"{name}.{key}", array.components[key])
+        return {name: np.asarray(array)}
+    return {f"{name}.{key}": array.components[key] for key in entry.components}
+
+
+def _kind_of(array: Any) -> tuple[str, int]:
+    return str(getattr(array, "format", None) or array.dtype), array.ndim
 
 
 def as_path(path: Any, name: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,65 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+class Loans:
+    """Memory that is lent once nothing refers to it: reuse saves the system the clearing of new pages.
+
+    Whoever keeps a view of lent memory keeps the memory. The next loan is then other memory, so that a view never
+    changes. A bytearray counts the arrays and memoryviews in it, and cannot be resized as long as there are any.
+
+    Attributes
+    ----------
+    poison : bool
+        Whether lent memory is filled with 0xFF bytes, as in the tests. A pointer that outlives its array then reads
+        NaN.
+
+    Examples
+    --------
+    >>> loans = Loans()
+    >>> first = loans.take(8)
+    >>> first[:] = 1
+    >>> kept, place = first[2:4], first.ctypes.data
+    >>> del first
+    >>> loans.take(8).ctypes.data == place, kept.tolist()
+    (False, [1, 1])
+    """
+
+    poison = False
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return memory of some bytes, with any content.
+
+        Raises
+        ------
+        MemoryError
+            If there is not enough.
+        """
+        if len(self._memory) < nbytes or not self._is_free():
+            self._memory = bytearray()  # free the old memory before the new one is allocated
+            self._memory = bytearray(nbytes)
+        found: NDArray[np.uint8] = np.asarray(memoryview(self._memory))[:nbytes]
+        if self.poison:
+            found.fill(255)
+        return found
+
+    def _is_free(self) -> bool:
+        """Tell whether no array is in the memory."""
+        try:
+            self._memory.append(self._memory.pop())
+        except BufferError:
+            return False
+        except IndexError:  # no memory yet
+            return True
+        return True
+
+
+def _fresh(nbytes: int) -> NDArray[np.uint8]:
+    return np.empty(nbytes, np.uint8)
+
+
 class Reader(Tensors):
     """Read a safetensors file tensor by tensor.
 
@@ -119,7 +178,7 @@ class Reader(Tensors):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = file_name(path)
         self.skipped = {}
-        self._lent: NDArray[np.uint8] | None = None
+        self._loans = Loans()
         self._file = open_regular(self.path, buffered=False)
         try:
             self._read_header()
@@ -148,19 +207,15 @@ class Reader(Tensors):
             If the file ends too early, holds a bool that is neither 0 nor 1, or 4- or 6-bit values, for which
             NumPy has no packed dtype.
         """
-        return self._read(name, self._new(name))
+        return self._read(name, self._new(name, _fresh))
 
     def lent(self, name: str) -> NDArray[Any]:
-        """Read one tensor into memory that the next call reuses, which saves the system the clearing."""
-        wanted = self.info(name).nbytes
-        if self._lent is None or self._lent.size < wanted:
-            self._lent = None  # free the old memory before the new one is allocated
-            self._lent = self._new(name)
-        return self._read(name, self._lent[:wanted])
+        """Read one tensor into memory that a later call reuses once no array refers to it: see `Loans`."""
+        return self._read(name, self._new(name, self._loans.take))
 
-    def _new(self, name: str) -> NDArray[np.uint8]:
+    def _new(self, name: str, new: Callable[[int], NDArray[np.uint8]]) -> NDArray[np.uint8]:
         try:
-            return np.empty(self.info(name).nbytes, np.uint8)
+            return new(self.info(name).nbytes)
         except MemoryError as error:
             raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
 
@@ -170,7 +225,7 @@ class Reader(Tensors):
         return self.values(data, dtype, name).reshape(info.shape)
 
     def parts(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield a tensor's values in flat parts; each part overwrites the previous one."""
+        """Yield a tensor's values in flat parts."""
         dtype = self._numpy_dtype(name)
         for piece in self.chunks(name):
             yield self.values(np.frombuffer(piece, np.uint8), dtype, name)
@@ -182,13 +237,14 @@ class Reader(Tensors):
         return numpy_dtype(dtype)
 
     def chunks(self, name: str) -> Iterable[memoryview]:
-        """Yield a tensor's bytes in pieces; each piece is overwritten by the next."""
+        """Yield a tensor's bytes in pieces; the memory of a piece is reused once nothing refers to it."""
         info = self.info(name)
-        buffer = memoryview(bytearray(min(CHUNK, info.nbytes)))
-        for begin in range(0, info.nbytes, CHUNK):
-            piece = buffer[: min(CHUNK, info.nbytes - begin)]
+        loans = Loans(), Loans()  # a loop over the pieces still has one when it asks for the next one
+        for i, begin in enumerate(range(0, info.nbytes, CHUNK)):
+            piece = loans[i % 2].take(min(CHUNK, info.nbytes - begin)).data
             self._read_into(piece, self._data_begin + info.begin + begin, name)
             yield piece
+            del piece
 
     def _read_into(self, view: memoryview, begin: int, name: str) -> None:
         while len(view):

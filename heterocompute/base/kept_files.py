@@ -17,7 +17,7 @@ from typing import Any
 
 from .texts import read_small
 
-__all__ = ["cpu_model", "kept_file", "merge_kept", "read_kept", "write_kept"]
+__all__ = ["cpu_model", "kept_file", "l3_bytes", "merge_kept", "read_kept", "write_kept"]
 
 MAX_BYTES = 1 << 22
 LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
@@ -126,3 +126,19 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def l3_bytes() -> int:
+    """Return the size of the largest cache of the first processor; 32 MiB if it is unknown.
+
+    Returns
+    -------
+    int
+    """
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = path.read_text().strip()
+            scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+            largest = max(largest, int(text.rstrip("KM")) * scale)
+    return largest or 32 << 20

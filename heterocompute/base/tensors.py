@@ -95,7 +95,7 @@ class Tensors:
         raise NotImplementedError
 
     def lent(self, name: str) -> NDArray[Any]:
-        """Read one tensor into memory that the next call may reuse; the fastest way to read."""
+        """Read one tensor into memory that is reused once no array refers to it; the fastest way to read."""
         return self.tensor(name)
 
     def shared(self, name: str) -> NDArray[Any]:

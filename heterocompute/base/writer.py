@@ -10,7 +10,7 @@ import stat
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from .container import FILE_NAMES, nbytes_of
 from .magic import MAX_HEADER
 from .places import absolute, is_url, upload
 from .regular import check_regular
+from .rereading import refuse_other_bytes
 from .tensors import CHUNK, Info, Tensors
 from .texts import file_name, quoted
 
-__all__ = ["Writer", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
+__all__ = ["Writer", "bytes_of", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
 
 # Guards the creation, the renaming and the removal of the temporary files, see `remove_temporaries`.
 _temporaries: set[str] = set()
@@ -107,6 +108,11 @@ def sync_folder(path: str) -> None:
             os.fsync(place)
         finally:
             os.close(place)
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the values of an array in C order, little-endian."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
 @contextlib.contextmanager
@@ -273,9 +279,9 @@ class Writer:
             )
         if array.nbytes != info.nbytes:  # types of 4 or 6 bits have one byte each in NumPy
             raise TypeError(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
-        flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-        self._write_at(self._data_begin + info.begin, flat.data)
-        self._note(name, zlib.crc32(flat.data) if self._durable else 0)
+        data = bytes_of(array)
+        self._write_at(self._data_begin + info.begin, data)
+        self._note(name, zlib.crc32(data) if self._durable else 0)
 
     def copy(self, name: str, reader: Tensors) -> None:
         """Copy the tensor of this name byte for byte from another file."""
@@ -285,6 +291,27 @@ class Writer:
             total = zlib.crc32(piece, total) if self._durable else 0
             begin += len(piece)
         self._note(name, total)
+
+    def check(self, name: str, pieces: Iterable[memoryview]) -> None:
+        """Read a written tensor again; ValueError if its bytes are not those of the pieces."""
+        info, done = self._infos[name], 0
+        for piece in pieces:
+            for first in range(0, len(piece), CHUNK):
+                wanted = np.frombuffer(piece[first : first + CHUNK], np.uint8)
+                found = self._read_at(self._data_begin + info.begin + done, min(wanted.size, info.nbytes - done))
+                refuse_other_bytes(self.path, name, wanted, found, done)
+                done += wanted.size
+        if done != info.nbytes:
+            raise ValueError(f"save: tensor {quoted(name)} was checked against {done} of {info.nbytes} bytes")
+
+    def _read_at(self, begin: int, count: int) -> NDArray[np.uint8]:
+        """Return bytes of the file, fewer at its end."""
+        data, done = np.empty(max(count, 0), np.uint8), 0
+        with self._named():
+            self._file.seek(begin)
+            while done < data.size and (n_read := self._file.readinto(data[done:].data)):  # type: ignore[attr-defined]
+                done += n_read
+        return data[:done]
 
     def _note(self, name: str, total: int) -> None:
         self.sums[name] = total

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
-from ..base.caches import l3_bytes
-from ..base.kept_files import cpu_model
+from ..base.kept_files import cpu_model, l3_bytes
 
 PACKAGES = ("heterocompute", "numpy", "scipy-openblas32", "ml_dtypes", "torch", "onnxruntime")
 VARIABLES = ("HETEROCOMPUTE_", "OPENBLAS_", "OMP_", "MKL_")

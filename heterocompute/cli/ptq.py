@@ -26,7 +26,7 @@ from .parts import (
     recipe_of,
     say,
 )
-from .rewriting import add_input_and_output, add_workers
+from .rewriting import add_check, add_input_and_output, add_workers
 
 COLUMNS = (
     Column("name", "tensor"),
@@ -67,6 +67,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     ptq.add_argument("--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
     add_workers(ptq, "who rounds the layers")
+    add_check(ptq)
     add_threads(ptq)
     ptq.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
     ptq.add_argument("--html", metavar="PATH", help="also write one page with the table and a plot")
@@ -87,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         formats = {**formats, "*": formats.get("*", arguments.format)}
     text = arguments.calibration
     options = {"resume": arguments.resume, "known_as": text, "layout": arguments.layout,
-               "workers": arguments.workers}  # fmt: skip
+               "workers": arguments.workers, "check": arguments.check}  # fmt: skip
     patterns = {"include": arguments.include, "exclude": arguments.exclude}
 
     def work() -> Any:

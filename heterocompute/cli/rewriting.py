@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base.magic import READABLE
+from ..base.rereading import CHECKS
 from ..base.texts import counted, printable
 from ..base.workers import checked_workers
 from ..report.numbers import quantity
@@ -26,6 +27,7 @@ from .parts import (
 __all__ = [
     "CHECKPOINT",
     "IN_LAYOUT",
+    "add_check",
     "add_files",
     "add_input_and_output",
     "add_workers",
@@ -76,11 +78,23 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         metavar="K/N",
         help="write part K of N alone; heterocompute finish OUT makes the output of all parts",
     )
+    add_check(parser)
 
 
 def options_of_files(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the options of `add_files`."""
-    return {key: getattr(arguments, key) for key in ("workers", "resume", "shard_size", "part")}
+    return {key: getattr(arguments, key) for key in ("workers", "resume", "shard_size", "part", "check")}
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add --check."""
+    parser.add_argument(
+        "--check",
+        choices=CHECKS,
+        default="sample",
+        help="what of IN is changed a second time and compared with OUT before OUT gets its name: sample (default, one "
+        "tensor of each kind and a sixteenth of the bytes), all or none; a difference ends with exit code 1",
+    )
 
 
 def _one_workers(text: str) -> Any:

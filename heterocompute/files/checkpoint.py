@@ -52,6 +52,7 @@ def quantize_checkpoint(
     part: str | None = None,
     requantize: bool = False,
     fallback: bool = True,
+    check: str = "sample",
 ) -> dict[str, Any]:
     """Quantize the tensors of a checkpoint, one file or a folder, and write a new checkpoint.
 
@@ -117,6 +118,9 @@ def quantize_checkpoint(
     fallback : bool
         Whether rows that are not whole blocks of GGUF get another type. False raises a ValueError that names the
         tensor.
+    check : {"sample", "all", "none"}
+        What is read from `in_path` and changed a second time, and compared with the written files before they take
+        their names: at least one tensor of each kind and a sixteenth of the bytes, everything, or nothing.
 
     Returns
     -------
@@ -131,7 +135,7 @@ def quantize_checkpoint(
     ValueError
         The file is invalid or already quantized, both paths are one file, a tensor holds NaN or infinity (the message
         has its name and the first index) or a value beyond the largest of a plain type, a name collides with a
-        component's, or a pattern matches nothing.
+        component's, or a pattern matches nothing. A written file has other values than it should have, and is deleted.
     OSError
         A file cannot be read or written.
 
@@ -161,7 +165,7 @@ def quantize_checkpoint(
         change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
         return _chosen(reader, held, options, rounded if fake else change_of)
 
-    work = Work(workers, resume, shard_size, consume, part)
+    work = Work(workers, resume, shard_size, consume, part, check)
     if layout is not None and fake:
         check_layout(layout)
         raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
@@ -183,6 +187,7 @@ def prune_checkpoint(
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     part: str | None = None,
+    check: str = "sample",
 ) -> dict[str, Any]:
     """Prune the tensors of a safetensors file into another one.
 
@@ -200,7 +205,7 @@ def prune_checkpoint(
         As in `quantize_checkpoint`.
     recipe : path, or mapping of str to str, optional
         Name pattern -> pattern, or a format with one such as ``"int8+2:4"``, or ``"skip"``.
-    needed, workers, resume, shard_size, part
+    needed, workers, resume, shard_size, part, check
         As in `quantize_checkpoint`.
 
     Returns
@@ -237,7 +242,7 @@ def prune_checkpoint(
         _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed)
 
-    work = Work(workers, resume, shard_size, part=part, caller="prune_checkpoint")
+    work = Work(workers, resume, shard_size, part=part, check=check, caller="prune_checkpoint")
     return rewrite(in_path, out_path, choose, progress, work)
 
 
@@ -253,6 +258,7 @@ def dequantize_checkpoint(
     resume: bool = True,
     shard_size: int | str | None = "5GB",
     part: str | None = None,
+    check: str = "sample",
 ) -> dict[str, Any]:
     """Write every packed array of a file as a plain tensor, which any framework loads.
 
@@ -275,7 +281,7 @@ def dequantize_checkpoint(
         shapes. A ``config.json`` goes along without its ``quantization_config``.
     needed : bool
         Raise ValueError, and write nothing, where a safetensors file holds no packed array.
-    workers, resume, shard_size, part
+    workers, resume, shard_size, part, check
         As in `quantize_checkpoint`.
 
     Returns
@@ -303,7 +309,7 @@ def dequantize_checkpoint(
     """
     check_paths(in_path, out_path)
     wanted = None if dtype is None else plain_dtype(dtype)
-    work = Work(workers, resume, shard_size, part=part, caller="dequantize_checkpoint")
+    work = Work(workers, resume, shard_size, part=part, check=check, caller="dequantize_checkpoint")
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if layout is None:

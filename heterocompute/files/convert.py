@@ -70,6 +70,7 @@ def convert_checkpoint(
     shard_size: int | str | None = "5GB",
     dry_run: bool = False,
     part: str | None = None,
+    check: str = "sample",
 ) -> dict[str, Any]:
     """Convert a quantized checkpoint to the layout of another program, with exactly equal values.
 
@@ -91,6 +92,8 @@ def convert_checkpoint(
         As in `quantize_checkpoint`. Each part compares all weights. ONNX is built in memory, GGUF one tensor at a time.
     dry_run : bool
         Compare all weights without writing.
+    check
+        As in `quantize_checkpoint`.
 
     Returns
     -------
@@ -134,7 +137,8 @@ def convert_checkpoint(
             f"convert_checkpoint: layout is {shown(layout)}, expected one of {expected_of(layout, TARGETS)}"
         )
     check_paths(in_path, out_path, None if layout == OURS else layout)
-    rounding, work = _rounding(lossy), Work(workers, resume, shard_size, part=part, caller="convert_checkpoint")
+    rounding = _rounding(lossy)
+    work = Work(workers, resume, shard_size, part=part, check=check, caller="convert_checkpoint")
     if layout in WHOLE and part is not None:
         raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
     renames = layout in LAYOUTS
@@ -169,7 +173,7 @@ def convert_checkpoint(
     opened = partial(weights_reader, layout=found, infos=infos, renames=renames)
     if layout in WHOLE:
         with opened(in_path) as reader:
-            summary |= _write_whole(reader, out_path, layout, plans)
+            summary |= _write_whole(reader, out_path, layout, plans, check)
     else:
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
         described = partial(_config, layout, plans, named)
@@ -306,11 +310,11 @@ class _Named(Mapping[str, Any]):
         return len(self._names) + len(self._model.more)
 
 
-def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan]) -> dict[str, Any]:
+def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str, Plan], check: str) -> dict[str, Any]:
     """Write one file; return its entries for the summary."""
     arrays = _Lazy(reader, layout, plans)
     if layout != "gguf":
-        export(out_path, dict(arrays), layout)
+        export(out_path, dict(arrays), layout, check)
         return {}
     model, why_not_loaded = _model_in(reader)
     types: dict[str, Any] = {}
@@ -322,10 +326,10 @@ def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str
         if is_stored and isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
             types[escaped(own)] = PLAIN_GGUF[dtype]
     if model is None:
-        save_gguf(out_path, arrays, reader.keys, types=types)
+        save_gguf(out_path, arrays, reader.keys, types=types, check=check)
     else:
         keys = {"general.architecture": model.architecture, **model.keys}
-        save_gguf(out_path, _Named(arrays, model), keys, types=types)
+        save_gguf(out_path, _Named(arrays, model), keys, types=types, check=check)
     return {"unloadable": why_not_loaded}
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays.dense import FLOATS, as_any
 from ..arrays.layout import as_path
 from ..arrays.quantized import QuantizedArray
 from ..base.container import numpy_dtype
 from ..base.float_env import converted, counts_subnormals
+from ..base.rereading import as_check, drawn, refuse_other_bytes
 from ..base.texts import quoted
 from ..base.values import shown
-from ..base.writer import naming, replacing
+from ..base.writer import bytes_of, naming, replacing
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from ..products.quantize import quantize
-from .containers.gguf_files import scale_name
+from .containers.gguf_files import Gguf, scale_name
 from .layouts.gguf.blocks import block_bytes
 from .layouts.gguf.keys import add_key, check_text
 from .layouts.gguf.model import MOST_NAME, Whole, block_of, blocks_of, kind_of
@@ -53,6 +55,7 @@ def save_gguf(
     metadata: Mapping[str, Any] | None = None,
     types: Mapping[str, str | Format] | None = None,
     importance: Mapping[str, Any] | None = None,
+    check: str = "sample",
 ) -> dict[str, str]:
     """Write weights to a GGUF file, quantized to ggml types.
 
@@ -75,6 +78,9 @@ def save_gguf(
     importance : mapping of str to array_like, optional
         Per tensor, the weights of the squared errors of its columns, as in an importance matrix of llama.cpp: shape
         (columns,), finite, not negative. Types without a search ignore them.
+    check : {"sample", "all", "none"}
+        What is rounded a second time and compared with the written file before the file takes its name: at least one
+        tensor of each type and a sixteenth of the bytes, everything, or nothing.
 
     Returns
     -------
@@ -91,7 +97,7 @@ def save_gguf(
         An array holds neither floats nor signed integers, or a key or type has the wrong type.
     ValueError
         A tensor to quantize holds NaN or infinity, a name is too long, a type is unknown, GGUF cannot represent a
-        format, or importance has another length.
+        format, or importance has another length. The written file has other bytes than the tensors, and is deleted.
 
     Notes
     -----
@@ -110,7 +116,7 @@ def save_gguf(
         import gguf  # optional
     except ImportError:
         raise ImportError("save_gguf: needs gguf: pip install 'heterocompute[gguf]'") from None
-    path = as_path(path, "save_gguf")
+    path, check = as_path(path, "save_gguf"), as_check(check, "save_gguf")
     for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or said == "tensors"):
             raise TypeError(f"save_gguf: {said} is {shown(given)}, expected a mapping of names")
@@ -127,13 +133,15 @@ def save_gguf(
         raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, expected a str")
     check_text("general.architecture", architecture)
     chosen: dict[str, str | Format] = {}
+    sizes: dict[str, tuple[str, int]] = {}
     with replacing(path) as temporary:
         writer = gguf.GGUFWriter(temporary, architecture)
         try:
             for key, value in keys.items():
                 add_key(writer, gguf, key, value)
             for name in tensors:
-                chosen[name] = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
+                chosen[name], nbytes = _add_tensor(writer, gguf, name, tensors[name], first(name, "f32"))
+                sizes[name] = str(chosen[name]), nbytes
             with naming(path):
                 writer.write_header_to_file()
                 writer.write_kv_data_to_file()
@@ -145,7 +153,33 @@ def save_gguf(
         finally:
             with naming(path):
                 writer.close()
+        _compare(path, temporary, tensors, chosen, weights, drawn(sizes, check))
     return {name: str(kind) for name, kind in chosen.items()}
+
+
+def _compare(
+    path: str,
+    temporary: str,
+    tensors: Mapping[str, Any],
+    chosen: Mapping[str, str | Format],
+    weights: Mapping[str, Any],
+    names: Sequence[str],
+) -> None:
+    """Raise ValueError if a written file has other bytes than what some tensors are made to again."""
+    if not names:
+        return
+    with Gguf(temporary) as reader:
+        for name in names:
+            stored = _stored(name, tensors[name], chosen[name], weights.get(name))
+            places = [name] if len(stored) == 1 else [name, scale_name(name)]
+            for place, wanted in zip(places, stored, strict=True):
+                blocks = reader.blocks(place)
+                found = reader.tensor(place) if blocks is None else blocks[1]
+                refuse_other_bytes(path, place, _bytes(wanted), _bytes(found), 0)
+
+
+def _bytes(array: Array) -> NDArray[np.uint8]:
+    return np.frombuffer(bytes_of(array), np.uint8)
 
 
 def _type_of(text: str | Format) -> str | Format:
@@ -167,8 +201,8 @@ def _check_name(name: Any) -> None:
         raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
 
 
-def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> str | Format:
-    """Enter a tensor's name and size; return its type."""
+def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> tuple[str | Format, int]:
+    """Enter a tensor's name and size; return its type and its bytes."""
     if isinstance(array, QuantizedArray):
         kind = array.format
         if array.axis != (array.ndim - 1,):
@@ -198,7 +232,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
             writer.add_tensor_info(name, shape, np.dtype(np.uint8), size, raw_dtype=raw)
         else:
             writer.add_tensor_info(name, shape, dtype, size)
-        return kind
+        return kind, size
     block, text = block_of(kind), kind_of(kind)
     size = block_bytes(kind) if isinstance(kind, GGML) else FLOAT_BLOCKS[text]
     if shape[-1] % block or 0 in shape:
@@ -210,7 +244,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     if isinstance(kind, NVFP4):
         _check_name(scale_name(name))
         writer.add_tensor_info(scale_name(name), (1,), PLAIN["f32"], 4)
-    return kind
+    return kind, total
 
 
 def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:

@@ -21,6 +21,7 @@ from ..base.float_env import call_back
 from ..base.magic import names_index, refuse_other_name
 from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress
+from ..base.rereading import drawn, refuse_different
 from ..base.tensors import Tensors
 from ..base.texts import file_name, is_same_file, printable, quoted
 from ..base.workers import in_workers, is_alone
@@ -200,7 +201,7 @@ def rewrite(
         is_several = work.consume or left is not None or work.part is not None
         is_several = is_several or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
-        shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source)
+        shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source, work.check)
     if not is_several or staging is None:
         _run(work, placed(shards, [out]), 0, total["bytes_before"], progress)
     else:
@@ -264,20 +265,18 @@ def _rewrite_whole(
             name, entry = row["name"], held[row["name"]]
             if progress:
                 call_back(progress, done, total["bytes_before"], name)
-            change = changes.get(name)
-            if change is None and name in blocks:  # as they are stored
-                arrays[name] = blocks[name]()
+            arrays[name] = _made(reader, name, entry, changes.get(name), blocks.get(name))
+            if name in blocks and name not in changes:
                 row["bytes"] = arrays[name].nbytes
-            elif change is None:
-                arrays[name] = reader.tensor(name) if entry is None else read_array(reader, name, entry)
-            else:
-                with about(reader, name):
-                    arrays[name] = change.make(reader.lent(name) if entry is None else read_array(reader, name, entry))
             done += row["bytes_before"]
+        kinds = {row["name"]: ((row["format"], row["dtype"], len(row["shape"])), row["bytes"]) for row in rows}
+        for name in drawn(kinds, work.check):  # as it is read again; what is written is compared with the file
+            again = _made(reader, name, held[name], changes.get(name), blocks.get(name))
+            refuse_different(file_name(out_path), name, np.asarray(again), np.asarray(arrays[name]))
     if model is not None:
-        gguf_model.write(out_path, arrays, model)
+        gguf_model.write(out_path, arrays, model, work.check)
     else:
-        export(out_path, arrays, layout)
+        export(out_path, arrays, layout, work.check)
     if finished:
         finished()
     if progress:
@@ -285,6 +284,27 @@ def _rewrite_whole(
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
     architecture = {"architecture": None if model is None else model.architecture} if layout == "gguf" else {}
     return _summary(in_path, out_path, rows, held, opened) | {"instead": instead} | architecture
+
+
+def _made(
+    reader: Tensors, name: str, entry: Entry | None, change: Change | None, stored: Callable[[], Any] | None
+) -> Any:
+    """Return an array as it is written, in memory of its own.
+
+    Parameters
+    ----------
+    reader, name, entry, change
+        A tensor and its change.
+    stored : callable or None
+        Reads the blocks of a tensor of GGUF, which are kept without a change.
+    """
+    if change is None and stored is not None:
+        return stored()
+    value = reader.tensor(name) if entry is None else read_array(reader, name, entry)
+    if change is None:
+        return value
+    with about(reader, name):
+        return change.make(value)
 
 
 def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | None]:

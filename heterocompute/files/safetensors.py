@@ -26,6 +26,7 @@ from ..base.container import MAX_DIMENSIONS, Reader as Reader
 from ..base.float_env import counts_subnormals
 from ..base.json_text import is_count, strict_json
 from ..base.magic import refuse_other_name
+from ..base.rereading import as_check
 from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
@@ -165,7 +166,12 @@ def _fail(reader: Tensors, what: str) -> NoReturn:
 
 
 @counts_subnormals
-def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], layout: str | None = None) -> None:
+def save(
+    path: str | os.PathLike[str],
+    arrays: PackedArray | Mapping[str, Any],
+    layout: str | None = None,
+    check: str = "sample",
+) -> None:
     """Write arrays to a safetensors file, packed arrays as their components.
 
     Parameters
@@ -178,6 +184,9 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
         Layout of another program, for a dict whose quantized arrays are matrices named ``NAME.weight``. See
         docs/files.md.
+    check : {"sample", "all", "none"}
+        What is read again from the written file and compared before the file takes its name: at least one array of each
+        kind and a sixteenth of the bytes, everything, or nothing.
 
     Raises
     ------
@@ -185,7 +194,8 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
         path is not a path, an entry is not an array, or a safetensors file cannot hold its dtype.
     ValueError
         Two arrays would get the same name, the layout is unknown or cannot represent a format, or the suffix belongs to
-        another kind of file, such as ``.gguf`` without that layout.
+        another kind of file, such as ``.gguf`` without that layout. The written file has other values than the arrays,
+        and is deleted.
 
     Examples
     --------
@@ -200,9 +210,9 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     >>> sorted(hc.load(path)), hc.load(path)["w"] == q
     (['b', 'w'], True)
     """
-    path = as_path(path, "save")
+    path, check = as_path(path, "save"), as_check(check, "save")
     if isinstance(arrays, PackedArray) and layout is None:
-        arrays.save(path)
+        arrays.save(path, check)
         return
     if isinstance(arrays, PackedArray):
         check_layout(layout)
@@ -229,11 +239,11 @@ def save(path: str | os.PathLike[str], arrays: PackedArray | Mapping[str, Any], 
     if layout is not None:
         if layout in LAYOUTS:
             refuse_other_name(path)
-        export(path, arrays, layout)
+        export(path, arrays, layout, check)
         return
     refuse_other_name(path)
     packed = {name: array._entry() for name, array in arrays.items() if isinstance(array, PackedArray)}
-    save_arrays(path, arrays, packed)
+    save_arrays(path, arrays, packed, check=check)
 
 
 def contents(reader: Tensors, found: Mapping[str, Entry]) -> list[tuple[str, Entry | None]]:

@@ -17,17 +17,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
-from ..arrays.layout import KEY, Entry, file_layout, write_array
+import numpy as np
+
+from ..arrays.layout import KEY, Entry, file_layout, parts_of
 from ..base.container import Reader, nbytes_of
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
 from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
 from ..base.progress import Progress
 from ..base.regular import open_regular
+from ..base.rereading import drawn
 from ..base.tensors import CHUNK, Info, Tensors
 from ..base.texts import printable, quoted, read_small, sentence
 from ..base.version import __version__
-from ..base.writer import Writer, laid_out, sync_folder
+from ..base.writer import Writer, bytes_of as memory_of, laid_out, sync_folder
 from .changes import Change
 from .containers.folder import Located
 from .opening import reader_of
@@ -79,6 +82,8 @@ class Shard:
         Source file -> the shards that need it. It is deleted when all of them are written.
     source_of : callable
         Opens these files.
+    check : str
+        What is made again and compared with the written file, of `rereading.CHECKS`.
     """
 
     path: str
@@ -91,6 +96,7 @@ class Shard:
     receipts: str = ""
     frees: dict[str, tuple[str, ...]] = field(default_factory=dict)
     source_of: Callable[[str], Tensors] = reader_of
+    check: str = "sample"
 
     def layout(self) -> tuple[dict[str, tuple[str, tuple[int, ...]]], dict[str, str]]:
         """Return tensors and metadata for `Writer`."""
@@ -250,10 +256,11 @@ def divided(
     limit: int | None,
     gone: Mapping[str, State],
     source: Callable[[str], Tensors] = reader_of,
+    check: str = "sample",
 ) -> list[Shard]:
     """Divide a checkpoint into files of at most `limit` bytes of data, but for arrays that are larger alone.
 
-    `gone` are the states that deleted files had, and `source` opens the others.
+    `gone` are the states that deleted files had, `source` opens the others, and `check` is that of the shards.
 
     Returns
     -------
@@ -286,6 +293,7 @@ def divided(
                 states={file: states[file] for file in dict.fromkeys([*files.values(), *reader.others])},
                 metadata=dict(metadata),
                 source_of=source,
+                check=check,
             )
         )
     return shards
@@ -387,6 +395,7 @@ def _write(shard: Shard, progress: Progress | None) -> None:
                     call_back(progress, done, total, name)
                 _write_one(reader, writer, name, entry, change)
                 done += bytes_of(reader, name, entry)
+            _compare(shard, reader, writer)
             _check_states(shard)
             if shard.receipts:  # before the file appears under its name
                 sums = {**writer.sums, HEAD: zlib.crc32(laid_out(stored, metadata)[0])}
@@ -404,14 +413,39 @@ def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, 
         for part in _components(name, entry):
             writer.copy(part, reader)
         return
+    for part, array in _made(reader, name, entry, change).items():
+        writer.write(part, array)
+
+
+def _made(reader: Tensors, name: str, entry: Entry | None, change: Change) -> Mapping[str, Any]:
+    """Return the tensors that store the result of a change."""
     value = reader.lent(name) if entry is None else read_array(reader, name, entry)
     with about(reader, name):
         made = change.make(value)
     if isinstance(change.stored, Mapping):
-        for part, array in made.items():
-            writer.write(part, array)
-    else:
-        write_array(writer, name, made, change.stored if isinstance(change.stored, Entry) else None)
+        return dict(made)
+    return parts_of(name, made, change.stored if isinstance(change.stored, Entry) else None)
+
+
+def _compare(shard: Shard, reader: Tensors, writer: Writer) -> None:
+    """Raise ValueError if the written file does not hold what is made of drawn tensors when they are read again."""
+    kinds = {
+        name: (
+            (change and change.format, reader.info(_components(name, entry)[0]).dtype),
+            bytes_of(reader, name, entry),
+        )
+        for name, entry, change in shard.tensors
+    }
+    chosen = set(drawn(kinds, shard.check))
+    for name, entry, change in shard.tensors:
+        if name not in chosen:
+            continue
+        if change is None:
+            for part in _components(name, entry):
+                writer.check(part, reader.chunks(part))
+        else:
+            for part, array in _made(reader, name, entry, change).items():
+                writer.check(part, [memory_of(np.asarray(array))])
 
 
 def write_whole(path: str, content: str | bytes) -> None:

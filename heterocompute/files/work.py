@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.rereading import as_check
 from ..base.values import as_int, shown
 from ..base.workers import Workers, checked_workers
 from .manifest import MAX_PARTS
@@ -34,11 +35,13 @@ class Work:
     shard_size: int | str | None = "5GB"
     consume: bool = False
     part: Any = None
+    check: str = "sample"
     caller: str = "quantize_checkpoint"  # the function that errors name
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
         object.__setattr__(self, "workers", checked_workers(self.workers, self.caller))
+        as_check(self.check, self.caller)
         for name in ("resume", "consume"):  # a string such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import runtime
-from ..base.caches import l3_bytes
 from ..base.kept import kept
+from ..base.kept_files import l3_bytes
 from ..formats import Format
 from .matmul import linear
 

@@ -58,6 +58,7 @@ def quantize_checkpoint(
     resume: bool = True,
     layout: str | None = None,
     workers: Workers = None,
+    check: str = "sample",
     **options: Any,
 ) -> dict[str, Any]:
     """Round every layer of a checkpoint with calibration inputs, one by one, and resume interrupted runs.
@@ -86,6 +87,8 @@ def quantize_checkpoint(
     workers : int, str or callable, optional
         As in `hc.quantize_checkpoint`, each with one layer at a time. Results are in ``OUT.parts``, which all workers
         must see. The output bytes do not depend on them.
+    check : {"sample", "all", "none"}
+        As in `hc.quantize_checkpoint`; a layer is not rounded a second time, but its result is read again.
 
     Returns
     -------
@@ -123,7 +126,7 @@ def quantize_checkpoint(
     if not isinstance(hessians, Mapping):
         raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
     check_options(options, "quantize_checkpoint")
-    work = Work(workers, resume)
+    work = Work(workers, resume, check=check)
     return round_checkpoint(
         in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, layout,
         **options,

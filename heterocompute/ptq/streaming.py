@@ -68,6 +68,7 @@ def quantize_streamed(
     known_as: str = "",
     layout: str | None = None,
     workers: Workers = None,
+    check: str = "sample",
 ) -> Rounded:
     """Round every layer of a checkpoint under its inputs.
 
@@ -90,6 +91,8 @@ def quantize_streamed(
         As of `quantize_checkpoint`; what has no place in it is refused before the function is called.
     workers : int, str or callable, optional
         As of `quantize_checkpoint`: who rounds the layers. This thread alone calls the function.
+    check : {"sample", "all", "none"}
+        As of `quantize_checkpoint`.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def quantize_streamed(
     check_paths(in_path, out_path, layout)
     if layout is not None:
         check_layout(layout)
-    parts, work = Parts(out_path, resume), Work(workers, resume)
+    parts, work = Parts(out_path, resume), Work(workers, resume, check=check)
     if os.path.isdir(out_path):
         Staging(out_path).refuse_taken(resume)
     parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}

@@ -41,12 +41,16 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # Factors of a layer's inputs. Without them the weights would belong to another layer.
 INPUTS = (".pre_quant_scale", "_act_pre_scale")
 # Layouts with a file format of their own.
-WHOLE = {"onnx": onnx_model.write, onnx_matmul.NAME: onnx_matmul.write, "gguf": gguf_model.write}
+WHOLE: dict[str, Callable[[Any, Mapping[str, Any], str], None]] = {
+    "onnx": onnx_model.write,
+    onnx_matmul.NAME: onnx_matmul.write,
+    "gguf": gguf_model.write_tensors,
+}
 NAMES = (*LAYOUTS, *WHOLE)
 WRITTEN = tuple(name for name in NAMES if name in WHOLE or not LAYOUTS[name].is_read_alone)
 
 
-def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -> None:
+def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, check: str = "sample") -> None:
     """Write arrays in the layout of another program.
 
     Parameters
@@ -58,6 +62,8 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
         ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"mlx"``:
         safetensors, with the ``quantization_config`` of the program's config.json in the metadata; or ``"onnx"``,
         ``"onnx-matmulnbits"``, ``"gguf"``.
+    check : str
+        What is read again, of `rereading.CHECKS`.
 
     Raises
     ------
@@ -75,7 +81,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
     for key, dtype in cast.items():
         arrays = {**arrays, key: converted(packed.pop(key).dequantize(), numpy_dtype(dtype))}
     if name in WHOLE:
-        WHOLE[name](path, arrays)
+        WHOLE[name](path, arrays, check)
         return
     stored: dict[str, Any] = {}
     for key, array in arrays.items():
@@ -86,7 +92,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str) -
             stored[part] = values
     plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
     config = described(name, {key: array.format for key, array in packed.items()}, sorted(plain))
-    save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])})
+    save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])}, check=check)
 
 
 def _parts_of(name: str, key: str, q: QuantizedArray) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import _heterocompute as _core
-from ...base.caches import l3_bytes
-from ...base.kept_files import cpu_model, kept_file, read_kept, write_kept
+from ...base.kept_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
 from ...base.texts import counted
 from ...base.values import shown
 from .chip import Device

@@ -22,6 +22,7 @@ import numpy as np
 from ....arrays.quantized import QuantizedArray
 from ....arrays.stored import wrong_part
 from ....base.float_env import converted
+from ....base.rereading import drawn, refuse_different
 from ....base.tensors import Info, Tensors
 from ....base.texts import quoted
 from ....base.writer import naming, replacing
@@ -163,15 +164,22 @@ def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale:
     return q
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model | None = None) -> None:
+def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
+    """Write a file of tensors alone."""
+    write(path, arrays, None, check)
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model | None, check: str) -> None:
     """Write a file; it has its name when it is complete.
 
     Parameters
     ----------
     path : str or os.PathLike
     arrays : mapping of str to QuantizedArray or ndarray
-    model : Model, optional
-        The language model that the arrays are. Default: the file is of the architecture ``none``.
+    model : Model or None
+        The language model that the arrays are. None: the file is of the architecture ``none``.
+    check : str
+        What is read again, of `rereading.CHECKS`.
 
     Raises
     ------
@@ -191,11 +199,13 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         arrays = {**named, **model.more}
     _check_names(arrays)
     stored: dict[str, tuple[str | None, Array]] = {}
+    wanted: dict[str, Callable[[], Array]] = {}  # the values of each tensor
     for name, array in arrays.items():
         order = None if model is None else model.rows.get(name)
         if isinstance(array, QuantizedArray):
             blocks = blocks_of(name, array)
             stored[name] = blocks.kind, blocks.data if order is None else blocks.data[order]
+            wanted[name] = partial(_in_order, array, order)
             if blocks.scale is not None:
                 stored[scale_name(name)] = None, blocks.scale
             continue
@@ -206,19 +216,48 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
             plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
             plain = plain + np.float32(1) if name in model.plus_one else plain
-        plain = np.ascontiguousarray(plain if order is None else plain[order])  # 0 dimensions become 1
+        plain = np.ascontiguousarray(_in_order(plain, order))  # 0 dimensions become 1
+        wanted[name] = partial(_in_order, plain, None)
         stored[name] = ("BF16", plain.view(np.uint8)) if plain.dtype.name == "bfloat16" else (None, plain)
-    with replacing(path) as temporary, naming(os.fspath(path)):
-        writer = gguf.GGUFWriter(temporary, "none" if model is None else model.architecture)
-        for key, value in ({} if model is None else model.keys).items():
-            add_key(writer, gguf, key, value)
-        for name, (kind, values) in stored.items():
-            writer.add_tensor(
-                name, values.view(Whole), raw_dtype=None if kind is None else gguf.GGMLQuantizationType[kind]
-            )
-        try:
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-        finally:
-            writer.close()
+    with replacing(path) as temporary:
+        with naming(os.fspath(path)):
+            writer = gguf.GGUFWriter(temporary, "none" if model is None else model.architecture)
+            for key, value in ({} if model is None else model.keys).items():
+                add_key(writer, gguf, key, value)
+            for name, (kind, values) in stored.items():
+                writer.add_tensor(
+                    name, values.view(Whole), raw_dtype=None if kind is None else gguf.GGMLQuantizationType[kind]
+                )
+            try:
+                writer.write_header_to_file()
+                writer.write_kv_data_to_file()
+                writer.write_tensors_to_file()
+            finally:
+                writer.close()
+        kinds = {name: ((kind, values.dtype.name, values.ndim), values.nbytes) for name, (kind, values) in
+                 stored.items() if name in wanted}  # fmt: skip
+        refuse_others(os.fspath(path), temporary, {name: wanted[name] for name in drawn(kinds, check)})
+
+
+def refuse_others(path: str, temporary: str, wanted: Mapping[str, Callable[[], Array]]) -> None:
+    """Raise ValueError if a written file does not hold the values of some tensors.
+
+    Parameters
+    ----------
+    path, temporary : str
+        The name of the file, in the error, and where it is.
+    wanted : mapping of str to callable
+        Returns the values of a tensor.
+    """
+    if not wanted:
+        return
+    with Gguf(temporary) as reader:
+        found = readers(reader)
+        for name, values in wanted.items():
+            refuse_different(path, name, values(), np.asarray(found[name]()))
+
+
+def _in_order(array: Any, order: Any) -> Array:
+    """Return the values of an array, its rows in the order of another program."""
+    values = np.asarray(array)
+    return values if order is None else values[order]

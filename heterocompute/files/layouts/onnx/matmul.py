@@ -109,6 +109,6 @@ def _first(arrays: Mapping[str, Any]) -> str:
     return "".join(f", such as {quoted(name)}" for name in list(arrays)[:1])
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
     """Write the model; the file appears under its name when it is complete."""
-    write_model(path, model_of(arrays))
+    write_model(path, model_of(arrays), check)

@@ -17,6 +17,8 @@ import numpy as np
 
 from ....arrays.bits import pack
 from ....arrays.quantized import QuantizedArray
+from ....base.rereading import drawn, refuse_other_bytes
+from ....base.tensors import CHUNK
 from ....base.texts import quoted
 from ....base.writer import naming, replacing
 from ....formats import Int
@@ -87,9 +89,9 @@ def packed_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
     return pack(values.reshape(1, -1).view(np.uint8) & np.uint8((1 << bits) - 1), bits).tobytes()
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
     """Write the model; the file appears under its name when it is complete."""
-    write_model(path, model_of(arrays))
+    write_model(path, model_of(arrays), check)
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -99,7 +101,16 @@ def check_names(names: Sequence[str]) -> None:
         raise ValueError(f"save: two tensors would be called {quoted(twice)}")
 
 
-def write_model(path: str | os.PathLike[str], data: bytes) -> None:
+def write_model(path: str | os.PathLike[str], data: bytes, check: str = "sample") -> None:
     """Write a file that appears under its name when it is complete."""
-    with replacing(path) as temporary, naming(os.fspath(path)), open(temporary, "xb") as file:
-        file.write(data)
+    wanted = np.frombuffer(data, np.uint8)
+    starts = {f"bytes from {start}": ("", len(data[start : start + CHUNK])) for start in range(0, len(data), CHUNK)}
+    with replacing(path) as temporary:
+        with naming(os.fspath(path)), open(temporary, "xb") as file:
+            file.write(data)
+        with open(temporary, "rb") as file:
+            for name in drawn(starts, check):
+                start = int(name.rpartition(" ")[2])
+                file.seek(start)
+                found = np.frombuffer(file.read(CHUNK), np.uint8)
+                refuse_other_bytes(os.fspath(path), "of the model", wanted[start : start + CHUNK], found, start)
