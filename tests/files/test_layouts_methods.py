@@ -327,8 +327,8 @@ def test_fp8_of_auto_round(tmp_path: Path, packing: str, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("changed, words", [
-    ({"packing_format": "auto_round:nonsense"}, r"by 'auto-round' \(packing_format 'auto_round:nonsense'\) with 'fc\.qweight'"),
-    ({"packing_format": "auto_round:llm_compressor_nvfp4_e5m3"}, "packing_format 'auto_round:llm_compressor_nvfp4_e5m3'"),
+    ({"packing_format": "auto_round:x"}, r"by 'auto-round' \(packing_format 'auto_round:x'\) with 'fc\.qweight'"),
+    ({"packing_format": "auto_round:llm_compressor_nvfp4_e5m3"}, "'auto_round:llm_compressor_nvfp4_e5m3'"),
     ({"data_type": "mx_fp"}, "data_type is 'mx_fp', expected int"),
     ({"rotation_config": {"hadamard_type": "random"}}, "rotation_config says that weights are rotated"),
     ({"bits": 5}, "bits is 5, expected 2, 3, 4 or 8"), ({"extra_config": [1]}, "extra_config is"),
@@ -361,14 +361,14 @@ def whole(*shape: int, dtype: Any = np.int32) -> Array:
 
 # Methods of the registry whose weights are not read, with tensors as their programs call them.
 UNREAD = {
-    "aqlm": {"q.codes": whole(64, 16, 1, dtype=np.int16), "q.codebooks": half(1, 256, 1, 8), "q.scales": half(64, 1, 1, 1)},
-    "fouroversix": {"q.quantized_weight_values": whole(64, 64, dtype=np.uint8), "q.quantized_weight_amax": np.ones(1, np.float32),
+    "aqlm": {"q.codes": whole(64, 16, 1, dtype=np.int16), "q.codebooks": half(1, 256, 1, 8)},
+    "fouroversix": {"q.quantized_weight_values": whole(64, 64, dtype=np.uint8), "q.quantized_weight_amax": half(1),
                     "q.quantized_weight_scale_factors": whole(512, dtype=np.uint8)},
     "fp_quant": {"q.qweight": whole(64, 64, dtype=np.uint8), "q.scales": whole(64, 4, dtype=np.uint8),
                  "q.forward_hadamard_matrix": half(32, 32)},
     "gemma": {"q.weight": whole(64, 32, dtype=np.uint8), "q.weight_scale": half(64, 1)},
     "gguf": {"q.weight": whole(64, 18, dtype=np.uint8)},
-    "higgs": {"q.weight": whole(64, 32), "q.scales": half(64, 4), "q.tables": half(16, 2), "q.tables2": half(16, 16, 2)},
+    "higgs": {"q.weight": whole(64, 32), "q.scales": half(64, 4), "q.tables2": half(16, 16, 2)},
     "metal": {"q.weight": whole(64, 16, dtype=np.uint32), "q.scales": half(64, 2), "q.qbiases": half(64, 2)},
     "nvfp4": {"q.weight_packed": whole(64, 32, dtype=np.uint8), "q.weight_scale": whole(64, 4, dtype=np.uint8)},
     "quark": {"q.weight": whole(64, 16), "q.weight_scale": half(64, 4), "q.weight_zero_point": whole(64, 1)},

@@ -7,12 +7,12 @@
     NAME.scale_weight      the same, in ComfyUI's files, with a marker `scaled_fp8`
     NAME.scale, NAME.qscale_weight    the same, in DeepSeek's and Mistral's own files
 
-A scale of one byte (float8_e8m0fnu or uint8) is 2^(byte - 127). `weight_block_size` of the configuration is the size of
-a block. Without it blocks are 128 x 128 where the scales fit them, and otherwise all are equal. Stacks have the scales of
-a matrix for each expert.
+A scale of one byte (float8_e8m0fnu or uint8) is 2^(byte - 127). `weight_block_size` of the configuration is the size
+of a block. Without it blocks are 128 x 128 where the scales fit them, and otherwise all are equal. Stacks have the
+scales of a matrix for each expert.
 
-value = code x scale in float32. Scales of inputs (`input_scale`) are plain tensors. Hugging Face, FineGrainedFP8Config,
-also for `mxfp8`; FbgemmFp8Config; integrations/finegrained_fp8.py, Fp8Dequantize. vLLM, layers/quantization/fp8.py. Quark.
+value = code x scale in float32. Scales of inputs (`input_scale`) are plain tensors. Hugging Face, FineGrainedFP8Config
+(also of `mxfp8`), FbgemmFp8Config; integrations/finegrained_fp8.py, Fp8Dequantize. vLLM, layers/quantization/fp8.py.
 """
 
 from __future__ import annotations

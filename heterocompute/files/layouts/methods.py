@@ -126,7 +126,7 @@ def own_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of one layer: its entry of ``extra_config``, or that of the first expression in its name.
+    """Return the configuration of one layer: the entry of ``extra_config`` for its name or an expression in it.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Stacks of NVFP4 matrices: E2M1 codes, E4M3 scales of 16 values, and a float32 scale for each matrix.
 
-`NVFP4` has one float32 scale. Where the matrices have different ones, the array is ``fp4_e2m1-g16``, whose float32 scales
-are the products of both levels: the values are the same.
+`NVFP4` has one float32 scale. Where the matrices have different ones, the array is ``fp4_e2m1-g16``, whose float32
+scales are the products of both levels: the values are the same.
 """
 
 from __future__ import annotations

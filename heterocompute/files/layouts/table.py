@@ -292,8 +292,8 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
         raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
     config = own_config(config)
     marks, ends, is_weight = LAYOUTS[name].marks, LAYOUTS[name].ends, LAYOUTS[name].is_weight
-    prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks
-                if one.endswith(mark) and (is_weight is None or is_weight(reader, one.removesuffix(mark), mark))]  # fmt: skip
+    marked = [(one.removesuffix(mark), mark) for one in reader.names for mark in marks if one.endswith(mark)]
+    prefixes = [one for one, mark in marked if is_weight is None or is_weight(reader, one, mark)]
     mine: dict[str, list[str]] = {one: [f"{one}{end}" for end in ends if f"{one}{end}" in reader] for one in prefixes}
     for tensor in () if ends else reader.names:
         places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")
