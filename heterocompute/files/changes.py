@@ -20,6 +20,7 @@ from ..products.quantize import quantize
 from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
+from .layouts.gguf.rounding import rounded as rounded_for_gguf
 from .layouts.layout import LAYOUTS
 from .plain import Plain as Dtype
 from .recipes import Zeros
@@ -78,6 +79,12 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
 
 def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     """Return the change to blocks of GGUF; rows that are not whole blocks get the type that `save_gguf` uses."""
+    change = _in_blocks(fmt, axes, shape, dtype, entry)
+    made = change.make
+    return replace(change, make=_InGguf(made.format, made.axes)) if type(made) is _Quantized else change
+
+
+def _in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     if entry is not None or not has_place(fmt) or axes != (len(shape) - 1,) or shape[-1] % block_of(fmt) == 0:
         return packed(fmt, axes, shape, dtype, entry)
     found = fitting(fmt, shape)
@@ -149,6 +156,12 @@ class _Quantized:
 
     def __call__(self, array: Any) -> Any:
         return quantize(array, self.format, axis=self.axes)
+
+
+@dataclass(frozen=True)
+class _InGguf(_Quantized):
+    def __call__(self, array: Any) -> Any:
+        return rounded_for_gguf(array, self.format, self.axes)
 
 
 @dataclass(frozen=True)

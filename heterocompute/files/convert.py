@@ -208,7 +208,7 @@ class _Made:
     def weight(self, weight: Weight) -> Weight:
         if self.is_lossy:
             assert not isinstance(self.target, (str, tuple))
-            return rounded(weight, self.target)
+            return rounded(self.layout, weight, self.target)
         assert not isinstance(self.target, str)
         return converted(self.layout, weight, self.target)
 

@@ -19,11 +19,11 @@ from ..base.texts import quoted
 from ..base.values import shown
 from ..base.writer import bytes_of, naming, replacing
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
-from ..products.quantize import quantize
 from .containers.gguf_files import Gguf, scale_name
 from .layouts.gguf.blocks import block_bytes
 from .layouts.gguf.keys import add_key, check_text
 from .layouts.gguf.model import MOST_NAME, Whole, block_of, blocks_of, kind_of
+from .layouts.gguf.rounding import rounded
 from .selection import FirstMatch
 
 __all__ = ["fitting", "save_gguf"]
@@ -280,7 +280,7 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
             )
         weights = np.broadcast_to(weights, rows.shape)
     try:
-        q = quantize(rows, kind, axis=1, importance=weights)
+        q = rounded(rows, kind, (1,), weights)
     except ValueError as error:
         raise ValueError(f"save_gguf: tensor {quoted(name)}: {error}") from None
     return _in_order(name, q)

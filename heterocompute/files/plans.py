@@ -222,7 +222,7 @@ def _plan(layout: str, name: str, reader: Weights, options: list[Target], roundi
     no_place = refusal_of(layout, name, weight.shape, rounding)
     if no_place is not None:
         return Plan(REFUSED, why=no_place, nearest="" if near is None else str(near))
-    made = rounded(weight, rounding)
+    made = rounded(layout, weight, rounding)
     plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, made))
     weight.release()
     return _planned_as(layout, name, made, plan)

@@ -238,7 +238,8 @@ class NVFP4(Format):
     Parameters
     ----------
     four_over_six : bool
-        Map the largest magnitude of a group to 4 instead of 6 if the error is smaller.
+        Map the largest magnitude of a group to 4 instead of 6 if the error is smaller. The scale of the array is
+        then absmax / 1536 instead of absmax / 2688, so that scales of absmax / 4 do not saturate.
 
     Attributes
     ----------

@@ -27,6 +27,7 @@ def nearest(
     axes: tuple[int, ...],
     clip: tuple[int, float] | None = None,
     importance: Array | None = None,
+    core: tuple[object, ...] | None = None,
 ) -> QuantizedArray:
     """Round an array whose dtype and axes are checked already.
 
@@ -40,6 +41,8 @@ def nearest(
     clip : (int, float), optional
         As of `heterocompute.products.arguments.core_clip`.
     importance : ndarray of floats, of x's shape, optional
+    core : tuple, optional
+        The format as the core rounds to it, if that differs from `fmt`: the components have the same layout.
 
     Returns
     -------
@@ -50,7 +53,7 @@ def nearest(
     Refused
         The array holds a NaN or an infinity, or the format does not fit it; see `heterocompute.base.errors.refusals`.
     """
-    core = core_format(fmt)
+    core = core_format(fmt) if core is None else core
     parts = {name: _empty(size, dtype) for name, (dtype, size, _) in _core.layout(core, x.shape, axes).items()}
     weights = None if importance is None else core_view(importance)
     _core.quantize(runtime.run(), core_view(x), clip, (core, x.shape, axes, parts), weights)

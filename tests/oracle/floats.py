@@ -125,7 +125,7 @@ def encode_nvfp4(fmt, x, axis, _) -> Encoded:
     check_float32(x)
     rows = Rows(x.shape, axis, 16)
     values = rows.split(x)
-    p = divide32(absmax32(x), 2688)
+    p = divide32(absmax32(x), 1536 if fmt.four_over_six else 2688)
     bytes_ = np.zeros(values.shape[:2], np.uint8)
     elements = np.zeros(values.shape)
     scale = np.zeros(bytes_.shape)

@@ -6,6 +6,8 @@
  *   rceil   the smallest e with absmax <= largest * 2^e
  *   even    absmax's fraction rounded to the element's bits, half up; then floor
  *
+ *   ggml    e = floor(float32(log2 absmax)) - emax; a tie goes to the smaller magnitude, and -0 is 0 (e2m1 only)
+ *
  * emax: the exponent of the element's largest value. e is clamped to -127 .. 127. A group of zeros has byte 0; one with
  * a NaN or an infinity has byte 0xff, codes 0, and is NaN. option[0]: the element, option[1]: the rule.
  */
@@ -24,6 +26,9 @@ static hc_status mx_check(const hc_format *format, hc_error *error) {
     if (mx_rule(format) < 0 || mx_rule(format) >= MX_N_RULES)
         return hc_fail(error, HC_VALUE, "format: mx has no scale rule %d, expected 0 to %d", mx_rule(format),
                        MX_N_RULES - 1);
+    if (mx_rule(format) == MX_GGML && mx_element(format) != HC_TYPE_FP4_E2M1)
+        return hc_fail(error, HC_VALUE, "format: mx has the rounding of ggml for e2m1, not for element %d",
+                       mx_element(format));
     return HC_OK;
 }
 
@@ -53,6 +58,19 @@ static int mx_passes(const hc_format *format) {
     return 0;
 }
 
+/* Whether float32(log2 absmax) is the next integer k: absmax is 2^k less `below` times 2^(k - 24), with 2^j <= |k|. The
+ * logarithm is `below` / ln 2 times 2^-24 less than k, and half the distance of float32 numbers there is 2^(j - 24); half
+ * of that below a power of two. */
+static bool rounds_up(int k, uint64_t below) {
+    static const uint8_t most[] = {0, 1, 2, 5, 11, 22, 44, 88}; /* 2^j ln 2 */
+    int j = 0;
+    for (int magnitude = k < 0 ? -k : k; magnitude > 1; magnitude >>= 1)
+        j++;
+    if (k > 0 && k == 1 << j)
+        j--;
+    return k != 0 && j >= 0 && below <= (uint64_t)most[j] << 29;
+}
+
 /* The byte of a group from the bits of its largest magnitude, which is finite. Below 2^-1022 any exponent field is
  * correct, since the result is clamped. */
 static uint8_t scale_byte(const hc_format *format, double absmax) {
@@ -67,6 +85,8 @@ static uint8_t scale_byte(const hc_format *format, double absmax) {
         exponent += (bits & fraction) != 0;
     if (mx_rule(format) == MX_RCEIL)
         exponent += (bits & fraction) > (largest & fraction);
+    if (mx_rule(format) == MX_GGML)
+        exponent += rounds_up((int)(bits >> 52) - 1022, fraction + 1 - (bits & fraction));
     return (uint8_t)(hc_max(hc_min(exponent, 127), -127) + 127);
 }
 
@@ -75,7 +95,17 @@ static hc_float_type type_of(const hc_format *format) {
     return *hc_float_type_of(mx_element(format) == MX_INT8 ? MX_FIRST_ELEMENT : mx_element(format));
 }
 
+/* The nearest code of e2m1; of two, that of the smaller magnitude. */
+static uint32_t encode_as_ggml(double quotient) {
+    const double magnitude = fabs(quotient);
+    const int code = (magnitude > 0.25) + (magnitude > 0.75) + (magnitude > 1.25) + (magnitude > 1.75) +
+                     (magnitude > 2.5) + (magnitude > 3.5) + (magnitude > 5);
+    return (uint32_t)(quotient < 0 && code > 0 ? code | 8 : code);
+}
+
 static uint32_t encode_element(const hc_format *format, const hc_float_type *type, double quotient) {
+    if (mx_rule(format) == MX_GGML)
+        return encode_as_ggml(quotient);
     if (mx_element(format) == MX_INT8)
         return (uint32_t)hc_quotient(64 * quotient, 1, -127, 127);
     return hc_float_encode(type, quotient, true);
@@ -112,7 +142,7 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
             const double absmax = group_maximum(format, x, i, first, geometry->group, &legal, &finite);
             scales[group] = finite ? scale_byte(format, absmax) : MX_NAN_BYTE;
             const double inverse = 1 / (double)mx_scale(scales[group]); /* a power of two: products are quotients */
-            if (x->dtype == HC_F32 && mx_element(format) != MX_INT8) {
+            if (x->dtype == HC_F32 && mx_element(format) != MX_INT8 && mx_rule(format) != MX_GGML) {
                 /* products below 2^-126, which float32 rounds, get the code 0 */
                 const float *from = (const float *)x->data + i * x->row_stride + first;
                 const uint32_t kept = finite ? UINT32_MAX : 0;

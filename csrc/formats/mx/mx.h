@@ -7,7 +7,7 @@
 
 /* Elements: the types of floats from fp8_e4m3fn on, then int8. */
 enum { MX_FIRST_ELEMENT = HC_TYPE_FP8_E4M3FN, MX_INT8 = HC_N_FLOAT_TYPES };
-enum { MX_FLOOR = 0, MX_CEIL, MX_RCEIL, MX_EVEN, MX_N_RULES };
+enum { MX_FLOOR = 0, MX_CEIL, MX_RCEIL, MX_EVEN, MX_GGML, MX_N_RULES };
 enum { MX_GROUP = 32, MX_NAN_BYTE = 0xff };
 
 static inline int mx_element(const hc_format *format) { return format->option[0]; }

@@ -71,7 +71,7 @@ static __attribute__((noinline)) bool is_legal(const double *x, int64_t n) {
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
     (void)state, (void)thresholds;
-    if (!serves(geometry))
+    if (!serves(geometry) || mx_rule(format) == MX_GGML)
         return HC_DECLINED;
     const int bits = format->bits;
     hc_slice_fn *encode_slices = slice_of(format);

@@ -4,8 +4,9 @@
  *   p = absmax of the array / 2688 (= 448 * 6), 1 where that is 0     byte = e4m3(absmax of the group / 6 / p)
  *   S = float32(byte's value * p)     element = RNE(x / S), saturating     value = float32(element * S)
  *
- * Divisions of scales are float32, in this order. If a byte decodes to 0, the codes are 0. option[0], "four over six":
- * also tries absmax / 4, and uses it if the sum of squared errors of the decoded values is smaller.
+ * Divisions of scales are float32, in this order. If a byte decodes to 0, the codes are 0. option[0], "four over six"
+ * (Cook et al., arXiv 2512.02010): p = absmax of the array / 1536 (= 256 * 6), so that 1.5 times every scale is at most
+ * 384. Also tries absmax of the group / 4, and uses it if the sum of squared errors of the decoded values is smaller.
  */
 #include "formats/nvfp4/nvfp4.h"
 #include "formats/levels.h"
@@ -55,8 +56,8 @@ static int64_t nvfp4_observe(const hc_format *format, const hc_geometry *geometr
 }
 
 static void nvfp4_finish(const hc_format *format, int pass, hc_encode_state *state) {
-    (void)format, (void)pass;
-    const float p = state->maximum / 2688.0f;
+    (void)pass;
+    const float p = state->maximum / nvfp4_most(format);
     state->coarse = p == 0 ? 1.0f : p;
 }
 

@@ -23,7 +23,7 @@ from ...base.container import numpy_dtype
 from ...base.texts import quoted
 from ...base.values import shown
 from ...formats import MX, NVFP4, Float, Int
-from . import scaled
+from . import nvfp4, scaled
 from .linear import (
     ROWS,
     WORD_COLUMNS,
@@ -42,7 +42,7 @@ from .linear import (
     refuse,
     words,
 )
-from .schemes import check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
+from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
 
 NAME = "compressed-tensors"
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -287,7 +287,10 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
     """
     found = dict(tensors)
     codes = found.get(f"{prefix}.weight_packed", found.get(f"{prefix}.weight"))
+    whole = found.get(f"{prefix}.weight_global_scale")
     if codes is None or codes.ndim < 3:
+        if whole is not None and whole.size != 1:
+            raise ValueError(f"{prefix}.weight_global_scale is {whole.dtype} {whole.shape}, expected one float32 > 0")
         return found, None
     name = f"{prefix}.weight" + "_packed" * (f"{prefix}.weight_packed" in found)
     if codes.ndim > 3:
@@ -312,11 +315,14 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
         if values.dtype == np.int32 and part == "weight_zero_point" and 32 * values.shape[1] % rows:
             raise ValueError(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
         found[f"{prefix}.{part}"] = values.reshape(-1, values.shape[2])
+    if whole is not None and whole.size == count and (whole == whole.flat[0]).all():
+        found[f"{prefix}.weight_global_scale"] = whole.reshape(-1)[:1]
     return found, (count, rows, columns)
 
 
 def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
     """Return 8-bit codes with the columns of each group adjacent, and their order; None if they are in place."""
+    tensors = _with_float_scales(prefix, tensors, config)
     high, wide = chosen(prefix, config, scaled_of, tensors)
     codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
     order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
@@ -325,10 +331,23 @@ def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any])
     return scaled.checked(prefix, codes, tensors[f"{prefix}.weight_scale"], points, (high, wide)), order
 
 
+def _with_float_scales(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Mapping[str, Array]:
+    """Return the tensors of a weight with float32 scales, if the scales are powers of two of one byte each (MXFP8)."""
+    scales, groups = tensors.get(f"{prefix}.weight_scale"), config.get("config_groups") or {}
+    said = [config.get("format"), *(one.get("format") for one in groups.values() if isinstance(one, Mapping))]
+    if scales is None or not (scales.dtype.name == "float8_e8m0fnu" or (scales.dtype == np.uint8 and MXFP8 in said)):
+        return tensors
+    return {**tensors, f"{prefix}.weight_scale": scaled.powers(scales)}
+
+
 def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return an NVFP4 array whose tensor scale multiplies, from tensors whose scale divides."""
     chosen(prefix, config, check_nvfp4, tensors)
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
+    if whole.size > 1:
+        quotients = nvfp4.e4m3_values(scales).reshape(whole.size, -1) / whole.reshape(-1, 1)
+        shape = (len(packed), 2 * packed.shape[1])
+        return nvfp4.grouped(f"{prefix}.weight_scale", packed, quotients.reshape(len(packed), -1), shape)
     coarse = reciprocal(whole, scales, divides=True)
     if coarse is None:
         raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and dividing by it differs "
@@ -342,19 +361,20 @@ def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     whole = tensors.get(f"{prefix}.weight_global_scale")
     if whole is None:
         return None
-    chosen(prefix, config, check_nvfp4, tensors)
-    packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
+    matrix, stack = _as_matrix(prefix, tensors)
+    chosen(prefix, config, check_nvfp4, matrix)
+    packed, scales, whole = (matrix[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     wide = scales.astype(np.float32)
     if not np.isfinite(wide).all():
         raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
-    if reciprocal(whole, scales, divides=True) is not None:
+    if whole.size > 1 or reciprocal(whole, scales, divides=True) is not None:
         return None
     with np.errstate(all="ignore"):
         quotients = np.repeat(wide / whole.reshape(()), 16, axis=1)
     shape = (len(packed), 2 * packed.shape[1])
     values = view_e2m1(packed, shape)
     values *= quotients
-    return values, "nvfp4 of compressed-tensors", packed.nbytes + scales.nbytes + 4
+    return values.reshape(stack or shape), "nvfp4 of compressed-tensors", packed.nbytes + scales.nbytes + 4
 
 
 def view_e2m1(packed: Array, shape: tuple[int, int]) -> Array:

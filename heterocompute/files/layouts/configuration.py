@@ -64,7 +64,8 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     """Return the program that quantized a file, by its name for messages; None if only the tensors could tell."""
     method = method_of(config)
     if method is not None:
-        return shown(method)
+        packing = config.get("packing_format")
+        return shown(method) + (f" (packing_format {shown(packing)})" if packing is not None else "")
     folder = os.path.dirname(reader.path)
     found = next((name for name in PROGRAM_FILES if exists(os.path.join(folder, name))), None)
     if found is not None:

@@ -8,7 +8,8 @@ from typing import Any
 from ...base.tensors import Tensors
 from . import fp8
 from .configuration import config_in, method_of
-from .layout import LAYOUTS, METHODS
+from .layout import LAYOUTS
+from .methods import layout_named
 from .subclasses import torchao
 
 __all__ = ["layout_in", "layout_said"]
@@ -48,10 +49,9 @@ def layout_said(reader: Tensors) -> str | None:
 
 
 def layout_in(reader: Tensors, config: Mapping[str, Any]) -> str | None:
-    method, names = method_of(config), reader.names
-    if method is not None:
-        method = METHODS.get(method, method)
-        found = LAYOUTS.get(method)
+    method, names = layout_named(config), reader.names
+    if method is not None or method_of(config) is not None:
+        found = LAYOUTS.get(method or "")
         return method if found is not None and any(one.endswith(found.marks) for one in names) else None
     for layout, ends in SIGNS:
         prefixes = [one.removesuffix(ends[0]) for one in names if one.endswith(ends[0])]
@@ -70,6 +70,6 @@ def _fits(reader: Tensors, layout: str, prefix: str, ends: Sequence[str]) -> boo
     if LAYOUTS[layout].reads_metadata:
         return torchao.is_described(prefix, reader.metadata)
     if layout == "fp8":
-        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.FLOATS
+        return dtypes[-1] in fp8.EIGHTS and dtypes[0] in fp8.SCALE_DTYPES
     wanted = {"modelopt": ("float32", "float8_e4m3fn", "uint8"), "gpt-oss": ("uint8", "uint8")}.get(layout)
     return dtypes[-1] == "uint32" if layout == "mlx" else wanted is None or tuple(dtypes) == wanted

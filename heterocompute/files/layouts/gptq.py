@@ -40,6 +40,7 @@ from .linear import (
     refuse,
     to_words,
 )
+from .methods import of_layer
 
 VERSIONS = ("gptq", "gptq_v2")
 BITS = (2, 3, 4, 8)
@@ -137,7 +138,10 @@ def sorted_from_gptq(
 
 
 def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of one module: the first pattern of ``dynamic`` that matches its name changes it."""
+    """Return the configuration of one module: the first pattern of ``dynamic`` that matches its name changes it.
+
+    AutoRound has ``extra_config``.
+    """
     dynamic = config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
         raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, expected an object of patterns")
@@ -155,7 +159,7 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(changed, Mapping):
             raise ValueError(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, expected an object")
         return {**config, **changed}
-    return config
+    return of_layer(prefix, config)
 
 
 def _group_of(
@@ -236,6 +240,7 @@ def config_of_awq(formats: Mapping[str, Any], plain: Sequence[str], ordered: boo
 
 def array_from_awq(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
     """Return one weight stored as AWQ."""
+    config = of_layer(prefix, config)
     for key in ("version", "checkpoint_format", "format"):
         one_of(prefix, key, config.get(key), ("gemm",))
     one_of(prefix, "bits", config.get("bits", config.get("w_bit")), (4,))

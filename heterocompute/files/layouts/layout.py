@@ -13,7 +13,7 @@ from .configuration import KEY
 from .linear import Parts, not_written
 from .subclasses import quanto, torchao
 
-__all__ = ["LAYOUTS", "METHODS", "Layout"]
+__all__ = ["LAYOUTS", "Layout"]
 
 
 class Layout(NamedTuple):
@@ -29,6 +29,7 @@ class Layout(NamedTuple):
     files_of                further entries of config.json and further files, from a configuration
     config_key              the program's key in config.json, if `KEY` is missing
     ends                    ends of the names of all tensors of a weight, by default `PARTS`
+    is_weight               tells whether a tensor with a mark belongs to a weight, if others may have its name
     markers                 tensors that only mark a file of the layout
     order_name              the tensor with the group of each column
     depends_on_values       tells whether only some arrays of a format can be stored
@@ -54,6 +55,7 @@ class Layout(NamedTuple):
     files_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     config_key: str = KEY
     ends: tuple[str, ...] = ()
+    is_weight: Callable[[Any, str, str], bool] | None = None
     markers: tuple[str, ...] = ()
     depends_on_values: Callable[[Any], bool] | None = None
     only_stacks: bool = False
@@ -119,6 +121,7 @@ LAYOUTS = {
         fp8.array_from,
         fp8.SCALES,
         ends=fp8.ENDS,
+        is_weight=fp8.is_weight,
         markers=fp8.MARKERS,
         blocks_from=fp8.blocks_from,
         check_blocks=fp8.check_blocks,
@@ -218,5 +221,3 @@ LAYOUTS = {
         is_whole=True,
     ),
 }
-# The method that a configuration names -> the layout that reads it; also the layouts that are only written.
-METHODS = {"gptq-v1": "gptq", "mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt"}

@@ -1,8 +1,11 @@
-"""ModelOpt's unified checkpoints: NVFP4, and FP8 with one scale per tensor or per block.
+"""ModelOpt's unified checkpoints: NVFP4, FP8 with one scale per tensor or per block, MXFP8 and MXFP4.
 
     NVFP4  NAME.weight uint8 (out, in / 2), the even code low; NAME.weight_scale float8_e4m3fn (out, in / 16);
            NAME.weight_scale_2 float32 (), the factor of all; NAME.input_scale, a plain tensor
     FP8    NAME.weight float8_e4m3fn (out, in); NAME.weight_scale float32 (), (out,), or of blocks (fp8.py)
+    MX     the same with uint8 scales, 2^(byte - 127), for every 32 values; MXFP4 has codes as NVFP4
+
+Stacks (experts, out, ...) have one NAME.weight_scale_2, or one for each expert.
 
 The format is named by ``hf_quant_config.json``, by config.json with the method "modelopt", and by dtypes and shapes.
 NVIDIA Model Optimizer, torch/export/unified_export_hf.py.
@@ -19,7 +22,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
 from ...base.values import shown
 from ...formats import NVFP4, Float
-from . import fp8, scaled
+from . import fp8, nvfp4
 from .linear import Array, Packed, Parts, prefix_of, refuse
 
 __all__ = ["ENDS", "array_from", "blocks_from", "config_of", "files_of", "layout_of", "parts_of"]
@@ -82,26 +85,23 @@ def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight."""
+    """Return one weight, or a stack."""
     codes, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
     whole = tensors.get(f"{prefix}.weight_scale_2")
     if whole is None:
-        return scaled.array_of(prefix, fp8.codes_in(prefix, tensors, None), NAME)
-    if codes.dtype != np.uint8 or codes.ndim != 2 or scales.dtype.name != "float8_e4m3fn":
+        return fp8.array_from(prefix, tensors, {})
+    if codes.dtype != np.uint8 or codes.ndim not in (2, 3) or scales.dtype.name != "float8_e4m3fn":
         what = f"{codes.dtype} {codes.shape} with scales of {scales.dtype}"
         raise ValueError(f"{prefix}.weight is {what}, expected uint8 (out, in / 2) and float8_e4m3fn")
-    rows, count = len(codes), 2 * codes.shape[1]
-    if scales.shape != (rows, count // 16) or count % 16:
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {(rows, count // 16)} of groups of 16")
-    if whole.dtype != np.float32 or whole.size != 1:
-        raise ValueError(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected one float32")
-    parts = {"codes": codes, "scales": scales.view(np.uint8), "coarse": whole.reshape(())}
-    return QuantizedArray(parts, NVFP4(), (rows, count), (1,))
+    wanted = (*codes.shape[:-1], codes.shape[-1] // 8)
+    if scales.shape != wanted or codes.shape[-1] % 8:
+        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of groups of 16")
+    if whole.dtype != np.float32 or whole.size not in {1, len(codes) if codes.ndim == 3 else 1}:
+        what = "one float32" + " for each expert" * (codes.ndim == 3)
+        raise ValueError(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected {what}")
+    return nvfp4.array_of(f"{prefix}.weight", codes, scales, whole)
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
     """Return FP8 with scales of blocks; None for others."""
-    if f"{prefix}.weight_scale_2" in tensors:
-        return None
-    codes = fp8.codes_in(prefix, tensors, None)
-    return None if scaled.format_of(codes) is not None else (codes, None, None)
+    return None if f"{prefix}.weight_scale_2" in tensors else fp8.blocks_from(prefix, tensors, {})

@@ -24,7 +24,7 @@ from .linear import Array
 
 __all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "described", "format_of",
            "from_row_maxima", "group_format_of", "grouped",
-           "is_scaled", "parts_like", "parts_of", "rows_of", "some_rows"]  # fmt: skip
+           "is_scaled", "parts_like", "parts_of", "powers", "rows_of", "some_rows"]  # fmt: skip
 
 FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 HIGH = 128  # rows of a block
@@ -50,6 +50,11 @@ class Blocks(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype} in blocks of {self.high} x {self.wide}"
+
+
+def powers(bytes_: Array) -> Array:
+    """Return 2^(byte - 127) as float32, NaN for 255; the bytes are float8_e8m0fnu or uint8."""
+    return bytes_.view(np.uint8).view(numpy_dtype("float8_e8m0fnu")).astype(np.float32)
 
 
 def blocks_of(weight: Codes) -> Blocks:

@@ -17,7 +17,8 @@ from . import scaled
 from .expressions import matches
 from .linear import Array, one_of, words
 
-NAIVE = ("int-quantized", "float-quantized", "naive-quantized")
+MXFP8 = "mxfp8-quantized"
+NAIVE = ("int-quantized", "float-quantized", "naive-quantized", MXFP8)
 
 
 class Scheme(NamedTuple):
@@ -113,7 +114,12 @@ def check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> No
         raise ValueError(
             f"{prefix}.weight_packed is {what}, expected uint8 (out, in / 2) and float8_e4m3fn (out, in / 16)"
         )
-    if whole.size != 1 or whole.dtype != np.float32 or not (np.isfinite(whole) & (whole > 0)).all():
+    if (
+        whole.size < 1
+        or packed.shape[0] % whole.size
+        or whole.dtype != np.float32
+        or not (np.isfinite(whole) & (whole > 0)).all()
+    ):
         raise ValueError(
             f"{prefix}.weight_global_scale is {whole.dtype} {shown(whole.tolist())}, expected one float32 > 0"
         )
@@ -154,7 +160,8 @@ def scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     if strategy == "group":
         block = (1, _whole(prefix, weights, "group_size"))
     if strategy == "block":
-        high, wide = map(int, weights["block_structure"])
+        said = weights["block_structure"]
+        high, wide = map(int, said.split("x") if isinstance(said, str) else said)
         block = (high, wide)
     assert block is not None
     points = tensors.get(f"{prefix}.weight_zero_point")

@@ -25,7 +25,8 @@ from ..plain import plain_of
 from .configuration import KEY, config_in, config_of, method_of, plain_names
 from .detection import layout_in
 from .gguf import model as gguf_model
-from .layout import LAYOUTS, METHODS, Layout
+from .layout import LAYOUTS, Layout
+from .methods import layout_named, own_config
 from .onnx import graph as onnx_graph, matmul as onnx_matmul, model as onnx_model
 from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_programs, refuse_scales, refuse_unread
 from .weight import Weight, of_array, of_blocks, of_values
@@ -39,7 +40,7 @@ TABLES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 # Suffixes of the tensors of a layer's weight, besides those that begin with `weight`.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # Factors of a layer's inputs. Without them the weights would belong to another layer.
-INPUTS = (".pre_quant_scale", "_act_pre_scale")
+INPUTS = (".pre_quant_scale", "_act_pre_scale", ".w_bf16_to_fp8_scale")
 # Layouts with a file format of their own.
 WHOLE: dict[str, Callable[[Any, Mapping[str, Any], str], None]] = {
     "onnx": onnx_model.write,
@@ -261,7 +262,7 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
             if method == "heterocompute":
                 said = "load it by from_pretrained, or open the output of heterocompute quantize instead"
                 raise ValueError(f"HeteroConfig of transformers wrote it: {said}")
-            if method is not None and METHODS.get(method, method) not in LAYOUTS:
+            if method is not None and (layout_named(config) or method) not in LAYOUTS:
                 raise ValueError(f"quant_method is {shown(method)}, which is not read; expected {', '.join(LAYOUTS)}")
             refuse_unread(reader)
             return plain_names(reader), {}
@@ -292,12 +293,13 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
             said = f"has no {KEY}, and no config.json beside it has one"
             raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
         config = {}
-    said = config.get("quant_method", name)
-    own = METHODS.get(said, said) if isinstance(said, str) else said
-    if own in LAYOUTS and own != METHODS.get(name, name):
+    said, own = config.get("quant_method", name), layout_named(config)
+    if own in LAYOUTS and own != layout_named({"quant_method": name}):
         raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
-    marks, ends = LAYOUTS[name].marks, LAYOUTS[name].ends
-    prefixes = [one.removesuffix(mark) for one in reader.names for mark in marks if one.endswith(mark)]
+    config = own_config(config)
+    marks, ends, is_weight = LAYOUTS[name].marks, LAYOUTS[name].ends, LAYOUTS[name].is_weight
+    marked = [(one.removesuffix(mark), mark) for one in reader.names for mark in marks if one.endswith(mark)]
+    prefixes = [one for one, mark in marked if is_weight is None or is_weight(reader, one, mark)]
     mine: dict[str, list[str]] = {one: [f"{one}{end}" for end in ends if f"{one}{end}" in reader] for one in prefixes}
     for tensor in () if ends else reader.names:
         places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")

@@ -20,6 +20,7 @@ from .configuration import KEY
 from .forms import AT_ONCE, forms, has_zero_points, in_form, joined
 from .gguf.blocks import blocks_name
 from .gguf.model import block_of
+from .gguf.rounding import rounded as rounded_for_gguf
 from .layout import LAYOUTS
 from .linear import Array, Codes
 from .onnx.matmul import operands
@@ -149,15 +150,16 @@ def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
     return QuantizedArray({**q.components, "codes": codes.packed}, fmt, q.shape, (1,), q.source_dtype)
 
 
-def rounded(weight: Weight, fmt: Format) -> Weight:
-    """Return the values of a weight rounded to a format."""
+def rounded(layout: str, weight: Weight, fmt: Format) -> Weight:
+    """Return the values of a weight rounded to a format, for GGUF as ggml does."""
     rows, columns = weight.matrix
+    encode = rounded_for_gguf if layout == "gguf" else quantize
     if fmt.splits_into_rows and rows and columns:
         step = rows_at_once(rows, columns, AT_ONCE)
-        pieces = (quantize(weight.rows(i, min(i + step, rows)), fmt, 1) for i in range(0, rows, step))
+        pieces = (encode(weight.rows(i, min(i + step, rows)), fmt, (1,)) for i in range(0, rows, step))
         q = joined(pieces, rows)
     else:
-        q = quantize(weight.rows(0, rows).reshape(rows, columns), fmt, 1)
+        q = encode(weight.rows(0, rows).reshape(rows, columns), fmt, (1,))
     return Weight(str(fmt), weight.shape, q.nbytes, q)
 
 

@@ -4,6 +4,7 @@
     floor    e = floor(log2 absmax) - emax                      emax: of the element's largest value
     ceil     e = ceil(log2 absmax) - emax
     rceil    the smallest e with absmax <= max * 2^e
+    ggml     e = floor(float32(log2 absmax)) - emax; a tie goes to the smaller magnitude, and -0 is 0 (fp4 only)
     even     absmax's fraction rounded to the element's fraction bits, half up; then as floor
 
 e is clamped to -127 .. 127; absmax has the input's own precision. int8 elements are integers / 64 without -128. A
@@ -19,6 +20,8 @@ import numpy as np
 from .. import minifloat
 from ..arithmetic import Array
 from ..layout import Geometry, Terms, pack, row_bytes, unpack
+
+GGML_MIDPOINTS = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5])  # a midpoint itself belongs to the level below it
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
@@ -78,6 +81,9 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     quotient = np.ldexp(x, -exponent[..., None].astype(np.int32))
     if fmt.element == "int8":
         codes = np.clip(np.rint(64 * quotient), -127, 127).astype(np.int64)
+    elif fmt.scale_rule == "ggml":
+        ranks = (np.abs(quotient)[..., None] > GGML_MIDPOINTS).sum(axis=-1)
+        codes = ranks + 8 * ((quotient < 0) & (ranks > 0))
     else:
         codes = minifloat.encode(_element_type(fmt), quotient)
     return {
@@ -156,4 +162,8 @@ def _exponent(fmt: Any, absmax: Array) -> Array:
     elif fmt.scale_rule == "even":
         places = 2.0 ** (fraction_bits + 1)
         exponent = exponent + (np.floor(significand * places + 0.5) == places)
+    elif fmt.scale_rule == "ggml":
+        with np.errstate(divide="ignore"):
+            logarithm = np.log2(absmax).astype(np.float32)
+        exponent = np.where(absmax > 0, np.floor(np.maximum(logarithm, -1100)), 0).astype(np.int64) + 1
     return np.asarray(exponent - emax)

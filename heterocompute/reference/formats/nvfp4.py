@@ -7,8 +7,9 @@ Language Models with NVFP4" (arXiv 2509.25149).
     element = RNE(x / S), saturating; 0 where the byte decodes to 0
     value   = float32(element * S)
 
-four_over_six: also tries absmax / 4, and uses it if the sum of squared errors of the decoded values, in float64, is
-smaller.
+four_over_six (Cook et al., "Four Over Six", arXiv 2512.02010; mit-han-lab/fouroversix): p = absmax of the array / 1536
+(= 256 * 6), so that 1.5 times every scale is at most 384. Also tries absmax of the group / 4, and uses it if the sum of
+squared errors of the decoded values, in float64, is smaller.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     """
     minifloat.refuse_clip(fmt, clip)
     absmax = np.abs(x).max(axis=-1, initial=0.0).astype(np.float32)
-    p = absmax.max(initial=np.float32(0)) / np.float32(2688)
+    p = absmax.max(initial=np.float32(0)) / np.float32(1536 if fmt.four_over_six else 2688)
     if p == 0:
         p = np.float32(1)
     scales, codes, error = _encode(x, absmax / np.float32(6), p)
