@@ -230,7 +230,7 @@ class OnnxNetwork:
             except ValueError:
                 if refused is None:
                     raise
-                break  # onnx's evaluator fails, too: report the error of onnxruntime
+                continue  # if all fail, the first runtime's error is the best
             self._ways[key] = way
             return dict(zip(self._outputs, answers, strict=True))
         raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
