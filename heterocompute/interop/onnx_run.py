@@ -8,6 +8,7 @@ reference evaluator replaces onnxruntime if that is missing or refuses a graph.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -40,6 +41,7 @@ Array = np.ndarray[Any, Any]
 Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
 OLDEST = 7  # the oldest opset that onnxruntime supports
 MODERN = 21
+MAX_NAMED = 5  # operators in a message
 
 
 def run_onnx(
@@ -139,12 +141,14 @@ class OnnxNetwork:
 
     def __init__(self, model: Any, x: Any = None, labels: Any = None, batch: int = 64) -> None:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
-        proto, self._place = loaded(model), place_of(model)
+        (proto, is_changed), self._place = loaded(model), place_of(model)
         self._source: str | bytes | None = model if isinstance(model, bytes) else None
         self._folder = ""
         if isinstance(model, (str, os.PathLike)):
             path = os.path.abspath(os.fsdecode(model))
             self._source, self._folder = path, os.path.dirname(path)
+        if is_changed:
+            self._source = None
         self._proto, self._codes = proto, codes_in(proto.graph)
         if x is not None:
             self._refuse_codes()
@@ -188,6 +192,8 @@ class OnnxNetwork:
                 near = near_words(pattern, self.weights, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise ValueError(f"run_onnx: formats: no weight of Conv, Gemm or MatMul fits {shown(pattern)}{hint}")
+        if "*" in table and self._axes:
+            self._tell_others("formats", "their weights keep their values")
         found: dict[str, Any] = {}
         for name, w in self.weights.items():
             fmt = next((value for pattern, value in table.items() if fnmatchcase(name, pattern)), None)
@@ -209,6 +215,8 @@ class OnnxNetwork:
         dict of str to ndarray
         """
         fmt = None if activations is None else as_format(activations, "run_onnx: activations")
+        if fmt is not None:
+            self._tell_others("activations", "their inputs are not rounded")
         own = fmt is not None or self._differ(weights)
         feeds, key = self._feeds(inputs), (own, runtime.get_num_threads())
         way = self._ways.get(key)
@@ -234,6 +242,18 @@ class OnnxNetwork:
             self._ways[key] = way
             return dict(zip(self._outputs, answers, strict=True))
         raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
+
+    def _tell_others(self, what: str, effect: str) -> None:
+        """Warn of operators with weights that this package does not compute; ValueError if it computes none."""
+        others = list(self._network.others)
+        if what == "formats":
+            others += [f"{quoted(name)} of two axes" for name in self._network.axes if name not in self._axes]
+        names = ", ".join(others[:MAX_NAMED]) + (f" and {len(others) - MAX_NAMED} more" if others[MAX_NAMED:] else "")
+        if not self._network.axes:
+            found = f"; the model has {names}" if names else ""
+            raise ValueError(f"run_onnx: {what}: no Conv, Gemm or MatMul with a weight that is supported{found}")
+        if names:
+            warnings.warn(f"run_onnx: {what} do not apply to {names}: {effect}", stacklevel=4)
 
     def _differ(self, weights: Mapping[str, Any] | None) -> bool:
         if weights is None or weights is self.weights:

@@ -12,6 +12,7 @@ import numpy as np
 from ...base.regular import open_regular
 from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
+from ...files.containers.onnx_checks import check_graph, decoded
 from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node_name, text_of
 from .operators import OLD_NEAREST
 
@@ -20,8 +21,11 @@ __all__ = ["array_of", "as_before_11", "blaming", "converted", "loaded", "place_
 Array = np.ndarray[Any, Any]
 
 
-def loaded(model: Any) -> Any:
-    """Return a model without functions and sparse tensors; external data stay where they are."""
+def loaded(model: Any) -> tuple[Any, bool]:
+    """Return a model without functions and sparse tensors, and whether its names were changed.
+
+    External data stay where they are.
+    """
     place = place_of(model)
     try:
         import onnx  # optional
@@ -41,12 +45,14 @@ def loaded(model: Any) -> Any:
             proto = onnx.load(os.fspath(model), load_external_data=False)
         if not proto.HasField("graph"):
             raise ValueError("it has no graph")
+        proto, is_changed = decoded(proto, is_own=proto is not model)
+        check_graph(proto.graph)
         if any(_sparse(proto.graph)) and proto is model:
             proto = onnx.ModelProto()
             proto.CopyFrom(model)
         proto = inlined(proto)
         _make_dense(onnx, proto.graph)
-    return proto
+    return proto, is_changed
 
 
 def place_of(model: Any) -> str:
