@@ -26,9 +26,9 @@ from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
 from .onnx.cut import Asked, Cut, Network
-from .onnx.model import as_before_11, converted, loaded, place_of, plain_opset
+from .onnx.model import Refused, as_before_11, converted, evaluating, loaded, place_of, plain_opset
 from .onnx.reference import References, refuse_wrong
-from .onnx.sessions import Refused, Sessions
+from .onnx.sessions import Sessions
 
 __all__ = ["OnnxNetwork", "run_onnx"]
 
@@ -155,8 +155,9 @@ class OnnxNetwork:
         held = {one.name for one in proto.graph.initializer}
         self._inputs = {text_of(one.name): Input(one) for one in proto.graph.input if one.name not in held}
         self._outputs = [text_of(one.name) for one in proto.graph.output]
-        self._network = Network(proto, self._folder, References(self._folder))
-        Cut(proto.graph, self._network)
+        with evaluating(self._place):
+            self._network = Network(proto, self._folder, References(self._folder))
+            Cut(proto.graph, self._network)
         # a weight that two layers reduce along different axes is not quantized
         self._axes = {name: next(iter(axes)) for name, axes in self._network.axes.items() if len(axes) == 1}
         self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in self._axes.items()}
@@ -168,7 +169,8 @@ class OnnxNetwork:
     @cached_property
     def weights(self) -> Weights:
         """The constants that operators multiply by, read on access."""
-        found = Weights({name: self._network.array(name) for name in self._axes})
+        with evaluating(self._place):
+            found = Weights({name: self._network.array(name) for name in self._axes})
         found.axes = self._axes
         return found
 
@@ -218,13 +220,19 @@ class OnnxNetwork:
         if fmt is not None:
             self._tell_others("activations", "their inputs are not rounded")
         own = fmt is not None or self._differ(weights)
-        feeds, key = self._feeds(inputs), (own, runtime.get_num_threads())
+        feeds = self._feeds(inputs)
+        with evaluating(self._place):
+            return dict(zip(self._outputs, self._answers(feeds, weights, fmt, own), strict=True))
+
+    def _answers(self, feeds: dict[str, Array], weights: Mapping[str, Any] | None, fmt: Any, own: bool) -> list[Any]:
+        """Return the outputs by the first runtime that does not refuse the model."""
+        key = (own, runtime.get_num_threads())
         way = self._ways.get(key)
         if way is None:
             self._ways = {one: way for one, way in self._ways.items() if one[1] == key[1]}
         else:
             try:
-                return dict(zip(self._outputs, way(feeds, weights, fmt), strict=True))
+                return way(feeds, weights, fmt)
             except Refused:  # in a branch that no earlier call took
                 pass
         refused = None
@@ -240,7 +248,7 @@ class OnnxNetwork:
                     raise
                 continue  # if all fail, the first runtime's error is the best
             self._ways[key] = way
-            return dict(zip(self._outputs, answers, strict=True))
+            return answers
         raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
 
     def _tell_others(self, what: str, effect: str) -> None:

@@ -31,7 +31,8 @@ def saturated(values: Array, dtype: np.dtype[Any]) -> Array:
     else:
         import ml_dtypes  # 15 ms
 
-        low, high = int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
+        ends: Any = ml_dtypes.iinfo
+        low, high = int(ends(dtype).min), int(ends(dtype).max)
     return np.clip(np.where(np.isnan(values), low, values), low, high).astype(np.int64).astype(dtype)
 
 
@@ -71,7 +72,8 @@ def as_small_float(values: Array, dtype: np.dtype[Any], is_saturated: bool) -> A
     import ml_dtypes  # 15 ms
 
     if is_saturated or dtype.name not in FLOAT8:
-        largest = np.float32(ml_dtypes.finfo(dtype).max)
+        ends: Any = ml_dtypes.finfo
+        largest = np.float32(ends(dtype).max)
         values = np.clip(values, -largest, largest)
     return values.astype(dtype)
 

@@ -99,7 +99,7 @@ def evaluator() -> type:
     """Return onnx's evaluator, with arithmetic of half precision in float32; subgraphs are evaluated in it, too."""
     from onnx.reference import ReferenceEvaluator  # optional
 
-    class Evaluator(ReferenceEvaluator):  # type: ignore[misc]
+    class Evaluator(ReferenceEvaluator):
         def _init(self) -> None:
             super()._init()
             for node in self.rt_nodes_:
@@ -116,6 +116,8 @@ def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
         try:
             return call(*arguments, **options)
         except Exception as error:  # any exception: the evaluator checks little
+            if isinstance(error, TypeError) and isinstance(error.__cause__, Exception):  # onnx hides it
+                error = error.__cause__
             raise ValueError(f"run_onnx: operator {name}: {sentence_of(error)}; onnxruntime may run it: "
                              "pip install onnxruntime") from None  # fmt: skip
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import runtime
-from .model import array_of, sentence_of
+from .model import Refused, array_of, sentence_of
 
-__all__ = ["Refused", "Sessions", "options_of"]
+__all__ = ["Sessions", "options_of"]
 
 Array = np.ndarray[Any, Any]
 LARGE = 2**20  # bytes of a constant that is passed without a copy
@@ -26,10 +26,6 @@ WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # types whose arrays h
 PLAIN = frozenset(f"tensor({name})" for name, kind in ELEMENTS.items() if kind <= 13)
 # Words of errors about a valid graph that onnxruntime does not compute.
 LIMITS = ("not supported", "unsupported", "Unsupported", "not implemented", "NOT_IMPLEMENTED", "is not defined for")
-
-
-class Refused(Exception):
-    """This runtime cannot run the graph; another one may."""
 
 
 def options_of(ort: Any, threads: int) -> Any:
