@@ -8,6 +8,7 @@ reference evaluator replaces onnxruntime if that is missing or refuses a graph.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -25,9 +26,9 @@ from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
 from .onnx.cut import Asked, Cut, Network
-from .onnx.model import as_before_11, converted, loaded, place_of, plain_opset
+from .onnx.model import Refused, as_before_11, converted, evaluating, loaded, place_of, plain_opset
 from .onnx.reference import References, refuse_wrong
-from .onnx.sessions import Refused, Sessions
+from .onnx.sessions import Sessions
 
 __all__ = ["OnnxNetwork", "run_onnx"]
 
@@ -40,6 +41,7 @@ Array = np.ndarray[Any, Any]
 Run = Callable[[dict[str, Array], Mapping[str, Any] | None, Any], list[Any]]
 OLDEST = 7  # the oldest opset that onnxruntime supports
 MODERN = 21
+MAX_NAMED = 5  # operators in a message
 
 
 def run_onnx(
@@ -139,20 +141,23 @@ class OnnxNetwork:
 
     def __init__(self, model: Any, x: Any = None, labels: Any = None, batch: int = 64) -> None:
         self._batch = as_int(batch, "OnnxNetwork: batch", 1)
-        proto, self._place = loaded(model), place_of(model)
+        (proto, is_changed), self._place = loaded(model), place_of(model)
         self._source: str | bytes | None = model if isinstance(model, bytes) else None
         self._folder = ""
         if isinstance(model, (str, os.PathLike)):
             path = os.path.abspath(os.fsdecode(model))
             self._source, self._folder = path, os.path.dirname(path)
+        if is_changed:
+            self._source = None
         self._proto, self._codes = proto, codes_in(proto.graph)
         if x is not None:
             self._refuse_codes()
         held = {one.name for one in proto.graph.initializer}
         self._inputs = {text_of(one.name): Input(one) for one in proto.graph.input if one.name not in held}
         self._outputs = [text_of(one.name) for one in proto.graph.output]
-        self._network = Network(proto, self._folder, References(self._folder))
-        Cut(proto.graph, self._network)
+        with evaluating(self._place):
+            self._network = Network(proto, self._folder, References(self._folder))
+            Cut(proto.graph, self._network)
         # a weight that two layers reduce along different axes is not quantized
         self._axes = {name: next(iter(axes)) for name, axes in self._network.axes.items() if len(axes) == 1}
         self.axis = {name: axes if len(axes) > 1 else axes[0] for name, axes in self._axes.items()}
@@ -164,7 +169,8 @@ class OnnxNetwork:
     @cached_property
     def weights(self) -> Weights:
         """The constants that operators multiply by, read on access."""
-        found = Weights({name: self._network.array(name) for name in self._axes})
+        with evaluating(self._place):
+            found = Weights({name: self._network.array(name) for name in self._axes})
         found.axes = self._axes
         return found
 
@@ -188,6 +194,8 @@ class OnnxNetwork:
                 near = near_words(pattern, self.weights, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise ValueError(f"run_onnx: formats: no weight of Conv, Gemm or MatMul fits {shown(pattern)}{hint}")
+        if "*" in table and self._axes:
+            self._tell_others("formats", "their weights keep their values")
         found: dict[str, Any] = {}
         for name, w in self.weights.items():
             fmt = next((value for pattern, value in table.items() if fnmatchcase(name, pattern)), None)
@@ -209,14 +217,22 @@ class OnnxNetwork:
         dict of str to ndarray
         """
         fmt = None if activations is None else as_format(activations, "run_onnx: activations")
+        if fmt is not None:
+            self._tell_others("activations", "their inputs are not rounded")
         own = fmt is not None or self._differ(weights)
-        feeds, key = self._feeds(inputs), (own, runtime.get_num_threads())
+        feeds = self._feeds(inputs)
+        with evaluating(self._place):
+            return dict(zip(self._outputs, self._answers(feeds, weights, fmt, own), strict=True))
+
+    def _answers(self, feeds: dict[str, Array], weights: Mapping[str, Any] | None, fmt: Any, own: bool) -> list[Any]:
+        """Return the outputs by the first runtime that does not refuse the model."""
+        key = (own, runtime.get_num_threads())
         way = self._ways.get(key)
         if way is None:
             self._ways = {one: way for one, way in self._ways.items() if one[1] == key[1]}
         else:
             try:
-                return dict(zip(self._outputs, way(feeds, weights, fmt), strict=True))
+                return way(feeds, weights, fmt)
             except Refused:  # in a branch that no earlier call took
                 pass
         refused = None
@@ -230,10 +246,22 @@ class OnnxNetwork:
             except ValueError:
                 if refused is None:
                     raise
-                break  # onnx's evaluator fails, too: report the error of onnxruntime
+                continue  # if all fail, the first runtime's error is the best
             self._ways[key] = way
-            return dict(zip(self._outputs, answers, strict=True))
+            return answers
         raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
+
+    def _tell_others(self, what: str, effect: str) -> None:
+        """Warn of operators with weights that this package does not compute; ValueError if it computes none."""
+        others = list(self._network.others)
+        if what == "formats":
+            others += [f"{quoted(name)} of two axes" for name in self._network.axes if name not in self._axes]
+        names = ", ".join(others[:MAX_NAMED]) + (f" and {len(others) - MAX_NAMED} more" if others[MAX_NAMED:] else "")
+        if not self._network.axes:
+            found = f"; the model has {names}" if names else ""
+            raise ValueError(f"run_onnx: {what}: no Conv, Gemm or MatMul with a weight that is supported{found}")
+        if names:
+            warnings.warn(f"run_onnx: {what} do not apply to {names}: {effect}", stacklevel=4)
 
     def _differ(self, weights: Mapping[str, Any] | None) -> bool:
         if weights is None or weights is self.weights:

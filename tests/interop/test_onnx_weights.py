@@ -127,7 +127,9 @@ def test_integers_and_other_products_are_no_weights() -> None:
     codes = np.ones((6, 4), np.int8)
     network = OnnxNetwork(model_of(nodes, {"codes": codes}))
     assert not network.weights
-    np.testing.assert_allclose(network.run(X, activations="int8")["y"], X @ codes, rtol=1e-5)
+    np.testing.assert_allclose(network.run(X)["y"], X @ codes, rtol=1e-5)
+    with pytest.raises(ValueError, match="activations: no Conv, Gemm or MatMul .*MatMul 'y'"):
+        network.run(X, activations="int8")
 
 
 @pytest.mark.parametrize("ndim", [1, 2])

@@ -22,6 +22,7 @@ from ...base.regular import check_regular, open_regular
 from ...base.texts import counted, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
+from .onnx_checks import MAX_DEPTH, decoded
 from .onnx_graph import (
     MAX_DENSE,
     Constant,
@@ -41,7 +42,6 @@ from .onnx_graph import (
 __all__ = ["Onnx"]
 
 MAX_FILE = 2**31  # of protobuf
-MAX_DEPTH = 32
 
 
 class Onnx(Container):
@@ -65,9 +65,9 @@ class Onnx(Container):
             self._fail("no ONNX file: it has no graph")
         self.metadata = {text_of(one.key): text_of(one.value) for one in model.metadata_props}
         try:
-            model = inlined(model)
+            model = inlined(decoded(model)[0])
         except Exception as error:  # onnx's own
-            self._fail(f"no ONNX file: functions: {shortened(str(error) or type(error).__name__, 80)}")
+            self._fail(f"no ONNX file: {shortened(str(error) or type(error).__name__, 80)}")
         self._tensors: dict[str, Any] = {}
         axes: dict[str, set[tuple[int, ...]]] = {}
         self._graph(model.graph, "", ChainMap(), axes, 0)

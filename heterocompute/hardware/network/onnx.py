@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from ...base.regular import open_regular
 from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
+from ...files.containers.onnx_checks import decoded
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
@@ -99,6 +100,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
         raise ImportError(f"{place}: reading ONNX files needs onnx: pip install 'heterocompute[onnx]'") from None
     with _reported(place):
         model = onnx.load(place, load_external_data=False)
+        decoded(model)
         model = inliner.inline_local_functions(model) if model.functions else model
         model = prepared(onnx, model, sample)
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.texts import quoted
 from ...files.containers.onnx_graph import (
     FLOAT_TYPES,
     STANDARD,
@@ -34,6 +35,14 @@ from .products import Product
 __all__ = ["Asked", "Cut", "Network"]
 
 Array = np.ndarray[Any, Any]
+# Operators that multiply, of any domain, and the operands that may be weights.
+MULTIPLIED = {
+    "Attention": (1, 2), "Conv": (0, 1), "ConvInteger": (0, 1), "ConvTranspose": (0, 1), "DeformConv": (1,),
+    "DynamicQuantizeMatMul": (1,), "Einsum": (0, 1), "FusedConv": (1,), "FusedGemm": (0, 1), "FusedMatMul": (0, 1),
+    "GRU": (1, 2), "Gemm": (0, 1), "LSTM": (1, 2), "MatMul": (0, 1), "MatMulBnb4": (1,), "MatMulInteger": (0, 1),
+    "MatMulIntegerToFloat": (0, 1), "MatMulNBits": (1,), "QGemm": (3,), "QLinearConv": (3,), "QLinearMatMul": (0, 3),
+    "RNN": (1, 2),
+}  # fmt: skip
 Values = MutableMapping[str, Any]
 
 
@@ -63,6 +72,7 @@ class Network:
     tensors: dict[str, Any] = field(default_factory=dict)  # constants by their name in the file
     axes: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)  # of constants that are multiplied
     arrays: dict[str, Array] = field(default_factory=dict)  # those that have been read
+    others: list[str] = field(default_factory=list)  # operators that multiply by a weight, which we do not compute
 
     def array(self, name: str) -> Array:
         """Return the values of a constant of the file."""
@@ -229,6 +239,8 @@ class Cut:
             step = self._product(node) or self._control(node, node_name(prefix, node, place))
             if step is None:
                 session.append(node)
+                if self._multiplies(node):
+                    self.network.others.append(f"{text_of(node.op_type)} {quoted(text_of(node.name) or outputs[0])}")
             else:
                 after.append(step)
                 level += 1
@@ -274,6 +286,19 @@ class Cut:
                 self.network.axes.setdefault(source.name, set()).add(axes)
                 return Step(self, Product(node, place, source))
         return None
+
+    def _multiplies(self, node: Any, around: frozenset[str] = frozenset()) -> bool:
+        """Tell whether an operator, or one of a graph inside, multiplies values by a weight."""
+        if any(self._multiplies_inside(graph) for _, graph in inner_graphs(node, "")):
+            return True
+        places = MULTIPLIED.get(node.op_type, ())
+        names = [text_of(node.input[i]) for i in places if i < len(node.input) and node.input[i]]
+        return any(self.fixed.get(name) is not None or name in around for name in names)
+
+    def _multiplies_inside(self, graph: Any) -> bool:
+        held = {text_of(one.name) for one in graph.initializer}
+        held |= {text_of(name) for node in graph.node if node.op_type == "Constant" for name in node.output}
+        return any(self._multiplies(node, frozenset(held)) for node in graph.node)
 
     def _control(self, node: Any, name: str) -> Control | None:
         """Return the step of a node whose graphs hold products."""

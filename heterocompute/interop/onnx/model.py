@@ -12,16 +12,36 @@ import numpy as np
 from ...base.regular import open_regular
 from ...base.texts import file_name, printable, quoted, shortened
 from ...base.values import shown
+from ...files.containers.onnx_checks import check_graph, decoded
 from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node_name, text_of
 from .operators import OLD_NEAREST
 
-__all__ = ["array_of", "as_before_11", "blaming", "converted", "loaded", "place_of", "plain_opset", "sentence_of"]
+__all__ = [
+    "Refused",
+    "array_of",
+    "as_before_11",
+    "blaming",
+    "converted",
+    "evaluating",
+    "loaded",
+    "place_of",
+    "plain_opset",
+    "sentence_of",
+]
 
 Array = np.ndarray[Any, Any]
+ARGUMENT = "run_onnx: model"
 
 
-def loaded(model: Any) -> Any:
-    """Return a model without functions and sparse tensors; external data stay where they are."""
+class Refused(Exception):
+    """This runtime cannot run the graph; another one may."""
+
+
+def loaded(model: Any) -> tuple[Any, bool]:
+    """Return a model without functions and sparse tensors, and whether its names were changed.
+
+    External data stay where they are.
+    """
     place = place_of(model)
     try:
         import onnx  # optional
@@ -41,17 +61,22 @@ def loaded(model: Any) -> Any:
             proto = onnx.load(os.fspath(model), load_external_data=False)
         if not proto.HasField("graph"):
             raise ValueError("it has no graph")
+        proto, is_changed = decoded(proto, is_own=proto is not model)
+        if not proto.functions:
+            check_graph(proto.graph)
         if any(_sparse(proto.graph)) and proto is model:
             proto = onnx.ModelProto()
             proto.CopyFrom(model)
-        proto = inlined(proto)
+        if proto.functions:
+            proto = inlined(proto)
+            check_graph(proto.graph)
         _make_dense(onnx, proto.graph)
-    return proto
+    return proto, is_changed
 
 
 def place_of(model: Any) -> str:
     """Return how messages call the model."""
-    return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else "run_onnx: model"
+    return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else ARGUMENT
 
 
 @contextmanager
@@ -61,6 +86,25 @@ def blaming(place: str) -> Iterator[None]:
         yield
     except Exception as error:  # protobuf's errors and onnx's own
         raise ValueError(f"{place}: not an ONNX model: {sentence_of(error)}") from None
+
+
+@contextmanager
+def evaluating(place: str) -> Iterator[None]:
+    """Name the model in errors of its evaluation; any error of a malformed one is a ValueError."""
+    try:
+        yield
+    except (OSError, MemoryError, Refused):
+        raise
+    except ValueError as error:
+        text = str(error)
+        if place == ARGUMENT or text.startswith(place):
+            raise
+        raise ValueError(f"{place}: {text.removeprefix('run_onnx: ')}") from None
+    except Exception as error:  # of attributes with other types, missing graphs and the like
+        text = sentence_of(error)
+        if isinstance(error, LookupError):
+            text = f"an attribute, a graph or a value is missing ({text})"
+        raise ValueError(f"{place}: not an ONNX model that can be evaluated: {text}") from None
 
 
 def sentence_of(error: Exception) -> str:

@@ -12,11 +12,15 @@ Resize              align_corners spans the whole pixels of the output; before o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...files.containers.onnx_graph import STANDARD, text_of
+from .convolutions import CONVOLUTIONS
+from .norms import NORMS
+from .quantizers import QUANTIZERS
 
 __all__ = ["OLD_NEAREST", "operators", "reason_to_refuse"]
 
@@ -152,7 +156,17 @@ def operators() -> list[type]:
                 scales = None
             return super()._run(x, roi, scales, sizes, **options)
 
-    return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, Optional, MaxPool, ConvTranspose, Resize]
+    defined = [made(OpRun, *one) for table in (CONVOLUTIONS, NORMS, QUANTIZERS) for one in table.items()]
+    return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, Optional, MaxPool, ConvTranspose, Resize, *defined]
+
+
+def made(base: type, name: str, compute: Callable[..., Any]) -> type:
+    """Return the class of an operator that a function defines: inputs in order, attributes by name."""
+
+    def run(_: Any, *inputs: Any, **attributes: Any) -> Any:
+        return compute(*inputs, **{key: one for key, one in attributes.items() if one is not None})
+
+    return type(name, (base,), {"op_domain": "", "_run": run})
 
 
 def _nearest_before_11(x: Array, scales: Array) -> Array:

@@ -5,6 +5,7 @@ Operators that this evaluator computes wrongly are in operators.py. If, Loop and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,11 @@ from .operators import operators, reason_to_refuse
 __all__ = ["References", "refuse_wrong"]
 
 Array = np.ndarray[Any, Any]
+HALVES = ("float16", "bfloat16")
+# Operators that have no arithmetic and whose result depends on the dtype of their inputs, or hold sequences.
+EXACT = {"Bernoulli", "BitCast", "Cast", "CastLike", "ConcatFromSequence", "DequantizeLinear", "EyeLike", "If", "Loop",
+         "MelWeightMatrix", "Optional", "OptionalGetElement", "RandomNormalLike", "RandomUniformLike", "Scan",
+         "SequenceAt", "SequenceConstruct", "SequenceInsert", "SequenceMap", "SplitToSequence"}  # fmt: skip
 
 
 class References:
@@ -43,7 +49,11 @@ class References:
         """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
-        return onnx.ValueInfoProto(name=name)
+        try:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        except (AttributeError, KeyError, ValueError):  # no tensor of numbers
+            return onnx.ValueInfoProto(name=name)
+        return onnx.helper.make_tensor_value_info(name, kind, None)
 
     def plain(self, value: Any) -> Any:
         """Return a value as an object of NumPy or Python."""
@@ -71,15 +81,11 @@ class Reference:
     """One part of a graph in onnx's evaluator."""
 
     def __init__(self, model: Any, held: dict[str, Array], changed: list[type]) -> None:
-        from onnx.reference import ReferenceEvaluator  # optional
-
         self._held = held
         try:
-            self._inner = ReferenceEvaluator(model, new_ops=changed)
+            self._inner = evaluator()(model, new_ops=changed)
         except Exception as error:  # onnx's own
             raise ValueError(f"run_onnx: onnx's evaluator: {sentence_of(error)}; pip install onnxruntime") from None
-        for node in self._inner.rt_nodes_:
-            node.run = _named(node.run, node.onnx_node)
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
         with np.errstate(all="ignore"):
@@ -88,17 +94,62 @@ class Reference:
         return [one.astype(object) if is_text else one for one, is_text in zip(found, texts, strict=True)]
 
 
+@functools.cache
+def evaluator() -> type:
+    """Return onnx's evaluator, with arithmetic of half precision in float32; subgraphs are evaluated in it, too."""
+    from onnx.reference import ReferenceEvaluator  # optional
+
+    class Evaluator(ReferenceEvaluator):
+        def _init(self) -> None:
+            super()._init()
+            for node in self.rt_nodes_:
+                node.run = _named(_widened(node.run, node.onnx_node), node.onnx_node)
+
+    return Evaluator
+
+
 def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
     """Return a function that adds the operator's name to any error of its call."""
+    name = text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
 
     def run(*arguments: Any, **options: Any) -> Any:
         try:
             return call(*arguments, **options)
         except Exception as error:  # any exception: the evaluator checks little
-            name = (
-                text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
-            )
+            if isinstance(error, TypeError) and isinstance(error.__cause__, Exception):  # onnx hides it
+                error = error.__cause__
             raise ValueError(f"run_onnx: operator {name}: {sentence_of(error)}; onnxruntime may run it: "
                              "pip install onnxruntime") from None  # fmt: skip
+
+    return run
+
+
+def _widened(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
+    """Return a function that computes an operator of half precision in float32, and rounds its outputs."""
+    import onnx  # optional
+
+    if node.domain not in STANDARD or node.op_type in EXACT or not onnx.defs.has(node.op_type):
+        return call
+    schema = onnx.defs.get_schema(node.op_type)
+    given = [one.type_str for one in schema.inputs]
+    made = [one.type_str for one in schema.outputs]
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        halves: dict[str, Any] = {}
+        wide = list(arguments)
+        for i, one in enumerate(arguments):
+            if isinstance(one, np.ndarray) and one.dtype.name in HALVES:
+                halves[given[min(i, len(given) - 1)]] = one.dtype
+                wide[i] = one.astype(np.float32)
+        found = call(*wide, **options)
+        if not halves:
+            return found
+        if node.op_type == "LinearAttention":  # its state has the dtype of the query if there is no earlier state
+            halves.setdefault("S", halves.get("T"))
+        dtypes = [halves.get(made[min(i, len(made) - 1)]) for i in range(len(found))]
+        return tuple(
+            one.astype(dtype) if dtype is not None and isinstance(one, np.ndarray) else one
+            for one, dtype in zip(found, dtypes, strict=True)
+        )
 
     return run

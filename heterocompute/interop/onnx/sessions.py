@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import runtime
-from .model import array_of, sentence_of
+from .model import Refused, array_of, sentence_of
 
-__all__ = ["Refused", "Sessions", "options_of"]
+__all__ = ["Sessions", "options_of"]
 
 Array = np.ndarray[Any, Any]
 LARGE = 2**20  # bytes of a constant that is passed without a copy
@@ -24,10 +24,8 @@ ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32":
             "float8e4m3fnuz": 18, "float8e5m2": 19, "float8e5m2fnuz": 20, "uint4": 21, "int4": 22}  # fmt: skip
 WHOLE_BYTES = frozenset(ELEMENTS.values()) - {8, 21, 22}  # types whose arrays have the layout of the memory
 PLAIN = frozenset(f"tensor({name})" for name, kind in ELEMENTS.items() if kind <= 13)
-
-
-class Refused(Exception):
-    """This runtime cannot run the graph; another one may."""
+# Words of errors about a valid graph that onnxruntime does not compute.
+LIMITS = ("not supported", "unsupported", "Unsupported", "not implemented", "NOT_IMPLEMENTED", "is not defined for")
 
 
 def options_of(ort: Any, threads: int) -> Any:
@@ -36,6 +34,8 @@ def options_of(ort: Any, threads: int) -> Any:
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # without it, sums of two products of uint8 and int8 saturate at 16 bits on processors without VNNI
+    options.add_session_config_entry("session.x64quantprecision", "1")
     return options
 
 
@@ -159,6 +159,8 @@ class Session:
         except Refused:
             raise
         except Exception as error:  # onnxruntime's own, of many classes
+            if any(words in str(error) for words in LIMITS):
+                raise Refused(sentence_of(error)) from None
             raise ValueError(f"run_onnx: onnxruntime: {sentence_of(error)}") from None
 
 

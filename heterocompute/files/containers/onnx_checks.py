@@ -1,0 +1,115 @@
+"""Structure of an ONNX model: names are texts, and each value is made once, before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...base.texts import printable, quoted, shortened
+from .onnx_graph import inner_graphs, text_of
+
+__all__ = ["MAX_DEPTH", "check_graph", "decoded"]
+
+MAX_DEPTH = 32
+
+
+def decoded(model: Any, is_own: bool = True) -> tuple[Any, bool]:
+    """Return a model without texts that are not UTF-8, which protobuf gives as bytes, and whether there were any.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    is_own : bool
+        Whether the model may be changed in place.
+
+    Raises
+    ------
+    ValueError
+        Two different names would have the same text.
+    """
+    found = list(_bytes_in(model))
+    if found and not is_own:
+        copy = type(model)()
+        copy.CopyFrom(model)
+        return decoded(copy)
+    origins: dict[str, bytes] = {}
+    for message, name, place in found:
+        values = getattr(message, name)
+        origin = values if place is None else values[place]
+        text = text_of(origin)
+        if name in ("name", "input", "output") and origins.setdefault(text, origin) != origin:
+            raise ValueError(f"two names that are not UTF-8 are both {quoted(text)}")
+        if place is None:
+            setattr(message, name, text)
+        else:
+            values[place] = text
+    return model, bool(found)
+
+
+def _bytes_in(message: Any) -> Iterator[tuple[Any, str, int | None]]:
+    """Yield message, field and index of each text that is not UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for one in [value] if hasattr(value, "ListFields") else value:
+                yield from _bytes_in(one)
+        elif field.type == field.TYPE_STRING:
+            if isinstance(value, bytes):
+                yield message, field.name, None
+            elif not isinstance(value, str):
+                yield from ((message, field.name, i) for i, one in enumerate(value) if isinstance(one, bytes))
+
+
+def check_graph(graph: Any, around: frozenset[str] = frozenset(), depth: int = 0) -> None:
+    """Raise ValueError for a value without a name, one that is made twice, or one that is read but not made before.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        Without bytes as names.
+    around : frozenset of str
+        Values of the graphs around it.
+    depth : int
+        Number of graphs around it.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"subgraphs are nested more than {MAX_DEPTH} deep")
+    held = [one.name for one in graph.initializer] + [one.values.name for one in graph.sparse_initializer]
+    inputs = [one.name for one in graph.input]
+    for what, names in (("tensor", held), ("input", inputs)):
+        _check_names(what, names)
+    made = {*held, *inputs}
+    later = {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        if not node.op_type:
+            raise ValueError(f"{_called(node)} has no operator")
+        known = made | around if depth else made
+        for name in node.input:
+            if name and name not in known:
+                reason = "which only a later node or itself makes" if name in later else "which nothing makes"
+                raise ValueError(f"{_called(node)} reads {quoted(name)}, {reason}")
+        outputs = [name for name in node.output if name]
+        if twice := [name for i, name in enumerate(outputs) if name in made or name in outputs[:i]]:
+            raise ValueError(f"{_called(node)} makes {quoted(twice[0])}, which is made already")
+        for _, inner in inner_graphs(node, ""):
+            check_graph(inner, frozenset(known), depth + 1)
+        made.update(outputs)
+    for one in graph.output:
+        if not one.name:
+            raise ValueError("an output has no name")
+        if one.name not in made and one.name not in around:
+            raise ValueError(f"nothing makes the output {quoted(one.name)}")
+
+
+def _check_names(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name:
+            raise ValueError(f"an {what} has no name" if what == "input" else f"a {what} has no name")
+        if name in seen:
+            raise ValueError(f"two {what}s have the name {quoted(name)}")
+        seen.add(name)
+
+
+def _called(node: Any) -> str:
+    """Return the name of a node, or its operator, for a sentence."""
+    return printable(shortened(node.name or node.op_type or "a node", 80))
