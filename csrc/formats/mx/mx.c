@@ -95,17 +95,26 @@ static hc_float_type type_of(const hc_format *format) {
     return *hc_float_type_of(mx_element(format) == MX_INT8 ? MX_FIRST_ELEMENT : mx_element(format));
 }
 
-/* The nearest code of e2m1; of two, that of the smaller magnitude. */
-static uint32_t encode_as_ggml(double quotient) {
-    const double magnitude = fabs(quotient);
-    const int code = (magnitude > 0.25) + (magnitude > 0.75) + (magnitude > 1.25) + (magnitude > 1.75) +
-                     (magnitude > 2.5) + (magnitude > 3.5) + (magnitude > 5);
-    return (uint32_t)(quotient < 0 && code > 0 ? code | 8 : code);
+/* The nearest code of e2m1; of two, that of the smaller magnitude. A narrower quotient rounds only below 2^-126. */
+static inline uint32_t encode_as_ggml(float quotient) {
+    const float magnitude = fabsf(quotient);
+    const int code = (magnitude > 0.25f) + (magnitude > 0.75f) + (magnitude > 1.25f) + (magnitude > 1.75f) +
+                     (magnitude > 2.5f) + (magnitude > 3.5f) + (magnitude > 5.0f);
+    return (uint32_t)(code | (((quotient < 0) & (code > 0)) << 3));
+}
+
+/* The codes of a group; loops without branches, which compilers turn into vectors. */
+static void write_as_ggml(const float *x, float inverse, bool finite, hc_bit_writer *codes) {
+    uint32_t found[MX_GROUP];
+    for (int c = 0; c < MX_GROUP; c++)
+        found[c] = encode_as_ggml(x[c] * inverse);
+    for (int c = 0; c < MX_GROUP; c++)
+        hc_write_bits(codes, finite ? found[c] : 0, 4);
 }
 
 static uint32_t encode_element(const hc_format *format, const hc_float_type *type, double quotient) {
     if (mx_rule(format) == MX_GGML)
-        return encode_as_ggml(quotient);
+        return encode_as_ggml((float)quotient); /* values are float32 at most: the quotient is exact */
     if (mx_element(format) == MX_INT8)
         return (uint32_t)hc_quotient(64 * quotient, 1, -127, 127);
     return hc_float_encode(type, quotient, true);
@@ -142,6 +151,10 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
             const double absmax = group_maximum(format, x, i, first, geometry->group, &legal, &finite);
             scales[group] = finite ? scale_byte(format, absmax) : MX_NAN_BYTE;
             const double inverse = 1 / (double)mx_scale(scales[group]); /* a power of two: products are quotients */
+            if (x->dtype == HC_F32 && mx_rule(format) == MX_GGML && geometry->group == MX_GROUP) {
+                write_as_ggml((const float *)x->data + i * x->row_stride + first, (float)inverse, finite, &codes);
+                continue;
+            }
             if (x->dtype == HC_F32 && mx_element(format) != MX_INT8 && mx_rule(format) != MX_GGML) {
                 /* products below 2^-126, which float32 rounds, get the code 0 */
                 const float *from = (const float *)x->data + i * x->row_stride + first;
