@@ -26,9 +26,10 @@ from .layouts.table import check_layout
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
+from .roles import roles_of
 from .rewrite import check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries
-from .selection import Axis, FirstMatch, axis_of, counted_of, nothing_to_do, select
+from .selection import Axis, FirstMatch, axes_of, counted_of, nothing_to_do, select
 from .work import Work
 
 
@@ -235,7 +236,7 @@ def prune_checkpoint(
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(reader, held, patterns=False)
-        return _chosen(reader, held, options, packed)
+        return _chosen(reader, held, options, packed, "prune")
 
     work = Work(workers, resume, shard_size, part=part, caller="prune_checkpoint")
     return rewrite(in_path, out_path, choose, progress, work)
@@ -340,26 +341,30 @@ def _chosen(
     held: Mapping[str, Entry | None],
     options: tuple[Any, ...],
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
+    caller: str = "quantize",
 ) -> dict[str, Change]:
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
     infos = {name: entry or reader.info(name) for name, entry in held.items()}
-    names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
+    shapes = {name: info.shape for name, info in infos.items()}
+    roles = roles_of(reader, shapes)
+    dtypes = {name: (info.dtype, info.shape) for name, info in infos.items()}
+    names = select(dtypes, include, exclude, named=recipe, plain=roles.plain)
     if not names and (needed or (reader.skipped and not held)):
         raise ValueError(nothing_to_do(infos, reader.skipped))
     first = FirstMatch(recipe)
+    names = [name for name in names if first(name, default) is not None]
+    guessed = [name for name in names if held[name] is None or axis is not None]
+    axes = axes_of(guessed, shapes, roles, axis, caller)
     changes = {}
     for name in names:
         info, fmt, entry = infos[name], first(name, default), held[name]
-        if fmt is None or (0 in info.shape and not isinstance(fmt, Zeros)):
+        if 0 in info.shape and not isinstance(fmt, Zeros):
             continue  # scales of empty rows would be all that is stored
-        if entry is None or axis is not None:
-            axes = axis_of(name, info.shape, axis, reader.axes.get(name))
-        else:
-            axes = entry.axis
+        along = axes[name] if entry is None or axis is not None else entry.axis
         try:
             wanted = cast if isinstance(fmt, Plain) else change_of
-            changes[name] = wanted(fmt, axes, info.shape, info.dtype, entry)
+            changes[name] = wanted(fmt, along, info.shape, info.dtype, entry)
         except ValueError as error:
             raise ValueError(f"tensor {quoted(name)}: {error}") from None
     return changes

@@ -29,6 +29,7 @@ from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import check_paths, check_places, rewrite_in
 from ..files.safetensors import save
+from ..files.roles import roles_of
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import about, state_of
 from ..files.work import Work
@@ -162,11 +163,12 @@ def round_checkpoint(
         if missing := [name for name in hessians if name not in held]:
             raise ValueError(f"hessians has {unknown(missing[0], held)}")
         changes, entries = {}, {}
-        for name in select({n: (i.dtype, i.shape) for n, i in plain.items()}, include, exclude):
+        roles, infos = roles_of(reader), {n: (i.dtype, i.shape) for n, i in plain.items()}
+        for name in select(infos, include, exclude, plain=roles.plain):
             fmt, info = match(name), plain[name]
             if fmt is None or name not in hessians or 0 in info.shape:
                 continue
-            axes = layer_of(name, info.shape, axes_of.get(name, reader.axes.get(name)))
+            axes = layer_of(name, info.shape, axes_of.get(name, roles.axes.get(name)))
             entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)
             changes[name] = roundings[name] = Change(
                 str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
