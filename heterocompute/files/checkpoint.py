@@ -14,7 +14,7 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
-from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
+from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded, turned
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
@@ -26,7 +26,7 @@ from .layouts.table import check_layout
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .roles import roles_of
+from .roles import is_turned, roles_of
 from .rewrite import check_paths, rewrite, rewrite_in
 from .safetensors import contents, entries
 from .selection import Axis, FirstMatch, axes_of, counted_of, nothing_to_do, select
@@ -160,7 +160,7 @@ def quantize_checkpoint(
         if not (requantize and any(reader.format_of(name) for name in held)):
             _refuse_packed(reader, held, patterns=True)
         change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
-        return _chosen(reader, held, options, rounded if fake else change_of)
+        return _chosen(reader, held, options, rounded if fake else change_of, layout=layout)
 
     work = Work(workers, resume, shard_size, consume, part)
     if layout is not None and fake:
@@ -342,6 +342,7 @@ def _chosen(
     options: tuple[Any, ...],
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
     caller: str = "quantize",
+    layout: str | None = None,
 ) -> dict[str, Change]:
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
@@ -356,6 +357,7 @@ def _chosen(
     names = [name for name in names if first(name, default) is not None]
     guessed = [name for name in names if held[name] is None or axis is not None]
     axes = axes_of(guessed, shapes, roles, axis, caller)
+    turns = layout not in (None, "onnx")  # other layouts store (in, out) as (out, in)
     changes = {}
     for name in names:
         info, fmt, entry = infos[name], first(name, default), held[name]
@@ -363,8 +365,12 @@ def _chosen(
             continue  # scales of empty rows would be all that is stored
         along = axes[name] if entry is None or axis is not None else entry.axis
         try:
-            wanted = cast if isinstance(fmt, Plain) else change_of
-            changes[name] = wanted(fmt, along, info.shape, info.dtype, entry)
+            if isinstance(fmt, Plain):
+                changes[name] = cast(fmt, along, info.shape, info.dtype, entry)
+            elif turns and is_turned(roles.axes.get(name), info.shape) and along == roles.axes[name]:
+                changes[name] = turned(change_of, fmt, info.shape, info.dtype, entry)
+            else:
+                changes[name] = change_of(fmt, along, info.shape, info.dtype, entry)
         except ValueError as error:
             raise ValueError(f"tensor {quoted(name)}: {error}") from None
     return changes

@@ -10,7 +10,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -269,7 +269,7 @@ class _Lazy(Mapping[str, Any]):
             weight = self._reader.weight(name)
             if isinstance(plan.target, str):
                 return change(weight)
-            made = entry_in(change.weight(weight))[1]
+            made = entry_in(replace(change.weight(weight), turned=False))[1]  # such files have (out, in) alone
             weight.release()
             return made
 

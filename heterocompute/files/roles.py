@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..base.tensors import Tensors
 from ..base.texts import read_small
 from .beside import CONFIG
 
-__all__ = ["NOTHING", "Roles", "is_bias", "roles_from", "roles_in", "roles_of", "turned_in"]
+__all__ = ["NOTHING", "Roles", "is_bias", "is_turned", "roles_from", "roles_in", "roles_of", "turned_in"]
 
 Axes = tuple[int, ...]
 Shapes = Mapping[str, Sequence[int]]
@@ -187,9 +187,20 @@ def roles_from(weights: Any) -> Roles:
     return Roles(dict(axes), is_told=True) if isinstance(axes, Mapping) and axes else NOTHING
 
 
-def turned_in(roles: Roles, shapes: Shapes) -> frozenset[str]:
-    """Return the names of matrices (in, out), which other programs store as (out, in) in their own layouts."""
-    return frozenset(name for name, axes in roles.axes.items() if axes == (0,) and len(shapes[name]) == 2)
+def turned_in(reader: Tensors, names: Iterable[str]) -> list[str]:
+    """Return those weights in the layout of another program that the model has as matrices (in, out).
+
+    Their shapes are not known yet: `TABLE` alone decides.
+    """
+    if not reader.is_configured:
+        return []
+    roles = roles_in(_config_beside(reader.path), dict.fromkeys(names, (2, 2)))
+    return [name for name, axes in roles.axes.items() if axes == (0,)]
+
+
+def is_turned(axes: Axes | None, shape: Sequence[int]) -> bool:
+    """Tell whether axes are those of a matrix (in, out), or of a stack of such matrices."""
+    return axes is not None and len(shape) in (2, 3) and tuple(axes) == (len(shape) - 2,)
 
 
 def _is_linear(shapes: Shapes) -> bool:

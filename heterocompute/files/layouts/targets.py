@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .layout import LAYOUTS
 from .linear import Array, Codes
 from .onnx.matmul import operands
 from .table import WRITTEN, described, weight_from
-from .weight import Weight, of_blocks
+from .weight import Weight, of_blocks, turned_array
 
 __all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
            "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
@@ -128,7 +128,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
             assert weight.array is not None
             blocks = scaled.blocks_in(weight.array, weight.shape[-2])
         assert blocks is not None
-        return of_blocks(blocks, weight.shape, weight.order)
+        return replace(of_blocks(blocks, weight.shape, weight.order), turned=weight.turned)
     if weight.blocks is not None:
         q, order = scaled.grouped(weight.blocks), weight.order
     else:
@@ -139,7 +139,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
             raise ValueError(f"groups of columns that are not contiguous (act-order) have no place in {layout}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
         q, order = _in_place(q, order), None
-    return Weight(str(q.format), weight.shape, q.nbytes, q, order)
+    return Weight(str(q.format), weight.shape, q.nbytes, q, order, turned=weight.turned)
 
 
 def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
@@ -158,7 +158,7 @@ def rounded(weight: Weight, fmt: Format) -> Weight:
         q = joined(pieces, rows)
     else:
         q = quantize(weight.rows(0, rows).reshape(rows, columns), fmt, 1)
-    return Weight(str(fmt), weight.shape, q.nbytes, q)
+    return Weight(str(fmt), weight.shape, q.nbytes, q, turned=weight.turned)
 
 
 def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
@@ -242,11 +242,12 @@ def target_of(weight: Weight) -> Target:
 
 
 def entry_in(weight: Weight) -> tuple[Entry, QuantizedArray]:
-    """Return a weight as an entry and an array of this package."""
+    """Return a weight as an entry and an array of this package, with the shape that its model has."""
     assert weight.array is not None
     shape, axis, q = weight.shape, (len(weight.shape) - 1,), weight.array
     whole = q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, axis, q.source_dtype)
-    return entry_of(q.format, shape, axis, q.source_dtype), whole
+    whole = turned_array(whole) if weight.turned else whole
+    return entry_of(q.format, whole.shape, whole.axis, q.source_dtype), whole
 
 
 def nearest(layout: str, name: str, weight: Weight) -> Format | None:
