@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from .foreign import foreign_reader
 from .inspection import packed_row, plain_row
 from .layouts.configuration import KEY as CONFIG_KEY
 from .layouts.detection import layout_said
+from .layouts.layout import LAYOUTS
 from .layouts.refusals import refuse_layout, refuse_unread
 from .layouts.table import check_layout
 from .opening import reader_of
@@ -358,6 +360,7 @@ def _chosen(
     guessed = [name for name in names if held[name] is None or axis is not None]
     axes = axes_of(guessed, shapes, roles, axis, caller)
     turns = layout not in (None, "onnx")  # other layouts store (in, out) as (out, in)
+    _warn_of_conv1d(layout, [name for name in names if len(shapes[name]) == 2 and roles.axes.get(name) == (0,)])
     changes = {}
     for name in names:
         info, fmt, entry = infos[name], first(name, default), held[name]
@@ -374,6 +377,16 @@ def _chosen(
         except ValueError as error:
             raise ValueError(f"tensor {quoted(name)}: {error}") from None
     return changes
+
+
+def _warn_of_conv1d(layout: str | None, names: list[str]) -> None:
+    """Warn if transformers will not load quantized weights of `Conv1D`: few of its quantizers replace these layers."""
+    if names and layout in LAYOUTS and not layout.startswith(("gptq", "bitsandbytes", "mlx")):
+        warnings.warn(
+            f"quantize: {quoted(names[0])} is a weight of Conv1D: transformers loads none from {layout}, but from gptq "
+            "and bitsandbytes",
+            stacklevel=4,
+        )
 
 
 def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: bool) -> None:

@@ -26,7 +26,7 @@ from .onnx.matmul import operands
 from .table import WRITTEN, described, weight_from
 from .weight import Weight, of_blocks, turned_array
 
-__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
+__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "names_of", "nearest",
            "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
 
 OURS = "heterocompute"
@@ -161,24 +161,31 @@ def rounded(weight: Weight, fmt: Format) -> Weight:
     return Weight(str(fmt), weight.shape, q.nbytes, q, turned=weight.turned)
 
 
-def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
-    """Return names and weights: the weight itself, or each expert of a stack if the layout has only matrices.
+def names_of(layout: str, name: str, shape: Sequence[int], is_blocks: bool) -> list[str]:
+    """Return the names under which a layout stores a weight: its own, or those of the experts of a stack.
 
-    Expert 2 of ``NA.ME.weight`` is ``NA.2.ME.weight``.
+    Expert 2 of ``NA.ME.weight`` is ``NA.2.ME.weight``. `is_blocks`: its format is `scaled.Blocks`.
     """
-    found = LAYOUTS[layout]
-    stacks = found.stacked if weight.blocks is None else found.stacks_blocks
-    if len(weight.shape) == 2 or stacks:
+    found = LAYOUTS.get(layout)
+    if found is None or len(shape) == 2 or (found.stacks_blocks if is_blocks else found.stacked is not None):
+        return [name]
+    above, dot, own = name.removesuffix(".weight").rpartition(".")
+    return [f"{above}{dot}{i}.{own}.weight" for i in range(shape[0])]
+
+
+def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
+    """Return names and weights: the weight itself, or each expert of a stack if the layout has only matrices."""
+    names = names_of(layout, name, weight.shape, weight.blocks is not None)
+    if names == [name]:
         return [(name, weight)]
     count, rows, columns = weight.shape
-    above, dot, own = name.removesuffix(".weight").rpartition(".")
     experts = []
-    for i in range(count):
+    for i, own in enumerate(names):
         some = slice(i * rows, (i + 1) * rows)
         array = None if weight.array is None else weight.array[some]
         blocks = None if weight.blocks is None else scaled.some_rows(weight.blocks, some)
         one = Weight(weight.said, (rows, columns), weight.nbytes // count, array, weight.order, blocks)
-        experts.append((f"{above}{dot}{i}.{own}.weight", one))
+        experts.append((own, one))
     return experts
 
 
