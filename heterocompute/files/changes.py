@@ -22,12 +22,23 @@ from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
 from .layouts.layout import LAYOUTS
-from .layouts.weight import swapped
+from .layouts.weight import swapped, turned_array
 from .plain import Plain as Dtype
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = ["Change", "cast", "decoded", "in_blocks", "in_layout", "packed", "plain", "rounded", "turned"]
+__all__ = [
+    "Change",
+    "cast",
+    "decoded",
+    "in_blocks",
+    "in_layout",
+    "packed",
+    "plain",
+    "rounded",
+    "turned",
+    "turned_after",
+]
 
 BLOCK = 1 << 20
 
@@ -113,6 +124,14 @@ def turned(
     return replace(change, make=_Turned(change.make))
 
 
+def turned_after(change: Change) -> Change:
+    """Return a change to an array (..., in, out) as that to an array (..., out, in)."""
+    entry = change.stored
+    assert isinstance(entry, Entry)
+    stored = entry_of(entry.format, swapped(entry.shape), (len(entry.shape) - 1,), entry.dtype)
+    return replace(change, stored=stored, make=_TurnedAfter(change.make))
+
+
 def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     """Return the change to the decoded values of `packed`, in the original dtype."""
     made = packed(fmt, axes, shape, dtype, entry)
@@ -167,6 +186,14 @@ class _Turned:
     def __call__(self, array: Any) -> Any:
         is_packed = isinstance(array, PackedArray)
         return self.first(array.T if is_packed else np.ascontiguousarray(np.swapaxes(array, -1, -2)))
+
+
+@dataclass(frozen=True)
+class _TurnedAfter:
+    first: Callable[[Any], Any]
+
+    def __call__(self, array: Any) -> Any:
+        return turned_array(self.first(array))
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from .layouts.table import check_layout
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
-from .roles import is_turned, roles_of
 from .rewrite import check_paths, rewrite, rewrite_in
+from .roles import is_turned, roles_of
 from .safetensors import contents, entries
 from .selection import Axis, FirstMatch, axes_of, counted_of, nothing_to_do, select
 from .work import Work

@@ -27,11 +27,22 @@ from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
-from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts import scaled
+from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts.layout import LAYOUTS
 from .layouts.table import WHOLE, expected_of, export
-from .layouts.targets import OURS, TARGETS, Target, config_in, converted, entry_in, names_of, parts_of, refusal_of, rounded
+from .layouts.targets import (
+    OURS,
+    TARGETS,
+    Target,
+    config_in,
+    converted,
+    entry_in,
+    names_of,
+    parts_of,
+    refusal_of,
+    rounded,
+)
 from .layouts.weight import Weight, of_rows
 from .plain import Plain, parse_type
 from .plans import CLOSED, COPIED, LOSSY, REFUSED, Plan, plans_of

@@ -71,7 +71,7 @@ BIAS = re.compile(r"(^|[./])(\w+_)?(bias|biases)(_[a-z]|_[a-z]{2}_l\d+(_reverse)
 # Parameters that are no matrices, by the last part of their names.
 PARAMETERS = re.compile(
     r"(^|\.)(\w*(token|emb|latent|query|probe|prompt|scale|gamma|position|rel_pos|newline|extensor|pointer|sink)\w*|"
-    r"\w*pos_\w*|time_mix_\w+|A_log|D|alpha|beta|fn|hc_fn|b[12]|base|codevectors|pad_(up|down|left|right)|translate|"
+    r"\w*pos_\w*|time_mix_\w+|\w*_decay|slope_rate|A_log|D|alpha|beta|fn|hc_fn|b[12]|base|codevectors|pad_(up|down|left|right)|translate|"
     r"original0|weight_g|\w*_factor|lora_magnitude\w*|(rel_logits_proj|relative_position_bias)\.proj)$"
 )
 NORM = re.compile(r"(^|\.)(\w*norm\w*|ln\w*|ln_\w+|bn\d*|grn)\.(weight|scale|gamma|beta)$", re.IGNORECASE)

@@ -231,8 +231,8 @@ def axes_of(
         name, (why, along) = strange[0]
         meant = along[0] if isinstance(along, tuple) and len(along) == 1 else along
         more = f", and {counted(len(strange) - 1, 'tensor')} more" if len(strange) > 1 else ""
-        text = f"{caller}: tensor {quoted(name)} of shape {shown(tuple(shapes[name]))} is quantized along axis "
-        text += f"{shown(found[name])}, but {why}: axis={shown({name: meant})} quantizes it along its inputs{more}"
+        text = f"{caller}: tensor {quoted(name)} of shape {shown(tuple(shapes[name]))} is summed along axis "
+        text += f"{shown(found[name])}, but {why}: axis={shown({name: meant})} sums along its inputs{more}"
         warnings.warn(text, stacklevel=3)
     return found
 

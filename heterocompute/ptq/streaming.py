@@ -32,8 +32,8 @@ from ..files.layouts.refusals import refuse_layout
 from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import check_paths, check_places, refuse_replacing
-from ..files.safetensors import contents, entries, read_array
 from ..files.roles import roles_of
+from ..files.safetensors import contents, entries, read_array
 from ..files.selection import FirstMatch, check_patterns, nothing_to_do, select, unknown
 from ..files.shards import located, state_of, write_whole
 from ..files.staging import Staging

@@ -13,8 +13,8 @@ from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
 from ..base.texts import quoted, sentence
 from ..base.values import shown
-from ..files.roles import roles_from
 from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, place_of
+from ..files.roles import roles_from
 
 __all__ = ["Network", "Source", "loaded", "module_of", "named", "network_of"]
 

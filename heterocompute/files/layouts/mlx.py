@@ -29,7 +29,17 @@ from .forms import AT_ONCE, integers_of
 from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
 from .weight import as_matrix
 
-__all__ = ["ENDS", "array_from", "config_of", "files_of", "layout_of", "parts_of", "stacked", "values_from", "with_biases"]
+__all__ = [
+    "ENDS",
+    "array_from",
+    "config_of",
+    "files_of",
+    "layout_of",
+    "parts_of",
+    "stacked",
+    "values_from",
+    "with_biases",
+]
 
 NAME = "mlx"
 ENDS = (".weight", ".scales", ".biases")

@@ -22,7 +22,18 @@ from . import scaled
 from .forms import AT_ONCE
 from .linear import Array
 
-__all__ = ["Weight", "as_matrix", "differs", "of_array", "of_blocks", "of_rows", "of_values", "sqnr_of", "swapped", "turned_array"]
+__all__ = [
+    "Weight",
+    "as_matrix",
+    "differs",
+    "of_array",
+    "of_blocks",
+    "of_rows",
+    "of_values",
+    "sqnr_of",
+    "swapped",
+    "turned_array",
+]
 
 
 @dataclass(frozen=True)
