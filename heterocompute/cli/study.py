@@ -264,8 +264,7 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
         from ..ptq.streaming import Inputs  # 20 ms
 
         axes = {name: one if isinstance(one, tuple) else (one,) for name, one in (axis or {}).items()}
-        axes = axes or roles_from(held).axes
-        return dict(Inputs(arguments.calibration, held, axes))
+        return dict(Inputs(arguments.calibration, held, axes or roles_from(held).axes))
     if arguments.model is not None:
         return None
     examples = weights.train_x[:EXAMPLES]

@@ -63,7 +63,8 @@ TABLE: Mapping[str, tuple[tuple[str, Axes], ...]] = {
     "xlnet": ((r"\.rel_attn\.[qkvr]$", (0,)), (r"\.rel_attn\.o$", (1, 2))),
     **dict.fromkeys(("mimi", "csm", "mimi_decoder", "pocket_tts_audio_tokenizer", "pocket_tts_audio_tokenizer_decoder"),
                     ((r"(^|\.)upsample\.conv\.weight$", (2, 0)), (r"codebooks_head\.weight$", (1,)))),
-    "depth_pro": ((r"\.((scaled_images|intermediate)\.\d+\.layers\.[1-9]\d*|image_block\.layers\.\d+)\.weight$", (2, 3, 0)),),
+    "depth_pro": ((r"\.(scaled_images|intermediate)\.\d+\.layers\.[1-9]\d*\.weight$", (2, 3, 0)),
+                  (r"\.image_block\.layers\.\d+\.weight$", (2, 3, 0))),
     **dict.fromkeys(("gemma3", "t5gemma2", "t5gemma2_encoder"), ((r"\.mm_input_projection_weight$", (0,)),)),
 }  # fmt: skip
 

@@ -226,9 +226,9 @@ def axes_of(
     if roles.is_told:
         return found
     guessed = [name for name in names if asked(name) is None and name not in roles.axes]
-    strange = [(name, why) for name in guessed if (why := _strange(name, shapes, found[name]))]
+    strange = [(name, *reason) for name in guessed if (reason := _strange(name, shapes, found[name]))]
     if strange:
-        name, (why, along) = strange[0]
+        name, why, along = strange[0]
         meant = along[0] if isinstance(along, tuple) and len(along) == 1 else along
         more = f", and {counted(len(strange) - 1, 'tensor')} more" if len(strange) > 1 else ""
         text = f"{caller}: tensor {quoted(name)} of shape {shown(tuple(shapes[name]))} is summed along axis "

@@ -144,7 +144,7 @@ def search(
     if not names:
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
-    shapes = {name: np.shape(w) for name, w in arrays.items()}
+    shapes = {name: tuple(getattr(w, "shape", ())) for name, w in {**arrays, **values}.items()}
     layers = {n: (values[n].shape, along) for n, along in axes_of(names, shapes, roles, caller="search").items()}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)

@@ -86,9 +86,9 @@ def _is_stack(q: Packed) -> bool:
 def layout_of(name: str, q: Packed) -> Parts:
     """Return dtypes and shapes of the tensors that represent one weight; ValueError if the layout cannot."""
     if _is_stack(q):
-        rows = as_matrix(q) if isinstance(q, QuantizedArray) else _Rows(q.format, _matrix_shape(q), (1,))
-        found = layout_of(name, rows)
-        return {key: (dtype, (*q.shape[:2], shape[1])) for key, (dtype, shape) in found.items()}
+        matrix = as_matrix(q) if isinstance(q, QuantizedArray) else _Rows(q.format, _matrix_shape(q), (1,))
+        parts = layout_of(name, matrix)
+        return {key: (dtype, (*q.shape[:2], shape[1])) for key, (dtype, shape) in parts.items()}
     mode, fmt = _mode_of(q.format), q.format
     if depends_on_values(fmt) and not isinstance(q, QuantizedArray):
         refuse(name, q, NAME, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
@@ -303,8 +303,8 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     group, bits, mode = _said(prefix, config)
     if mode != "affine":
         return _floats_of(prefix, tensors, mode)
-    *parts, lead = _affine(prefix, tensors, config)
-    q = with_biases(*parts)
+    codes, scales, biases, group, lead = _affine(prefix, tensors, config)
+    q = with_biases(codes, scales, biases, group)
     if q is None:
         raise ValueError(f"{prefix}.biases: biases that are not multiples of the scales {no_format(NAME)}")
     return _as_stack(q, lead)

@@ -26,8 +26,9 @@ from .onnx.matmul import operands
 from .table import WRITTEN, described, weight_from
 from .weight import Weight, of_blocks, turned_array
 
-__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "names_of", "nearest",
-           "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
+__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format",
+           "names_of", "nearest", "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not",
+           "written"]  # fmt: skip
 
 OURS = "heterocompute"
 TARGETS = (OURS, *WRITTEN)
