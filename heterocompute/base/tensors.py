@@ -44,6 +44,8 @@ class Tensors:
         Paths of further files that hold data of tensors.
     axes : mapping of str to tuple of int
         Reduction axes of the tensors for which the file says which operator multiplies by them.
+    is_configured : bool
+        Whether a config.json in the folder of the file may describe the tensors under their names.
     quantized : str or None
         Evidence in the file that tensors are codes instead of weights; "" if the file says that none are.
     """
@@ -54,6 +56,7 @@ class Tensors:
     skipped: dict[str, str]
     others: Collection[str] = ()
     axes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    is_configured: bool = True
     quantized: str | None = None
     _infos: dict[str, Info]
 

@@ -11,7 +11,9 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from .. import __version__
@@ -129,13 +131,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     try:
-        with seen(), tidy():
+        with seen(), tidy(), _noted_warnings():
             return _run(argv)
     except KeyboardInterrupt:
         note("interrupted")
         return 130
     finally:
         over()
+
+
+@contextmanager
+def _noted_warnings() -> Iterator[None]:
+    """Print warnings as lines on standard error, without the code that raised them."""
+    shown_before = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            note(str(message))
+        else:
+            shown_before(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown_before
 
 
 def _run(argv: Sequence[str] | None) -> int:

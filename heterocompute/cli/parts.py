@@ -112,6 +112,20 @@ def add_patterns(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_axis(parser: argparse.ArgumentParser) -> None:
+    """Add --axis."""
+    words = "reduction axes of all selected tensors, such as -1 or 2,3,1"
+    parser.add_argument("--axis", type=_axes, metavar="A", help=words)
+
+
+def _axes(text: str) -> tuple[int, ...]:
+    """Return the axes of an argument such as 2,3,1."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected integers such as -1 or 2,3,1") from None
+
+
 def add_format(parser: argparse.ArgumentParser, words: str, parse: Callable[[str], Any] = parse_format) -> None:
     """Add --format with one format. --formats is an alias, because some commands accept several formats."""
     one = functools.partial(one_format, parse=parse)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .parts import UsageError, add_patterns, add_threads, recipe_of
+from .parts import UsageError, add_axis, add_patterns, add_threads, recipe_of
 from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
 __all__ = ["register"]
@@ -31,6 +31,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="PATTERN",
         help="pattern of all selected tensors: 2:4, 50%%, global:50%%, block:16x1:50%%, ...",
     )
+    add_axis(added)
     add_patterns(added)
     add_files(added)
     add_threads(added)
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..files.recipes import parse_pattern_text  # 18 ms
 
     recipe = recipe_of(arguments.recipe, parse_pattern_text)
-    work = functools.partial(prune_checkpoint, **options_of_files(arguments))
+    work = functools.partial(prune_checkpoint, axis=arguments.axis, **options_of_files(arguments))
     return rewrite(arguments, "pruned", work, arguments.pattern, recipe)
 
 

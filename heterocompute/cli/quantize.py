@@ -7,8 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..base.values import shown
-from .parts import UsageError, add_format, add_patterns, add_threads, recipe_of
+from .parts import UsageError, add_axis, add_format, add_patterns, add_threads, recipe_of
 from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
 __all__ = ["register"]
@@ -37,9 +36,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--no-fallback", dest="fallback", action="store_false",
         help="with --layout gguf: fail if rows are not whole blocks, instead of another type",
     )  # fmt: skip
-    added.add_argument(
-        "--axis", type=_axes, metavar="A", help="reduction axes of all selected tensors, such as -1 or 2,3,1"
-    )
+    add_axis(added)
     added.add_argument(
         "--requantize", action="store_true", help="accept a GGUF file that is quantized already; round a second time"
     )
@@ -67,11 +64,3 @@ def _one_type(text: str) -> Any:
     from ..files.plain import parse_type  # 18 ms
 
     return parse_type(text)
-
-
-def _axes(text: str) -> tuple[int, ...]:
-    """Return the axes of an argument such as 2,3,1."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected integers such as -1 or 2,3,1") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -253,6 +253,7 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
     -------
     Calibration or None
     """
+    from ..files.roles import roles_from
     from ..ptq.network import calibrate  # 18 ms
 
     patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
@@ -263,8 +264,7 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
         from ..ptq.streaming import Inputs  # 20 ms
 
         axes = {name: one if isinstance(one, tuple) else (one,) for name, one in (axis or {}).items()}
-        axes = axes or getattr(held, "axes", {})
-        return dict(Inputs(arguments.calibration, held, axes))
+        return dict(Inputs(arguments.calibration, held, axes or roles_from(held).axes))
     if arguments.model is not None:
         return None
     examples = weights.train_x[:EXAMPLES]
@@ -272,9 +272,9 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
 
 
 class Held(dict[str, Any]):
-    """The arrays of a checkpoint, and the reduction axes that the file states for some of them."""
+    """The arrays of a checkpoint, and their roles."""
 
-    axes: Mapping[str, tuple[int, ...]]
+    roles: Any
 
 
 def held_in(path: str) -> Any:
@@ -295,17 +295,18 @@ def held_in(path: str) -> Any:
     """
     from ..files.layouts.refusals import refuse_layout  # 18 ms
     from ..files.opening import load, reader_of  # 18 ms
+    from ..files.roles import roles_of
 
     with reader_of(path) as reader:
         try:
             refuse_layout(reader)
         except ValueError as error:
             raise ValueError(f"{printable(path)}: {error}") from None
-        axes = reader.axes
+        roles = roles_of(reader)
     found = load(path)
     if isinstance(found, dict):
         found = Held(found)
-        found.axes = axes
+        found.roles = roles
     return found
 
 

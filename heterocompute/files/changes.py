@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.base import PackedArray
 from ..arrays.components import entry_of, values_of
 from ..arrays.dense import refuse_infinite
 from ..arrays.layout import Entry
@@ -22,11 +23,23 @@ from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
 from .layouts.gguf.rounding import rounded as rounded_for_gguf
 from .layouts.layout import LAYOUTS
+from .layouts.weight import swapped, turned_array
 from .plain import Plain as Dtype
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = ["Change", "cast", "decoded", "in_blocks", "in_layout", "packed", "plain", "rounded"]
+__all__ = [
+    "Change",
+    "cast",
+    "decoded",
+    "in_blocks",
+    "in_layout",
+    "packed",
+    "plain",
+    "rounded",
+    "turned",
+    "turned_after",
+]
 
 BLOCK = 1 << 20
 
@@ -102,6 +115,30 @@ def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dty
     return change
 
 
+def turned(
+    change_of: Callable[..., Change], fmt: Any, shape: tuple[int, ...], dtype: str, entry: Entry | None
+) -> Change:
+    """Return the change of a weight (..., in, out) to an array (..., out, in), which other layouts store.
+
+    Parameters
+    ----------
+    change_of : callable
+        As `packed`.
+    fmt, shape, dtype, entry
+        As of `packed`, of the weight.
+    """
+    change = change_of(fmt, (len(shape) - 1,), swapped(shape), dtype, entry)
+    return replace(change, make=_Turned(change.make))
+
+
+def turned_after(change: Change) -> Change:
+    """Return a change to an array (..., in, out) as that to an array (..., out, in)."""
+    entry = change.stored
+    assert isinstance(entry, Entry)
+    stored = entry_of(entry.format, swapped(entry.shape), (len(entry.shape) - 1,), entry.dtype)
+    return replace(change, stored=stored, make=_TurnedAfter(change.make))
+
+
 def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     """Return the change to the decoded values of `packed`, in the original dtype."""
     made = packed(fmt, axes, shape, dtype, entry)
@@ -147,6 +184,23 @@ class _InLayout:
 
     def __call__(self, array: Any) -> dict[str, NDArray[Any]]:
         return LAYOUTS[self.layout].parts_of(self.name, self.first(array))
+
+
+@dataclass(frozen=True)
+class _Turned:
+    first: Callable[[Any], Any]
+
+    def __call__(self, array: Any) -> Any:
+        is_packed = isinstance(array, PackedArray)
+        return self.first(array.T if is_packed else np.ascontiguousarray(np.swapaxes(array, -1, -2)))
+
+
+@dataclass(frozen=True)
+class _TurnedAfter:
+    first: Callable[[Any], Any]
+
+    def __call__(self, array: Any) -> Any:
+        return turned_array(self.first(array))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -14,21 +15,23 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
-from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
+from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded, turned
 from .containers.container import Container
 from .containers.folder import Located
 from .foreign import foreign_reader
 from .inspection import packed_row, plain_row
 from .layouts.configuration import KEY as CONFIG_KEY
 from .layouts.detection import layout_said
+from .layouts.layout import LAYOUTS
 from .layouts.refusals import refuse_layout, refuse_unread
 from .layouts.table import check_layout
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import check_paths, rewrite, rewrite_in
+from .roles import is_turned, roles_of
 from .safetensors import contents, entries
-from .selection import Axis, FirstMatch, axis_of, counted_of, nothing_to_do, select
+from .selection import Axis, FirstMatch, axes_of, counted_of, nothing_to_do, select
 from .work import Work
 
 
@@ -163,7 +166,7 @@ def quantize_checkpoint(
         if not (requantize and any(reader.format_of(name) for name in held)):
             _refuse_packed(reader, held, patterns=True)
         change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
-        return _chosen(reader, held, options, rounded if fake else change_of)
+        return _chosen(reader, held, options, rounded if fake else change_of, layout=layout)
 
     work = Work(workers, resume, shard_size, consume, part, check)
     if layout is not None and fake:
@@ -240,7 +243,7 @@ def prune_checkpoint(
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         _refuse_packed(reader, held, patterns=False)
-        return _chosen(reader, held, options, packed)
+        return _chosen(reader, held, options, packed, "prune")
 
     work = Work(workers, resume, shard_size, part=part, check=check, caller="prune_checkpoint")
     return rewrite(in_path, out_path, choose, progress, work)
@@ -346,29 +349,50 @@ def _chosen(
     held: Mapping[str, Entry | None],
     options: tuple[Any, ...],
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
+    caller: str = "quantize",
+    layout: str | None = None,
 ) -> dict[str, Change]:
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
     infos = {name: entry or reader.info(name) for name, entry in held.items()}
-    names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
+    shapes = {name: info.shape for name, info in infos.items()}
+    roles = roles_of(reader, shapes)
+    dtypes = {name: (info.dtype, info.shape) for name, info in infos.items()}
+    names = select(dtypes, include, exclude, named=recipe, plain=roles.plain)
     if not names and (needed or (reader.skipped and not held)):
         raise ValueError(nothing_to_do(infos, reader.skipped))
     first = FirstMatch(recipe)
+    names = [name for name in names if first(name, default) is not None]
+    guessed = [name for name in names if held[name] is None or axis is not None]
+    axes = axes_of(guessed, shapes, roles, axis, caller)
+    turns = layout not in (None, "onnx")  # other layouts store (in, out) as (out, in)
+    _warn_of_conv1d(layout, [name for name in names if len(shapes[name]) == 2 and roles.axes.get(name) == (0,)])
     changes = {}
     for name in names:
         info, fmt, entry = infos[name], first(name, default), held[name]
-        if fmt is None or (0 in info.shape and not isinstance(fmt, Zeros)):
+        if 0 in info.shape and not isinstance(fmt, Zeros):
             continue  # scales of empty rows would be all that is stored
-        if entry is None or axis is not None:
-            axes = axis_of(name, info.shape, axis, reader.axes.get(name))
-        else:
-            axes = entry.axis
+        along = axes[name] if entry is None or axis is not None else entry.axis
         try:
-            wanted = cast if isinstance(fmt, Plain) else change_of
-            changes[name] = wanted(fmt, axes, info.shape, info.dtype, entry)
+            if isinstance(fmt, Plain):
+                changes[name] = cast(fmt, along, info.shape, info.dtype, entry)
+            elif turns and is_turned(roles.axes.get(name), info.shape) and along == roles.axes[name]:
+                changes[name] = turned(change_of, fmt, info.shape, info.dtype, entry)
+            else:
+                changes[name] = change_of(fmt, along, info.shape, info.dtype, entry)
         except ValueError as error:
             raise ValueError(f"tensor {quoted(name)}: {error}") from None
     return changes
+
+
+def _warn_of_conv1d(layout: str | None, names: list[str]) -> None:
+    """Warn if transformers will not load quantized weights of `Conv1D`: few of its quantizers replace these layers."""
+    if names and layout in LAYOUTS and not layout.startswith(("gptq", "bitsandbytes", "mlx")):
+        warnings.warn(
+            f"quantize: {quoted(names[0])} is a weight of Conv1D: transformers loads none from {layout}, but from gptq "
+            "and bitsandbytes",
+            stacklevel=4,
+        )
 
 
 def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: bool) -> None:

@@ -10,7 +10,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,22 @@ from ..formats import Format, format as parse_format
 from .changes import Change
 from .foreign import Weights, weights_reader
 from .gguf import save_gguf
+from .layouts import scaled
 from .layouts.gguf.llama_cpp import Model, model_in
 from .layouts.layout import LAYOUTS
 from .layouts.table import WHOLE, expected_of, export
-from .layouts.targets import OURS, TARGETS, Target, config_in, converted, entry_in, parts_of, refusal_of, rounded
+from .layouts.targets import (
+    OURS,
+    TARGETS,
+    Target,
+    config_in,
+    converted,
+    entry_in,
+    names_of,
+    parts_of,
+    refusal_of,
+    rounded,
+)
 from .layouts.weight import Weight, of_rows
 from .plain import Plain, parse_type
 from .plans import CLOSED, COPIED, LOSSY, REFUSED, Plan, plans_of
@@ -176,7 +188,7 @@ def convert_checkpoint(
             summary |= _write_whole(reader, out_path, layout, plans, check)
     else:
         changes = {name: _change(layout, name, plan) for name, plan in plans.items()}
-        described = partial(_config, layout, plans, named)
+        described = partial(_config, layout, plans, {name: info.shape for name, info in infos.items()}, named)
         done = rewrite(in_path, out_path, lambda *_: changes, progress, work, described, source=opened, instead=True)
         summary |= {"part": done["part"]} if part is not None else {}
     return summary | {"written": True}
@@ -226,10 +238,23 @@ def _change(layout: str, name: str, plan: Plan) -> Change:
 
 
 def _config(
-    layout: str, plans: Mapping[str, Plan], named: Mapping[str, Any], changes: Mapping[str, Change], plain: list[str]
+    layout: str,
+    plans: Mapping[str, Plan],
+    shapes: Mapping[str, tuple[int, ...]],
+    named: Mapping[str, Any],
+    changes: Mapping[str, Change],
+    plain: list[str],
 ) -> dict[str, Any]:
-    """Return the entries for config.json, `named` first; weights that became plain values count as plain."""
-    formats = {name: plan.target for name, plan in plans.items() if not isinstance(plan.target, str)}
+    """Return the entries for config.json, `named` first; weights that became plain values count as plain.
+
+    Formats have the names of the weights as they are written: those of the experts of a stack, if it is split.
+    """
+    formats = {
+        own: plan.target
+        for name, plan in plans.items()
+        if not isinstance(plan.target, str)
+        for own in names_of(layout, name, shapes[name], isinstance(plan.target, scaled.Blocks))
+    }
     values = [name for name, plan in plans.items() if isinstance(plan.target, str)]
     is_ordered = any(plan.is_ordered for plan in plans.values())
     found: dict[str, Any] = config_in(layout, formats, sorted([*plain, *values]), is_ordered)  # type: ignore[arg-type]
@@ -273,7 +298,7 @@ class _Lazy(Mapping[str, Any]):
             weight = self._reader.weight(name)
             if isinstance(plan.target, str):
                 return change(weight)
-            made = entry_in(change.weight(weight))[1]
+            made = entry_in(replace(change.weight(weight), turned=False))[1]  # such files have (out, in) alone
             weight.release()
             return made
 

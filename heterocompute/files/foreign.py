@@ -28,8 +28,9 @@ from .layouts.onnx.graph import readers as onnx_readers
 from .layouts.refusals import refuse_unread
 from .layouts.table import weights_in
 from .layouts.targets import OURS
-from .layouts.weight import Weight, of_array, of_rows, of_values
+from .layouts.weight import Weight, of_array, of_rows, of_values, turned_array
 from .opening import reader_of
+from .roles import is_turned, roles_of
 from .safetensors import contents, entries, read_array
 
 __all__ = ["Foreign", "Weights", "foreign_reader", "weights_reader"]
@@ -87,7 +88,7 @@ class Foreign(Tensors):
         if name not in self._weights:
             return self._reader.tensor(name)
         weight = self._weights[name]()
-        self._infos[name] = Info("float32", weight.shape, weight.nbytes)
+        self._infos[name] = Info("float32", weight.model_shape, weight.nbytes)
         self._formats[name] = weight.said
         return weight.values()
 
@@ -203,7 +204,7 @@ class Weights(Tensors):
         if self._last is None or self._last[0] != name or self._last[1].is_released:
             self._last = None
             found = self.weights[name]()
-            self._infos[name] = Info("float32", found.shape, found.nbytes)
+            self._infos[name] = Info("float32", found.model_shape, found.nbytes)
             self._said[name] = found.said
             self._last = name, found
         return self._last[1]
@@ -285,8 +286,12 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
     """Return the plain tensors of a file, a reader for each weight, and all names in order."""
     if layout == OURS:
         held = dict(contents(reader, entries(reader)[0]))
+        shapes = {name: (entry or reader.info(name)).shape for name, entry in held.items()}
+        axes = roles_of(reader, shapes).axes
         weights: dict[str, Callable[[], Weight]] = {
-            name: partial(_ours, reader, name, entry) for name, entry in held.items() if entry is not None
+            name: partial(_ours, reader, name, entry, is_turned(axes.get(name), entry.shape))
+            for name, entry in held.items()
+            if entry is not None
         }
         return [name for name in held if name not in weights], weights, list(held)
     if layout == GGUF:
@@ -305,12 +310,17 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
     return plain, stored, [*plain, *stored]
 
 
-def _ours(reader: Tensors, name: str, entry: Any) -> Weight:
-    return _of_packed(read_array(reader, name, entry), str(entry.format))
+def _ours(reader: Tensors, name: str, entry: Any, turned: bool) -> Weight:
+    return _of_packed(read_array(reader, name, entry), str(entry.format), turned)
 
 
-def _of_packed(array: Any, said: str) -> Weight:
-    """Return the weight of an array of this package, or its values if it is not quantized along its last axis."""
+def _of_packed(array: Any, said: str, turned: bool = False) -> Weight:
+    """Return the weight of an array of this package, or its values if it is not quantized along its last axis.
+
+    `turned`: its model has it as (..., in, out).
+    """
+    if turned and isinstance(array, QuantizedArray) and array.axis == (array.ndim - 2,):
+        return replace(of_array(turned_array(array)), turned=True)
     if isinstance(array, QuantizedArray) and array.ndim > 1 and array.axis == (array.ndim - 1,):
         return of_array(array)
     along = f" along axes {array.axis}" if isinstance(array, QuantizedArray) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ from .containers.onnx_files import Onnx
 from .containers.torch_files import LegacyTorch, ZipTorch
 from .layouts.refusals import refuse_codes, refuse_layout
 from .layouts.table import readers_in
+from .roles import Roles, roles_of
 from .safetensors import contents, entries, read_array
 
 __all__ = ["Checkpoint", "Place", "check_weights", "load", "open_checkpoint", "place_of", "reader_of"]
@@ -99,7 +101,11 @@ class Checkpoint(Mapping[str, Any]):
     skipped : dict of str to str
         Entries with an unknown dtype or without numbers, each with a description.
     axes : dict of str to tuple of int
-        Reduction axes, if the file tells how a tensor is multiplied, as ONNX does.
+        Reduction axes, if the file tells how a tensor is multiplied, as ONNX does, or the configuration of its model.
+    roles : Roles
+        These axes, and the names of the tensors that are no matrices.
+    names_operands : bool
+        Whether `axes` has all operands of matmuls, as that of ONNX.
     """
 
     def __init__(self, reader: Tensors, layout: str | None = None) -> None:
@@ -107,7 +113,22 @@ class Checkpoint(Mapping[str, Any]):
         self._held = dict(contents(reader, entries(reader)[0])) if layout is None else None
         self._reads = _readers_of(reader, self._held) if self._held is not None else readers_in(reader, str(layout))
         self.path, self.metadata, self.skipped = reader.path, dict(reader.metadata), dict(reader.skipped)
-        self.axes = dict(reader.axes)
+        self.names_operands = bool(reader.axes)
+
+    @functools.cached_property
+    def roles(self) -> Roles:
+        """The use of the arrays, as far as the file or its configuration states it."""
+        return roles_of(self._reader, self._shapes())
+
+    @property
+    def axes(self) -> dict[str, tuple[int, ...]]:
+        """Reduction axes that the file or its configuration states."""
+        return dict(self.roles.axes)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        if self._held is None:  # decoding all weights for their shapes would take minutes
+            return {name: self._reader.info(name).shape for name in self._reader.names if name in self._reads}
+        return {n: (self._reader.info(n) if entry is None else entry).shape for n, entry in self._held.items()}
 
     @counts_subnormals
     def __getitem__(self, name: str) -> Any:

@@ -121,7 +121,7 @@ def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
     if dtype is None:
         return None
     nbytes = numpy_dtype(dtype).itemsize * math.prod(weight.shape)
-    return Plan(CLOSED, dtype, stored=(dtype, weight.shape), nbytes=nbytes)
+    return Plan(CLOSED, dtype, stored=(dtype, weight.model_shape), nbytes=nbytes)
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def _plan(layout: str, name: str, reader: Weights, options: list[Target], roundi
         return Plan(REFUSED, why=why, nearest="" if near is None else str(near), nbytes=0)
     if isinstance(rounding, str):
         values = weight.values(numpy_dtype(rounding))
-        after = of_values(values, rounding, values.nbytes)
-        plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, after), stored=(rounding, weight.shape))
+        after = of_values(values.swapaxes(-1, -2) if weight.turned else values, rounding, values.nbytes)
+        plan = Plan(LOSSY, rounding, True, why, sqnr_db=sqnr_of(weight, after), stored=(rounding, weight.model_shape))
         return replace(plan, nbytes=values.nbytes)
     no_place = refusal_of(layout, name, weight.shape, rounding)
     if no_place is not None:

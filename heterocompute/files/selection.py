@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Generic, TypeVar
 
 from ..base.texts import counted, near_words, quoted, shortened
 from ..base.values import shown
+from .roles import LONGEST_FILTER, Roles, is_bias
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 WILDCARDS = "*?["
 _ESCAPED = re.compile(r"\[([*?[])\]")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
-
-LONGEST_FILTER = 31  # of signals; a longer last axis belongs to a stack of matrices
 
 Axis = int | tuple[int, ...]
 Value = TypeVar("Value")
@@ -137,8 +137,9 @@ def select(
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     named: Iterable[str] = (),
+    plain: Collection[str] = (),
 ) -> list[str]:
-    """Choose the tensors to quantize, in the order of `tensors`.
+    """Choose the tensors to quantize, in the order of `tensors`: matrices, filters and tables, no biases.
 
     Parameters
     ----------
@@ -151,6 +152,8 @@ def select(
     named : iterable of str, optional
         More patterns whose exact names choose like those of `include`, without leaving out anything else
         (the patterns of a recipe).
+    plain : collection of str, optional
+        Names of further tensors that are chosen by exact names alone, see `roles.Roles`.
 
     Returns
     -------
@@ -182,7 +185,8 @@ def select(
         exact = name in asked or name in also
         if wanted and not exact and not included(name):
             continue
-        if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) >= (1 if exact else 2):
+        is_matrix = exact or (len(shape) > 1 and name not in plain and not is_bias(name))
+        if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) and is_matrix:
             chosen.append(name)
         elif name in asked:
             raise ValueError(
@@ -191,6 +195,70 @@ def select(
     if wanted and not chosen:
         raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
     return chosen
+
+
+def axes_of(
+    names: Iterable[str],
+    shapes: Mapping[str, Sequence[int]],
+    roles: Roles,
+    axis: Axis | Mapping[str, Axis] | None = None,
+    caller: str = "quantize",
+) -> dict[str, tuple[int, ...]]:
+    """Return the reduction axes of several tensors of a model: as asked for, by their roles, or the usual ones.
+
+    Parameters
+    ----------
+    names : iterable of str
+    shapes : mapping of str to sequence of int
+        Of all arrays of the model, with biases.
+    roles : Roles
+    axis : as of `axis_of`
+    caller : str
+        Name of the function for the warning.
+
+    Warns
+    -----
+    UserWarning
+        Nothing states an axis, and a shape looks as if the usual one were wrong.
+    """
+    names, asked = list(names), FirstMatch(axis) if isinstance(axis, Mapping) else lambda _: axis
+    found = {name: axis_of(name, shapes[name], axis, roles.axes.get(name)) for name in names}
+    if roles.is_told:
+        return found
+    guessed = [name for name in names if asked(name) is None and name not in roles.axes]
+    strange = [(name, *reason) for name in guessed if (reason := _strange(name, shapes, found[name]))]
+    if strange:
+        name, why, along = strange[0]
+        meant = along[0] if isinstance(along, tuple) and len(along) == 1 else along
+        more = f", and {counted(len(strange) - 1, 'tensor')} more" if len(strange) > 1 else ""
+        text = f"{caller}: tensor {quoted(name)} of shape {shown(tuple(shapes[name]))} is summed along axis "
+        text += f"{shown(found[name])}, but {why}: axis={shown({name: meant})} sums along its inputs{more}"
+        warnings.warn(text, stacklevel=3)
+    return found
+
+
+def _strange(name: str, shapes: Mapping[str, Sequence[int]], axes: tuple[int, ...]) -> tuple[str, Axis] | None:
+    """Return why a shape looks as if its axes were others, and these axes; None if it does not."""
+    shape, count = tuple(shapes[name]), len(shapes[name])
+    own = re.sub(r"(weight|kernel)(:0)?$", "", name)
+    bias = next((tuple(shapes[one]) for end in ("bias", "bias:0") if (one := f"{own}{end}") in shapes), None)
+    is_own = own != name and bias is not None and len(bias) == 1 and count in (2, 3, 4)
+    if is_own and bias is not None and bias[0] == shape[0]:
+        return None  # the outputs are first
+    if is_own and bias is not None and bias[0] == shape[-1]:
+        return f"its bias has {counted(bias[0], 'value')}, one for each index of the last axis", tuple(range(count - 1))
+    if is_own and bias is not None and count > 2 and bias[0] == shape[1]:
+        return f"its bias has {counted(bias[0], 'value')}, one for each index of axis 1", (*range(2, count), 0)
+    if count == 4 and axes == (2, 3, 1) and _is_channels_last(shape):
+        return "looks like a filter (R, S, C, K) of Keras or Flax", (0, 1, 2)
+    return None
+
+
+def _is_channels_last(shape: tuple[int, ...]) -> bool:
+    """Tell whether a shape is more likely (R, S, C, K) than (K, C, R, S)."""
+    first, last = shape[:2], shape[2:]
+    is_wide = max(first) <= LONGEST_FILTER < max(last)
+    return is_wide or (1 < first[0] == first[1] <= 7 < max(last) and max(last) > 2 * first[0])
 
 
 def nothing_to_do(tensors: Collection[str], skipped: Mapping[str, str]) -> str:

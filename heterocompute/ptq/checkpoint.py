@@ -23,11 +23,12 @@ from ..base.texts import printable
 from ..base.values import shown
 from ..base.version import __version__
 from ..base.workers import Workers, in_workers, is_alone
-from ..files.changes import Change
+from ..files.changes import Change, turned_after
 from ..files.layouts.refusals import refuse_layout
 from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import check_paths, check_places, rewrite_in
+from ..files.roles import is_turned, roles_of
 from ..files.safetensors import save
 from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import about, state_of
@@ -164,16 +165,20 @@ def round_checkpoint(
         check_patterns(plain, texts)
         if missing := [name for name in hessians if name not in held]:
             raise ValueError(f"hessians has {unknown(missing[0], held)}")
-        changes, entries = {}, {}
-        for name in select({n: (i.dtype, i.shape) for n, i in plain.items()}, include, exclude):
+        changes: dict[str, Change] = {}
+        entries: dict[str, Any] = {}
+        roles, infos = roles_of(reader), {n: (i.dtype, i.shape) for n, i in plain.items()}
+        for name in select(infos, include, exclude, plain=roles.plain):
             fmt, info = match(name), plain[name]
             if fmt is None or name not in hessians or 0 in info.shape:
                 continue
-            axes = layer_of(name, info.shape, axes_of.get(name, reader.axes.get(name)))
+            axes = layer_of(name, info.shape, axes_of.get(name, roles.axes.get(name)))
             entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)
-            changes[name] = roundings[name] = Change(
-                str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found)
-            )
+            change = Change(str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found))
+            changes[name] = roundings[name] = change
+            if layout not in (None, "onnx") and axes == roles.axes.get(name) and is_turned(axes, info.shape):
+                changes[name] = turned_after(change)
+                entries[name] = changes[name].stored
         check_places(layout, entries)
         if not is_alone(work.workers):  # each layer is a task; the code below finds their results
             layers = [Layer(absolute(reader.path), name, roundings[name].make) for name in changes]

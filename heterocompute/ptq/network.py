@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -53,7 +53,9 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
     return dict(found), partial(call_back, evaluate)
 
 
-def chosen_arrays(arrays: Mapping[str, Any], include: Any, exclude: Any, name: str) -> dict[str, Array]:
+def chosen_arrays(
+    arrays: Mapping[str, Any], include: Any, exclude: Any, name: str, left: Collection[str] = ()
+) -> dict[str, Array]:
     """Return the arrays to round as ndarrays, checked once for all that follows.
 
     Parameters
@@ -63,6 +65,8 @@ def chosen_arrays(arrays: Mapping[str, Any], include: Any, exclude: Any, name: s
         As in `heterocompute.files.selection.select`.
     name : str
         Name of the caller, for errors.
+    left : collection of str, optional
+        Names of tensors that are no matrices.
 
     Returns
     -------
@@ -75,7 +79,8 @@ def chosen_arrays(arrays: Mapping[str, Any], include: Any, exclude: Any, name: s
             refuse_elsewhere(value, words)
             lent = exports_dlpack(value) and not isinstance(value, np.ndarray)
             plain[key] = as_exported(value, words) if lent else np.asarray(value)
-    chosen = select({key: (value.dtype.name, value.shape) for key, value in plain.items()}, include, exclude)
+    infos = {key: (value.dtype.name, value.shape) for key, value in plain.items()}
+    chosen = select(infos, include, exclude, plain=left)
     return {key: as_array(plain[key], f"{name}: {key}") for key in chosen}
 
 

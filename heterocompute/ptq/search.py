@@ -21,7 +21,8 @@ from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_list, as_real, shown
 from ..files.opening import check_weights
-from ..files.selection import axis_of as axes_of, escaped, unknown
+from ..files.roles import roles_from
+from ..files.selection import axes_of, escaped, unknown
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.columns import to_columns
@@ -137,13 +138,14 @@ def search(
     if not choices:
         raise ValueError("search: there are no formats to choose from")
     given = None if probe is None else as_format(probe, "search: probe")
-    values = chosen_arrays(arrays, include, exclude, "search")
+    roles = roles_from(held)
+    values = chosen_arrays(arrays, include, exclude, "search", roles.plain)
     names = list(values)
     if not names:
         raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
-    said = getattr(held, "axes", {})  # axes that the file states
-    layers = {name: (w.shape, axes_of(name, w.shape, None, said.get(name))) for name, w in values.items()}
+    shapes = {name: tuple(getattr(w, "shape", ())) for name, w in {**arrays, **values}.items()}
+    layers = {n: (values[n].shape, along) for n, along in axes_of(names, shapes, roles, caller="search").items()}
     count = sum(prod(shape) for shape, _ in layers.values())
     allowed = limits(budget, device)
     judge = None if evaluate is None else _judge(evaluate, metric)

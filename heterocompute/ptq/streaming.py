@@ -32,6 +32,7 @@ from ..files.layouts.refusals import refuse_layout
 from ..files.layouts.table import check_layout
 from ..files.opening import load, reader_of
 from ..files.rewrite import check_paths, check_places, refuse_replacing
+from ..files.roles import roles_of
 from ..files.safetensors import contents, entries, read_array
 from ..files.selection import FirstMatch, check_patterns, nothing_to_do, select, unknown
 from ..files.shards import located, state_of, write_whole
@@ -122,7 +123,8 @@ def quantize_streamed(
         match = FirstMatch(parsed)
         shapes = {name: (info.dtype, info.shape) for name, info in plain.items() if 0 not in info.shape}
         with about(reader):
-            selected = select(shapes, include, exclude)
+            roles = roles_of(reader)
+            selected = select(shapes, include, exclude, plain=roles.plain)
             if not selected:
                 raise ValueError(nothing_to_do(plain, reader.skipped))
             wanted = {name: fmt for name in selected if (fmt := match(name)) is not None}
@@ -136,7 +138,7 @@ def quantize_streamed(
             axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
             hessians = _Heard({name: listener.path(name) for name in axes}, axes)
         else:
-            hessians = Inputs(calibration, plain, reader.axes)
+            hessians = Inputs(calibration, plain, roles.axes)
     summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, layout)
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
@@ -146,11 +148,12 @@ def quantize_streamed(
 def _refuse_hopeless(layout: str, reader: Tensors, formats: Mapping[str, Format]) -> None:
     """Raise ValueError if a layout supports no weight, reduced along its usual axis."""
     problem: ValueError | None = None
+    roles = roles_of(reader)
     for name, fmt in formats.items():
         info = reader.info(name)
         if len(info.shape) not in (2, 4):
             continue
-        axes = layer_of(name, info.shape, reader.axes.get(name))
+        axes = layer_of(name, info.shape, roles.axes.get(name))
         try:
             check_places(layout, {name: entry_of(fmt, info.shape, axes, info.dtype)})
             return
@@ -331,11 +334,11 @@ class _Listener(Mapping[str, Any]):
     def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
         """Record the inputs of all weights; each run of the network gathers Hessians of up to `AT_ONCE` bytes."""
         groups: list[list[str]] = [[]]
-        size = 0
+        size, roles = 0, roles_of(self._reader)
         for name in names:
             shape = self._reader.info(name).shape
             usual = (1, 2, 3) if len(shape) == 4 else (len(shape) - 1,)
-            own = 8 * math.prod(shape[axis] for axis in self._reader.axes.get(name, usual)) ** 2
+            own = 8 * math.prod(shape[axis] for axis in roles.axes.get(name, usual)) ** 2
             if groups[-1] and size + own > AT_ONCE:
                 groups.append([])
                 size = 0

@@ -12,7 +12,7 @@ from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_real, shown
-from ..files.selection import axis_of, check_patterns, select
+from ..files.selection import axes_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .callers import evaluator, retrainer, several, train_again
 from .density_result import DensityStudy
@@ -109,12 +109,12 @@ def study_density(
 
     with ExitStack() as stack:
         source = Source(network.weights, stack)
-        names = select(source.infos, include, exclude)
+        names = select(source.infos, include, exclude, plain=source.roles.plain)
         if not names:
             raise ValueError("study_density: no float tensor with two or more dimensions among the weights")
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
-        axes = {name: axis_of(name, source.infos[name][1], axis, source.axes.get(name)) for name in names}
+        axes = axes_of(names, source.shapes, source.roles, axis, "study_density")
         kinds: dict[str, list[str]] = {"convolution": [], "linear": []}
         for name in names:
             kinds["convolution" if len(source.infos[name][1]) > 2 else "linear"].append(name)

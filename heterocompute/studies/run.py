@@ -20,7 +20,7 @@ from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_int, check_flag
 from ..base.workers import Workers, checked_workers, in_workers, is_alone
-from ..files.selection import axis_of, check_patterns, select
+from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
@@ -110,12 +110,12 @@ def run(
 
     with ExitStack() as stack:
         source = Source(weights, stack)
-        names = select(source.infos, include, exclude)
+        names = select(source.infos, include, exclude, plain=source.roles.plain)
         if not names:
             raise ValueError("study: no float tensor with two or more dimensions among the weights")
         for entry in entries:
             check_patterns(names, entry.formats)
-        axes = {name: axis_of(name, source.infos[name][1], axis, source.axes.get(name)) for name in names}
+        axes = axes_of(names, source.shapes, source.roles, axis, "study")
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
         known = hessians_of(hessians, names, "gptq" in ways)

@@ -14,6 +14,7 @@ from ..arrays.foreign import Unreadable
 from ..base.texts import quoted, sentence
 from ..base.values import shown
 from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, place_of
+from ..files.roles import roles_from
 
 __all__ = ["Network", "Source", "loaded", "module_of", "named", "network_of"]
 
@@ -31,8 +32,10 @@ class Source:
         Names of all arrays.
     infos : dict of str to (str, tuple of int)
         Dtype and shape of the arrays that are not packed.
-    axes : mapping of str to tuple of int
-        Reduction axes that the file states.
+    roles : Roles
+        Reduction axes that the file or its configuration states, and the tensors that are no matrices.
+    shapes : dict of str to tuple of int
+        Shapes of the arrays that are not packed, with those that are not weights.
     """
 
     def __init__(self, weights: Any, stack: ExitStack) -> None:
@@ -45,10 +48,12 @@ class Source:
         self._arrays: Mapping[str, Any] = weights
         self._plain: dict[str, Array] = {}  # arrays in memory, unchanged
         self.names = list(weights)
-        self.axes: Mapping[str, tuple[int, ...]] = getattr(weights, "axes", {})
+        self.roles = roles_from(weights)
         self.infos = weights.plain_infos() if isinstance(weights, Checkpoint) else self._in_memory()
-        if self.axes:
-            self.infos = {name: info for name, info in self.infos.items() if name in self.axes}
+        self.shapes = {name: shape for name, (_, shape) in self.infos.items()}
+        is_named = weights.names_operands if isinstance(weights, Checkpoint) else bool(getattr(weights, "axes", {}))
+        if is_named:
+            self.infos = {name: info for name, info in self.infos.items() if name in self.roles.axes}
 
     def _in_memory(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         for name, value in self._arrays.items():

@@ -59,6 +59,8 @@ class Gguf(Container):
     The float32 scale of an NVFP4 tensor is not in `names`: the values are multiplied by it.
     """
 
+    is_configured = False  # it has names of its own, and all matrices are (out, in)
+
     def _read(self) -> None:
         self._at = 0
         self._blocks: dict[str, tuple[int, int]] = {}

@@ -47,6 +47,8 @@ MAX_FILE = 2**31  # of protobuf
 class Onnx(Container):
     """An ONNX model. The name of a subgraph's tensor is its node, the attribute and its own name, joined with dots."""
 
+    is_configured = False
+
     def _read(self) -> None:
         try:
             import onnx  # optional

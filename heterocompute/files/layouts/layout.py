@@ -157,6 +157,7 @@ LAYOUTS = {
         mlx.array_from,
         (".scales",),
         values_from=mlx.values_from,
+        stacked=mlx.stacked,
         ends=mlx.ENDS,
         files_of=mlx.files_of,
         depends_on_values=mlx.depends_on_values,

@@ -4,6 +4,7 @@
     NAME.scales  float (out, groups)                       mxfp4, nvfp4: uint8, E8M0 or E4M3
     NAME.biases  float (out, groups), of the same dtype
 
+Stacks of experts (SwitchLinear) have one more axis: (experts, out, ...).
 value = code x scale + bias, here in float32. A weight whose bias is -scale x zero point becomes an `Int`. Others become
 `q4_1` or `q5_1` if their scales are float16 and these formats have the bits, otherwise `Affine`.
 ``quantization`` of config.json has group_size, bits, mode, and those of single layers.
@@ -13,7 +14,7 @@ MLX, python/src/ops.cpp, quantize.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,19 @@ from ...base.values import shown
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int
 from .forms import AT_ONCE, integers_of
 from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
+from .weight import as_matrix
 
-__all__ = ["ENDS", "array_from", "config_of", "files_of", "layout_of", "parts_of", "values_from", "with_biases"]
+__all__ = [
+    "ENDS",
+    "array_from",
+    "config_of",
+    "files_of",
+    "layout_of",
+    "parts_of",
+    "stacked",
+    "values_from",
+    "with_biases",
+]
 
 NAME = "mlx"
 ENDS = (".weight", ".scales", ".biases")
@@ -54,8 +66,29 @@ def _dtype_of(fmt: Any) -> str:
     return "float16" if fmt.kind.group == fmt.kind.block else "float32"
 
 
+class _Rows(NamedTuple):
+    """The description of a stack as one matrix of all rows."""
+
+    format: Any
+    shape: tuple[int, ...]
+    axis: tuple[int, ...]
+
+
+def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
+    return {key: part.reshape(*shape[:2], part.shape[1]) for key, part in parts.items()}
+
+
+def _is_stack(q: Packed) -> bool:
+    return len(q.shape) == 3 and q.axis == (2,) and 0 not in q.shape
+
+
 def layout_of(name: str, q: Packed) -> Parts:
     """Return dtypes and shapes of the tensors that represent one weight; ValueError if the layout cannot."""
+    if _is_stack(q):
+        matrix = as_matrix(q) if isinstance(q, QuantizedArray) else _Rows(q.format, _matrix_shape(q), (1,))
+        parts = layout_of(name, matrix)
+        return {key: (dtype, (*q.shape[:2], shape[1])) for key, (dtype, shape) in parts.items()}
     mode, fmt = _mode_of(q.format), q.format
     if depends_on_values(fmt) and not isinstance(q, QuantizedArray):
         refuse(name, q, NAME, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
@@ -69,6 +102,35 @@ def layout_of(name: str, q: Packed) -> Parts:
     return found | {f"{prefix}.{part}": (dtype, (rows, count // fmt.group)) for part in ("scales", "biases")}
 
 
+def _matrix_shape(q: Packed) -> tuple[int, int]:
+    return q.shape[0] * q.shape[1], q.shape[2]
+
+
+def _as_rows(
+    prefix: str, tensors: Mapping[str, Array], parts: Sequence[str]
+) -> tuple[dict[str, Array], tuple[int, ...] | None]:
+    """Return the tensors of a weight as those of one matrix, and (experts, out) of a stack, None for a matrix."""
+    found = {part: tensors[f"{prefix}.{part}"] for part in parts}
+    stored = found["weight"]
+    if stored.ndim != 3:
+        return found, None
+    lead = stored.shape[:2]
+    for part, values in found.items():
+        if values.ndim != 3 or values.shape[:2] != lead or 0 in values.shape:
+            raise ValueError(
+                f"{prefix}.{part} is {values.dtype} {values.shape}, expected (experts, out, ...) next to a stack "
+                f"{stored.shape}"
+            )
+    return {part: values.reshape(lead[0] * lead[1], values.shape[2]) for part, values in found.items()}, lead
+
+
+def _as_stack(q: QuantizedArray, lead: tuple[int, ...] | None) -> QuantizedArray:
+    """Return a matrix of all rows as a stack, if it is one."""
+    if lead is None:
+        return q
+    return QuantizedArray(dict(q.components), q.format, (*lead, q.shape[1]), (2,), q.source_dtype)
+
+
 def depends_on_values(fmt: Any) -> bool:
     """Tell whether the layout supports only some arrays of a format: scale x code + bias is rounded twice."""
     return isinstance(fmt, Int | Affine) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
@@ -77,6 +139,8 @@ def depends_on_values(fmt: Any) -> bool:
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
     """Return the tensors that represent one weight."""
     layout_of(name, q)  # refuses
+    if _is_stack(q):
+        return stacked(name, parts_of(name, as_matrix(q)), q.shape)
     prefix, mode = prefix_of(name, q, NAME), _mode_of(q.format)
     fmt: Any = q.format
     if mode != "affine":
@@ -135,10 +199,13 @@ def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
     return group, bits, str(mode)
 
 
-def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Codes, Array, Array, int]:
-    """Return codes, scales, biases and the values per group."""
+def _affine(
+    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
+) -> tuple[Codes, Array, Array, int, tuple[int, ...] | None]:
+    """Return codes, scales, biases, the values per group, and (experts, out) of a stack."""
     group, bits, _ = _said(prefix, config)
-    stored, scales, biases = (tensors[f"{prefix}.{part}"] for part in ("weight", "scales", "biases"))
+    found, lead = _as_rows(prefix, tensors, ("weight", "scales", "biases"))
+    stored, scales, biases = found["weight"], found["scales"], found["biases"]
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
         raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, words)")
     rows, count = len(stored), stored.shape[1] * 32 // bits
@@ -152,7 +219,7 @@ def _affine(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
             )
         if not np.isfinite(values).all():
             raise ValueError(f"{prefix}.{part} holds a value that is not finite")
-    return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group
+    return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group, lead
 
 
 def with_biases(codes: Codes, scales: Array, biases: Array, group: int) -> QuantizedArray | None:
@@ -236,14 +303,16 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     group, bits, mode = _said(prefix, config)
     if mode != "affine":
         return _floats_of(prefix, tensors, mode)
-    q = with_biases(*_affine(prefix, tensors, config))
+    codes, scales, biases, group, lead = _affine(prefix, tensors, config)
+    q = with_biases(codes, scales, biases, group)
     if q is None:
         raise ValueError(f"{prefix}.biases: biases that are not multiples of the scales {no_format(NAME)}")
-    return q
+    return _as_stack(q, lead)
 
 
 def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> QuantizedArray:
-    stored, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.scales"]
+    found, lead = _as_rows(prefix, tensors, ("weight", "scales"))
+    stored, scales = found["weight"], found["scales"]
     fmt: Format = MX("fp4") if mode == "mxfp4" else NVFP4()
     group = 32 if mode == "mxfp4" else 16
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
@@ -255,16 +324,17 @@ def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> Quantize
     parts = {"codes": np.ascontiguousarray(stored).view(np.uint8), "scales": scales}
     if mode == "nvfp4":
         parts["coarse"] = np.ones((), np.float32)
-    return QuantizedArray(parts, fmt, shape, (1,))
+    return _as_stack(QuantizedArray(parts, fmt, shape, (1,)), lead)
 
 
 def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
     """Return the float32 values of a weight that no format here represents, a description, its bytes; or None."""
     if _said(prefix, config)[2] != "affine":
         return None
-    codes, scales, biases, group = _affine(prefix, tensors, config)
+    codes, scales, biases, group, lead = _affine(prefix, tensors, config)
     if with_biases(codes, scales, biases, group) is not None:
         return None
     values = _values(codes, scales, biases, group, slice(None))
     said = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"
+    values = values if lead is None else values.reshape(*lead, -1)
     return values, said, codes.packed.nbytes + scales.nbytes + biases.nbytes

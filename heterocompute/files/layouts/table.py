@@ -6,9 +6,10 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
 from ..plain import plain_of
+from ..roles import turned_in
 from .configuration import KEY, config_in, config_of, method_of, plain_names
 from .detection import layout_in
 from .gguf import model as gguf_model
@@ -29,7 +31,7 @@ from .layout import LAYOUTS, Layout
 from .methods import layout_named, own_config
 from .onnx import graph as onnx_graph, matmul as onnx_matmul, model as onnx_model
 from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_programs, refuse_scales, refuse_unread
-from .weight import Weight, of_array, of_blocks, of_values
+from .weight import Weight, of_array, of_blocks, of_values, turned_array
 
 __all__ = ["NAMES", "WHOLE", "check_layout", "described", "export", "is_matrix", "operands_in", "readers_in",
            "weight_from", "weights_in"]  # fmt: skip
@@ -277,12 +279,17 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
 def _operand(layout: Layout, weight: Stored) -> Any:
     found = _decoded(layout, weight)
     if found.array is None or found.order is not None:
-        return found.values()
-    return found.array if found.array.shape == found.shape else _array(layout, weight)
+        return found.values()  # as the model has them
+    return found.array if found.array.shape == found.model_shape else _array(layout, weight)
 
 
-# The layer's name, a function that reads its tensors, the configuration.
-Stored = tuple[str, Callable[[], dict[str, Any]], Any]
+class Stored(NamedTuple):
+    """A stored weight: its layer, a function that reads its tensors, the configuration, and `Weight.turned`."""
+
+    prefix: str
+    read: Callable[[], dict[str, Any]]
+    config: Any
+    turned: bool = False
 
 
 def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored]]:
@@ -315,7 +322,29 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
     refuse_scales(plain, shown(said))  # such weights would be read as plain ones
     refuse_programs(reader, plain, shown(said))
-    return plain, {f"{one}.weight": (one, partial(_tensors, reader, mine[one]), config) for one in mine}
+    found = {f"{one}.weight": Stored(one, partial(_tensors, reader, mine[one]), config) for one in mine}
+    return plain, _with_turned(reader, LAYOUTS[name], found)
+
+
+def _with_turned(reader: Tensors, layout: Layout, weights: dict[str, Stored]) -> dict[str, Stored]:
+    """Mark the weights that their model has as (in, out), if the file stores them as (out, in).
+
+    Programs that know no such weights store them as they are. The bias of a weight that is not square tells.
+    """
+    named = turned_in(reader, weights)
+    for name in named:
+        bias = f"{name.removesuffix('.weight')}.bias"
+        if bias not in reader:
+            continue
+        with suppress(ValueError):
+            rows, columns = _decoded(layout, weights[name]).shape[-2:]
+            if rows != columns:
+                return weights if reader.info(bias).shape == (columns,) else _turned(weights, named)
+    return _turned(weights, named)
+
+
+def _turned(weights: dict[str, Stored], names: Sequence[str]) -> dict[str, Stored]:
+    return weights | {name: weights[name]._replace(turned=True) for name in names}
 
 
 def _tensors(reader: Tensors, names: Sequence[str]) -> dict[str, Any]:
@@ -323,13 +352,13 @@ def _tensors(reader: Tensors, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _array(layout: Layout, weight: Stored) -> QuantizedArray:
-    prefix, tensors, config = weight
-    return _sound(prefix, layout.array_from(prefix, tensors(), config))
+    q = _sound(weight.prefix, layout.array_from(weight.prefix, weight.read(), weight.config))
+    return turned_array(q) if weight.turned else q
 
 
 def _decoded(layout: Layout, weight: Stored) -> Weight:
-    prefix, read, config = weight
-    return weight_from(layout, prefix, read(), config)
+    found = weight_from(layout, weight.prefix, weight.read(), weight.config)
+    return replace(found, turned=weight.turned)
 
 
 def weight_from(layout: Layout, prefix: str, tensors: Mapping[str, Any], config: Mapping[str, Any]) -> Weight:

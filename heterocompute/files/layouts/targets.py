@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,11 @@ from .layout import LAYOUTS
 from .linear import Array, Codes
 from .onnx.matmul import operands
 from .table import WRITTEN, described, weight_from
-from .weight import Weight, of_blocks
+from .weight import Weight, of_blocks, turned_array
 
-__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format", "nearest",
-           "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not", "written"]  # fmt: skip
+__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format",
+           "names_of", "nearest", "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not",
+           "written"]  # fmt: skip
 
 OURS = "heterocompute"
 TARGETS = (OURS, *WRITTEN)
@@ -129,7 +130,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
             assert weight.array is not None
             blocks = scaled.blocks_in(weight.array, weight.shape[-2])
         assert blocks is not None
-        return of_blocks(blocks, weight.shape, weight.order)
+        return replace(of_blocks(blocks, weight.shape, weight.order), turned=weight.turned)
     if weight.blocks is not None:
         q, order = scaled.grouped(weight.blocks), weight.order
     else:
@@ -140,7 +141,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
             raise ValueError(f"groups of columns that are not contiguous (act-order) have no place in {layout}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
         q, order = _in_place(q, order), None
-    return Weight(str(q.format), weight.shape, q.nbytes, q, order)
+    return Weight(str(q.format), weight.shape, q.nbytes, q, order, turned=weight.turned)
 
 
 def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
@@ -160,27 +161,34 @@ def rounded(layout: str, weight: Weight, fmt: Format) -> Weight:
         q = joined(pieces, rows)
     else:
         q = encode(weight.rows(0, rows).reshape(rows, columns), fmt, (1,))
-    return Weight(str(fmt), weight.shape, q.nbytes, q)
+    return Weight(str(fmt), weight.shape, q.nbytes, q, turned=weight.turned)
+
+
+def names_of(layout: str, name: str, shape: Sequence[int], is_blocks: bool) -> list[str]:
+    """Return the names under which a layout stores a weight: its own, or those of the experts of a stack.
+
+    Expert 2 of ``NA.ME.weight`` is ``NA.2.ME.weight``. `is_blocks`: its format is `scaled.Blocks`.
+    """
+    found = LAYOUTS.get(layout)
+    if found is None or len(shape) == 2 or (found.stacks_blocks if is_blocks else found.stacked is not None):
+        return [name]
+    above, dot, own = name.removesuffix(".weight").rpartition(".")
+    return [f"{above}{dot}{i}.{own}.weight" for i in range(shape[0])]
 
 
 def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
-    """Return names and weights: the weight itself, or each expert of a stack if the layout has only matrices.
-
-    Expert 2 of ``NA.ME.weight`` is ``NA.2.ME.weight``.
-    """
-    found = LAYOUTS[layout]
-    stacks = found.stacked if weight.blocks is None else found.stacks_blocks
-    if len(weight.shape) == 2 or stacks:
+    """Return names and weights: the weight itself, or each expert of a stack if the layout has only matrices."""
+    names = names_of(layout, name, weight.shape, weight.blocks is not None)
+    if names == [name]:
         return [(name, weight)]
     count, rows, columns = weight.shape
-    above, dot, own = name.removesuffix(".weight").rpartition(".")
     experts = []
-    for i in range(count):
+    for i, own in enumerate(names):
         some = slice(i * rows, (i + 1) * rows)
         array = None if weight.array is None else weight.array[some]
         blocks = None if weight.blocks is None else scaled.some_rows(weight.blocks, some)
         one = Weight(weight.said, (rows, columns), weight.nbytes // count, array, weight.order, blocks)
-        experts.append((f"{above}{dot}{i}.{own}.weight", one))
+        experts.append((own, one))
     return experts
 
 
@@ -244,11 +252,12 @@ def target_of(weight: Weight) -> Target:
 
 
 def entry_in(weight: Weight) -> tuple[Entry, QuantizedArray]:
-    """Return a weight as an entry and an array of this package."""
+    """Return a weight as an entry and an array of this package, with the shape that its model has."""
     assert weight.array is not None
     shape, axis, q = weight.shape, (len(weight.shape) - 1,), weight.array
     whole = q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, axis, q.source_dtype)
-    return entry_of(q.format, shape, axis, q.source_dtype), whole
+    whole = turned_array(whole) if weight.turned else whole
+    return entry_of(q.format, whole.shape, whole.axis, q.source_dtype), whole
 
 
 def nearest(layout: str, name: str, weight: Weight) -> Format | None:

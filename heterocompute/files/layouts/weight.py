@@ -22,7 +22,18 @@ from . import scaled
 from .forms import AT_ONCE
 from .linear import Array
 
-__all__ = ["Weight", "as_matrix", "differs", "of_array", "of_blocks", "of_rows", "of_values", "sqnr_of"]
+__all__ = [
+    "Weight",
+    "as_matrix",
+    "differs",
+    "of_array",
+    "of_blocks",
+    "of_rows",
+    "of_values",
+    "sqnr_of",
+    "swapped",
+    "turned_array",
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,8 @@ class Weight:
         Codes of 8 bits whose scales no format here has.
     decode : callable or None
         Returns the values, where there is neither.
+    turned : bool
+        Whether the model has it as (..., in, out), as by `Conv1D` of transformers.
     """
 
     said: str
@@ -54,6 +67,12 @@ class Weight:
     order: Array | None = None
     blocks: scaled.Codes | None = None
     decode: Callable[[], Array] | None = None
+    turned: bool = False
+
+    @property
+    def model_shape(self) -> tuple[int, ...]:
+        """Return the shape that the weight has in its model."""
+        return swapped(self.shape) if self.turned else self.shape
 
     @property
     def matrix(self) -> tuple[int, int]:
@@ -80,11 +99,12 @@ class Weight:
         return values
 
     def values(self, dtype: Any = np.float32) -> Array:
-        """Return all values in a dtype; float32 values are made for some rows at a time."""
+        """Return all values in a dtype, as the model has them; float32 values are made for some rows at a time."""
         found = np.empty(self.matrix, dtype)
         for begin, end in _pieces(self):
             found[begin:end] = converted(self.rows(begin, end), found.dtype)
-        return found.reshape(self.shape)
+        values = found.reshape(self.shape)
+        return np.ascontiguousarray(values.swapaxes(-1, -2)) if self.turned else values
 
     def digest(self, known: Any = None) -> Any:
         """Return the digest of all values, the bytes that `differs` compares; `known` is that of the rows above."""
@@ -117,6 +137,21 @@ def of_blocks(codes: scaled.Codes, shape: tuple[int, ...] | None, order: Array |
     said = scaled.described(codes)
     nbytes = sum(part.nbytes for part in codes[:3] if part is not None)
     return Weight(said, shape or codes.codes.shape, nbytes, None, order, codes)
+
+
+def swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of matrices that are transposed."""
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def turned_array(q: QuantizedArray) -> QuantizedArray:
+    """Return a matrix or a stack (..., out, in), quantized along in, as (..., in, out), and the other way round.
+
+    The rows, and with them the components, stay.
+    """
+    (along,) = q.axis
+    other = q.ndim - 1 if along == q.ndim - 2 else q.ndim - 2
+    return QuantizedArray(dict(q.components), q.format, swapped(q.shape), (other,), q.source_dtype)
 
 
 def of_values(values: Array, said: str, nbytes: int) -> Weight:
