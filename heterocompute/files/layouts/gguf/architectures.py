@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from ....zoo.llm.shape import Shape
 
-__all__ = ["ARCHITECTURES", "LONG", "PERIODS", "Architecture"]
+__all__ = ["ARCHITECTURES", "LONG", "Architecture"]
 
 QKV = frozenset({"attn_q", "attn_k", "attn_v"})
 LAYER = QKV | {"attn_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}
 HEAD_NORMS = frozenset({"attn_q_norm", "attn_k_norm"})
 POST_NORMS = frozenset({"post_attention_norm", "post_ffw_norm"})
-PERIODS = range(1, 257)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Keys and tensors of a GGUF file that describe the sizes and options of a language model.
 
     hidden_size, num_hidden_layers, ...    llama.embedding_length, llama.block_count, ...
-    layer_types                            attention.sliding_window_pattern: a period
+    layer_types                            attention.sliding_window_pattern: a period, or a flag per layer
     rope_type linear, yarn                 rope.scaling.type, .factor, .original_context_length, .attn_factor
     rope_type llama3                       rope_freqs.weight, the divisors of the frequencies
     rope_type longrope                     rope_factors_short.weight, rope_factors_long.weight, rope.scaling.attn_factor
@@ -21,11 +21,12 @@ import numpy as np
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
-from .architectures import ARCHITECTURES, LONG, PERIODS
+from .architectures import ARCHITECTURES, LONG
 
 __all__ = ["FACTORS", "Described", "described", "factors_of"]
 
 FACTORS = "rope_freqs.weight"
+MAX_PERIOD = 64
 YARN = (1.0, 32.0)  # beta_slow and beta_fast of llama.cpp, which reads no others
 
 
@@ -66,6 +67,8 @@ def described(shape: Shape, roles: Mapping[str, str]) -> Described:
         raise ValueError(refusal)
     notes: list[str] = []
     found = _sizes(shape, notes) | _rope(shape.rope, shape.long_rope, notes)
+    if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
+        raise ValueError("llama.cpp multiplies the layers with a window by attention_factor, too")
     keys = {f"{shape.family}.{key}": value for key, value in found.items()}
     tensors = _tensors(shape)
     _check(shape, {"general.architecture": shape.family} | keys, tensors)
@@ -80,9 +83,11 @@ def factors_of(rope: Rope) -> Array:
 
 def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
     """Raise ValueError if the keys describe another model."""
-    texts = {key: str(float(np.float32(value)) if isinstance(value, float) else value) for key, value in keys.items()}
+    texts = {key: str(float(np.float32(value)) if isinstance(value, float) else value) for key, value in keys.items()
+             if not isinstance(value, list)}  # fmt: skip
     long = {name: tensors[name].tolist() for name in LONG if name in tensors}
-    said = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, divisors=long)
+    lists = {key: value for key, value in keys.items() if isinstance(value, list)}
+    said = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
     what = difference(shape, said, (None, tensors.get(FACTORS)))
     if what is not None:
         raise ValueError(f"config.json and the keys of the architecture {shape.family} differ in {what}")
@@ -110,8 +115,8 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {"attention.sliding_window": window}
         if shape.options.local_base is not None:
             found["rope.freq_base_swa"] = shape.local_rope.base
-        period = _period(shape)
-        return found if period == shape.options.period else {**found, "attention.sliding_window_pattern": period}
+        pattern = _pattern(shape)
+        return found if pattern == shape.options.period else {**found, "attention.sliding_window_pattern": pattern}
     if window >= shape.context:
         return {}
     if shape.family == "phi3":
@@ -124,13 +129,13 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
     return {"context_length": window}
 
 
-def _period(shape: Shape) -> int:
-    """Return the number of layers after which one sees all positions; ValueError for another order."""
+def _pattern(shape: Shape) -> int | list[bool]:
+    """Return the number of layers after which one sees all positions, or whether each layer has a window."""
     kinds = [one is not None for one in shape.windows]
-    for period in (shape.options.period, 0, *PERIODS):
-        if kinds == [not period or i % period < period - 1 for i in range(shape.layers)]:
+    for period in (shape.options.period, 0, *range(2, MAX_PERIOD)):
+        if kinds == [not period or (i + 1) % period != 0 for i in range(shape.layers)]:
             return period
-    raise ValueError(f"layer_types has no period, which the architecture {shape.family} needs")
+    return kinds
 
 
 def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any]:
