@@ -17,7 +17,8 @@ from ..linear import Array
 
 __all__ = ["difference"]
 
-ELSEWHERE = ("family", "context", "rope", "local_rope", "long_rope", "windows")  # compared by layer, or not at all
+# Compared layer by layer; by the tensors, of which GGUF names the biases; or not at all.
+ELSEWHERE = ("family", "context", "rope", "local_rope", "long_rope", "windows", "biases")
 NEAR = 1e-6  # keys of GGUF are float32
 
 
@@ -43,11 +44,8 @@ def difference(one: Shape, other: Shape, divisors: tuple[Array | None, Array | N
         windows = [None if w is None or w >= context else w for w in (one.windows[i], other.windows[i])]
         if windows[0] != windows[1]:
             return f"window of layer {i}: {_shown(windows[0])} and {_shown(windows[1])}"
-        ropes = [s.rope if s.windows[i] is None else s.local_rope for s in (one, other)]
-        found = [one_of is s.rope for one_of, s in zip(ropes, (one, other), strict=True)]
-        given = [d if is_whole or s.local_rope == s.rope else None
-                 for d, is_whole, s in zip(divisors, found, (one, other), strict=True)]  # fmt: skip
-        what = _turned(ropes[0], ropes[1], given[0], given[1])
+        (a, of_a), (b, of_b) = (_rope(s, i, d) for s, d in zip((one, other), divisors, strict=True))
+        what = _turned(a, b, of_a, of_b)
         if what is not None:
             return f"RoPE of layer {i}, {what}"
     if one.long_rope is not None or other.long_rope is not None:
@@ -59,18 +57,22 @@ def difference(one: Shape, other: Shape, divisors: tuple[Array | None, Array | N
     return None
 
 
+def _rope(shape: Shape, layer: int, divisors: Array | None) -> tuple[Rope, Array | None]:
+    """Return the rotation of a layer, and its divisors."""
+    if shape.windows[layer] is None or shape.local_rope == shape.rope:
+        return shape.rope, divisors
+    return shape.local_rope, None
+
+
 def _turned(one: Rope, other: Rope, a: Array | None, b: Array | None) -> str | None:
     """Return what differs between two rotations."""
     if one.width != other.width:
         return f"rotated values: {one.width} and {other.width}"
     if not _near(one.amplitude, other.amplitude):
         return f"amplitude: {one.amplitude:g} and {other.amplitude:g}"
-    angles = [rope.frequencies() / (1.0 if d is None else d.astype(np.float64)) for rope, d in ((one, a), (other, b))]
-    wrong = np.flatnonzero(~np.isclose(*angles, rtol=NEAR, atol=0))
-    if len(wrong):
-        i = int(wrong[0])
-        return f"angle of pair {i}: {angles[0][i]:.6g} and {angles[1][i]:.6g}"
-    return None
+    p, q = (rope.frequencies() / (1.0 if d is None else d.astype(np.float64)) for rope, d in ((one, a), (other, b)))
+    wrong = np.flatnonzero(~np.isclose(p, q, rtol=NEAR, atol=0))
+    return f"angle of pair {wrong[0]}: {p[wrong[0]]:.6g} and {q[wrong[0]]:.6g}" if len(wrong) else None
 
 
 def _near(a: Any, b: Any) -> bool:

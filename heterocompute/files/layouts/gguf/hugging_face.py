@@ -38,7 +38,7 @@ CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # contexts before the scalin
 ATTENTION, QKV = ("attn_q", "attn_k", "attn_v", "attn_output"), ("attn_q", "attn_k", "attn_v")
 MLP = ("ffn_gate", "ffn_up", "ffn_down")
 # Key of config.json -> the tensors of a layer to which it gives a bias. "": biases that the family always has.
-BIASES = {
+BIASES: dict[str, dict[str, tuple[str, ...]]] = {
     "llama": {"attention_bias": ATTENTION, "mlp_bias": MLP}, "qwen2": {"": QKV}, "qwen3": {"attention_bias": ATTENTION},
     "gemma": {"attention_bias": ATTENTION}, "gemma2": {"attention_bias": ATTENTION},
     "gemma3_text": {"attention_bias": ATTENTION},
@@ -122,7 +122,7 @@ def _kind(shape: Shape) -> str:
 def _biases(shape: Shape, kind: str, roles: set[str]) -> dict[str, bool]:
     """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
     held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles if role.endswith(".bias")}
-    found, said = {}, set[str]()
+    found, said = dict[str, bool](), set[str]()
     for key, parts in BIASES.get(kind, {}).items():
         has = not key or not held.isdisjoint(parts)
         said |= {*parts} if has else set()

@@ -132,7 +132,8 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
 def _pattern(shape: Shape) -> int | list[bool]:
     """Return the number of layers after which one sees all positions, or whether each layer has a window."""
     kinds = [one is not None for one in shape.windows]
-    for period in (shape.options.period, 0, *range(2, MAX_PERIOD)):
+    periods: list[int] = [shape.options.period, 0, *range(2, MAX_PERIOD)]
+    for period in periods:
         if kinds == [not period or (i + 1) % period != 0 for i in range(shape.layers)]:
             return period
     return kinds
