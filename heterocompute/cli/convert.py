@@ -17,6 +17,7 @@ from .parts import (
     interruptible,
     note,
     note_lacking,
+    note_otherwise,
     note_skipped,
     note_tensors_alone,
     print_json,
@@ -83,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if summary["written"] and "part" not in summary:
         note_lacking(arguments, is_language_model=summary["source"] == "gguf")
         note_tensors_alone(arguments.output, summary.get("unloadable"))
+        note_otherwise(arguments.output, summary.get("notes", ()))
     if arguments.json:
         print_json(summary)
     else:

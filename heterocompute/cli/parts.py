@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..arrays.components import bits_of_long_rows
@@ -268,8 +268,15 @@ def note_unloadable(arguments: argparse.Namespace) -> None:
     from ..files.rewrite import model_for  # 18 ms
 
     with reader_of(arguments.input) as reader:
-        reason = model_for(arguments.layout, reader)[1]
+        model, reason = model_for(arguments.layout, reader)
     note_tensors_alone(arguments.output, reason)
+    note_otherwise(arguments.output, () if model is None else model.notes)
+
+
+def note_otherwise(path: str, notes: Iterable[str]) -> None:
+    """Print one line on standard error for each difference between llama.cpp and transformers."""
+    for text in notes:
+        note(f"{printable(path)}: {text}")
 
 
 def note_tensors_alone(path: str, reason: str | None) -> None:

@@ -131,7 +131,8 @@ def quantize_checkpoint(
         ``{"input", "output", "bytes_before", "bytes", "tensors": [{"name", "format", "shape", "dtype",
         "bytes_before", "bytes"}], "skipped"}``. `format` is None for copied tensors. Bytes count the data. `skipped`
         maps each unreadable entry of the input, which is left out, to a description. With ``layout="gguf"`` there is
-        also `instead`: name -> requested format, for tensors that got another type.
+        also `instead`: name -> requested format, for tensors that got another type; `architecture`: that of llama.cpp,
+        or None if the file holds tensors alone; and `notes`: what llama.cpp computes otherwise than transformers.
 
     Raises
     ------

@@ -120,7 +120,8 @@ def convert_checkpoint(
         - ``"copied"``: a plain tensor.
         - ``"not representable"``: with `why` and the `nearest` format.
 
-        With ``layout="gguf"`` there is also `unloadable`: why no runtime loads the written file, or None.
+        With ``layout="gguf"``, and for a language model in GGUF, there is also `unloadable`: why no runtime loads the
+        result, or None. With ``layout="gguf"`` there is `notes`: what llama.cpp computes otherwise than transformers.
 
     Raises
     ------
@@ -161,6 +162,7 @@ def convert_checkpoint(
         plans = plans_of(reader, in_path, layout, rounding, progress, work.workers)
         rows = [_row(reader, name, plans.get(name), layout) for name in reader.names]
         infos, found, skipped, named = reader.infos, reader.layout, dict(reader.skipped), reader.config
+        why_not_renamed = reader.why_not_renamed
     summary: dict[str, Any] = {
         "input": os.fspath(in_path),
         "output": os.fspath(out_path),
@@ -172,6 +174,7 @@ def convert_checkpoint(
         "tensors": rows,
         "skipped": skipped,
     }
+    summary |= {} if found != "gguf" or layout in WHOLE else {"unloadable": why_not_renamed}
     refused = [row for row in rows if row["status"] == REFUSED]
     if refused and not dry_run:
         first = refused[0]
@@ -355,7 +358,7 @@ def _write_whole(reader: Weights, out_path: Any, layout: str, plans: Mapping[str
     else:
         keys = {"general.architecture": model.architecture, **model.keys}
         save_gguf(out_path, _Named(arrays, model), keys, types=types, check=check)
-    return {"unloadable": why_not_loaded}
+    return {"unloadable": why_not_loaded, "notes": [] if model is None else list(model.notes)}
 
 
 def _model_in(reader: Weights) -> tuple[Model | None, str | None]:

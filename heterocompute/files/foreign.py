@@ -145,6 +145,8 @@ class Weights(Tensors):
         The keys of a GGUF file.
     config : dict of str to Any
         What config.json has of a model that was renamed; empty without one.
+    why_not_renamed : str or None
+        The reason why the tensors of a language model keep the names of GGUF.
 
     Raises
     ------
@@ -161,7 +163,7 @@ class Weights(Tensors):
     ) -> None:
         self._reader, self.layout = reader, layout or _layout_of(reader)
         plain, self.weights, order = _weights_of(reader, self.layout)
-        self._model = _renamed(reader) if renames else None
+        self._model, self.why_not_renamed = _renamed(reader) if renames else (None, None)
         self.config = {} if self._model is None else self._model.config
         self._plain = {name: name for name in plain}
         if self._model is not None:
@@ -243,14 +245,17 @@ class Weights(Tensors):
         return super().chunks(name) if name in self.weights or self._model is not None else self._reader.chunks(name)
 
 
-def _renamed(reader: Tensors) -> Renamed | None:
-    """Return a language model of llama.cpp under the names of Hugging Face, None for other files."""
-    if not isinstance(reader, Gguf):
-        return None
+def _renamed(reader: Tensors) -> tuple[Renamed | None, str | None]:
+    """Return a language model of llama.cpp under the names of Hugging Face, or why it has none.
+
+    Both are None for other files.
+    """
+    if not isinstance(reader, Gguf) or reader.metadata.get("general.architecture", "none") == "none":
+        return None, None
     try:
-        return renamed(reader)
-    except ValueError:
-        return None
+        return renamed(reader), None
+    except ValueError as error:
+        return None, str(error).removeprefix(f"{printable(reader.path)}: ")
 
 
 def _in_rows(read: Callable[[], Weight], rows: NDArray[Any] | None) -> Weight:

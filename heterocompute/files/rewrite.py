@@ -282,8 +282,10 @@ def _rewrite_whole(
     if progress:
         call_back(progress, done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
-    architecture = {"architecture": None if model is None else model.architecture} if layout == "gguf" else {}
-    return _summary(in_path, out_path, rows, held, opened) | {"instead": instead} | architecture
+    found: dict[str, Any] = {"instead": instead}
+    if layout == "gguf":
+        found |= {"architecture": model and model.architecture, "notes": [*model.notes] if model else []}
+    return _summary(in_path, out_path, rows, held, opened) | found
 
 
 def _made(

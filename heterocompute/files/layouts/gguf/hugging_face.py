@@ -2,10 +2,12 @@
 
     blk.3.attn_q.weight       model.layers.3.self_attn.q_proj.weight, its rows in the order of halves (llama)
     output_norm.weight        model.norm.weight, of gemma less 1
-    rope_freqs.weight         rope_scaling of config.json
+    rope_freqs.weight         rope_scaling of config.json, as rope_factors_long.weight and rope_factors_short.weight
+    blk.3.attn_q.bias         attention_bias
     keys llama.block_count    num_hidden_layers, ...
 
 The names of both are those of zoo/llm/weights.py; llama_cpp.py goes the other way. The tokenizer is not converted.
+config.json is read again as `zoo.open_llm` reads it, and a model that it does not describe is refused.
 """
 
 from __future__ import annotations
@@ -16,17 +18,31 @@ from typing import Any
 import numpy as np
 
 from ....base.texts import quoted
+from ....zoo.llm.configuration import of_config
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ....zoo.llm.weights import expected, gguf_names, wanted_names
+from ...configuration import CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
-from .llama_cpp import FACTORS, factors_of, paired
+from .agreement import difference
+from .architectures import LONG
+from .llama_cpp import paired
+from .sizes import FACTORS, factors_of
 
 __all__ = ["Renamed", "renamed"]
 
 EMBEDDING = "token_embd.weight"
 LOW, HIGH = 1.0, 4.0  # the values of all known llama3 models
+LLAMA3 = {"low_freq_factor": LOW, "high_freq_factor": HIGH}
 CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # contexts before the scaling, the most common first
+ATTENTION, QKV = ("attn_q", "attn_k", "attn_v", "attn_output"), ("attn_q", "attn_k", "attn_v")
+MLP = ("ffn_gate", "ffn_up", "ffn_down")
+# Key of config.json -> the tensors of a layer to which it gives a bias. "": biases that the family always has.
+BIASES: dict[str, dict[str, tuple[str, ...]]] = {
+    "llama": {"attention_bias": ATTENTION, "mlp_bias": MLP}, "qwen2": {"": QKV}, "qwen3": {"attention_bias": ATTENTION},
+    "gemma": {"attention_bias": ATTENTION}, "gemma2": {"attention_bias": ATTENTION},
+    "gemma3_text": {"attention_bias": ATTENTION},
+}  # fmt: skip
 TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
 
 
@@ -58,63 +74,95 @@ def renamed(reader: Gguf) -> Renamed:
     Raises
     ------
     ValueError
-        The file is not a language model of a known family, or has a tensor without a name in Hugging Face.
+        The file is not a language model of a known family, has a tensor without a name in Hugging Face, or computes
+        something that no configuration there describes.
     """
     if EMBEDDING not in reader:
         raise ValueError(f"the tensor {EMBEDDING} is missing")
-    has_factors = FACTORS in reader
-    shape = of_gguf(reader.path, reader.metadata, reader.info(EMBEDDING).shape[0], has_factors)
+    divisors = reader.tensor(FACTORS) if FACTORS in reader else None
+    long = {name: np.asarray(reader.tensor(name), np.float32).tolist() for name in LONG if name in reader}
+    if len(long) == 1:
+        raise ValueError(f"only one of the tensors {' and '.join(LONG)} is there")
+    rows = reader.info(EMBEDDING).shape[0]
+    shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long)
     if shape.experts:
         raise ValueError("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
     wanted = wanted_names(shape, "model.", "lm_head.weight")
-    roles.pop(FACTORS, None)
-    if strange := next((name for role, name in roles.items() if role not in wanted), None):
+    for name in (FACTORS, *LONG):
+        roles.pop(name, None)
+    sizes = expected(shape, roles)
+    if strange := next((name for role, name in roles.items() if role not in wanted or role not in sizes), None):
         raise ValueError(f"the tensor {quoted(strange)} has no name there")
-    for role, size in expected(shape, roles).items():
+    for role, size in sizes.items():
         if role not in roles or reader.info(roles[role]).shape != size:
             raise ValueError(f"the tensor for {role} is missing or has another shape than {size}")
-    rows = {}
+    orders = {}
     heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if shape.options.pairs else {}
     for role in roles:
         count = heads.get(role.split(".")[2]) if role.startswith("blk.") else None
         if count is not None:
-            rows[wanted[role]] = np.argsort(paired(count, shape.head_width))
+            orders[wanted[role]] = np.argsort(paired(count, shape.head_width))
     minus_one = frozenset(wanted[role] for role in roles if shape.options.plus_one and "norm." in role)
-    config = _config(reader, shape, set(roles), reader.tensor(FACTORS) if has_factors else None)
-    return Renamed({wanted[role]: name for role, name in roles.items()}, rows, minus_one, config)
+    config = _config(reader, shape, set(roles), divisors)
+    said = of_config(f"{reader.path}, as {CONFIG}", config, rows)
+    what = difference(shape, said, (divisors, None))
+    if what is not None:
+        raise ValueError(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
+    return Renamed({wanted[role]: name for role, name in roles.items()}, orders, minus_one, config)
 
 
-def _config(reader: Gguf, shape: Shape, roles: set[str], factors: Array | None) -> dict[str, Any]:
-    kind = shape.options.hf[-2] if shape.family == "gemma3" else shape.options.hf[0]
+def _kind(shape: Shape) -> str:
+    """Return the model_type."""
+    if shape.family == "llama" and any(one is not None for one in shape.windows):
+        return "mistral"
+    return shape.options.hf[0]
+
+
+def _biases(shape: Shape, kind: str, roles: set[str]) -> dict[str, bool]:
+    """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
+    held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles if role.endswith(".bias")}
+    found, said = dict[str, bool](), set[str]()
+    for key, parts in BIASES.get(kind, {}).items():
+        has = not key or not held.isdisjoint(parts)
+        said |= {*parts} if has else set()
+        found |= {key: has} if key else {}
+    for i in range(shape.layers):
+        for part in sorted(held | said):
+            if (part in said) != (f"blk.{i}.{part}.bias" in roles):
+                state = "lacks" if part in said else "has"
+                raise ValueError(f"layer {i} {state} a bias of {part}, unlike every layer of {kind} there")
+    return found
+
+
+def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None) -> dict[str, Any]:
+    kind = _kind(shape)
     activation = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}[shape.options.activation]
+    name = "Mistral" if kind == "mistral" else shape.family.capitalize()
     found: dict[str, Any] = {
-        "architectures": [f"{shape.family.capitalize()}ForCausalLM"], "model_type": kind, "hidden_act": activation,
+        "architectures": [f"{name}ForCausalLM"], "model_type": kind, "hidden_act": activation,
         "hidden_size": shape.width, "intermediate_size": shape.hidden, "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_width,
-        "rms_norm_eps": float(str(np.float32(shape.epsilon))), "vocab_size": shape.vocabulary,
+        "rms_norm_eps": _short(shape.epsilon), "vocab_size": shape.vocabulary,
         "max_position_embeddings": shape.context,
-        "rope_theta": shape.rope.base, "tie_word_embeddings": "output.weight" not in roles,
+        "rope_theta": _short(shape.rope.base), "tie_word_embeddings": "output.weight" not in roles,
     }  # fmt: skip
+    found |= _biases(shape, kind, roles)
     if shape.options.scaled_embedding:
         found["hidden_activation"] = activation
-    if shape.family == "llama":
-        found["attention_bias"] = "blk.0.attn_q.bias" in roles
     if shape.rope.width != shape.head_width:
-        if kind != "phi3":
-            raise ValueError(f"heads are rotated in part, which transformers does in phi3 alone, not in {kind}")
-        found["partial_rotary_factor"] = shape.rope.width / shape.head_width
+        found["partial_rotary_factor"] = _share(shape.rope.width, shape.head_width)
     if shape.options.local_base:
-        found["rope_local_base_freq"] = shape.local_rope.base
+        found["rope_local_base_freq"] = _short(shape.local_rope.base)
     if shape.options.post_norms:
-        found["query_pre_attn_scalar"] = round(shape.scale**-2)
-        found["layer_types"] = ["full_attention" if one is None else "sliding_attention" for one in shape.windows]
-    for key, cap in (("attn_logit_softcapping", shape.attention_cap), ("final_logit_softcapping", shape.logit_cap)):
-        found |= {} if cap is None else {key: cap}
-    window = next((one for one in shape.windows if one is not None), None)
-    found |= {} if window is None else {"sliding_window": window}
-    scaling = _scaling(shape, factors)
+        scalar = shape.scale**-2
+        found["query_pre_attn_scalar"] = round(scalar) if abs(round(scalar) / scalar - 1) < 1e-6 else scalar
+        found |= {"attn_logit_softcapping": shape.attention_cap, "final_logit_softcapping": shape.logit_cap}
+    found |= _windows(shape, kind)
+    scaling = _scaling(shape, divisors)
     found |= {} if scaling is None else {"rope_scaling": scaling}
+    if shape.long_rope is not None:
+        found["original_max_position_embeddings"] = int(shape.rope.original)
     for key, word in TOKENS.items():
         said = reader.metadata.get(f"tokenizer.ggml.{word}_token_id")
         found[key] = int(said) if said is not None and said.isdecimal() and len(said) < 10 else None
@@ -123,36 +171,69 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], factors: Array | None) 
     return found
 
 
-def _scaling(shape: Shape, factors: Array | None) -> dict[str, Any] | None:
+def _short(value: float) -> float:
+    """Return the shortest number that is the same float32."""
+    return float(str(np.float32(value)))
+
+
+def _share(rotated: int, width: int) -> float:
+    """Return the smallest share of the width of a head from which transformers computes the rotated values."""
+    share = rotated / width
+    return share if int(width * share) == rotated else float(np.nextafter(share, 1.0))
+
+
+def _windows(shape: Shape, kind: str) -> dict[str, Any]:
+    """Return the keys for layers with a window."""
+    window = min((one for one in shape.windows if one is not None), default=None)
+    if kind in ("mistral", "phi3"):
+        return {"sliding_window": window}
+    if window is None and not shape.options.post_norms:
+        return {}
+    found: dict[str, Any] = {} if window is None else {"sliding_window": window}
+    if kind.startswith("qwen"):
+        found["use_sliding_window"] = True
+    kinds = ["full_attention" if one is None else "sliding_attention" for one in shape.windows]
+    return found | {"layer_types": kinds}
+
+
+def _scaling(shape: Shape, divisors: Array | None) -> dict[str, Any] | None:
     """Return rope_scaling; for llama3 the file has only the divisors."""
     rope = shape.rope
-    if factors is not None:
-        return _llama3(rope, factors.astype(np.float64))
+    if shape.long_rope is not None:
+        short, long = ([_short(one) for one in one_of.factors] for one_of in (rope, shape.long_rope))
+        return {"rope_type": "longrope", "short_factor": short, "long_factor": long,
+                "factor": rope.factor, "attention_factor": rope.amplitude}  # fmt: skip
+    if divisors is not None:
+        plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
+        if divisors.shape != plain.shape or not (np.isfinite(divisors) & (divisors > 0)).all():
+            raise ValueError(f"the tensor {FACTORS} does not hold {len(plain)} numbers above 0")
+        return _divided(shape, plain / rope.frequencies() * divisors.astype(np.float64))
     if rope.scaling == "none":
         return None
-    found: dict[str, Any] = {"rope_type": rope.scaling, "factor": rope.factor}
+    found: dict[str, Any] = {"rope_type": rope.scaling, "factor": _short(rope.factor)}
     if rope.scaling == "yarn":
         found |= {"original_max_position_embeddings": int(rope.original), "beta_slow": rope.low, "beta_fast": rope.high,
                   "attention_factor": rope.amplitude}  # fmt: skip
     return found
 
 
-def _llama3(rope: Rope, factors: Array) -> dict[str, Any]:
-    """Return the llama3 scaling that has these divisors.
+def _divided(shape: Shape, divisors: Array) -> dict[str, Any]:
+    """Return the scaling that divides frequencies: `llama3` if it has these divisors, else `longrope`.
 
-    The original context follows from a divisor between 1 and the factor. Without such a divisor, all contexts that fit
-    have the same divisors.
+    The original context of `llama3` follows from a divisor between 1 and the factor. Without such a divisor, all
+    contexts that fit have the same divisors.
     """
-    factor = float(np.round(factors.max(initial=1.0), 3))
+    rope, factor = shape.rope, float(np.round(divisors.max(initial=1.0), 3))
     plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
     contexts = list(CONTEXTS)
-    between = (factors > 1.001) & (factors < factor * 0.999)
-    if factors.shape == plain.shape and between.any():
-        smooth = (1 / factors[between] - 1 / factor) / (1 - 1 / factor)
+    between = (divisors > 1.001) & (divisors < factor * 0.999)
+    if between.any():
+        smooth = (1 / divisors[between] - 1 / factor) / (1 - 1 / factor)
         contexts = [round(float(np.median((smooth * (HIGH - LOW) + LOW) * 2 * np.pi / plain[between])))]
-    for original in contexts:
+    for original in contexts if rope.amplitude == 1 else ():
         one = Rope(rope.base, rope.width, scaling="llama3", factor=factor, original=original, low=LOW, high=HIGH)
-        if factors.shape == plain.shape and np.allclose(factors, factors_of(one), rtol=1e-5, atol=0):
-            return {"rope_type": "llama3", "factor": factor, "low_freq_factor": LOW, "high_freq_factor": HIGH,
-                    "original_max_position_embeddings": original}  # fmt: skip
-    raise ValueError(f"{FACTORS} holds the divisors of no known scaling")
+        if np.allclose(divisors, factors_of(one), rtol=1e-6, atol=0):
+            return {"rope_type": "llama3", "factor": factor, **LLAMA3, "original_max_position_embeddings": original}
+    found = [_short(one) for one in divisors]
+    return {"rope_type": "longrope", "short_factor": found, "long_factor": found, "factor": 1.0,
+            "attention_factor": rope.amplitude, "original_max_position_embeddings": shape.context}  # fmt: skip

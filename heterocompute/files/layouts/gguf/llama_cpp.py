@@ -5,9 +5,8 @@
     model.layers.3.self_attn.q_proj.weight    blk.3.attn_q.weight, its rows in the order of neighboring pairs (llama)
     tokenizer.json                            keys tokenizer.ggml.tokens, .merges or .scores, .token_type, .pre
     norm.weight of gemma                      output_norm.weight, with 1 added
-    rope_type llama3                          rope_freqs.weight, the divisors of the frequencies
 
-llama.cpp, convert_hf_to_gguf.py and src/llama-model.cpp.
+Keys and tensors for sizes and options are in sizes.py. llama.cpp, convert_hf_to_gguf.py and src/llama-model.cpp.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ....base.tensors import Tensors
 from ....base.texts import quoted, read_small
 from ....base.values import shown
 from ....zoo.llm.configuration import of_config
-from ....zoo.llm.shape import Rope, Shape
+from ....zoo.llm.shape import Shape
 from ....zoo.llm.tokens import (
     BYTE,
     CONTROL,
@@ -41,15 +40,14 @@ from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
+from .sizes import described
 
-__all__ = ["FACTORS", "Model", "factors_of", "model_in", "paired"]
+__all__ = ["Model", "model_in", "paired"]
 
 TOKENIZER, OPTIONS, GENERATION, TEMPLATE = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
 )  # fmt: skip
 DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
-FACTORS = "rope_freqs.weight"
-WINDOWED = ("gemma2", "gemma3", "phi3")  # in other families, every layer of llama.cpp sees all positions
 SPACE = "\u2581"
 
 
@@ -70,6 +68,8 @@ class Model:
         Tensors of the file to which 1 is added.
     more : dict of str to ndarray
         Further tensors of the file.
+    notes : tuple of str
+        What llama.cpp computes otherwise than transformers, each a sentence.
     """
 
     architecture: str
@@ -78,6 +78,7 @@ class Model:
     rows: dict[str, Array]
     plus_one: frozenset[str]
     more: dict[str, Array]
+    notes: tuple[str, ...] = ()
 
 
 def model_of_gguf(reader: Gguf) -> Model:
@@ -125,12 +126,12 @@ def model_in(reader: Tensors) -> Model:
             if count is not None:
                 rotated[role] = paired(count, shape.head_width)
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
-    more = {} if shape.rope.scaling != "llama3" else {FACTORS: factors_of(shape.rope)}
-    keys = _sizes(shape, config) | _tokens(folder, config, shape.vocabulary)
+    said = described(shape, roles)
+    keys = said.keys | _tokens(folder, config, shape.vocabulary)
     keys["general.name"] = os.path.basename(os.path.abspath(folder))
     return Model(
         shape.family, keys, {name: _called(role) for role, name in roles.items()},
-        {_called(role): order for role, order in rotated.items()}, plus_one, more,
+        {_called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,
     )  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def _called(role: str) -> str:
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ValueError for models that llama.cpp cannot represent or would compute differently."""
+    """Raise ValueError for tensors that the family does not have, or that are missing or of another shape."""
     taken = set(roles.values())
     if strange := next((name for name in names if name not in taken), None):
         raise ValueError(f"the tensor {quoted(strange)} has no place in the architecture {shape.family}")
@@ -148,52 +149,11 @@ def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int
             raise ValueError(f"the tensor for {role} is missing")
         if names[roles[role]] != wanted:
             raise ValueError(f"tensor {quoted(roles[role])} has shape {names[roles[role]]}, expected {wanted}")
-    for i, window in enumerate(shape.windows):
-        usual = shape.options.period and (i + 1) % shape.options.period
-        if shape.family in ("gemma2", "gemma3") and (window is not None) != bool(usual):
-            raise ValueError(f"layer {i} has a window that the architecture {shape.family} does not have")
-    scales = (shape.head_width**-0.5, (shape.width / shape.heads) ** -0.5)
-    if min(abs(shape.scale / scale - 1) for scale in scales) > 1e-6:
-        raise ValueError("query_pre_attn_scalar is not a value that llama.cpp supports")
 
 
 def paired(heads: int, width: int) -> Array:
     """Return the order of rows that puts i and i + width / 2 of each head next to each other."""
     return np.arange(heads * width).reshape(heads, 2, width // 2).swapaxes(1, 2).reshape(-1)
-
-
-def factors_of(rope: Rope) -> Array:
-    """Return the divisors of RoPE's frequencies in llama.cpp."""
-    plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
-    return (plain / rope.frequencies()).astype(np.float32)
-
-
-def _sizes(shape: Shape, config: Mapping[str, Any]) -> dict[str, Any]:
-    rope, window = shape.rope, next((one for one in shape.windows if one is not None), None)
-    context = shape.context
-    if window is not None and shape.family not in WINDOWED:
-        context = min(context, window)  # up to this length the window has no effect
-    found: dict[str, Any] = {
-        "context_length": context, "embedding_length": shape.width, "block_count": shape.layers,
-        "feed_forward_length": shape.hidden, "attention.head_count": shape.heads,
-        "attention.head_count_kv": shape.kv_heads, "attention.key_length": shape.head_width,
-        "attention.value_length": shape.head_width, "attention.layer_norm_rms_epsilon": shape.epsilon,
-        "rope.dimension_count": rope.width, "rope.freq_base": rope.base, "vocab_size": shape.vocabulary,
-    }  # fmt: skip
-    if window is not None and shape.family in WINDOWED:
-        found["attention.sliding_window"] = window
-    if shape.attention_cap is not None:
-        found["attn_logit_softcapping"] = shape.attention_cap
-    if shape.logit_cap is not None:
-        found["final_logit_softcapping"] = shape.logit_cap
-    if rope.scaling in ("linear", "yarn"):
-        found |= {"rope.scaling.type": rope.scaling, "rope.scaling.factor": rope.factor}
-    if rope.scaling == "yarn":
-        usual = 0.1 * np.log(max(rope.factor, 1.0)) + 1.0
-        if (rope.low, rope.high) != (1.0, 32.0) or abs(rope.amplitude - usual) > 1e-6:
-            raise ValueError("llama.cpp does not read these options of yarn from a file")
-        found["rope.scaling.original_context_length"] = int(rope.original)
-    return {f"{shape.family}.{key}": value for key, value in found.items()} | {"general.quantization_version": 2}
 
 
 # The tokenizer.

@@ -1,0 +1,175 @@
+"""Keys and tensors of a GGUF file that describe the sizes and options of a language model.
+
+    hidden_size, num_hidden_layers, ...    llama.embedding_length, llama.block_count, ...
+    layer_types                            attention.sliding_window_pattern: a period, or a flag per layer
+    rope_type linear, yarn                 rope.scaling.type, .factor, .original_context_length, .attn_factor
+    rope_type llama3                       rope_freqs.weight, the divisors of the frequencies
+    rope_type longrope                     rope_factors_short.weight, rope_factors_long.weight, rope.scaling.attn_factor
+
+The keys are read again as `zoo.open_llm` reads them, and a model that they do not describe is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....zoo.llm.shape import Rope, Shape, of_gguf
+from ..linear import Array
+from .agreement import difference
+from .architectures import ARCHITECTURES, LONG
+
+__all__ = ["FACTORS", "Described", "described", "factors_of"]
+
+FACTORS = "rope_freqs.weight"
+MAX_PERIOD = 64
+YARN = (1.0, 32.0)  # beta_slow and beta_fast of llama.cpp, which reads no others
+
+
+@dataclass(frozen=True)
+class Described:
+    """Keys and tensors that describe a model.
+
+    Attributes
+    ----------
+    keys : dict of str to Any
+    tensors : dict of str to ndarray
+    notes : tuple of str
+        What llama.cpp computes otherwise than transformers, each a sentence.
+    """
+
+    keys: dict[str, Any]
+    tensors: dict[str, Array]
+    notes: tuple[str, ...]
+
+
+def described(shape: Shape, roles: Mapping[str, str]) -> Described:
+    """Return the description of a model for llama.cpp.
+
+    Parameters
+    ----------
+    shape : Shape
+        As config.json describes it.
+    roles : mapping of str to str
+        Of its tensors.
+
+    Raises
+    ------
+    ValueError
+        llama.cpp cannot represent the model, or would compute something else.
+    """
+    refusal = ARCHITECTURES[shape.family].refusal_of(shape, roles)
+    if refusal is not None:
+        raise ValueError(refusal)
+    notes: list[str] = []
+    found = _sizes(shape, notes) | _rope(shape.rope, shape.long_rope, notes)
+    if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
+        raise ValueError("llama.cpp multiplies the layers with a window by attention_factor, too")
+    keys = {f"{shape.family}.{key}": value for key, value in found.items()}
+    tensors = _tensors(shape)
+    _check(shape, {"general.architecture": shape.family} | keys, tensors)
+    return Described(keys | {"general.quantization_version": 2}, tensors, tuple(notes))
+
+
+def factors_of(rope: Rope) -> Array:
+    """Return the divisors of RoPE's frequencies in llama.cpp."""
+    plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
+    return (plain / rope.frequencies()).astype(np.float32)
+
+
+def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
+    """Raise ValueError if the keys describe another model."""
+    texts = {key: str(float(np.float32(value)) if isinstance(value, float) else value) for key, value in keys.items()
+             if not isinstance(value, list)}  # fmt: skip
+    long = {name: tensors[name].tolist() for name in LONG if name in tensors}
+    lists = {key: value for key, value in keys.items() if isinstance(value, list)}
+    said = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
+    what = difference(shape, said, (None, tensors.get(FACTORS)))
+    if what is not None:
+        raise ValueError(f"config.json and the keys of the architecture {shape.family} differ in {what}")
+
+
+def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "context_length": shape.context, "embedding_length": shape.width, "block_count": shape.layers,
+        "feed_forward_length": shape.hidden, "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads, "attention.key_length": shape.head_width,
+        "attention.value_length": shape.head_width, "attention.layer_norm_rms_epsilon": shape.epsilon,
+        "vocab_size": shape.vocabulary,
+    }  # fmt: skip
+    for key, cap in (("attn", shape.attention_cap), ("final", shape.logit_cap)):
+        found |= {} if cap is None else {f"{key}_logit_softcapping": cap}
+    return found | _windows(shape, notes)
+
+
+def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
+    """Return the keys for layers with a window; where llama.cpp has none, the context is as short as the window."""
+    window = min((one for one in shape.windows if one is not None), default=None)
+    if window is None:
+        return {}
+    if ARCHITECTURES[shape.family].has_windows:
+        found: dict[str, Any] = {"attention.sliding_window": window}
+        if shape.options.local_base is not None:
+            found["rope.freq_base_swa"] = shape.local_rope.base
+        pattern = _pattern(shape)
+        return found if pattern == shape.options.period else {**found, "attention.sliding_window_pattern": pattern}
+    if window >= shape.context:
+        return {}
+    if shape.family == "phi3":
+        notes.append(f"llama.cpp reads no sliding window in phi3, and differs after {window} tokens")
+        return {"attention.sliding_window": window}
+    notes.append(
+        f"the context is {window} instead of {shape.context} tokens, because llama.cpp has no sliding window in "
+        f"{shape.family}"
+    )
+    return {"context_length": window}
+
+
+def _pattern(shape: Shape) -> int | list[bool]:
+    """Return the number of layers after which one sees all positions, or whether each layer has a window."""
+    kinds = [one is not None for one in shape.windows]
+    periods: list[int] = [shape.options.period, 0, *range(2, MAX_PERIOD)]
+    for period in periods:
+        if kinds == [not period or (i + 1) % period != 0 for i in range(shape.layers)]:
+            return period
+    return kinds
+
+
+def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"rope.dimension_count": rope.width, "rope.freq_base": rope.base}
+    if rope.scaling in ("linear", "yarn"):
+        found |= {"rope.scaling.type": rope.scaling, "rope.scaling.factor": rope.factor}
+    if rope.scaling == "yarn":
+        if (rope.low, rope.high) != YARN:
+            raise ValueError(f"llama.cpp does not read beta_slow {rope.low:g} and beta_fast {rope.high:g} of yarn")
+        found["rope.scaling.original_context_length"] = _integer(rope.original)
+        usual = 0.1 * math.log(max(rope.factor, 1.0)) + 1.0
+        if abs(rope.amplitude / usual - 1) > 1e-7:
+            found["rope.scaling.attn_factor"] = rope.amplitude / usual
+    if long_rope is not None:
+        found["rope.scaling.original_context_length"] = _integer(rope.original)
+        found["rope.scaling.attn_factor"] = rope.amplitude
+        notes.append(
+            f"llama.cpp uses the long factors of longrope if its context is more than {rope.original:g} tokens, "
+            f"transformers only for texts that are longer"
+        )
+    return found
+
+
+def _integer(original: float) -> int:
+    if original != int(original):
+        raise ValueError(f"original_max_position_embeddings is {original:g}, expected an integer")
+    return int(original)
+
+
+def _tensors(shape: Shape) -> dict[str, Array]:
+    if shape.rope.scaling == "llama3":
+        return {FACTORS: factors_of(shape.rope)}
+    if shape.long_rope is not None:
+        ropes = (shape.rope, shape.long_rope)
+        return {name: np.array(rope.factors, np.float32) for name, rope in zip(LONG, ropes, strict=True)}
+    return {}
