@@ -158,15 +158,17 @@ class _Folder:
             )
         with refusals(place, "read it"):
             made = self._made = tokenizers.Tokenizer.from_file(place)
+            padding = made.padding
             made.no_truncation()
             made.no_padding()
             is_bpe = type(made.model).__name__ == "BPE"
             if is_bpe:
                 made.model.dropout = None
-            if is_bpe and is_rebuilt(made.pre_tokenizer, made.decoder, options, config):
-                _rebuild(tokenizers, made, options)
-            _add_tokens(tokenizers, path, made, options)
             made.encode_special_tokens = options.get("split_special_tokens") is True
+        steps = (made.normalizer, made.pre_tokenizer, made.post_processor, made.decoder)
+        if is_bpe and is_rebuilt(steps, options, config):
+            _rebuild(tokenizers, made, options, place)
+        _add_tokens(tokenizers, path, made, options, padding)
         self._cleans = options.get(CLEAN) is True and (not is_bpe or options.get(CLEAN_BPE) is True)
 
     def encode(self, text: str) -> list[int]:
@@ -187,11 +189,11 @@ def _object(path: str, name: str) -> dict[str, Any]:
     return json_object(place, MAX_CONFIG) if os.path.exists(place) else {}
 
 
-def is_rebuilt(pre_tokenizer: Any, decoder: Any, options: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def is_rebuilt(steps: Iterable[Any], options: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Tell whether transformers takes only the vocabulary of tokenizer.json, for its class LlamaTokenizer."""
     named = options.get("tokenizer_class")
     is_llama = isinstance(named, str) and named.removesuffix("Fast") == "LlamaTokenizer"
-    is_bytes = any("ByteLevel" in repr(step) for step in (pre_tokenizer, decoder))
+    is_bytes = any("ByteLevel" in repr(step) for step in steps)
     return is_llama and not is_bytes and config.get("model_type") == "llama"
 
 
@@ -203,8 +205,15 @@ def scheme_of(options: Mapping[str, Any]) -> str:
     return "always" if options.get("legacy") else "first"
 
 
-def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any]) -> None:
+def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any], place: str) -> None:
     """Replace all but the vocabulary and the template, as LlamaTokenizer does."""
+    known = {token.content for token in made.get_added_tokens_decoder().values()}
+    lost = known - set(map(_content, (options.get("added_tokens_decoder") or {}).values()))
+    if "added_tokens_decoder" in options and lost:
+        raise ValueError(
+            f"{printable(place)}: the token {shown(min(lost))} is not in added_tokens_decoder of {OPTIONS}, without "
+            "which LlamaTokenizer does not have it"
+        )
     scheme = scheme_of(options)
     made.model.unk_token, made.model.fuse_unk, made.model.byte_fallback = None, True, True
     made.normalizer = None
@@ -215,8 +224,10 @@ def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any]) -> None:
     made.decoder = decoders.Sequence(steps)
 
 
-def declared_tokens(path: str, options: Mapping[str, Any]) -> tuple[list[tuple[int, dict[str, Any]]], list[Any]]:
-    """Return the tokens that a folder adds to tokenizer.json.
+def declared_tokens(
+    path: str, options: Mapping[str, Any], padding: Any
+) -> tuple[list[tuple[int, dict[str, Any]]], list[Any]]:
+    """Return the tokens that a folder adds to tokenizer.json, whose padding names one of them.
 
     Returns
     -------
@@ -242,6 +253,8 @@ def declared_tokens(path: str, options: Mapping[str, Any]) -> tuple[list[tuple[i
             found[int(key)] = {name: value for name, value in entry.items() if name in FLAGS}
     else:
         options |= {key: value for key, value in _object(path, "special_tokens_map.json").items() if value}
+    if isinstance(padding, Mapping) and isinstance(padding.get("pad_token"), str):
+        options.setdefault("pad_token", padding["pad_token"])
     named = list(_named_tokens(options))
     if entries is None:
         texts = {_content(one) for one in named}
@@ -263,16 +276,17 @@ def _content(token: Any) -> str:
 def _named_tokens(options: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the special tokens that keys name."""
     extra = options.get("extra_special_tokens") or options.get("additional_special_tokens") or ()
-    for key, value in options.items():
-        if key in NAMED or key.endswith("_token"):
+    keys = [*NAMED, *(key for key in options if key.endswith("_token") and key not in NAMED)]
+    for value in map(options.get, keys):
+        if value:
             yield from (one for one in [value] if isinstance(one, str) or _is_token(one))
     several: Iterable[Any] = extra.values() if isinstance(extra, Mapping) else extra if isinstance(extra, list) else ()
     yield from (one for one in several if isinstance(one, str) or _is_token(one))
 
 
-def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any]) -> None:
+def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any], padding: Any) -> None:
     """Add the tokens that other files than tokenizer.json name."""
-    with_ids, named = declared_tokens(path, options)
+    with_ids, named = declared_tokens(path, options, padding)
     special = {_content(one) for one in named}
     known = {token.content: token for token in made.get_added_tokens_decoder().values()}
     given = [{**entry, "special": bool(entry.get("special")) or entry["content"] in special} for _, entry in with_ids]
@@ -281,11 +295,12 @@ def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any
         if _content(one) not in texts:
             given.append({**({} if isinstance(one, str) else _flags(one)), "content": _content(one), "special": True})
             texts.add(_content(one))
-    for text in special & set(known) - {entry["content"] for entry in given}:
+    for text in () if "added_tokens_decoder" in options else special & set(known):
         if not known[text].special:
             flags = {name: getattr(known[text], name) for name in FLAGS}
             given.append({**flags, "special": True})
-    made.add_tokens([tokenizers.AddedToken(**entry) for entry in given if entry["content"]])
+    with refusals(os.path.join(path, OPTIONS), "add its tokens"):
+        made.add_tokens([tokenizers.AddedToken(**entry) for entry in given if entry["content"]])
     for i, entry in with_ids:
         if (number := made.token_to_id(entry["content"])) != i:
             raise ValueError(

@@ -108,7 +108,9 @@ class _Folder:
         if options.get("split_special_tokens") is True:
             raise ValueError(f"{OPTIONS}: split_special_tokens is true, which GGUF has no key for")
         self._model, self._words = model, model["vocab"]
-        self._is_rebuilt = is_rebuilt(said.get("pre_tokenizer"), said.get("decoder"), options, config)
+        self._is_rebuilt = is_rebuilt(
+            [said.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")], options, config
+        )
         self._normal = [] if self._is_rebuilt else list(_steps(said.get("normalizer"), "normalizers"))
         self._pre = list(_steps(said.get("pre_tokenizer"), "pretokenizers"))
         self.own: dict[str, Any] = {}
@@ -141,17 +143,24 @@ class _Folder:
         for one in self._said.get("added_tokens") or ():
             if isinstance(one, Mapping) and isinstance(one.get("content"), str):
                 found[one["content"]] = dict(one)
-        with_ids, named = declared_tokens(self._folder, self._options)
+        with_ids, named = declared_tokens(self._folder, self._options, self._said.get("padding"))
+        given = set(found)
+        declared = {entry["content"] for _, entry in with_ids}
         for i, entry in with_ids:
             found[entry["content"]] = {**found.get(entry["content"], {}), **entry, "id": i}
         for one in named:
             entry = {"content": one} if isinstance(one, str) else dict(one)
             text = entry["content"]
-            if text not in found and text in self._words:
-                found[text] = {**entry, "id": self._words[text]}
-            if text in found:
+            if text not in found:
+                found[text] = {**entry, "id": self._words.get(text, self._next(found)), "special": True}
+            elif "added_tokens_decoder" not in self._options or text in declared:
                 found[text]["special"] = True
-        return list(found.values())
+        return [one for one in found.values() if one["content"] in given or 0 <= one["id"] < self._count]
+
+    def _next(self, added: Mapping[str, Mapping[str, Any]]) -> int:
+        """Return the number of a new token, as the package tokenizers counts."""
+        last = max((one["id"] for one in added.values() if type(one.get("id")) is int), default=-1)
+        return max(last + 1, len(self._words))
 
     def _pieces(self, added: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
         """Return the text and the type of the token of each row of the embedding."""
@@ -183,6 +192,7 @@ class _Folder:
                     raise _refuse(f"{flag} of the token {shown(one['content'])} is true, which GGUF has no key for")
             if one.get("normalized", not one.get("special")) and is_changed:
                 raise _refuse(f"normalized of the token {shown(one['content'])} is true, which GGUF has no key for")
+        _check_overlaps({one["content"]: bool(one.get("normalized", not one.get("special"))) for one in added})
         stripped = {one["content"] for one in added if one.get("rstrip")}
         if stripped:
             if stripped != {one["content"] for one in added if strips(one["content"])} or "</s>" not in texts:
@@ -309,6 +319,33 @@ class _Folder:
         return found
 
 
+def _check_overlaps(is_late: Mapping[str, bool]) -> None:
+    """Refuse tokens that overlap in a text: transformers takes the leftmost, llama.cpp the longest.
+
+    `is_late`: tokens, and whether transformers finds them after the others (normalized).
+    """
+    longest: dict[str, str] = {}
+    for text in is_late:
+        if len(text) > LONGEST:
+            raise _refuse(f"a token has {len(text)} characters, expected at most {LONGEST}")
+        for end in range(1, len(text)):
+            if len(text) > len(longest.get(text[:end], "")):
+                longest[text[:end]] = text
+    is_mixed = len(set(is_late.values())) > 1
+    for text, late in is_late.items():
+        for at in range(1, len(text)):
+            other = longest.get(text[at:], "")
+            if other and other != text and (len(other) >= len(text) or is_late[other] != late):
+                if not (text[:at] + other).startswith(other):
+                    raise _refuse(
+                        f"its tokens {shown(text)} and {shown(other)} overlap, which llama.cpp resolves otherwise"
+                    )
+        if is_mixed and late:
+            inner = (text[i:j] for i in range(len(text)) for j in range(i + 1, len(text) + 1))
+            if other := next((one for one in inner if is_late.get(one) is False), ""):
+                raise _refuse(f"normalized of the token {shown(text)} is true, and {shown(other)} is found in it first")
+
+
 def _check_merges(texts: list[str], types: list[int], pairs: set[tuple[str, ...]]) -> None:
     """Refuse merges that leave out a way to split a piece, which llama.cpp joins by the score of the piece."""
     known = set(texts)
@@ -319,7 +356,7 @@ def _check_merges(texts: list[str], types: list[int], pairs: set[tuple[str, ...]
             raise _refuse(f"a piece has {len(text)} characters, expected at most {LONGEST}")
         for at in range(1, len(text)):
             pair = text[:at], text[at:]
-            if pair[0] in known and pair[1] in known and pair not in pairs:
+            if pair not in pairs and all(part in known or len(part) == 1 for part in pair):
                 raise _refuse(
                     f"its merges lack {shown(pair[0])} and {shown(pair[1])}, which llama.cpp joins to a token"
                 )
