@@ -24,6 +24,7 @@ from ...base.texts import printable
 from ...base.values import shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
 from .pieces import Pieces
+from .special import Special
 from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
 from .words import RULES, Rule
@@ -33,7 +34,6 @@ __all__ = ["KNOWN", "NORMALIZER", "PREFIX", "of_gguf"]
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"
 PREFIXES = ("first", "always")  # as the schemes of Metaspace of the package tokenizers
 SPACE = "\u2581"
-SPACES = " \t\n\v\f\r"
 SPECIAL = (CONTROL, USER, UNKNOWN)  # types of tokens that are found in texts before words are
 ID_NAMES = ("bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask", "cls", "prefix", "suffix", "middle",
             "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")  # fmt: skip
@@ -258,35 +258,14 @@ class _Coder:
     ) -> None:
         self._texts, self._kinds, self._words, self._prefix = texts, kinds.tolist(), encode, prefix
         self._normalizer, self._scheme = said.normalizer, said.scheme
-        special = [int(i) for i in np.flatnonzero(np.isin(kinds, SPECIAL))]
-        special.sort(key=lambda i: -len(texts[i].encode("utf-8", "surrogateescape")))
         phi3 = said.is_phi3
-        self._special = [(texts[i], i, phi3 and strips(texts[i])) for i in special]
-        self._heads = len(self._special) > 64
-
-    def _parts(self, text: str) -> list[str | int]:
-        """Split a text at special tokens."""
-        heads = {text[i : i + 2] for i in range(len(text))} if self._heads else None
-        parts: list[str | int] = [text]
-        for wanted, token, strip in self._special:
-            if (heads is not None and len(wanted) > 1 and wanted[:2] not in heads) or wanted not in text:
-                continue
-            found: list[str | int] = []
-            for part in parts:
-                if not isinstance(part, str):
-                    found.append(part)
-                    continue
-                first, *others = _split(part, wanted, strip)
-                found += [first] if first else []
-                for one in others:
-                    found += [token, one] if one else [token]
-            parts = found
-        return [part for part in parts if part != ""]
+        special = np.flatnonzero(np.isin(kinds, SPECIAL)).tolist()
+        self._special = Special([(texts[i], i, phi3 and strips(texts[i])) for i in special])
 
     def encode(self, text: str) -> list[int]:
         found: list[int] = []
         is_first = after_special = True
-        for part in self._parts(text):
+        for part in self._special.parts(text):
             if isinstance(part, str):
                 text = part if self._normalizer is None else unicodedata.normalize(self._normalizer, part)
                 found += self._words(self._prepared(text, is_first, after_special))
@@ -303,19 +282,6 @@ class _Coder:
 
     def decode(self, ids: list[int]) -> str:
         raise NotImplementedError
-
-
-def _split(text: str, wanted: str, strip: bool) -> list[str]:
-    """Split a text at a special token, after which white space may be left out."""
-    if not strip:
-        return text.split(wanted)
-    found, rest = list[str](), text
-    while True:
-        first, middle, rest = rest.partition(wanted)
-        found.append(first)
-        if not middle:
-            return found
-        rest = rest.lstrip(SPACES)
 
 
 class _SentencePiece(_Coder):
