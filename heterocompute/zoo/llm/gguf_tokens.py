@@ -33,6 +33,7 @@ __all__ = ["KNOWN", "NORMALIZER", "PREFIX", "of_gguf"]
 
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"
 PREFIXES = ("first", "always")  # as the schemes of Metaspace of the package tokenizers
+SUPPRESSED = "tokenizer.ggml.suppress_tokens"  # tokens that llama.cpp never generates
 SPACE = "\u2581"
 SPECIAL = (CONTROL, USER, UNKNOWN)  # types of tokens that are found in texts before words are
 ID_NAMES = ("bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask", "cls", "prefix", "suffix", "middle",
@@ -154,8 +155,10 @@ class _Vocabulary:
 
     def coder(self) -> Coder:
         """Return the coder of the vocabulary."""
-        unknown = next((key for key in self._metadata if key.startswith("tokenizer.ggml.")
-                        and key.removeprefix("tokenizer.ggml.") not in KNOWN), None)  # fmt: skip
+        keys = [key for key in (*self._metadata, SUPPRESSED) if key.startswith("tokenizer.ggml.")]
+        unknown = next((key for key in keys if key.removeprefix("tokenizer.ggml.") not in KNOWN), None)
+        if unknown == SUPPRESSED and self._listed(SUPPRESSED) is None:
+            unknown = None
         if self._kind not in ("gpt2", "llama"):
             raise self._refuse(
                 f"tokenizer.ggml.model is {shown(self._kind)}, expected gpt2 or llama; put tokenizer.json into a "

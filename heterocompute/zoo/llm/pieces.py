@@ -52,9 +52,16 @@ class Pieces:
         begin, inner = 0, self._inner
         for at, pair in enumerate(pairwise(text), 1):
             if pair not in inner:
-                found += self._part(text[begin:at])
+                self._extend(found, self._part(text[begin:at]))
                 begin = at
-        return found + self._part(text[begin:]) if text else found
+        if text:
+            self._extend(found, self._part(text[begin:]))
+        return found
+
+    def _extend(self, found: list[int], tokens: list[int]) -> None:
+        """Append tokens; neighboring characters without a token are one unknown token."""
+        is_unknown = found and found[-1] == self._unknown == tokens[0]
+        found += tokens[1:] if is_unknown else tokens
 
     def _part(self, text: str) -> list[int]:
         if len(text) > LONGEST_KEPT:
