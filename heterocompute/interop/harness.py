@@ -25,6 +25,7 @@ __all__ = ["Answers", "harness_model", "register"]
 
 NAME = "heterocompute"
 MOST_NEW = 256  # tokens of a generated answer, unless the task sets a number
+LAST = 16  # tokens of a prompt that decide how the text of an answer begins
 IGNORED = ("batch_size", "max_batch_size", "device")  # arguments that the command passes to every model
 
 
@@ -90,7 +91,7 @@ class Answers:
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the continuation of each context, up to a text at which the task says to stop."""
         answers = [_Answer(self.net, *request.args) for request in requests]
-        prompts = [np.asarray(self._prompt(answer), np.int64) for answer in answers]
+        prompts = [self._prompt(answer) for answer in answers]
         continued(self.net, self._way, prompts, lambda i, logits: answers[i].goes_on(logits))
         return [answer.text for answer in answers]
 
@@ -140,10 +141,12 @@ class Answers:
             total += self._scored([*before, *part], len(part))[0]
         return total
 
-    def _prompt(self, answer: _Answer) -> list[int]:
-        """Return the last tokens of a context that leave room for the answer."""
+    def _prompt(self, answer: _Answer) -> Any:
+        """Return the last tokens of a context that leave room for the answer, which continues them."""
         ids = self.net.tokens.encode(answer.context) or [self._prefix]
-        return ids[-(self.net.shape.context - answer.count) :]
+        ids = ids[-(self.net.shape.context - answer.count) :]
+        answer.follow(ids)
+        return np.asarray(ids, np.int64)
 
 
 class _Answer:
@@ -155,7 +158,11 @@ class _Answer:
         self._stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
         self.count = min(int(options.get("max_gen_toks", MOST_NEW)), net.shape.context - 1)
         self._heat = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
-        self._rng, self._tokens = np.random.default_rng(0), list[int]()
+        self._rng, self._tokens, self._before = np.random.default_rng(0), list[int](), list[int]()
+
+    def follow(self, prompt: list[int]) -> None:
+        """Set the tokens before the answer, of which the last ones decide how its text begins."""
+        self._before = prompt[-LAST:]
 
     def goes_on(self, logits: Any) -> int | None:
         """Append the next token and return it; None at the end."""
@@ -165,14 +172,14 @@ class _Answer:
         if token in self._net.tokens.ends:
             return None
         self._tokens.append(token)
-        text = self._net.tokens.decode(self._tokens)
+        text = self._net.tokens.decode(self._tokens, after=self._before)
         done = len(self._tokens) == self.count or any(stop in text for stop in self._stops)
         return None if done else token
 
     @property
     def text(self) -> str:
         """Return the answer up to the task's stop text."""
-        text = str(self._net.tokens.decode(self._tokens))
+        text = str(self._net.tokens.decode(self._tokens, after=self._before))
         for stop in self._stops:
             text = text.split(stop)[0]
         return text

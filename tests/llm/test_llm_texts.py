@@ -12,7 +12,7 @@ import pytest
 import said
 
 import heterocompute as hc
-from heterocompute.zoo.llm import tokens as llm_tokens
+from heterocompute.zoo.llm import words
 
 TEXTS = [
     "the winter in a hat",
@@ -51,7 +51,7 @@ def test_the_control_token_that_ends_a_turn_ends_a_text(tmp_path: Path) -> None:
     texts, ids = made.vocabulary(), np.arange(5, 15)
     plain = hc.zoo.open_llm(made.write_gguf(tmp_path / "plain.gguf"))
     token = int(plain.generate(ids, 1)[0])
-    for kind, ends in ((3, {1, token}), (1, {1})):  # an ordinary token of the same text does not end texts
+    for kind, ends in ((3, {1, token}), (1, {1, token}), (4, {1, token})):  # llama.cpp goes by the text
         types = [3, 3] + [1] * (len(texts) - 2)
         types[token] = kind
         keys = {
@@ -139,7 +139,7 @@ def test_without_the_package_tokens_still_work(tmp_path: Path, monkeypatch: pyte
 
 
 def test_rules_are_known_by_one_name() -> None:
-    assert {"gpt-2", "smollm", "llama-bpe", "qwen2"} <= set(llm_tokens.WORDS)
+    assert {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"} <= set(words.RULES)
 
 
 TEMPLATE = {

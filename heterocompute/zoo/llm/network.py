@@ -227,15 +227,15 @@ class LanguageModel:
         self._check_room(max(map(len, sequences)), count)
         every = self._each(sequences, count, heat, start, way)
         if isinstance(prompt, str):
-            return self._text(every[0])
+            return self._text(every[0], sequences[0])
         if is_several and isinstance(prompt[0], str):
-            return [self._text(one) for one in every]
+            return [self._text(*one) for one in zip(every, sequences, strict=True)]
         return self._stacked(every) if is_several else self._stacked(every)[0]
 
-    def _text(self, found: Sequence[int] | IntArray) -> str:
-        """Return the text of new tokens up to the end-of-text token."""
+    def _text(self, found: Sequence[int] | IntArray, prompt: IntArray) -> str:
+        """Return the text that new tokens, up to the end-of-text token, add to that of the prompt."""
         ended = np.flatnonzero(np.isin(found, list(self.tokens.ends)))
-        return self.tokens.decode(found[: ended[0]] if len(ended) else found)
+        return self.tokens.decode(found[: ended[0]] if len(ended) else found, after=prompt)
 
     def _stacked(self, every: list[list[int]]) -> IntArray:
         """Return sequences as rows of equal length; finished sequences repeat the end-of-text token."""

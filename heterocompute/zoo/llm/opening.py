@@ -13,9 +13,10 @@ import numpy as np
 
 from ...base.json_text import json_object
 from ...base.texts import file_name, printable, quoted
-from . import tokens as texts
 from .configuration import check_family, of_config
 from .experts import add_experts
+from .folder_tokens import of_folder
+from .gguf_tokens import of_gguf as tokens_of_gguf
 from .network import LanguageModel
 from .shape import Shape, of_gguf
 from .weights import Stored, expected, gguf_names, hf_names
@@ -88,7 +89,7 @@ def _gguf(path: str) -> LanguageModel:
                     f"{printable(path)}: tensor {quoted(FACTORS)} does not hold {shape.rope.width // 2} numbers above 0"
                 )
         source = _Source(reader)
-        tokens = texts.of_gguf(path, reader.metadata, source.listed, vocabulary)
+        tokens = tokens_of_gguf(path, reader.metadata, source.listed, vocabulary)
     except BaseException:
         reader.close()
         raise
@@ -129,31 +130,13 @@ def _folder(path: str) -> LanguageModel:
         shape = of_config(settings, config, vocabulary)
         roles = {**hf_names(path, reads, shape), **add_experts(reads, sizes, shape)}
         _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
-        tokens = _folder_tokens(path, config, vocabulary)
+        tokens = of_folder(path, config, vocabulary)
     except BaseException:
         reader.close()
         raise
     return LanguageModel(
         path, Stored(path, reads, _Source(reader)), shape, roles, tokens, plus_one=shape.options.plus_one
     )
-
-
-def _folder_tokens(path: str, config: Mapping[str, Any], vocabulary: int) -> texts.Tokens:
-    """Return the tokens of a folder."""
-    inner = config.get("text_config")
-    generation = os.path.join(path, "generation_config.json")
-    more = json_object(generation, MAX_CONFIG) if os.path.exists(generation) else {}
-    ends: set[int] = set()
-    for found in (config, inner if isinstance(inner, Mapping) else {}, more):
-        value = found.get("eos_token_id")
-        ends |= {
-            one for one in (value if isinstance(value, list) else [value]) if type(one) is int and 0 <= one < vocabulary
-        }
-    settings = os.path.join(path, "tokenizer_config.json")
-    options = json_object(settings, MAX_CONFIG) if os.path.exists(settings) else {}
-    begin = config.get("bos_token_id")
-    usual = begin if type(begin) is int and 0 <= begin < vocabulary else None
-    return texts.of_json(os.path.join(path, "tokenizer.json"), options, usual, ends, vocabulary)
 
 
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
