@@ -14,6 +14,7 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
+from ..zoo.llm.experts import of_each_expert
 from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded
 from .containers.container import Container
 from .containers.folder import Located
@@ -344,6 +345,7 @@ def _chosen(
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
     infos = {name: entry or reader.info(name) for name, entry in held.items()}
+    recipe = of_each_expert(recipe, infos)
     names = select({n: (i.dtype, i.shape) for n, i in infos.items()}, include, exclude, named=recipe)
     if not names and (needed or (reader.skipped and not held)):
         raise ValueError(nothing_to_do(infos, reader.skipped))

@@ -127,7 +127,8 @@ def _folder(path: str) -> LanguageModel:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
         shape = of_config(settings, config, vocabulary)
-        roles = {**hf_names(path, reads, shape), **add_experts(reads, sizes, shape)}
+        experts, parts = add_experts(reads, sizes, shape)
+        roles = {**hf_names(path, reads, shape), **experts}
         _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
         tokens = _folder_tokens(path, config, vocabulary)
     except BaseException:

@@ -163,7 +163,10 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
         if shape.experts:
             hidden = shape.expert_hidden
             found[f"{at}ffn_gate_inp.weight"] = (shape.experts, width)
-            found[f"{at}ffn_gate_exps.weight"] = found[f"{at}ffn_up_exps.weight"] = (shape.experts, hidden, width)
+            both = f"{at}ffn_gate_up_exps.weight" in roles
+            parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
+            for part, rows in parts.items():
+                found[f"{at}{part}_exps.weight"] = (shape.experts, rows, width)
             found[f"{at}ffn_down_exps.weight"] = (shape.experts, width, hidden)
             continue
         hidden = shape.hidden
