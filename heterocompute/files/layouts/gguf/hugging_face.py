@@ -64,6 +64,8 @@ def renamed(reader: Gguf) -> Renamed:
         raise ValueError(f"the tensor {EMBEDDING} is missing")
     has_factors = FACTORS in reader
     shape = of_gguf(reader.path, reader.metadata, reader.info(EMBEDDING).shape[0], has_factors)
+    if has_factors and (shape.rope.scaling != "none" or shape.rope.amplitude != 1):
+        raise ValueError(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
     if shape.experts:
         raise ValueError("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
