@@ -25,7 +25,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "caps that llama does not have": ("Llama", {"attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 3}),
     "yarn's two scales": ("Llama", {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}}),
     "yarn by the contexts": ("Llama", {"rope_parameters": {**YARN, "factor": None}}),
-    "kinds that mistral ignores": ("Mistral", {"sliding_window": 5, "layer_types": ["full_attention"] * 4}),
+    "kinds that mistral ignores": ("Mistral", {"sliding_window": 5, "layer_types": ["sliding_attention"] * 4}),
     "a window that is off": ("Qwen2", {"sliding_window": 5}),
     "a window in late layers": ("Qwen2", {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 2}),
     "a window in every layer": ("Qwen3Moe", {**MOE, "sliding_window": 5, "use_sliding_window": True}),

@@ -66,9 +66,9 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     ValueError
         As of `of_gguf`.
     """
-    given, name = _text_config(config), check_family(path, config)
+    whole, given, name = config, _text_config(config), check_family(path, config)
     kind = str(given.get("model_type"))
-    for part in (config, given):
+    for part in (whole, given):
         check_config(Keys(path, part), part, kind)
     config = _completed(given, kind)
     keys, family = Keys(path, config), FAMILIES[name]
@@ -86,6 +86,8 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
         cap, logit_cap = (_cap(keys, f"{one}_logit_softcapping") for one in ("attn", "final"))
         if cap is not None and name != "gemma2":
             keys.fail(f"attn_logit_softcapping is {cap:g}, which is not read in the family {kind}, nor by transformers")
+        if logit_cap is not None and isinstance(whole.get("text_config"), Mapping):
+            keys.fail(f"final_logit_softcapping is {logit_cap:g}, which transformers does not apply beside pictures")
     return checked(
         keys,
         Shape(
@@ -153,9 +155,12 @@ def _windows(keys: Keys, config: Mapping[str, Any], kind: str, layers: int) -> t
     window = keys.count("sliding_window") if "sliding_window" in keys else None
     if kind.startswith("qwen") and not keys.flag("use_sliding_window"):
         window = None
-    if kind in EVERY_LAYER:
-        return (window,) * layers
     kinds = config.get("layer_types")
+    if kind in EVERY_LAYER:
+        usual = ["full_attention" if window is None else "sliding_attention"] * layers
+        if kind == "mistral" and kinds is not None and kinds != usual:  # AutoModel opens the family ministral then
+            keys.fail(f"layer_types is {shown(kinds)}, expected {layers} times {usual[0]} in the family {kind}")
+        return (window,) * layers
     if kinds is None:
         if kind in ("qwen2", "qwen3"):
             first = keys.count("max_window_layers", low=0)

@@ -18,7 +18,7 @@ from .configuration import check_family, is_untied, of_config
 from .experts import add_experts
 from .network import LanguageModel
 from .shape import Shape, of_gguf
-from .weights import Stored, expected, gguf_names, hf_names
+from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 
 __all__ = ["open_llm"]
 
@@ -143,7 +143,7 @@ def _folder(path: str) -> LanguageModel:
             raise ValueError(
                 f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"
             )
-        _check_biases(path, shape, roles)
+        _check_biases(path, shape, roles, table.removesuffix("embed_tokens.weight"))
         used = _check(path, shape, roles, sizes) | parts
         _refuse_unused(path, shape, reads, used, HARMLESS)
         tokens = _folder_tokens(path, config, vocabulary)
@@ -196,12 +196,13 @@ def _check(path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str
     return {roles[role] for role in wanted_shapes}
 
 
-def _check_biases(path: str, shape: Shape, roles: Mapping[str, str]) -> None:
+def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str) -> None:
     """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
     wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
     missing = next((role for role in wanted if role not in roles), None)
     if missing is not None and (shape.family != "qwen2" or any(role in roles for role in wanted)):
-        raise ValueError(f"{printable(path)}: the tensor {quoted(missing)} is missing, which config.json names")
+        name = wanted_names(shape, prefix, "lm_head.weight")[missing]
+        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
 
 
 def _refuse_unused(
