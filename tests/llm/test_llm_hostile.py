@@ -117,10 +117,12 @@ CONFIGS: dict[str, tuple[Any, str]] = {
         "expected 8 numbers above 0",
     ),
     "experts of other shares": (
-        {**made.CONFIG, "model_type": "qwen3_moe", "num_experts": 8, "norm_topk_prob": False}, "norm_topk_prob is not true",
+        {**made.CONFIG, "model_type": "qwen3_moe", "num_experts": 8, "norm_topk_prob": False},
+        "norm_topk_prob is not true",
     ),
     "more experts a token than there are": (
-        {**made.CONFIG, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok is 5",
+        {**made.CONFIG, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
+        "num_experts_per_tok is 5",
     ),
     "experts that are missing": (
         {**made.CONFIG, "model_type": "mixtral", "num_local_experts": 4}, "ffn_gate_inp.weight' is missing",
@@ -128,7 +130,8 @@ CONFIGS: dict[str, tuple[Any, str]] = {
     "experts of a dense family": ({**made.CONFIG, "num_local_experts": 4}, "num_local_experts is 4, expected none in"),
     "scaling of text": ({**made.CONFIG, "rope_scaling": "yarn"}, "rope_scaling is 'yarn', expected an object"),
     "low above high": (
-        {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1}},
+        {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 4,
+                                         "high_freq_factor": 1}},
         "high_freq_factor is 1, expected more than low_freq_factor",
     ),
     "method": ({**made.CONFIG, "quantization_config": {"quant_method": "aqlm"}}, "quant_method is 'aqlm', which"),
