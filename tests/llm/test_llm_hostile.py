@@ -75,6 +75,13 @@ def test_tensors_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
     assert words in one_sentence(refused.value, path)
 
 
+def test_weights_that_are_integers_are_refused(tmp_path: Path) -> None:
+    path = made.write_gguf(tmp_path / "m.gguf", token_embd__weight=np.ones((264, 64), np.int32))
+    with pytest.raises(ValueError) as refused:
+        hc.zoo.open_llm(path).logits([3])
+    assert "tensor 'token_embd.weight' is int32, expected float16" in one_sentence(refused.value, path)
+
+
 def test_files_cut_anywhere_are_refused(tmp_path: Path) -> None:
     whole = made.write_gguf(tmp_path / "m.gguf").read_bytes()
     path = tmp_path / "cut.gguf"

@@ -72,7 +72,8 @@ def folder(path: Path, config: dict[str, Any], **tensors: Any) -> Path:
 
 ONES = np.ones(64, np.float32)
 UNUSED = ["lm_head.bias", "model.norm.bias", "model.layers.0.self_attn.sinks",
-          "model.layers.0.self_attn.q_norm.weight", "model.layers.1.self_attn.k_proj.bias", "model.layers.0.mlp.up_proj.bias", "score.weight",
+          "model.layers.0.self_attn.q_norm.weight", "model.layers.1.self_attn.k_proj.bias",
+          "model.layers.0.mlp.up_proj.bias", "score.weight",
           "model.other.weight", "model.layers.0.mlp.experts.0.w1.weight", "model.layers.2.input_layernorm.weight",
           "model.layers.0.self_attn.qkv_proj.weight", "model.embed_positions.weight"]  # fmt: skip
 

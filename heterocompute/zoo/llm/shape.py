@@ -305,6 +305,8 @@ def _ropes(
     old = keys.number(f"{at}.scale_linear", 1.0, 0.0, 1e6)
     factor = keys.number(f"{at}.scaling.factor", old, 0.0, 1e6)
     factor = factor if factor and kind != "none" else 1.0
+    if factor < 1e-3:
+        keys.fail(f"{at}.scaling.factor is {factor:g}, expected 0 or a number from 0.001 to 1e+06")
     original = keys.number(f"{at}.scaling.original_context_length", float(context), 1.0, 2.0**40)
     said = keys.number(f"{at}.scaling.attn_factor", 1.0)
     mixed = keys.number(f"{at}.scaling.yarn_ext_factor", -1.0, -1e30)

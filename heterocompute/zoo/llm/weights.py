@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays.base import PackedArray
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import converted
-from ...base.texts import printable
+from ...base.texts import printable, quoted
 from ...products.quantize import quantize
 from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
 from .memory import Memory
@@ -22,6 +22,7 @@ __all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
 NORMED = ("qwen3", "qwen3moe", "gemma3")  # with a norm of queries and of keys
 QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
 FUSED = ("attn_qkv", "ffn_gate_up")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
 
 
@@ -44,7 +45,12 @@ class Stored(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = self._held.get(name)
         if found is None:
-            found = self._held[name] = self._memory.placed(operand_of(self._reads[name]()))
+            found = operand_of(self._reads[name]())
+            if not isinstance(found, PackedArray) and found.dtype.name not in FLOATS:
+                raise ValueError(
+                    f"{printable(self.path)}: tensor {quoted(name)} is {found.dtype.name}, expected {', '.join(FLOATS)}"
+                )
+            found = self._held[name] = self._memory.placed(found)
         return found
 
     def __contains__(self, name: object) -> bool:
