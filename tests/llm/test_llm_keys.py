@@ -113,6 +113,17 @@ def test_values_that_are_not_read_are_refused(kind: str, more: dict[str, Any], w
         of_config("config.json", config_of(kind, **more), 96)
 
 
+def test_a_network_with_pictures_is_read_by_its_text_config() -> None:
+    pictures = {"image_token_index": 9, "projector_hidden_act": "gelu", "vision_feature_layer": -2}
+    inner = config_of("llama")
+    assert of_config("", {"model_type": "llava", "text_config": inner, **pictures}, 96) == of_config("", inner, 96)
+    with pytest.raises(ValueError, match="text_config is .*, which is not read in the family llama"):
+        of_config("", {**inner, "text_config": {"hidden_size": 64}}, 96)
+    three = {"model_type": "gemma3", "text_config": config_of("gemma3_text", final_logit_softcapping=3.0)}
+    with pytest.raises(ValueError, match="final_logit_softcapping is 3, which transformers does not apply"):
+        of_config("", three, 96)
+
+
 def rope(kind: str = "llama", **more: Any) -> Rope:
     return of_config("", config_of(kind, **more), 96).rope
 

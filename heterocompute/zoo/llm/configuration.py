@@ -68,8 +68,7 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     """
     whole, given, name = config, _text_config(config), check_family(path, config)
     kind = str(given.get("model_type"))
-    for part in (whole, given):
-        check_config(Keys(path, part), part, kind)
+    check_config(Keys(path, given), given, kind)  # keys beside text_config belong to pictures
     config = _completed(given, kind)
     keys, family = Keys(path, config), FAMILIES[name]
     _check_options(keys, config, family, kind)
@@ -108,8 +107,12 @@ def check_family(path: str, config: Mapping[str, Any]) -> str:
     ValueError
         The family is not supported.
     """
-    found = _text_config(config)
+    found, outer = _text_config(config), config.get("model_type")
     names = {hf: name for name, family in FAMILIES.items() for hf in family.hf}
+    if found is not config and outer != "gemma3" and isinstance(outer, str) and outer in names:
+        Keys(path, config).fail(
+            f"text_config is {shown(config['text_config'])}, which is not read in the family {outer}"
+        )
     return family_of(Keys(path, found), found.get("model_type"), names, "model_type")
 
 

@@ -93,7 +93,7 @@ OTHERS = frozenset(
     # lengths that only a tokenizer or a server uses, tokens, and heads of other tasks
     "dual_chunk_attention_config id2label image_token_id label2id max_sequence_length max_seq_len model_max_length "
     "num_labels pad_token_id prefix problem_type sep_token_id seq_length tokenizer_class unk_token_id "
-    "classifier_dropout "
+    "classifier_dropout bos_token eos_token pad_token unk_token chat_template "
     # the picture side of Gemma 3
     "boi_token_id boi_token_index eoi_token_id eoi_token_index image_token_index mm_tokens_per_image text_config "
     "vision_config".split()

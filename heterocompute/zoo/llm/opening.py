@@ -31,7 +31,7 @@ GGUF_HARMLESS = re.compile(r"rope_freqs\.weight|rope_factors_(short|long)\.weigh
 HARMLESS = re.compile(
     r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|masked_bias|attn\.bias)"
     r"|(model\.)?(vision_tower|vision_model|multi_modal_projector)\..*|v_head\..*"
-    r"|.*\.([kqv]_scale|(input|output|activation)_(scale|zero_point|global_scale)|[kqv]_zero_point)"
+    r"|.*\.((k|q|v|kv)_scale|(input|output|activation)_(scale|zero_point|global_scale)|[kqv]_zero_point)"
 )
 
 
