@@ -15,6 +15,7 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
+from ..zoo.llm.experts import of_each_expert
 from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded, turned
 from .containers.container import Container
 from .containers.folder import Located
@@ -356,6 +357,7 @@ def _chosen(
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
     infos = {name: entry or reader.info(name) for name, entry in held.items()}
+    recipe = of_each_expert(recipe, infos)
     shapes = {name: info.shape for name, info in infos.items()}
     roles = roles_of(reader, shapes)
     dtypes = {name: (info.dtype, info.shape) for name, info in infos.items()}

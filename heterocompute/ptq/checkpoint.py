@@ -35,6 +35,7 @@ from ..files.shards import about, state_of
 from ..files.work import Work
 from ..formats import Format
 from ..products.arguments import as_format
+from ..zoo.llm.experts import of_each_expert
 from .error import layer_axis
 from .hessian import Hessian
 from .layer import check_options, round_layer
@@ -149,12 +150,10 @@ def round_checkpoint(
 ) -> dict[str, Any]:
     """Do the work of `quantize_checkpoint` for checked arguments, next to parts of an earlier run."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
-    match = FirstMatch(
-        {
-            pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: formats")
-            for pattern, fmt in texts.items()
-        }
-    )
+    parsed = {
+        pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: formats")
+        for pattern, fmt in texts.items()
+    }
     axes_of = getattr(hessians, "axes", {})
     found: dict[str, dict[str, float]] = {}
     roundings: dict[str, Change] = {}
@@ -162,7 +161,9 @@ def round_checkpoint(
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         refuse_layout(reader)
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
-        check_patterns(plain, texts)
+        recipe = of_each_expert(parsed, plain)
+        check_patterns(plain, recipe)
+        match = FirstMatch(recipe)
         if missing := [name for name in hessians if name not in held]:
             raise ValueError(f"hessians has {unknown(missing[0], held)}")
         changes: dict[str, Change] = {}

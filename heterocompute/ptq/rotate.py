@@ -22,7 +22,7 @@ __all__ = ["rotate"]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
 READS = {"attn_norm": "attn_q attn_k attn_v attn_qkv", "ffn_norm": "ffn_gate ffn_up ffn_gate_up ffn_gate_inp "
-         "ffn_gate_exps ffn_up_exps"}  # fmt: skip
+         "ffn_gate_exps ffn_up_exps ffn_gate_up_exps"}  # fmt: skip
 NORM_OF = {name: norm for norm, names in READS.items() for name in names.split()}
 WRITES = ("attn_output", "ffn_down", "ffn_down_exps")
 

@@ -40,6 +40,7 @@ from ..files.staging import Staging
 from ..files.work import Work
 from ..formats import Format
 from ..products.arguments import as_format
+from ..zoo.llm.experts import of_each_expert
 from .checkpoint import Known, Rounding, layer_of, round_checkpoint
 from .hessian import Hessian
 from .network import Rounded
@@ -118,6 +119,7 @@ def quantize_streamed(
         refuse_replacing(located(reader), out_path)
         held = dict(contents(reader, entries(reader)[0]))
         plain = {name: reader.info(name) for name, entry in held.items() if entry is None}
+        parsed = of_each_expert(parsed, plain)
         with about(reader):
             check_patterns(plain, parsed)
         match = FirstMatch(parsed)

@@ -75,6 +75,13 @@ def test_tensors_that_do_not_fit_are_refused(case: str, tmp_path: Path) -> None:
     assert words in one_sentence(refused.value, path)
 
 
+def test_weights_that_are_integers_are_refused(tmp_path: Path) -> None:
+    path = made.write_gguf(tmp_path / "m.gguf", token_embd__weight=np.ones((264, 64), np.int32))
+    with pytest.raises(ValueError) as refused:
+        hc.zoo.open_llm(path).logits([3])
+    assert "tensor 'token_embd.weight' is int32, expected float16" in one_sentence(refused.value, path)
+
+
 def test_files_cut_anywhere_are_refused(tmp_path: Path) -> None:
     whole = made.write_gguf(tmp_path / "m.gguf").read_bytes()
     path = tmp_path / "cut.gguf"
@@ -103,8 +110,8 @@ CONFIGS: dict[str, tuple[Any, str]] = {
     "no family": ({k: v for k, v in made.CONFIG.items() if k != "model_type"}, "model_type is None"),
     "layers": ({**made.CONFIG, "num_hidden_layers": [2]}, "num_hidden_layers is [2], expected a number"),
     "scaling": ({**made.CONFIG, "rope_scaling": {"rope_type": "su"}}, "rope_type is 'su'"),
-    "scaling without a length": (
-        {**made.CONFIG, "rope_scaling": {"rope_type": "longrope"}}, "'original_max_position_embeddings' is missing",
+    "scaling without divisors": (
+        {**made.CONFIG, "rope_scaling": {"rope_type": "longrope"}}, "short_factor is None, expected 8 numbers above 0",
     ),
     "scaling of half the pairs": (
         {**made.CONFIG, "original_max_position_embeddings": 64,
@@ -117,15 +124,21 @@ CONFIGS: dict[str, tuple[Any, str]] = {
         "expected 8 numbers above 0",
     ),
     "experts of other shares": (
-        {**made.CONFIG, "num_experts": 4, "norm_topk_prob": False}, "norm_topk_prob is not true",
+        {**made.CONFIG, "model_type": "qwen3_moe", "num_experts": 8, "norm_topk_prob": False},
+        "norm_topk_prob is not true",
     ),
     "more experts a token than there are": (
-        {**made.CONFIG, "num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok is 5",
+        {**made.CONFIG, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
+        "num_experts_per_tok is 5",
     ),
-    "experts that are missing": ({**made.CONFIG, "num_local_experts": 4}, "ffn_gate_inp.weight' is missing"),
-    "scaling of text": ({**made.CONFIG, "rope_scaling": "yarn"}, "rope_parameters is 'yarn', expected an object"),
+    "experts that are missing": (
+        {**made.CONFIG, "model_type": "mixtral", "num_local_experts": 4}, "ffn_gate_inp.weight' is missing",
+    ),
+    "experts of a dense family": ({**made.CONFIG, "num_local_experts": 4}, "num_local_experts is 4, expected none in"),
+    "scaling of text": ({**made.CONFIG, "rope_scaling": "yarn"}, "rope_scaling is 'yarn', expected an object"),
     "low above high": (
-        {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 1}},
+        {**made.CONFIG, "rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 4,
+                                         "high_freq_factor": 1}},
         "high_freq_factor is 1, expected more than low_freq_factor",
     ),
     "method": ({**made.CONFIG, "quantization_config": {"quant_method": "aqlm"}}, "quant_method is 'aqlm', which"),

@@ -219,6 +219,11 @@ class Gguf(Container):
             self._fail(f"a list of the type {inner}; lists of lists are not read")
         return None
 
+    @property
+    def lists(self) -> list[str]:
+        """Return the keys that have lists."""
+        return list(self._lists)
+
     def listed(self, key: str) -> list[bytes] | NDArray[Any] | None:
         """Read the list of a key: texts as UTF-8, numbers as an array.
 

@@ -1,13 +1,14 @@
 """The experts of a Hugging Face folder as stacks for the forward pass: listed one by one there, or stacked.
 
 listed     LAYER.mlp.experts.3.gate_proj.weight, up_proj, down_proj; Mixtral: block_sparse_moe, w1, w3, w2
-stacked    LAYER.mlp.experts.gate_up_proj (experts, 2 hidden, width), LAYER.mlp.experts.down_proj
 here       LAYER.mlp.experts.gate.weight (experts, hidden, width), up, down (experts, width, hidden)
+stacked    LAYER.mlp.experts.gate_up_proj (experts, 2 hidden, width), LAYER.mlp.experts.down_proj; the same here
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,16 +19,18 @@ from ...arrays.components import rows_stand_alone
 from ...arrays.quantized import QuantizedArray
 from .shape import Shape
 
-__all__ = ["PARTS", "add_experts"]
+__all__ = ["PARTS", "add_experts", "of_each_expert"]
 
 Reads = dict[str, Callable[[], Any]]
 Sizes = dict[str, tuple[int, ...]]
 BLOCKS = {"mlp": ("gate_proj", "up_proj", "down_proj"), "block_sparse_moe": ("w1", "w3", "w2")}
 PARTS = ("gate", "up", "down")
+STACKS = {"ffn_gate_up_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
+STACK = re.compile(r"(?P<experts>.+\.(?P<block>mlp|block_sparse_moe)\.experts)\.(?P<part>gate|up|down)\.weight")
 
 
-def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> dict[str, str]:
-    """Add a tensor for each stack of experts, and return role -> name of these and of the routers.
+def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str], set[str]]:
+    """Add a tensor for each stack of listed experts.
 
     Parameters
     ----------
@@ -39,47 +42,68 @@ def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> dict[str, str]:
 
     Returns
     -------
-    dict of str to str
-        Without what the folder lacks.
+    dict of str to str, set of str
+        Role -> name of the stacks and of the routers, without those that the folder lacks; and the tensors that are
+        part of a stack.
     """
     prefix = next(name for name in reads if name.endswith("embed_tokens.weight")).removesuffix("embed_tokens.weight")
-    roles = {}
+    roles, parts = {}, set[str]()
     for i in range(shape.layers if shape.experts else 0):
         for block, names in BLOCKS.items():
             at = f"{prefix}layers.{i}.{block}."
             if f"{at}gate.weight" not in reads:
                 continue
             roles[f"blk.{i}.ffn_gate_inp.weight"] = f"{at}gate.weight"
-            for number, part in enumerate(PARTS):
-                found = _stack(reads, sizes, f"{at}experts.", number, names[number], shape)
-                if found is not None:
-                    name = f"{at}experts.{part}.weight"
-                    reads[name], sizes[name] = found
-                    roles[f"blk.{i}.ffn_{part}_exps.weight"] = name
-    return roles
+            for role, name in STACKS.items():
+                if f"{at}experts.{name}" in reads:
+                    roles[f"blk.{i}.{role}.weight"] = f"{at}experts.{name}"
+            for part, name in zip(PARTS, names, strict=True):
+                listed = [f"{at}experts.{j}.{name}.weight" for j in range(shape.experts)]
+                if all(one in reads for one in listed):
+                    stack = f"{at}experts.{part}.weight"
+                    reads[stack] = partial(_joined, [reads[one] for one in listed])
+                    sizes[stack] = _size(listed, sizes, shape, part)
+                    roles[f"blk.{i}.ffn_{part}_exps.weight"] = stack
+                    parts.update(listed)
+    return roles, parts
 
 
-def _stack(
-    reads: Reads, sizes: Sizes, at: str, number: int, name: str, shape: Shape
-) -> tuple[Callable[[], Any], tuple[int, ...]] | None:
-    """Return the reader of the stack of one part, and its shape."""
-    listed = [f"{at}{i}.{name}.weight" for i in range(shape.experts)]
-    if all(one in reads for one in listed):
-        read = partial(_joined, [reads[one] for one in listed])
-        if not all(one in sizes for one in listed):  # packed: the stack checks shapes when it is read
-            matrix = (shape.width, shape.expert_hidden) if number == 2 else (shape.expert_hidden, shape.width)
-            return read, (len(listed), *matrix)
-        every = {sizes[one] for one in listed}
-        return read, (len(listed), *min(every)) if len(every) == 1 else ()
-    whole = f"{at}down_proj" if number == 2 else f"{at}gate_up_proj"
-    if whole not in sizes:
-        return None
-    if number == 2:
-        return reads[whole], sizes[whole]
-    size = sizes[whole]
-    half = size[1] // 2 if len(size) == 3 else 0
-    rows = slice(half) if number == 0 else slice(half, None)
-    return partial(_rows, reads[whole], rows), (size[0], half, *size[2:])
+def of_each_expert(recipe: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return a recipe for the tensors of a folder: an entry for a stack of the network is one for each listed expert.
+
+    Parameters
+    ----------
+    recipe : mapping of str to Any
+        By patterns, or by names of the network.
+    names : iterable of str
+        Tensors of the folder.
+
+    Returns
+    -------
+    dict of str to Any
+        In the same order. Entries for other tensors, and for names that the folder has, are unchanged.
+    """
+    known, found = set(names), dict[str, Any]()
+    for pattern, value in recipe.items():
+        stack = None if pattern in known else STACK.fullmatch(pattern)
+        each = re.compile(rf"{re.escape(stack['experts'])}\.\d+\.{_listed(stack)}\.weight") if stack else None
+        listed = [name for name in known if each is not None and each.fullmatch(name)]
+        for name in sorted(listed) or [pattern]:
+            found.setdefault(name, value)
+    return found
+
+
+def _listed(stack: re.Match[str]) -> str:
+    return BLOCKS[stack["block"]][PARTS.index(stack["part"])]
+
+
+def _size(listed: list[str], sizes: Sizes, shape: Shape, part: str) -> tuple[int, ...]:
+    """Return the shape of a stack, () if the matrices differ."""
+    if not all(one in sizes for one in listed):  # packed: the stack checks shapes when it is read
+        matrix = (shape.width, shape.expert_hidden) if part == "down" else (shape.expert_hidden, shape.width)
+        return (len(listed), *matrix)
+    every = {sizes[one] for one in listed}
+    return (len(listed), *min(every)) if len(every) == 1 else ()
 
 
 def _joined(reads: list[Callable[[], Any]]) -> Any:
@@ -94,18 +118,3 @@ def _joined(reads: list[Callable[[], Any]]) -> Any:
     if any(isinstance(part, PackedArray) for part in parts):
         parts = [np.asarray(part, np.float32) for part in parts]
     return np.stack(parts)
-
-
-def _rows(read: Callable[[], Any], rows: slice) -> Any:
-    """Return some rows of each matrix of a stack, packed if the rows can be decoded alone."""
-    whole = read()
-    if isinstance(whole, QuantizedArray) and whole.axis == (2,) and rows_stand_alone(whole.format, whole.shape[-1]):
-        experts, every, width = whole.shape
-        count = len(range(*rows.indices(every)))
-        parts = {
-            key: np.ascontiguousarray(part.reshape(experts, every, -1)[:, rows]).reshape(experts * count, -1)
-            for key, part in whole.components.items()
-        }
-        parts = {key: part.reshape(-1, *whole.components[key].shape[1:]) for key, part in parts.items()}
-        return QuantizedArray(parts, whole.format, (experts, count, width), (2,))
-    return (np.asarray(whole, np.float32) if isinstance(whole, PackedArray) else whole)[:, rows]

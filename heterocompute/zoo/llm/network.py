@@ -418,7 +418,9 @@ class LanguageModel:
                 shift = 0
                 if begin is not None:
                     part, shift = np.concatenate([np.array([begin], np.int64), part]), 1
-                yield part, max(done - at, 0 if shift else 1) + shift
+                first = max(done - at, 0 if shift else 1) + shift
+                if first < len(part):  # the last window may hold one token that follows no other
+                    yield part, first
                 done = end
             if end == len(ids):
                 return

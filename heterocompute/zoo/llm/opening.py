@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,20 +13,27 @@ import numpy as np
 
 from ...base.json_text import json_object
 from ...base.texts import file_name, printable, quoted
-from .configuration import check_family, of_config
+from .configuration import check_family, is_untied, of_config
 from .experts import add_experts
 from .folder_tokens import of_folder
 from .gguf_tokens import of_gguf as tokens_of_gguf
 from .network import LanguageModel
 from .shape import Shape, of_gguf
-from .weights import Stored, expected, gguf_names, hf_names
+from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 
 __all__ = ["open_llm"]
 
 MAX_CONFIG = 1 << 20
 FACTORS = "rope_freqs.weight"
-OF_LAYER = re.compile(r"\d+\.(?!(.*\.)?experts\.).*\.(weight|bias)")  # experts.py reads experts
 DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope
+GGUF_HARMLESS = re.compile(r"rope_freqs\.weight|rope_factors_(short|long)\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")
+# Constants that the network computes itself, the picture side of Gemma 3, heads of training, and scales of
+# activations and caches that other programs quantize.
+HARMLESS = re.compile(
+    r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|masked_bias|attn\.bias)"
+    r"|(model\.)?(vision_tower|vision_model|multi_modal_projector)\..*|v_head\..*"
+    r"|.*\.((k|q|v|kv)_scale|(input|output|activation)_(scale|zero_point|global_scale)|[kqv]_zero_point)"
+)
 
 
 def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
@@ -76,11 +83,14 @@ def _gguf(path: str) -> LanguageModel:
         sizes = {name: reader.info(name).shape for name in reads}
         vocabulary = _rows(path, sizes, "token_embd.weight")
         divisors = {name: np.asarray(reads[name](), np.float32).tolist() for name in DIVISORS if name in reads}
+        if divisors and FACTORS in reads:
+            raise ValueError(f"{printable(path)}: the tensors {FACTORS} and {DIVISORS[0]} exclude each other")
         if len(divisors) == 1:
             raise ValueError(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
-        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors)
+        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists)
         roles = gguf_names(reads, shape)
-        _check(path, shape, roles, sizes, "blk.")
+        used = _check(path, shape, roles, sizes)
+        _refuse_unused(path, shape, reads, used, GGUF_HARMLESS)
         factors = None
         if FACTORS in reads:
             factors = np.asarray(reads[FACTORS](), np.float32)
@@ -128,8 +138,15 @@ def _folder(path: str) -> LanguageModel:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
         shape = of_config(settings, config, vocabulary)
-        roles = {**hf_names(path, reads, shape), **add_experts(reads, sizes, shape)}
-        _check(path, shape, roles, sizes, table.removesuffix("embed_tokens.weight") + "layers.")
+        experts, parts = add_experts(reads, sizes, shape)
+        roles = {**hf_names(path, reads, shape), **experts}
+        if "output.weight" not in roles and is_untied(config):
+            raise ValueError(
+                f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"
+            )
+        _check_biases(path, shape, roles, table.removesuffix("embed_tokens.weight"))
+        used = _check(path, shape, roles, sizes) | parts
+        _refuse_unused(path, shape, reads, used, HARMLESS)
         tokens = of_folder(path, config, vocabulary)
     except BaseException:
         reader.close()
@@ -148,13 +165,8 @@ def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
     return shape[0]
 
 
-def _check(
-    path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str, tuple[int, ...]], layers: str
-) -> None:
-    """Refuse a file that lacks a tensor, has one of another shape than its keys say, or one that would not be read.
-
-    The names of tensors of layers begin with `layers`.
-    """
+def _check(path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Refuse a file that lacks a tensor, or has one of another shape than its keys say; return the tensors used."""
     wanted_shapes = expected(shape, roles)
     for role, wanted in wanted_shapes.items():
         name = roles.get(role)
@@ -164,11 +176,25 @@ def _check(
             raise ValueError(
                 f"{printable(path)}: tensor {quoted(name)} has shape {tuple(sizes[name])}, expected {wanted}"
             )
-    used = {roles[role] for role in wanted_shapes}
-    for name in sizes:
-        of_layer = name.startswith(layers) and OF_LAYER.fullmatch(name.removeprefix(layers))
-        if of_layer and name not in used:
+    return {roles[role] for role in wanted_shapes}
+
+
+def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str) -> None:
+    """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
+    wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
+    missing = next((role for role in wanted if role not in roles), None)
+    if missing is not None and (shape.family != "qwen2" or any(role in roles for role in wanted)):
+        name = wanted_names(shape, prefix, "lm_head.weight")[missing]
+        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
+
+
+def _refuse_unused(
+    path: str, shape: Shape, names: Iterable[str], used: Container[str], harmless: re.Pattern[str]
+) -> None:
+    """Refuse a tensor that would not be read."""
+    for name in names:
+        if name not in used and not harmless.fullmatch(name):
             raise ValueError(
                 f"{printable(path)}: tensor {quoted(name)} is not part of the family {shape.family} with "
-                f"{shape.layers} layers; the results would be wrong without it"
+                f"{shape.layers} layers and these keys; the results would be wrong without it"
             )

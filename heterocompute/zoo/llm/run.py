@@ -65,18 +65,45 @@ class Run:
         self._parts: list[dict[str, Any]] = [{} for _ in range(net.shape.layers)]
         self._whole: list[tuple[Any, ...] | None] = [None] * net.shape.layers  # arguments of whole layers
         self._format = None if way.activations is None else core_format(as_format(way.activations, "activations"))
-        s = net.shape
-        self.cache = KVCache(way.kv_cache, s.layers, s.kv_heads, s.head_width, batch, s.windows)
+        self._kv_cache, self._batch = way.kv_cache, batch
+        self.cache = self._empty()
+        self._ids = np.empty((batch, 0), np.int64)  # of a network whose RoPE depends on the length
+        self._is_long = False
+
+    def _empty(self) -> KVCache:
+        s = self.shape
+        return KVCache(self._kv_cache, s.layers, s.kv_heads, s.head_width, self._batch, s.windows)
 
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
         """Append tokens (batch, n) and return their logits, or those of the last token only."""
-        parts = [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
-        x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)
+        parts = self._appended(ids)
+        x = parts[-1][:, -1:] if last else np.concatenate(parts, axis=1)[:, -ids.shape[1] :]
         return self.scores(x)
 
     def hidden_of(self, tokens: IntArray) -> FloatArray:
         """Append the tokens (n,) of one sequence and return their states (n, width)."""
-        return np.concatenate([self.hidden(tokens[None, i : i + AT_ONCE])[0] for i in range(0, len(tokens), AT_ONCE)])
+        return np.concatenate(self._appended(tokens[None]), axis=1)[0, -len(tokens) :]
+
+    def _appended(self, ids: IntArray) -> list[FloatArray]:
+        """Append tokens (batch, n) and return states in pieces, the last n of which belong to them."""
+        ids = self._renewed(ids)
+        return [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
+
+    def _renewed(self, ids: IntArray) -> IntArray:
+        """Return the tokens to run: all tokens again where the sequence grows beyond the original context.
+
+        `longrope` rotates all positions of a long sequence by other angles. The keys of the short one are dropped then,
+        as transformers does in Phi-3.
+        """
+        if self.shape.long_rope is None:
+            return ids
+        self._ids = np.concatenate([self._ids, ids], axis=1)
+        if self._is_long or self._ids.shape[1] <= self.shape.rope.original:
+            return ids
+        self._is_long = True
+        if self.cache.length:
+            self.cache = self._empty()
+        return self._ids
 
     def scores(self, x: FloatArray) -> FloatArray:
         """Return the logits of hidden states."""
@@ -133,6 +160,7 @@ class Run:
 
     def layer(self, i: int, x: FloatArray) -> FloatArray:
         """Run one layer alone over states (batch, n, width) of the first n tokens."""
+        self._is_long = self.shape.long_rope is not None and x.shape[1] > self.shape.rope.original
         with use(blas="own"):
             return self._through(range(i, i + 1), x)
 
@@ -198,15 +226,17 @@ class Run:
             cosine, sine = (part.astype(np.float32)[:, None] for part in parts)  # of all heads
             found[rotation] = cosine, sine
         s = self.shape
-        if s.long_rope is not None and self.cache.length + n > s.rope.original:
-            return found[s.long_rope], found[s.long_rope]
-        return found[s.rope], found[s.local_rope]
+        whole = s.long_rope if s.long_rope is not None and self._is_long else s.rope
+        return found[whole], found[whole if s.local_rope == s.rope else s.local_rope]
 
     def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
 
     def _product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
-        w, bias = part[f"{name}.weight"], part.get(f"{name}.bias")
+        return self._multiplied(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
+
+    def _multiplied(self, x: FloatArray, w: Any, bias: Any = None) -> FloatArray:
+        """Return a matmul of a layer, on emulated hardware if there is one."""
         if self._emulate is not None:
             return emulation.linear(x, w, bias, self.activations, self._emulate)
         return self._linear(x, w, bias)
@@ -247,16 +277,22 @@ class Run:
     def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
         """Sum the experts that a router selects for each token, weighted by their shares."""
         s, rows = self.shape, x.reshape(-1, x.shape[-1])
-        router = self._linear(rows, part["ffn_gate_inp.weight"], None)
+        router = self._product(rows, part, "ffn_gate_inp")
         picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
         shares = softmax(np.take_along_axis(router, picked, axis=-1))
-        stacks = [part[f"ffn_{name}_exps.weight"] for name in ("gate", "up", "down")]
         out = np.zeros_like(rows)
         for expert in range(s.experts):
             token, place = np.nonzero(picked == expert)
             if len(token):
-                gate, up, down = (stack[expert] for stack in stacks)
-                some = rows[token]
-                y = self._linear(self._gated(self._linear(some, gate, None), self._linear(some, up, None)), down, None)
+                hidden = self._expert_gated(part, expert, rows[token])
+                y = self._multiplied(hidden, part["ffn_down_exps.weight"][expert])
                 out[token] += y * shares[token, place][:, None]
         return out.reshape(x.shape)
+
+    def _expert_gated(self, part: dict[str, Any], expert: int, x: FloatArray) -> FloatArray:
+        """Return the input of the last matrix of an expert."""
+        if "ffn_gate_up_exps.weight" in part:
+            gate, up = np.split(self._multiplied(x, part["ffn_gate_up_exps.weight"][expert]), 2, axis=-1)
+        else:
+            gate, up = (self._multiplied(x, part[f"ffn_{name}_exps.weight"][expert]) for name in ("gate", "up"))
+        return self._gated(gate, up)

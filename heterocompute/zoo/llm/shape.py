@@ -7,20 +7,20 @@ configuration.py reads the config.json of a Hugging Face folder.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from ...base.texts import near_words, printable, quoted
+from ...base.texts import near_words
 from ...base.values import shown
 from .families import FAMILIES, Family
+from .keys import Keys
+from .known import check_gguf
 
 __all__ = [
     "MAX_LAYERS",
-    "SCALINGS",
-    "Keys",
     "Rope",
     "Shape",
     "checked",
@@ -30,8 +30,10 @@ __all__ = [
     "periodic",
 ]
 
-MAX_LAYERS, MAX_SIZE = 4096, 1 << 30
-SCALINGS = ("none", "linear", "llama3", "yarn")
+MAX_LAYERS = 4096
+SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
+WINDOWED = ("gemma2", "gemma3")  # llama.cpp: layers with a window have a RoPE of their own
+CAPPED = {"attn_logit_softcapping": ("gemma2",), "final_logit_softcapping": ("gemma2", "gemma3")}
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,18 @@ class Rope:
             smooth = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
             return (1 - smooth) * plain / self.factor + smooth * plain
         if self.scaling == "yarn":
-            log_base = math.log(self.base)
-            first, last = (
-                self.width * math.log(self.original / (turns * 2 * math.pi)) / (2 * log_base)
-                for turns in (self.high, self.low)
-            )
-            first, last = max(math.floor(first), 0), min(math.ceil(last), self.width - 1)
+            first, last = self.ramp()
             ramp = np.clip((np.arange(self.width // 2) - first) / max(last - first, 0.001), 0.0, 1.0)
             return plain / self.factor * ramp + plain * (1 - ramp)
         return plain / np.array(self.factors) if self.factors else plain
+
+    def ramp(self) -> tuple[int, int]:
+        """Return the first pair that `yarn` slows down, and the first that it slows down in full."""
+        first, last = (
+            self.width * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(self.base))
+            for turns in (self.high, self.low)
+        )
+        return max(math.floor(first), 0), min(math.ceil(last), self.width - 1)
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ class Shape:
         0 without experts.
     long_rope : Rope or None
         Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
+    biases : frozenset of str or None
+        Matrices of a layer that have a bias, such as ``attn_q``; None: those whose bias is in the file.
     """
 
     family: str
@@ -139,45 +146,12 @@ class Shape:
     experts_used: int = 0
     expert_hidden: int = 0
     long_rope: Rope | None = None
+    biases: frozenset[str] | None = None
 
     @property
     def options(self) -> Family:
         """The options of the family."""
         return FAMILIES[self.family]
-
-
-class Keys:
-    """Values of a file by key, each with a check of its type."""
-
-    def __init__(self, path: str, found: Mapping[str, Any]) -> None:
-        self.path, self.found = path, found
-
-    def fail(self, what: str) -> NoReturn:
-        raise ValueError(f"{printable(self.path)}: {what}")
-
-    def number(self, key: str, default: float | None = None, low: float = 1e-30, high: float = 1e30) -> float:
-        """Return a number from low to high; without a default the key must exist."""
-        value = self.found.get(key)
-        if value is None:
-            if default is None:
-                self.fail(f"the key {quoted(key)} is missing")
-            return default
-        try:
-            if isinstance(value, (bool, list, dict)):
-                raise ValueError
-            number = float(value)
-        except (ValueError, OverflowError):
-            self.fail(f"{key} is {shown(value)}, expected a number")
-        if not low <= number <= high:
-            self.fail(f"{key} is {shown(value)}, expected a number from {low:.7g} to {high:.7g}")
-        return number
-
-    def count(self, key: str, default: int | None = None, low: int = 1, high: int = MAX_SIZE) -> int:
-        """Return an integer from low to high."""
-        number = self.number(key, default, low, high)
-        if number != int(number):
-            self.fail(f"{key} is {shown(self.found[key])}, expected an integer")
-        return int(number)
 
 
 def checked(keys: Keys, shape: Shape) -> Shape:
@@ -205,9 +179,9 @@ def family_of(keys: Keys, text: Any, names: Mapping[str, str], key: str) -> str:
 
 
 def long_ropes(
-    keys: Keys, plain: Rope, factors: Mapping[str, Any], context: float, original: float, amplitude: float | None = None
+    keys: Keys, plain: Rope, factors: Mapping[str, Any], factor: float, original: float, amplitude: float
 ) -> tuple[Rope, Rope]:
-    """Return RoPE of texts up to the length before, and of longer ones, by the divisors of each pair.
+    """Return RoPE of texts up to the original context, and of longer texts, by the divisors of each pair.
 
     Parameters
     ----------
@@ -217,18 +191,13 @@ def long_ropes(
         Without scaling.
     factors : mapping of str to sequence of float
         Divisors for short and for long texts, by their names in the file.
-    context, original : float
-        Tokens of the context, and of the context before it was made longer.
-    amplitude : float, optional
-        Of the file.
+    factor, original, amplitude : float
+        Attributes of the results.
 
     Returns
     -------
     tuple of Rope
     """
-    factor = context / original
-    if amplitude is None:
-        amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     ropes = []
     for name, given in factors.items():
         if (
@@ -251,6 +220,7 @@ def of_gguf(
     factors: bool,
     listed: Callable[[str], Any] = lambda key: None,
     divisors: Mapping[str, Any] | None = None,
+    lists: Iterable[str] = (),
 ) -> Shape:
     """Return the shape that the keys of a GGUF file describe.
 
@@ -262,11 +232,13 @@ def of_gguf(
     vocabulary : int
         Rows of the embedding.
     factors : bool
-        The file has a tensor ``rope_freqs.weight``, so that RoPE's scaling is in there.
+        The file has a tensor ``rope_freqs.weight``. Its divisors apply together with the scaling of the keys.
     listed : callable, optional
         Returns the list of a key, or None.
     divisors : mapping of str to list of float, optional
         The tensors ``rope_factors_short.weight`` and ``rope_factors_long.weight``, if the file has them.
+    lists : iterable of str, optional
+        The keys with lists.
 
     Returns
     -------
@@ -280,6 +252,7 @@ def of_gguf(
     keys = Keys(path, metadata)
     name = family_of(keys, metadata.get("general.architecture"), {key: key for key in FAMILIES}, "general.architecture")
     family = FAMILIES[name]
+    check_gguf(keys, {**metadata, **dict.fromkeys(lists)}, name)
     for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
         if f"{name}.{key}" not in metadata and listed(f"{name}.{key}") is not None:
             keys.fail(f"{name}.{key} is a list, expected one number: layers of different sizes are not supported")
@@ -289,44 +262,85 @@ def of_gguf(
     head_width = keys.count(f"{name}.attention.key_length", max(width // heads, 1), high=1 << 16)
     if keys.count(f"{name}.attention.value_length", head_width) != head_width:
         keys.fail(f"{name}.attention.value_length differs from the length of keys, which is {head_width}")
-    rotated = keys.count(f"{name}.rope.dimension_count", head_width, high=1 << 16)
-    base = keys.number(f"{name}.rope.freq_base", 10_000.0, 1.0 + 1e-6, 1e12)
-    scaling = metadata.get(f"{name}.rope.scaling.type", "none")
-    if scaling not in SCALINGS:
-        keys.fail(f"{name}.rope.scaling.type is {shown(scaling)}, expected one of {', '.join(SCALINGS)}")
     context = keys.count(f"{name}.context_length")
-    factor = keys.number(f"{name}.rope.scaling.factor", 1.0, 1e-3, 1e6)
-    original = keys.number(f"{name}.rope.scaling.original_context_length", float(context), 1.0, 2.0**40)
-    rope = Rope(base, rotated, family.pairs, "none" if factors else scaling, factor, original)
-    if rope.scaling == "yarn":
-        amplitude = keys.number(f"{name}.rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(max(factor, 1.0)))
-        low, high = (
-            keys.number(f"{name}.rope.scaling.yarn_beta_{at}", value) for at, value in (("slow", 1.0), ("fast", 32.0))
-        )
-        rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
-    long_rope = None
-    if divisors:
-        scaled = f"{name}.rope.scaling"
-        before = keys.number(f"{scaled}.original_context_length", None, 2.0, 2.0**40)
-        said = keys.number(f"{scaled}.attn_factor") if f"{scaled}.attn_factor" in metadata else None
-        rope, long_rope = long_ropes(keys, Rope(base, rotated, family.pairs), divisors, context, before, said)
+    rope, local, long_rope = _ropes(keys, name, family, head_width, context, divisors)
     window = keys.count(f"{name}.attention.sliding_window", family.window, low=0) or None
     windows = _windows(keys, f"{name}.attention.sliding_window_pattern", layers, family.period, window, listed)
-    local = Rope(family.local_base, rotated, family.pairs) if family.local_base else rope
     experts = keys.count(f"{name}.expert_count", 0, low=0, high=1 << 12)
+    scale = _scale(family, layers, width // heads, head_width)
+    if abs(keys.number(f"{name}.attention.scale", scale, 0.0) / scale - 1) > 1e-5:
+        keys.fail(f"{name}.attention.scale is {metadata[f'{name}.attention.scale']}, expected {scale:.7g}")
+    cap = _cap(keys, name, "attn_logit_softcapping", family.attention_cap)
+    logit_cap = _cap(keys, name, "final_logit_softcapping", family.logit_cap)
     return checked(
         keys,
         Shape(
             name, layers, width, heads, keys.count(f"{name}.attention.head_count_kv", heads, high=heads), head_width,
             keys.count(f"{name}.feed_forward_length"), vocabulary, context,
             keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0), rope, local,
-            windows, keys.number(f"{name}.attention.scale", _scale(family, layers, width // heads, head_width)),
-            keys.number(f"{name}.attn_logit_softcapping", 0.0, 0.0) or family.attention_cap,
-            keys.number(f"{name}.final_logit_softcapping", 0.0, 0.0) or family.logit_cap,
+            windows, scale, cap, logit_cap,
             experts, keys.count(f"{name}.expert_used_count", high=experts) if experts else 0,
             keys.count(f"{name}.expert_feed_forward_length", keys.count(f"{name}.feed_forward_length")), long_rope,
         ),
     )  # fmt: skip
+
+
+def _ropes(
+    keys: Keys, name: str, family: Family, head_width: int, context: int, divisors: Mapping[str, Any] | None
+) -> tuple[Rope, Rope, Rope | None]:
+    """Return the RoPE of layers that see all positions, of layers with a window, and of long texts.
+
+    As in llama.cpp, src/llama-model.cpp and src/llama-context.cpp: without a type the scaling is linear, `longrope`
+    divides positions by the factor as well, and the attention factor applies to every type.
+    """
+    at = f"{name}.rope"
+    rotated = keys.count(f"{at}.dimension_count", head_width, high=1 << 16)
+    base = keys.number(f"{at}.freq_base", 10_000.0, 1.0 + 1e-6, 1e12)
+    local_base = keys.number(f"{at}.freq_base_swa", family.local_base or base, 1.0 + 1e-6, 1e12)
+    if name not in WINDOWED and local_base != base:
+        keys.fail(f"{at}.freq_base_swa is {local_base:g}, expected {base:g} in the architecture {name}")
+    kind = keys.found.get(f"{at}.scaling.type", "linear")
+    if kind not in SCALINGS:
+        keys.fail(f"{at}.scaling.type is {shown(kind)}, expected one of {', '.join(SCALINGS)}")
+    old = keys.number(f"{at}.scale_linear", 1.0, 0.0, 1e6)
+    factor = keys.number(f"{at}.scaling.factor", old, 0.0, 1e6)
+    factor = factor if factor and kind != "none" else 1.0
+    if factor < 1e-3:
+        keys.fail(f"{at}.scaling.factor is {factor:g}, expected 0 or a number from 0.001 to 1e+06")
+    original = keys.number(f"{at}.scaling.original_context_length", float(context), 1.0, 2.0**40)
+    said = keys.number(f"{at}.scaling.attn_factor", 1.0)
+    mixed = keys.number(f"{at}.scaling.yarn_ext_factor", -1.0, -1e30)
+    if mixed >= 0 and mixed != (kind == "yarn"):
+        keys.fail(f"{at}.scaling.yarn_ext_factor is {mixed:g}, expected {int(kind == 'yarn')} with this type")
+    if kind == "yarn":
+        low = keys.number(f"{at}.scaling.yarn_beta_slow", 1.0)
+        high = keys.number(f"{at}.scaling.yarn_beta_fast", 32.0)
+        amplitude = said * (1 + 0.1 * math.log(max(factor, 1.0)))
+        rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
+    else:
+        said *= keys.number(f"{at}.scaling.yarn_attn_factor", 1.0)
+        kind = "linear" if factor != 1 else "none"
+        rope = Rope(base, rotated, family.pairs, kind, factor, original, amplitude=said)
+    if divisors:
+        if rope.scaling == "yarn":
+            keys.fail(f"{at}.scaling.type is 'yarn', expected longrope with the tensors {' and '.join(divisors)}")
+        stretched = {key: [one * factor for one in row] for key, row in divisors.items()}
+        plain = Rope(base, rotated, family.pairs)
+        short, long = long_ropes(keys, plain, stretched, context / original, original, said)
+        return short, short, long
+    if family.local_base is not None:  # llama.cpp scales positions of Gemma 3 in global layers alone
+        return rope, Rope(local_base, rotated, family.pairs, amplitude=said), None
+    return rope, replace(rope, base=local_base), None
+
+
+def _cap(keys: Keys, name: str, key: str, usual: float | None) -> float | None:
+    """Return a cap of Gemma; llama.cpp reads none in other architectures."""
+    found = keys.number(f"{name}.{key}", usual or 0.0, 0.0)
+    if found and name not in CAPPED[key]:
+        keys.fail(f"{name}.{key} is {found:g}, which llama.cpp does not apply in the architecture {name}; expected 0")
+    if not found and usual:
+        keys.fail(f"{name}.{key} is 0, by which llama.cpp divides; expected more")
+    return found or None
 
 
 def _scale(family: Family, layers: int, share: int, head_width: int) -> float:

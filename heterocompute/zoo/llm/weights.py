@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ...arrays.base import PackedArray
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import converted
-from ...base.texts import printable
+from ...base.texts import printable, quoted
 from ...products.quantize import quantize
 from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
 from .memory import Memory
@@ -18,6 +19,10 @@ from .shape import Shape
 
 __all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
 
+NORMED = ("qwen3", "qwen3moe", "gemma3")  # with a norm of queries and of keys
+QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
+FUSED = ("attn_qkv", "ffn_gate_up")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
 
 
@@ -40,7 +45,12 @@ class Stored(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = self._held.get(name)
         if found is None:
-            found = self._held[name] = self._memory.placed(operand_of(self._reads[name]()))
+            found = operand_of(self._reads[name]())
+            if not isinstance(found, PackedArray) and found.dtype.name not in FLOATS:
+                raise ValueError(
+                    f"{printable(self.path)}: tensor {quoted(name)} is {found.dtype.name}, expected {', '.join(FLOATS)}"
+                )
+            found = self._held[name] = self._memory.placed(found)
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -93,7 +103,7 @@ def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.n
 
 def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
     """Return role -> name of the tensor in a GGUF file; the roles have the names of GGUF."""
-    found = {name: name for name in names}
+    found = {name: name for name in names if shape.family in NORMED or not QK_NORM.search(name)}
     if shape.family == "phi3":  # gate and up are one tensor
         for i in range(shape.layers):
             role = f"blk.{i}.ffn_up.weight"
@@ -110,7 +120,18 @@ def hf_names(path: str, names: Mapping[str, Any], shape: Shape) -> dict[str, str
     prefix = table.removesuffix("embed_tokens.weight")
     head = prefix.removesuffix("model.") + "lm_head.weight"
     wanted = wanted_names(shape, prefix, head if head in names else "lm_head.weight")
-    return {role: name for role, name in wanted.items() if name in names}
+    return {role: name for role, name in wanted.items() if name in names and _has(shape, role)}
+
+
+def _has(shape: Shape, role: str) -> bool:
+    """Tell whether the family of a Hugging Face folder has a role."""
+    part, _, end = role.removesuffix("_norm").rpartition(".")
+    part = part.rpartition(".")[2]
+    if QK_NORM.search(role):
+        return shape.family in NORMED and end == "weight"
+    if part in FUSED and shape.family != "phi3":
+        return False
+    return end == "weight" or shape.biases is None or part in shape.biases
 
 
 def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
@@ -156,14 +177,17 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
             if f"{at}{part}.bias" in roles:
                 found[f"{at}{part}.bias"] = (rows,)
         for part in ("attn_q_norm", "attn_k_norm"):
-            if f"{at}{part}.weight" in roles or shape.family in ("qwen3", "qwen3moe", "gemma3"):
+            if shape.family in NORMED:
                 found[f"{at}{part}.weight"] = (shape.head_width,)
         if shape.options.post_norms:
             found[f"{at}post_attention_norm.weight"] = found[f"{at}post_ffw_norm.weight"] = (width,)
         if shape.experts:
             hidden = shape.expert_hidden
             found[f"{at}ffn_gate_inp.weight"] = (shape.experts, width)
-            found[f"{at}ffn_gate_exps.weight"] = found[f"{at}ffn_up_exps.weight"] = (shape.experts, hidden, width)
+            both = f"{at}ffn_gate_up_exps.weight" in roles
+            parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
+            for part, rows in parts.items():
+                found[f"{at}{part}_exps.weight"] = (shape.experts, rows, width)
             found[f"{at}ffn_down_exps.weight"] = (shape.experts, width, hidden)
             continue
         hidden = shape.hidden

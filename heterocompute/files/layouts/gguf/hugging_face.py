@@ -84,7 +84,9 @@ def renamed(reader: Gguf) -> Renamed:
     if len(long) == 1:
         raise ValueError(f"only one of the tensors {' and '.join(LONG)} is there")
     rows = reader.info(EMBEDDING).shape[0]
-    shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long)
+    shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long, reader.lists)
+    if divisors is not None and (shape.rope.scaling != "none" or shape.rope.amplitude != 1):
+        raise ValueError(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
     if shape.experts:
         raise ValueError("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
