@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from .places import is_url, local_path, size_of
 from .regular import open_regular
 
 __all__ = [
     "counted",
+    "decoded",
     "file_name",
     "is_same_file",
     "near_words",
@@ -20,6 +22,7 @@ __all__ = [
     "read_small",
     "sentence",
     "shortened",
+    "text_of",
 ]
 
 MAX_NAME = 200  # characters: longer than the name of any layer of a real network
@@ -162,3 +165,54 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: not UTF-8: {error}") from None
+
+
+def text_of(value: Any) -> str:
+    """Return a text; protobuf gives bytes if it is not UTF-8."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def decoded(model: Any, is_own: bool = True) -> tuple[Any, bool]:
+    """Return a model without texts that are not UTF-8, which protobuf gives as bytes, and whether there were any.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    is_own : bool
+        Whether the model may be changed in place.
+
+    Raises
+    ------
+    ValueError
+        Two different names would have the same text.
+    """
+    found = list(_bytes_in(model))
+    if found and not is_own:
+        copy = type(model)()
+        copy.CopyFrom(model)
+        return decoded(copy)
+    origins: dict[str, bytes] = {}
+    for message, name, place in found:
+        values = getattr(message, name)
+        origin = values if place is None else values[place]
+        text = text_of(origin)
+        if name in ("name", "input", "output") and origins.setdefault(text, origin) != origin:
+            raise ValueError(f"two names that are not UTF-8 are both {quoted(text)}")
+        if place is None:
+            setattr(message, name, text)
+        else:
+            values[place] = text
+    return model, bool(found)
+
+
+def _bytes_in(message: Any) -> Iterator[tuple[Any, str, int | None]]:
+    """Yield message, field and index of each text that is not UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for one in [value] if hasattr(value, "ListFields") else value:
+                yield from _bytes_in(one)
+        elif field.type == field.TYPE_STRING:
+            if isinstance(value, bytes):
+                yield message, field.name, None
+            elif not isinstance(value, str):
+                yield from ((message, field.name, i) for i, one in enumerate(value) if isinstance(one, bytes))

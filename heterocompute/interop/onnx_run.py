@@ -62,7 +62,8 @@ def run_onnx(
         Format of the weights of Conv, Gemm and MatMul, or a mapping of name patterns (fnmatch) to formats. The first
         match applies. Weights without a match are unchanged.
     activations : Format or str, optional
-        Format of their other operand, quantized on the fly.
+        Format of their other operand, quantized on the fly. A warning names operators with other weights: constants
+        that are computed or decoded, `Conv` of volumes, `ConvTranspose` and the like.
 
     Returns
     -------
@@ -78,6 +79,7 @@ def run_onnx(
     ValueError
         - model is not an ONNX model, or the inputs do not match.
         - A format or name is unknown, or formats are given for a quantized model.
+        - activations are given, but the model has no Conv, Gemm or MatMul with a weight that is supported.
         - An operator needs onnxruntime, which is not installed.
     TypeError
         An input has another type of numbers than the model declares.
@@ -258,8 +260,8 @@ class OnnxNetwork:
             others += [f"{quoted(name)} of two axes" for name in self._network.axes if name not in self._axes]
         names = ", ".join(others[:MAX_NAMED]) + (f" and {len(others) - MAX_NAMED} more" if others[MAX_NAMED:] else "")
         if not self._network.axes:
-            found = f"; the model has {names}" if names else ""
-            raise ValueError(f"run_onnx: {what}: no Conv, Gemm or MatMul with a weight that is supported{found}")
+            found = f", only {names}" if names else ""
+            raise ValueError(f"run_onnx: {what}: the model has no Conv, Gemm or MatMul with a constant weight{found}")
         if names:
             warnings.warn(f"run_onnx: {what} do not apply to {names}: {effect}", stacklevel=4)
 

@@ -128,7 +128,7 @@ def test_integers_and_other_products_are_no_weights() -> None:
     network = OnnxNetwork(model_of(nodes, {"codes": codes}))
     assert not network.weights
     np.testing.assert_allclose(network.run(X)["y"], X @ codes, rtol=1e-5)
-    with pytest.raises(ValueError, match="activations: no Conv, Gemm or MatMul .*MatMul 'y'"):
+    with pytest.raises(ValueError, match="activations: the model has no Conv, Gemm or MatMul .*MatMul 'y'"):
         network.run(X, activations="int8")
 
 

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from ...arrays.bits import unpack
 from ...base.container import numpy_dtype
 from ...base.regular import check_regular, open_regular
-from ...base.texts import counted, quoted, shortened
+from ...base.texts import counted, decoded, quoted, shortened
 from ...base.values import shown
 from .container import Container, inside
-from .onnx_checks import MAX_DEPTH, decoded
 from .onnx_graph import (
     MAX_DENSE,
     Constant,
@@ -42,6 +41,7 @@ from .onnx_graph import (
 __all__ = ["Onnx"]
 
 MAX_FILE = 2**31  # of protobuf
+MAX_DEPTH = 32
 
 
 class Onnx(Container):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.texts import counted, quoted
+from ...base.texts import counted, quoted, text_of
 from ...base.values import shown
 
 __all__ = [
@@ -50,11 +50,6 @@ CODES = {
     "QLinearConv": 3,
     "QLinearMatMul": 3,
 }
-
-
-def text_of(value: Any) -> str:
-    """Return a text; protobuf gives bytes if it is not UTF-8."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from ...base.regular import open_regular
-from ...base.texts import file_name, printable, quoted, shortened
+from ...base.texts import decoded, file_name, printable, quoted, shortened
 from ...base.values import shown
-from ...files.containers.onnx_checks import decoded
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix

@@ -29,6 +29,32 @@ def padding_of(sizes: Any, kernel: Any, steps: Any, holes: Any, auto_pad: str, p
     return found
 
 
+def windows(x: Array, kernel: Any, steps: Any, holes: Any, around: list[tuple[int, int]]) -> Array:
+    """Return the windows of a tensor with zeros around it: samples, channels, positions, axes of the window."""
+    padded = np.pad(x, [(0, 0), (0, 0), *around])
+    extents = [(n - 1) * hole + 1 for n, hole in zip(kernel, holes, strict=True)]
+    view = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=tuple(range(2, x.ndim)))
+    return view[(slice(None),) * 2 + tuple(slice(None, None, n) for n in (*steps, *holes))]
+
+
+def norm_pool(
+    x: Array, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, kernel_shape: Any = (), p: int = 2,
+    pads: Any = None, strides: Any = None,
+) -> tuple[Array]:  # fmt: skip
+    axes, kernel = x.ndim - 2, list(kernel_shape)
+    steps, holes = list(strides or [1] * axes), list(dilations or [1] * axes)
+    around = padding_of(x.shape[2:], kernel, steps, holes, auto_pad, pads)
+    if ceil_mode and auto_pad in ("", "NOTSET"):  # a last window may begin at a value or in the padding before it
+        for i, (size, n, step, hole) in enumerate(zip(x.shape[2:], kernel, steps, holes, strict=True)):
+            before, after = around[i]
+            rest = (size + before + after - (n - 1) * hole - 1) % step
+            more = step - rest if rest else 0
+            starts_inside = size + before + after + more - (n - 1) * hole - 1 < size + before
+            around[i] = (before, after + (more if starts_inside else 0))
+    view = np.abs(windows(x, kernel, steps, holes, around).astype(np.float64)) ** p
+    return ((view.sum(tuple(range(-axes, 0))) ** (1 / p)).astype(x.dtype),)
+
+
 def convolve(
     x: Array, w: Array, bias: Array | None = None, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
     kernel_shape: Any = None, pads: Any = None, strides: Any = None,
@@ -40,10 +66,7 @@ def convolve(
         raise ValueError(f"kernel_shape is {tuple(kernel_shape)}, but the filters have {kernel}")
     steps, holes = list(strides or [1] * axes), list(dilations or [1] * axes)
     around = padding_of(x.shape[2:], kernel, steps, holes, auto_pad, pads)
-    padded = np.pad(x, [(0, 0), (0, 0), *around])
-    extents = [(n - 1) * hole + 1 for n, hole in zip(kernel, holes, strict=True)]
-    view = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=tuple(range(2, x.ndim)))
-    view = view[(slice(None),) * 2 + tuple(slice(None, None, n) for n in (*steps, *holes))]
+    view = windows(x, kernel, steps, holes, around)
     n, sizes, k = len(x), view.shape[2 : 2 + axes], len(w)
     rows = np.moveaxis(view, 1, 1 + axes).reshape(n, *sizes, group, w.shape[1], *kernel)
     parts = [
@@ -74,5 +97,6 @@ def quantized_convolve(
 CONVOLUTIONS: dict[str, Callable[..., Any]] = {
     "Conv": convolve,
     "ConvInteger": convolve_integers,
+    "LpPool": norm_pool,
     "QLinearConv": quantized_convolve,
 }

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...base.regular import open_regular
-from ...base.texts import file_name, printable, quoted, shortened
+from ...base.texts import decoded, file_name, printable, quoted, shortened
 from ...base.values import shown
-from ...files.containers.onnx_checks import check_graph, decoded
 from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node_name, text_of
+from .checks import check_graph
 from .operators import OLD_NEAREST
 
 __all__ = [

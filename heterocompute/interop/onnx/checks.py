@@ -1,62 +1,15 @@
-"""Structure of an ONNX model: names are texts, and each value is made once, before it is read."""
+"""Structure of an ONNX model: every value has a name and is made once, before it is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ...base.texts import printable, quoted, shortened
-from .onnx_graph import inner_graphs, text_of
+from ...files.containers.onnx_graph import inner_graphs
 
-__all__ = ["MAX_DEPTH", "check_graph", "decoded"]
+__all__ = ["check_graph"]
 
 MAX_DEPTH = 32
-
-
-def decoded(model: Any, is_own: bool = True) -> tuple[Any, bool]:
-    """Return a model without texts that are not UTF-8, which protobuf gives as bytes, and whether there were any.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    is_own : bool
-        Whether the model may be changed in place.
-
-    Raises
-    ------
-    ValueError
-        Two different names would have the same text.
-    """
-    found = list(_bytes_in(model))
-    if found and not is_own:
-        copy = type(model)()
-        copy.CopyFrom(model)
-        return decoded(copy)
-    origins: dict[str, bytes] = {}
-    for message, name, place in found:
-        values = getattr(message, name)
-        origin = values if place is None else values[place]
-        text = text_of(origin)
-        if name in ("name", "input", "output") and origins.setdefault(text, origin) != origin:
-            raise ValueError(f"two names that are not UTF-8 are both {quoted(text)}")
-        if place is None:
-            setattr(message, name, text)
-        else:
-            values[place] = text
-    return model, bool(found)
-
-
-def _bytes_in(message: Any) -> Iterator[tuple[Any, str, int | None]]:
-    """Yield message, field and index of each text that is not UTF-8."""
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_MESSAGE:
-            for one in [value] if hasattr(value, "ListFields") else value:
-                yield from _bytes_in(one)
-        elif field.type == field.TYPE_STRING:
-            if isinstance(value, bytes):
-                yield message, field.name, None
-            elif not isinstance(value, str):
-                yield from ((message, field.name, i) for i, one in enumerate(value) if isinstance(one, bytes))
 
 
 def check_graph(graph: Any, around: frozenset[str] = frozenset(), depth: int = 0) -> None:
