@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from ....zoo.llm.shape import Shape
 
-__all__ = ["ARCHITECTURES", "LONG", "Architecture"]
+__all__ = ["ARCHITECTURES", "ATTENTION_CAP", "LOGIT_CAP", "LONG", "Architecture"]
 
 QKV = frozenset({"attn_q", "attn_k", "attn_v"})
 LAYER = QKV | {"attn_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}
 HEAD_NORMS = frozenset({"attn_q_norm", "attn_k_norm"})
+ATTENTION_CAP, LOGIT_CAP = "attn_logit_softcapping", "final_logit_softcapping"
 POST_NORMS = frozenset({"post_attention_norm", "post_ffw_norm"})
 
 
@@ -39,6 +40,8 @@ class Architecture:
         All heads together have the width of the model.
     has_windows : bool
         ``attention.sliding_window`` and its pattern are read.
+    caps : tuple of str
+        Which of ``attn_logit_softcapping`` and ``final_logit_softcapping`` are read.
     """
 
     parts: frozenset[str] = LAYER
@@ -48,6 +51,7 @@ class Architecture:
     has_long: bool = False
     is_square: bool = False
     has_windows: bool = False
+    caps: tuple[str, ...] = ()
 
     def refusal_of(self, shape: Shape, roles: Iterable[str]) -> str | None:
         """Return why the architecture cannot hold a model, as a sentence; None if it can.
@@ -70,6 +74,9 @@ class Architecture:
         if self.is_square and shape.heads * shape.head_width != shape.width:
             what = f"{shape.heads} heads of {shape.head_width} values have another width than the model, {shape.width}"
             return f"{what}, which the architecture {shape.family} does not have"
+        for key, cap in ((ATTENTION_CAP, shape.attention_cap), (LOGIT_CAP, shape.logit_cap)):
+            if cap is not None and key not in self.caps:
+                return f"the architecture {shape.family} has no {key}"
         if shape.rope.scaling == "llama3" and not self.has_divisors:
             return f"the architecture {shape.family} has no divisors of RoPE's frequencies, which llama3 needs"
         if shape.long_rope is not None and not self.has_long:
@@ -88,6 +95,7 @@ ARCHITECTURES = {
         biases=frozenset({"attn_qkv"}), has_long=True, is_square=True,
     ),
     "gemma": Architecture(has_output=False),
-    "gemma2": Architecture(parts=LAYER | POST_NORMS, has_output=False, has_windows=True),
-    "gemma3": Architecture(parts=LAYER | HEAD_NORMS | POST_NORMS, has_windows=True),
+    "gemma2": Architecture(parts=LAYER | POST_NORMS, has_output=False, has_windows=True,
+                           caps=(ATTENTION_CAP, LOGIT_CAP)),
+    "gemma3": Architecture(parts=LAYER | HEAD_NORMS | POST_NORMS, has_windows=True, caps=(LOGIT_CAP,)),
 }  # fmt: skip

@@ -21,7 +21,7 @@ import numpy as np
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
-from .architectures import ARCHITECTURES, LONG
+from .architectures import ARCHITECTURES, ATTENTION_CAP, LOGIT_CAP, LONG
 
 __all__ = ["FACTORS", "Described", "described", "factors_of"]
 
@@ -101,8 +101,8 @@ def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
         "attention.value_length": shape.head_width, "attention.layer_norm_rms_epsilon": shape.epsilon,
         "vocab_size": shape.vocabulary,
     }  # fmt: skip
-    for key, cap in (("attn", shape.attention_cap), ("final", shape.logit_cap)):
-        found |= {} if cap is None else {f"{key}_logit_softcapping": cap}
+    for key, cap in ((ATTENTION_CAP, shape.attention_cap), (LOGIT_CAP, shape.logit_cap)):
+        found |= {} if cap is None else {key: cap}
     return found | _windows(shape, notes)
 
 
