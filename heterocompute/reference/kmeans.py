@@ -208,7 +208,7 @@ def vectors(values: Array, weights: Array | None, k: int) -> Array:
 
     Notes
     -----
-    Up to `MOST_STARTED` vectors times centroids, the best of `STARTS` starts is returned, whose random numbers continue.
+    Up to `MOST_STARTED` vectors times centroids, the best of `STARTS` starts is returned. Random numbers continue.
     Above `SAMPLE` vectors, the search is for a sample at equal distances, and Lloyd's iteration on all follows.
     """
     n, dim = values.shape
@@ -273,7 +273,7 @@ def steps(values: Array, w: Array, centroids: Array, most: int) -> tuple[Array, 
 
 
 def improved(values: Array, w: Array, centroids: Array, member: Array, near: Array) -> tuple[Array, float]:
-    """Return centroids of less error, and the error: clusters of large error are split, and centroids of little use removed.
+    """Return centroids of less error, and the error: clusters are split, and centroids of little use removed.
 
     Breathing k-means (Fritzke, arXiv 2006.15666). A cycle adds m centroids beside those of the m largest errors, runs
     Lloyd's iteration, removes m centroids, and runs it again. A centroid's use is the error that its vectors would have
