@@ -1,6 +1,4 @@
-/* Breathing k-means for vectors (Fritzke, arXiv 2006.15666), from the seeds of k-means++ (Arthur and Vassilvitskii, SODA
- * 2007).
- *
+/* Breathing k-means for vectors (Fritzke, arXiv 2006.15666), from seeds of k-means++ (Arthur, Vassilvitskii, SODA 2007).
  *   random   u = (SplitMix64, state 0 before the first number) >> 11, times 2^-53
  *   seeds    p_i = w_i, later w_i times the squared distance to the nearest seed; the first i whose prefix sum of p is
  *            above u sum(p), else the last with p_i > 0; none left: the seeds are all different vectors there are
@@ -8,9 +6,8 @@
  *            empty one stays; until no vector moves, or MAX_STEPS
  *   cycle    m centroids more, beside those of the largest errors; FEW_STEPS; the m of least use are removed, where the
  *            nearest to a removed one stays; FEW_STEPS; less error, or the centroids before and m - 1
- * Up to MOST_STARTED vectors times centroids, the best of STARTS starts, whose random numbers continue, remains.
- * Above SAMPLE vectors, cycles are for a sample and steps on all follow. Distances and sums are float64, coordinates and
- * vectors ascending. Memory: 20 bytes a vector.
+ * Up to MOST_STARTED vectors times centroids: the best of STARTS starts. Above SAMPLE vectors, cycles are for a sample and
+ * steps on all follow. Distances and sums are float64, coordinates and vectors ascending. Memory: 20 bytes a vector.
  */
 #include "formats/codebook/kmeans.h"
 

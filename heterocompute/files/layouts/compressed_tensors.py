@@ -24,7 +24,7 @@ from ...base.container import numpy_dtype
 from ...base.texts import quoted
 from ...base.values import shown
 from ...formats import MX, NVFP4, Float, Int
-from . import nvfp4, scaled
+from . import scaled
 from .linear import (
     ROWS,
     WORD_COLUMNS,
@@ -353,9 +353,9 @@ def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     chosen(prefix, config, check_nvfp4, tensors)
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     if whole.size > 1:
-        quotients = nvfp4.e4m3_values(scales).reshape(whole.size, -1) / whole.reshape(-1, 1)
+        quotients = scaled.e4m3_values(scales).reshape(whole.size, -1) / whole.reshape(-1, 1)
         shape = (len(packed), 2 * packed.shape[1])
-        return nvfp4.grouped(f"{prefix}.weight_scale", packed, quotients.reshape(len(packed), -1), shape)
+        return scaled.nvfp4_groups(f"{prefix}.weight_scale", packed, quotients.reshape(len(packed), -1), shape)
     coarse = reciprocal(whole, scales, divides=True)
     if coarse is None:
         raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and dividing by it differs "
