@@ -101,7 +101,7 @@ class Codebook(Format):
         Values that share a codebook.
     dim : int
         Number of consecutive values per code: 1, 2, 4 or 8 (product quantization). It must divide the group. With 1
-        the codebook is optimal; otherwise Lloyd's algorithm starts from k-means++ with a fixed seed.
+        the codebook is optimal; otherwise breathing k-means starts from k-means++ with a fixed seed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""k-means: optimal in one dimension, Lloyd's iteration from k-means++ for vectors. All sums float64, ascending.
+"""k-means: optimal in one dimension, breathing k-means for vectors. All sums float64, ascending.
 
 One dimension: y = v - mean(v); W, P = prefix sums of w and w y, values ascending
 
@@ -16,7 +16,9 @@ from .arithmetic import Array
 MAX_EXACT = 2**16
 BINS = 2**14
 MAX_LLOYD = 10_000
-MAX_STEPS = 25
+MAX_STEPS, FEW_STEPS = 25, 10
+MAX_CYCLES, MOST_ADDED = 16, 5
+SAMPLE, STARTS, MOST_STARTED = 2**14, 4, 2**16
 TOGETHER = 8
 
 
@@ -190,7 +192,7 @@ def nearest(levels: Array, values: Array) -> Array:
 
 
 def vectors(values: Array, weights: Array | None, k: int) -> Array:
-    """Return k centroids by k-means++ and Lloyd's iteration.
+    """Return k centroids: Lloyd's iteration from the seeds of k-means++, then `improved`.
 
     Parameters
     ----------
@@ -202,35 +204,139 @@ def vectors(values: Array, weights: Array | None, k: int) -> Array:
     Returns
     -------
     ndarray of float32, (k, dim)
-        In the order in which the seeds were drawn; fewer different vectors repeat the last.
+        Fewer different vectors repeat the last.
+
+    Notes
+    -----
+    Up to `MOST_STARTED` vectors times centroids, the best of `STARTS` starts is returned. Random numbers continue.
+    Above `SAMPLE` vectors, the search is for a sample at equal distances, and Lloyd's iteration on all follows.
     """
     n, dim = values.shape
-    w = np.ones(n) if weights is None else np.zeros(n)
+    w = np.zeros(n)
     for d in range(dim if weights is not None else 0):
         w = w + weights[:, d]  # type: ignore[index]
-    if not w.any():
-        w = np.ones(n)
-    x = values.astype(np.float64)
-    centroids = seeds(values, w, k)
-    member = np.full(n, -1)
-    for _ in range(MAX_STEPS if len(centroids) else 0):
-        closest = nearest_vector(centroids, x)
-        if np.array_equal(closest, member):
-            break
-        member = closest
-        for c in range(len(centroids)):
-            of = member == c
-            total = _sum(w[of])
-            if total > 0:
-                sums = [_sum(w[of] * x[of, d]) for d in range(dim)]
-                centroids[c] = (np.array(sums) / total).astype(np.float32) + np.float32(0)
-    rest = k - len(centroids)
+    w = _or_ones(w)
+    chosen = np.arange(SAMPLE) * n // SAMPLE if n > SAMPLE else np.arange(n)
+    some, its = values[chosen], _or_ones(w[chosen])
+    centroids, state = seeds(some, its, k)
+    if len(chosen) < n and len(centroids) < k:  # all vectors may have more different ones than the sample
+        some, its = values, w
+        centroids, state = seeds(some, its, k)
     if not len(centroids):
         return np.zeros((k, dim), np.float32)
-    return np.concatenate([centroids, np.repeat(centroids[-1:], rest, axis=0)])
+    centroids, member, near = steps(some, its, centroids, MAX_STEPS)
+    if len(centroids) == k and len(some) == len(chosen):
+        centroids, error = improved(some, its, centroids, member, near)
+        for _ in range(STARTS - 1 if len(some) * k <= MOST_STARTED else 0):
+            if error == 0:
+                break
+            trial, state = seeds(some, its, k, state)
+            trial, less = improved(some, its, *steps(some, its, trial, MAX_STEPS))
+            if less < error:
+                centroids, error = trial, less
+        if len(chosen) < n:
+            centroids = steps(values, w, centroids, MAX_STEPS)[0]
+    return np.concatenate([centroids, np.repeat(centroids[-1:], k - len(centroids), axis=0)])
 
 
-def seeds(values: Array, w: Array, k: int) -> Array:
+def steps(values: Array, w: Array, centroids: Array, most: int) -> tuple[Array, Array, Array]:
+    """Move centroids to the means of their vectors until no vector changes its centroid.
+
+    Parameters
+    ----------
+    values : ndarray of float32, (n, dim)
+    w : ndarray of float64, (n,)
+    centroids : ndarray of float32, (k, dim)
+    most : int
+        Steps at most.
+
+    Returns
+    -------
+    centroids, member, near
+        The centroid of each vector, and its weighted squared distance.
+    """
+    x, centroids, member = values.astype(np.float64), centroids.copy(), np.full(len(values), -1)
+    for step in range(most + 1):
+        distances = _distances(centroids.astype(np.float64), x)
+        closest = distances.argmin(axis=1)
+        moved = not np.array_equal(closest, member)
+        member, near = closest, w * distances.min(axis=1)
+        if not moved or step == most:
+            break
+        total = np.bincount(member, w, len(centroids))
+        for d in range(x.shape[1]):
+            sums = np.bincount(member, w * x[:, d], len(centroids))
+            with np.errstate(invalid="ignore", divide="ignore"):
+                mean = (sums / total).astype(np.float32) + np.float32(0)
+            centroids[:, d] = np.where(total > 0, mean, centroids[:, d])
+    return centroids, member, near
+
+
+def improved(values: Array, w: Array, centroids: Array, member: Array, near: Array) -> tuple[Array, float]:
+    """Return centroids of less error, and the error: clusters are split, and centroids of little use removed.
+
+    Breathing k-means (Fritzke, arXiv 2006.15666). A cycle adds m centroids beside those of the m largest errors, runs
+    Lloyd's iteration, removes m centroids, and runs it again. A centroid's use is the error that its vectors would have
+    more with their second nearest one. The centroid nearest to a removed one is not removed in this cycle, unless no
+    other is left. If the error is not less by 2^-12 of it, the centroids before remain, and m becomes m - 1.
+
+    Parameters
+    ----------
+    values : ndarray of float32, (n, dim)
+    w : ndarray of float64, (n,)
+    centroids, member, near
+        Of `steps`.
+
+    Returns
+    -------
+    ndarray of float32, (k, dim)
+    float
+    """
+    k, x, weight = len(centroids), values.astype(np.float64), _sum(w)
+    error, m = _sum(near), min(MOST_ADDED, k - 1)
+    for _ in range(MAX_CYCLES):
+        if m == 0 or error == 0:
+            break
+        errors = np.bincount(member, near, k)
+        offset = 2.0**-7 * np.sqrt(error / weight) * np.where(np.arange(x.shape[1]) % 2, -1.0, 1.0)
+        top = np.argsort(-errors, kind="stable")[:m]
+        added = (centroids[top].astype(np.float64) + offset).astype(np.float32)
+        more = steps(values, w, np.concatenate([centroids, added]), FEW_STEPS)[0]
+        kept = np.ones(len(more), bool)
+        kept[_useless(x, w, more, m)] = False
+        found, its_member, its_near = steps(values, w, more[kept], FEW_STEPS)
+        if _sum(its_near) < error * (1 - 2.0**-12):
+            centroids, member, near, error = found, its_member, its_near, _sum(its_near)
+        else:
+            m -= 1
+    return centroids, error
+
+
+def _useless(x: Array, w: Array, centroids: Array, m: int) -> list[int]:
+    """Return the m centroids to remove, see `improved`."""
+    distances = _distances(centroids.astype(np.float64), x)
+    member, near = distances.argmin(axis=1), distances.min(axis=1)
+    distances[np.arange(len(x)), member] = np.inf
+    use = np.bincount(member, w * (distances.min(axis=1) - near), len(centroids))
+    between = _distances(centroids.astype(np.float64), centroids.astype(np.float64))
+    removed: list[int] = []
+    frozen = np.zeros(len(centroids), bool)
+    for _ in range(m):
+        left = np.ones(len(centroids), bool)
+        left[removed] = False
+        free = left & ~frozen
+        one = int(np.where(free if free.any() else left, use, np.inf).argmin())
+        removed.append(one)
+        left[one] = False
+        frozen[int(np.where(left, between[one], np.inf).argmin())] = True
+    return removed
+
+
+def _or_ones(w: Array) -> Array:
+    return w if w.any() else np.ones(len(w))
+
+
+def seeds(values: Array, w: Array, k: int, state: int = 0) -> tuple[Array, int]:
     """Draw up to k different vectors by k-means++ (Arthur and Vassilvitskii, SODA 2007).
 
     Parameters
@@ -238,13 +344,16 @@ def seeds(values: Array, w: Array, k: int) -> Array:
     values : ndarray of float32, (n, dim)
     w : ndarray of float64, (n,)
     k : int
+    state : int
+        Of the random numbers.
 
     Returns
     -------
     ndarray of float32, (up to k, dim)
+    int
+        The state after the last number.
     """
     x, p, chosen = values.astype(np.float64), w, []
-    state = 0
     for _ in range(k):
         state, u = random(state)
         if not p.any():
@@ -255,7 +364,7 @@ def seeds(values: Array, w: Array, k: int) -> Array:
         chosen.append(values[i])
         distance = w * _distances(values[i : i + 1].astype(np.float64), x)[:, 0]
         p = distance if len(chosen) == 1 else np.minimum(distance, p)
-    return np.array(chosen, np.float32).reshape(-1, values.shape[1])
+    return np.array(chosen, np.float32).reshape(-1, values.shape[1]), state
 
 
 def random(state: int) -> tuple[int, float]:

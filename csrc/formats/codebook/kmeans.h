@@ -1,5 +1,5 @@
-/* Codebooks of least squared error for the formats that learn one: optimal one-dimensional k-means, and Lloyd's
- * iteration from k-means++ for vectors. Equal to heterocompute/reference/kmeans.py bit for bit.
+/* Codebooks of least squared error for the formats that learn one: optimal one-dimensional k-means, and
+ * breathing k-means for vectors. Equal to heterocompute/reference/kmeans.py bit for bit.
  */
 #ifndef HC_KMEANS_H
 #define HC_KMEANS_H
@@ -19,8 +19,8 @@ int64_t hc_kmeans_bytes(int64_t n, int k, bool weighted);
 void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_fn *fill, void *scratch,
                float *centroids);
 
-/* k centroids of n vectors of dim values each, (n, dim) -> (k, dim), in the order of the seeds. If there are fewer
- * different vectors, the other centroids repeat the last. weights: NULL, or one per value; the weight of a vector is
+/* k centroids of n vectors of dim values each, (n, dim) -> (k, dim). If there are fewer different
+ * vectors, the other centroids repeat the last. weights: NULL, or one per value; the weight of a vector is
  * the sum of its weights. */
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim);
 void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,

@@ -5,7 +5,6 @@
  *   floor   e = floor(log2 absmax) - emax      ceil   e = ceil(log2 absmax) - emax
  *   rceil   the smallest e with absmax <= largest * 2^e
  *   even    absmax's fraction rounded to the element's bits, half up; then floor
- *
  *   ggml    e = floor(float32(log2 absmax)) - emax; a tie goes to the smaller magnitude, and -0 is 0 (e2m1 only)
  *
  * emax: the exponent of the element's largest value. e is clamped to -127 .. 127. A group of zeros has byte 0; one with

@@ -1,6 +1,7 @@
 """compressed-tensors, which vLLM reads: pack-quantized integers, MXFP4 and NVFP4; 8-bit codes (scaled.py).
 
-    NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words; mxfp4 uint8, even code low
+    NAME.weight_packed      int32 (out, words): code + 2^(bits - 1), dense across words, in old
+                            versions 32 // bits codes per word; mxfp4 uint8, even code low
     NAME.weight_scale       (out, groups)
     NAME.weight_zero_point  int32 (words, groups), packed along out (old versions: int8); asymmetric formats only
     NAME.weight_shape       int64 (2,)
@@ -23,7 +24,7 @@ from ...base.container import numpy_dtype
 from ...base.texts import quoted
 from ...base.values import shown
 from ...formats import MX, NVFP4, Float, Int
-from . import nvfp4, scaled
+from . import scaled
 from .linear import (
     ROWS,
     WORD_COLUMNS,
@@ -40,6 +41,7 @@ from .linear import (
     order_of,
     prefix_of,
     refuse,
+    spaced,
     words,
 )
 from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
@@ -250,7 +252,11 @@ def _sorted(
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
     rows, count = rows_of(prefix, tensors)
-    codes, middle = codes_in(packed, ROWS, bits, rows, count), 1 << (bits - 1)
+    middle = 1 << (bits - 1)
+    if packed.shape[1] == words(count, bits):
+        codes = codes_in(packed, ROWS, bits, rows, count)
+    else:
+        codes = Codes(pack(spaced(packed, bits, count), bits), bits, count)
     order = _order(prefix, tensors, count, group or count)
     if order is not None:
         codes = codes.of_columns(order)
@@ -259,8 +265,10 @@ def _sorted(
         stored = tensors[f"{prefix}.weight_zero_point"]
         if stored.dtype == np.int8:
             points = (stored.astype(np.int16) + np.int16(middle)).astype(np.uint8)
-        else:
+        elif packed.shape[1] == words(count, bits):
             points = codes_in(stored, WORD_COLUMNS, bits, stored.shape[1], rows).unpacked().T
+        else:
+            points = spaced(np.ascontiguousarray(stored.T), bits, rows).T
     elif not codes.holds(0):
         codes = codes._replace(flip=codes.flip ^ middle)
     else:  # there is a code -2^(bits - 1), which symmetric formats here lack
@@ -345,9 +353,9 @@ def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, 
     chosen(prefix, config, check_nvfp4, tensors)
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     if whole.size > 1:
-        quotients = nvfp4.e4m3_values(scales).reshape(whole.size, -1) / whole.reshape(-1, 1)
+        quotients = scaled.e4m3_values(scales).reshape(whole.size, -1) / whole.reshape(-1, 1)
         shape = (len(packed), 2 * packed.shape[1])
-        return nvfp4.grouped(f"{prefix}.weight_scale", packed, quotients.reshape(len(packed), -1), shape)
+        return scaled.nvfp4_groups(f"{prefix}.weight_scale", packed, quotients.reshape(len(packed), -1), shape)
     coarse = reciprocal(whole, scales, divides=True)
     if coarse is None:
         raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and dividing by it differs "

@@ -3,6 +3,8 @@
 metadata        quantization_config
 config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
 other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; PROGRAM_FILES of other programs
+
+`layout_named` says which layout a method is. AutoRound's depends on `packing_format`, see `_auto_round`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,31 @@ from ...base.tensors import Tensors
 from ...base.texts import read_small
 from ...base.values import shown
 from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
+from .expressions import matches
 
-__all__ = ["KEY", "config_in", "config_of", "method_of", "plain_names", "said_by"]
+__all__ = [
+    "KEY",
+    "config_in",
+    "config_of",
+    "layout_named",
+    "method_of",
+    "of_layer",
+    "own_config",
+    "plain_names",
+    "said_by",
+]
 
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24
+# The method that a configuration names -> the layout that reads it; also the layouts that are only written.
+METHODS = {"gptq-v1": "gptq", "mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt",
+           "modelopt_mxfp8": "modelopt", "fbgemm_fp8": "fp8", "mxfp8": "fp8"}  # fmt: skip
+AUTO_ROUND = "auto-round"
+PACKING = "auto_round:auto_gptq"  # where a configuration names none
+# Suffixes of packing formats without integers -> the layout of each number of bits.
+FLOATS = {"fp8_static": {8: "fp8"}, "llm_compressor": {4: "compressed-tensors", 8: "fp8"}}
+INTEGERS = ("", "exllamav2", "tritonv2", "marlin", "gptqmodel")  # version 2 of GPTQ
 
 
 def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
@@ -109,3 +130,135 @@ def _said_otherwise(folder: str) -> str | None:
     except (OSError, ValueError):
         return None
     return next((key for key in OTHER_KEYS if isinstance(said, Mapping) and said.get(key)), None)
+
+
+def is_auto_round(method: str | None) -> bool:
+    """Tell whether AutoRound wrote a file."""
+    return method is not None and AUTO_ROUND in method.lower().replace("_", "-")
+
+
+def layout_named(config: Mapping[str, Any]) -> str | None:
+    """Return the layout of a configuration's method; a method without one is returned unchanged.
+
+    Parameters
+    ----------
+    config : mapping
+        A quantization_config.
+
+    Returns
+    -------
+    str or None
+        None if the configuration names no method, or a packing of AutoRound that is not read.
+    """
+    method = method_of(config)
+    if is_auto_round(method):
+        return _auto_round(config)[0]
+    if method == "quark" and _is_fp8_of_quark(config):
+        return "fp8"
+    return method if method is None else METHODS.get(method, method)
+
+
+def _is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
+    """Tell whether Quark stored weights as FP8 with a scale for each row or for all."""
+    said = config.get("global_quant_config")
+    weight = said.get("weight") if isinstance(said, Mapping) else None
+    if not isinstance(weight, Mapping) or weight.get("dtype") not in ("fp8_e4m3", "fp8_e5m2"):
+        return False
+    scheme = weight.get("qscheme")
+    return scheme == "per_tensor" or (scheme == "per_channel" and weight.get("ch_axis") in (0, None))
+
+
+def packing_of(config: Mapping[str, Any]) -> str:
+    """Return the packing format of a configuration of AutoRound."""
+    said = config.get("packing_format")
+    if said is None:
+        said = config.get("backend")
+    return said if isinstance(said, str) and said != "auto" else PACKING
+
+
+def _auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the layout of a file of AutoRound, and the version of GPTQ.
+
+    auto_round:auto_gptq, auto_round:gptq, auto   GPTQ version 1, which stores zero points minus 1
+    auto_round, auto_round:gptqmodel and others   GPTQ version 2
+    auto_round:auto_awq, auto_round:awq           AWQ
+    auto_round:fp8_static                         FP8
+    auto_round:llm_compressor                     compressed-tensors (4 bits) or FP8 (8 bits)
+
+    AutoRound, auto_round/inference/convert_model.py and backend.py.
+    """
+    first, _, packing = packing_of(config).lower().replace("-", "_").partition(":")
+    if packing in FLOATS:
+        return FLOATS[packing].get(config.get("bits", 0)), None
+    if "awq" in packing or first in ("awq", "auto_awq"):
+        return "awq", None
+    if "gptq" in packing.replace("gptqmodel", "") or first in ("gptq", "auto_gptq"):
+        return "gptq", "gptq"
+    return ("gptq", "gptq_v2") if first == "auto_round" and packing in INTEGERS else (None, None)
+
+
+def own_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration in the words of the layout's own program; only that of AutoRound differs.
+
+    Parameters
+    ----------
+    config : mapping
+
+    Returns
+    -------
+    mapping
+
+    Raises
+    ------
+    ValueError
+        A packing format or a rotation of weights that is not read.
+    """
+    if not is_auto_round(method_of(config)):
+        return config
+    layout, version = _auto_round(config)
+    if layout is None:
+        what = f"packing_format is {shown(packing_of(config))} of {shown(config.get('bits'))} bits"
+        raise ValueError(
+            f"{what}, expected auto_round:auto_gptq, :gptqmodel, :auto_awq, :fp8_static or :llm_compressor"
+        )
+    for key in ("rotation_config", "hadamard_config", "transform_config"):
+        if config.get(key):
+            raise ValueError(f"{key} says that weights are rotated, which is not undone here: expected the original")
+    found = {key: config[key] for key in ("bits", "group_size", "sym", "dynamic", "extra_config") if key in config}
+    if layout in ("gptq", "awq"):
+        kind = config.get("data_type", "int")
+        if not isinstance(kind, str) or not kind.startswith("int"):
+            raise ValueError(f"data_type is {shown(kind)}, expected int for packed integers")
+        found |= {"desc_act": False, "sym": config.get("sym", True)}
+        found |= {"checkpoint_format": version} if layout == "gptq" else {"zero_point": not found["sym"]}
+    return {"quant_method": layout, **found}
+
+
+def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of one layer: the entry of ``extra_config`` for its name or an expression in it.
+
+    Raises
+    ------
+    ValueError
+        The entry says that the layer is not quantized, or is not an object.
+    """
+    said = config.get("extra_config") or {}
+    if not isinstance(said, Mapping):
+        raise ValueError(f"{prefix}: extra_config is {shown(said)}, expected an object of layers")
+    name = prefix if prefix in said else next((one for one in said if _is_in(one, prefix)), None)
+    if name is None or not said[name]:
+        return config
+    if not isinstance(said[name], Mapping):
+        raise ValueError(f"{prefix}: extra_config says {shown(said[name])} for {shown(name)}, expected an object")
+    bits = said[name].get("bits")
+    if isinstance(bits, int) and bits > 8:
+        raise ValueError(f"{prefix} is packed, but extra_config says by {shown(name)} that it has {bits} bits")
+    return {**config, **{key: said[name][key] for key in ("bits", "group_size", "sym") if key in said[name]}}
+
+
+def _is_in(pattern: Any, name: str) -> bool:
+    """Tell whether an expression fits some part of a name; AutoRound ignores invalid expressions."""
+    try:
+        return isinstance(pattern, str) and matches(f"(?:.*)(?:{pattern})", name)
+    except ValueError:
+        return False

@@ -7,9 +7,8 @@ from typing import Any
 
 from ...base.tensors import Tensors
 from . import fp8
-from .configuration import config_in, method_of
+from .configuration import config_in, layout_named, method_of
 from .layout import LAYOUTS
-from .methods import layout_named
 from .subclasses import torchao
 
 __all__ = ["layout_in", "layout_said"]

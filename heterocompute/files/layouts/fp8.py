@@ -1,18 +1,14 @@
 """FP8 with scales beside the codes: blocks of 128 x 128 as in DeepSeek's files, or one scale per tensor or per row.
 
-    NAME.weight            float8_e4m3fn or float8_e5m2 (out, in), or a stack (experts, out, in)
-                           int8 or uint8 (out, in / 2): E2M1, the even code low, with a scale for every 32 values
-    NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself
+    NAME.weight            float8_e4m3fn or float8_e5m2 (out, in), or a stack (experts, out, in); or int8 or uint8
+                           (out, in / 2): E2M1, the even code low, with a scale for every 32 values
+    NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself; for experts, (experts, ...)
     NAME.weight_scale      float (), (1,), (out,) or (out, 1); or blocks
-    NAME.scale_weight      the same, in ComfyUI's files, with a marker `scaled_fp8`
-    NAME.scale, NAME.qscale_weight    the same, in DeepSeek's and Mistral's own files
+    NAME.scale_weight      the same, of ComfyUI; NAME.scale of DeepSeek; NAME.qscale_weight of Mistral
 
-A scale of one byte (float8_e8m0fnu or uint8) is 2^(byte - 127). `weight_block_size` of the configuration is the size
-of a block. Without it blocks are 128 x 128 where the scales fit them, and otherwise all are equal. Stacks have the
-scales of a matrix for each expert.
-
-value = code x scale in float32. Scales of inputs (`input_scale`) are plain tensors. Hugging Face, FineGrainedFP8Config
-(also of `mxfp8`), FbgemmFp8Config; integrations/finegrained_fp8.py, Fp8Dequantize. vLLM, layers/quantization/fp8.py.
+value = code x scale in float32. A scale of one byte (float8_e8m0fnu or uint8) is 2^(byte - 127). Scales of inputs are
+plain tensors. Blocks have `weight_block_size` of the configuration; without it 128 x 128, or equal ones. Hugging Face,
+integrations/finegrained_fp8.py, Fp8Dequantize; FbgemmFp8Config. vLLM, layers/quantization/fp8.py.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import Int
+from .configuration import of_layer
 from .expressions import matches
 from .linear import (
     AWQ,
@@ -40,7 +41,6 @@ from .linear import (
     refuse,
     to_words,
 )
-from .methods import of_layer
 
 VERSIONS = ("gptq", "gptq_v2")
 BITS = (2, 3, 4, 8)

@@ -19,7 +19,7 @@ from ...formats import Affine, Format, Int
 
 __all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
            "float_zero_values", "from_words", "in_order", "matrix_of", "no_format", "not_written", "one_of", "order_of",
-           "refuse", "to_words", "with_float_zeros", "words"]  # fmt: skip
+           "refuse", "spaced", "spaced_words", "to_words", "with_float_zeros", "words"]  # fmt: skip
 
 AT_ONCE = 1 << 20  # values that are decoded at a time
 Array = NDArray[Any]
@@ -207,6 +207,29 @@ def from_words(words: Array, bits: int, count: int) -> Array:
     if count * bits > 8 * stored.shape[1]:
         raise ValueError(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
     return unpack(stored, bits, count)
+
+
+def spaced(words: Array, bits: int, count: int) -> Array:
+    """Return the first `count` codes of each row of int32, 32 // bits in each word and no code across words.
+
+    Older programs wrote 3, 5, 6 and 7 bits so.
+
+    Raises
+    ------
+    ValueError
+        The words have bits that no code has.
+    """
+    per = 32 // bits
+    whole = np.ascontiguousarray(words).view(np.uint32)
+    if (whole >> np.uint32(per * bits)).any():
+        raise ValueError(f"words of {per} codes of {counted(bits, 'bit')} have other bits")
+    codes = whole[..., None] >> (np.arange(per, dtype=np.uint32) * np.uint32(bits)) & np.uint32((1 << bits) - 1)
+    return codes.reshape(len(words), -1)[:, :count].astype(np.uint8)
+
+
+def spaced_words(count: int, bits: int) -> int:
+    """Return how many int32 `spaced` reads for a row."""
+    return -(-count // (32 // bits))
 
 
 def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | None) -> QuantizedArray:

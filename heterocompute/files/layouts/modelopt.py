@@ -22,7 +22,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
 from ...base.values import shown
 from ...formats import NVFP4, Float
-from . import fp8, nvfp4
+from . import fp8, scaled
 from .linear import Array, Packed, Parts, prefix_of, refuse
 
 __all__ = ["ENDS", "array_from", "blocks_from", "config_of", "files_of", "layout_of", "parts_of"]
@@ -99,7 +99,7 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     if whole.dtype != np.float32 or whole.size not in {1, len(codes) if codes.ndim == 3 else 1}:
         what = "one float32" + " for each expert" * (codes.ndim == 3)
         raise ValueError(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected {what}")
-    return nvfp4.array_of(f"{prefix}.weight", codes, scales, whole)
+    return scaled.nvfp4_of(f"{prefix}.weight", codes, scales, whole)
 
 
 def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:

@@ -18,17 +18,18 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
-from ...formats import Float, Format, Int
+from ...formats import NVFP4, Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "described", "format_of",
-           "from_row_maxima", "group_format_of", "grouped",
-           "is_scaled", "parts_like", "parts_of", "powers", "rows_of", "some_rows"]  # fmt: skip
+__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "described", "e4m3_values",
+           "format_of", "from_row_maxima", "group_format_of", "grouped", "is_scaled", "nvfp4_groups", "nvfp4_of",
+           "parts_like", "parts_of", "powers", "rows_of", "some_rows"]  # fmt: skip
 
 FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 HIGH = 128  # rows of a block
 SCALES = ("float16", "bfloat16", "float32")
+GROUPED = Float("fp4_e2m1", scaled="group", group=16)  # NVFP4 of matrices with a float32 scale each
 INVERSE = np.float32(7.874015718698502e-3)  # 1 / 127, with bitsandbytes' digits
 
 
@@ -239,3 +240,43 @@ def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str,
     values *= maxima[:, None]
     values *= INVERSE
     return values, "int8 of bitsandbytes", codes.nbytes + maxima.nbytes
+
+
+def e4m3_values(scales: Array) -> Array:
+    """Return the float32 values of scale bytes."""
+    return scales.view(np.uint8).view(numpy_dtype("float8_e4m3fn")).astype(np.float32)
+
+
+def nvfp4_of(name: str, codes: Array, scales: Array, whole: Array) -> QuantizedArray:
+    """Return the array of a matrix or a stack whose float32 scales multiply the scales of groups.
+
+    Parameters
+    ----------
+    name : str
+        Of the codes, for errors.
+    codes : ndarray of uint8, (out, in / 2) or (experts, out, in / 2)
+        The even code low.
+    scales : ndarray of float8_e4m3fn or uint8, (out, in / 16) or (experts, out, in / 16)
+    whole : ndarray of float32
+        One, or one for each expert.
+    """
+    shape = (*codes.shape[:-1], 2 * codes.shape[-1])
+    wide, count = e4m3_values(scales), codes.shape[0] if codes.ndim == 3 else 1
+    if not np.isfinite(wide).all() or not np.isfinite(whole).all():
+        raise ValueError(f"{name}: a scale is not finite")
+    rows, each = int(np.prod(shape[:-1])), whole.reshape(-1)
+    parts: dict[str, Array] = {"codes": np.ascontiguousarray(codes).reshape(rows, -1)}
+    if (each == each[0]).all():
+        parts |= {"scales": scales.view(np.uint8).reshape(rows, -1), "coarse": each[:1].reshape(())}
+        return QuantizedArray(parts, NVFP4(), shape, (len(shape) - 1,))
+    with np.errstate(over="ignore", under="ignore"):
+        products = wide.reshape(count, -1) * each[:, None]
+    return nvfp4_groups(name, parts["codes"], products.reshape(rows, -1), shape)
+
+
+def nvfp4_groups(name: str, codes: Array, scales: Array, shape: tuple[int, ...]) -> QuantizedArray:
+    """Return the array of codes (rows of all experts, in / 2) with a float32 scale for every 16 values."""
+    if not np.isfinite(scales).all():
+        raise ValueError(f"{name}: a product of scales is not finite")
+    parts = {"codes": codes, "scales": np.ascontiguousarray(scales, np.float32)}
+    return QuantizedArray(parts, GROUPED, shape, (len(shape) - 1,))

@@ -15,7 +15,7 @@ from ...base.texts import counted
 from ...base.values import shown
 from . import scaled
 from .expressions import matches
-from .linear import Array, one_of, words
+from .linear import Array, one_of, spaced_words, words
 
 MXFP8 = "mxfp8-quantized"
 NAIVE = ("int-quantized", "float-quantized", "naive-quantized", MXFP8)
@@ -81,7 +81,8 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     wanted = (rows, words(count, bits))
     if packed.dtype != np.int32:
         raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, expected int32 {wanted}")
-    if packed.shape != wanted:
+    old = (rows, spaced_words(count, bits))
+    if packed.shape not in (wanted, old):
         said = f"{counted(bits, 'bit')} in the configuration"
         raise ValueError(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {said}")
     if group is not None and (group < 1 or count % group):
@@ -94,7 +95,8 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     if symmetric and points is not None and points.any():
         raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
     if not symmetric:
-        shapes = {"int32": (words(rows, bits), wanted[1]), "int8": wanted}  # int8 in old versions
+        length = (words if packed.shape[1] == words(count, bits) else spaced_words)(rows, bits)
+        shapes = {"int32": (length, wanted[1]), "int8": wanted}  # int8 in old versions
         if points is None or points.shape != shapes.get(points.dtype.name):
             what = None if points is None else f"{points.dtype} {points.shape}"
             raise ValueError(f"{prefix}.weight_zero_point is {what}, expected int32 {shapes['int32']} or int8 {wanted}")

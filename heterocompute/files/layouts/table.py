@@ -24,11 +24,10 @@ from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
 from ..plain import plain_of
 from ..roles import turned_in
-from .configuration import KEY, config_in, config_of, method_of, plain_names
+from .configuration import KEY, config_in, config_of, layout_named, method_of, own_config, plain_names
 from .detection import layout_in
 from .gguf import model as gguf_model
 from .layout import LAYOUTS, Layout
-from .methods import layout_named, own_config
 from .onnx import graph as onnx_graph, matmul as onnx_matmul, model as onnx_model
 from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_programs, refuse_scales, refuse_unread
 from .weight import Weight, of_array, of_blocks, of_values, turned_array

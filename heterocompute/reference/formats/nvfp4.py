@@ -7,9 +7,8 @@ Language Models with NVFP4" (arXiv 2509.25149).
     element = RNE(x / S), saturating; 0 where the byte decodes to 0
     value   = float32(element * S)
 
-four_over_six (Cook et al., "Four Over Six", arXiv 2512.02010; mit-han-lab/fouroversix): p = absmax of the array / 1536
-(= 256 * 6), so that 1.5 times every scale is at most 384. Also tries absmax of the group / 4, and uses it if the sum of
-squared errors of the decoded values, in float64, is smaller.
+four_over_six (Cook et al., arXiv 2512.02010): p = absmax / 1536 (= 256 * 6), so that 1.5 times every scale is at most
+384. Also tries absmax of the group / 4, if the sum of squared errors of the decoded values, in float64, is smaller.
 """
 
 from __future__ import annotations

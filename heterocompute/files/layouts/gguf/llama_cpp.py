@@ -113,7 +113,6 @@ def model_in(reader: Tensors) -> Model:
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     said = described(shape, roles)
     keys = said.keys | vocabulary_keys(folder, config, shape.vocabulary)
-    keys["general.name"] = os.path.basename(os.path.abspath(folder))
     return Model(
         shape.family, keys, {name: _called(role) for role, name in roles.items()},
         {_called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,

@@ -188,6 +188,40 @@ def test_blocks_of_compressed_tensors_as_a_list_or_a_word(tmp_path: Path, struct
     assert same_bits(values_of(folder), codes.astype(np.float32) * spread(scales, (32, 128)))
 
 
+@pytest.mark.parametrize("bits", [3, 5, 6, 7])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_old_packing_of_compressed_tensors(tmp_path: Path, bits: int, symmetric: bool) -> None:
+    """Old versions stored 32 // bits codes per word, and left the rest of a word empty."""
+    per, rows, count = 32 // bits, 40, 128
+    codes = RNG.integers(1, 1 << bits, (rows, count)).astype(np.uint32)
+    points = RNG.integers(0, 1 << bits, (rows, 2)).astype(np.uint32)
+    scales = RNG.uniform(0.5, 2, (rows, 2)).astype(np.float32)
+
+    def words_of(values: Array) -> Array:
+        padded = np.pad(values, ((0, 0), (0, -values.shape[1] % per))).reshape(len(values), -1, per)
+        return (padded << (np.arange(per, dtype=np.uint32) * np.uint32(bits))).sum(-1, dtype=np.uint32).view(np.int32)
+
+    weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": "group", "group_size": 64}
+    config = {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {"": {"weights": weights}},
+    }
+    tensors = {
+        "fc.weight_packed": words_of(codes),
+        "fc.weight_scale": scales,
+        "fc.weight_shape": np.array([rows, count]),
+    }
+    middle = np.full((rows, 2), 1 << (bits - 1)) if symmetric else points
+    if not symmetric:
+        tensors["fc.weight_zero_point"] = np.ascontiguousarray(words_of(points.T).T)
+    expected = (codes.astype(np.float32) - np.repeat(middle, 64, 1).astype(np.float32)) * np.repeat(scales, 64, 1)
+    assert same_bits(values_of(write(tmp_path, tensors, config)), expected)
+    tensors["fc.weight_packed"] = tensors["fc.weight_packed"] | np.int32(-(1 << 31))
+    with pytest.raises(ValueError, match=f"words of {per} codes of {bits} bits have other bits"):
+        values_of(write(tmp_path, tensors, config))
+
+
 def test_stacks_of_fp8_without_the_name_of_a_weight_are_refused(tmp_path: Path) -> None:
     """transformers calls them so in memory; which axis is summed depends on the model."""
     for codes, scales in (("gate_up_proj", "gate_up_proj_scale_inv"), ("gate_up_proj", "gate_up_proj_scale")):
