@@ -53,22 +53,24 @@ static void raise_refused(const hc_error *error) {
 }
 
 PyObject *hc_raise(hc_status status, const hc_error *error) {
+    if (status == HC_STOPPED) /* the signal has set its exception */
+        return NULL;
     if (status == HC_VALUE && error->argument) {
         raise_refused(error);
         return NULL;
     }
     switch (status) {
     case HC_TYPE:
-        PyErr_SetString(PyExc_TypeError, error->text);
+        PyErr_Format(PyExc_TypeError, "%s", error->text);
         break;
     case HC_MEMORY:
-        PyErr_SetString(PyExc_MemoryError, error->text);
+        PyErr_Format(PyExc_MemoryError, "%s", error->text);
         break;
     case HC_UNSUPPORTED:
-        PyErr_SetString(PyExc_NotImplementedError, error->text);
+        PyErr_Format(PyExc_NotImplementedError, "%s", error->text);
         break;
     default:
-        PyErr_SetString(PyExc_ValueError, error->text);
+        PyErr_Format(PyExc_ValueError, "%s", error->text);
     }
     return NULL;
 }

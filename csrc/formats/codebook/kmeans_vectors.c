@@ -9,9 +9,11 @@
  */
 #include "formats/codebook/kmeans.h"
 
+#include "base/watch.h"
+
 #include <string.h>
 
-enum { MAX_STEPS = 25 };
+enum { MAX_STEPS = 25, LOOK = 4096 /* vectors between two looks at the watch */ };
 
 static double next_random(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -82,6 +84,8 @@ static int choose_seeds(const float *values, const double *weight, double *p, in
         memcpy(centroids + c * dim, values + chosen * dim, (size_t)dim * sizeof *values);
         double seed[HC_MAX_VECTOR], vector[HC_MAX_VECTOR];
         hc_transpose_centroids(centroids + c * dim, dim, 1, seed);
+        if (hc_stopping())
+            return c + 1;
         for (int64_t i = 0; i < n; i++) {
             load_vector(values, i, dim, vector);
             double distance = 0;
@@ -122,6 +126,8 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
         hc_transpose_centroids(centroids, dim, used, transposed);
         moved = false;
         for (int64_t i = 0; i < n; i++) {
+            if (i % LOOK == 0 && hc_stopping())
+                return;
             load_vector(values, i, dim, vector);
             const int nearest = hc_nearest_centroid(transposed, dim, used, vector);
             moved = moved || nearest != member[i];
