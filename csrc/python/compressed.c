@@ -52,7 +52,7 @@ static int parse_eie(PyObject *object, hc_eie *eie) {
     eie->columns = columns;
     eie->elements = length(pointers, 0);
     eie->n_entries = length(entries, 0);
-    if (rows < 0 || columns < 0 || length(pointers, 1) != columns + 1 || length(codebook, 0) != HC_EIE_CODES) {
+    if (rows < 0 || columns < 0 || length(pointers, 1) - 1 != columns || length(codebook, 0) != HC_EIE_CODES) {
         PyErr_SetString(PyExc_ValueError, "eie: expected a codebook (16) and pointers (elements, columns + 1)");
         return 0;
     }
