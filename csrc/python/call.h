@@ -2,7 +2,6 @@
 #ifndef HC_PYTHON_CALL_H
 #define HC_PYTHON_CALL_H
 
-#include "base/float_env.h"
 #include "base/watch.h"
 #include "python/arguments.h"
 
