@@ -29,6 +29,7 @@ typedef enum {
     HC_TYPE,        /* TypeError: dtype */
     HC_MEMORY,      /* MemoryError */
     HC_UNSUPPORTED, /* NotImplementedError: no kernel or backend for it */
+    HC_STOPPED,     /* the caller's watch stopped the call (base/watch.h); results are unspecified values */
 } hc_status;
 
 /* The reason of a failure. With an argument, `text` is the rest of the sentence ("has no scale ..."), and the caller,

@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "base/float_env.h"
 #include "base/platform/platform.h"
+#include "base/watch.h"
 
 #include <stdatomic.h>
 
@@ -19,6 +20,7 @@ typedef struct {
 typedef struct {
     hc_task *task;
     void *context;
+    hc_watch *watch;    /* of the caller, or NULL */
     int n_threads, cpu; /* processor of the caller */
     hc_share *share;    /* one per thread */
 } hc_job;
@@ -41,7 +43,8 @@ static void take_tasks(hc_job *job, int thread) {
     for (int i = 0; i < job->n_threads; i++) {
         hc_share *share = &job->share[(thread + i) % job->n_threads];
         for (int64_t task; (task = atomic_fetch_add(&share->next, 1)) < share->end;)
-            job->task(job->context, task, thread);
+            if (!hc_stopping())
+                job->task(job->context, task, thread);
     }
     hc_float_env_leave(saved);
 }
@@ -112,7 +115,9 @@ static void work(int thread) {
         hc_job *job = await_job(thread, &seen);
         pool.running++;
         hc_mutex_unlock(&pool.mutex);
+        hc_watch_follow(job->watch);
         take_tasks(job, thread);
+        hc_watch_follow(NULL);
         const int n_threads = job->n_threads; /* read now: `job` is invalid once the last thread has finished */
         lock();
         if (--pool.running == 0)
@@ -156,6 +161,7 @@ void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     const bool alone = n_threads == 1 || !hc_mutex_try(&pool.owner);
     job.task = task;
     job.context = context;
+    job.watch = hc_watch_here();
     job.n_threads = alone ? 1 : n_threads;
     job.share = alone ? &own : pool.share;
     job.cpu = hc_this_cpu();
@@ -180,8 +186,16 @@ void hc_parallel(int n_threads, int64_t n_tasks, hc_task *task, void *context) {
     hc_mutex_unlock(&pool.mutex);
     spin(has_ended, 0, n_threads);
     lock();
-    while (pool.running > 0)
-        hc_condition_wait(&pool.done, &pool.mutex);
+    while (pool.running > 0) {
+        if (!job.watch) {
+            hc_condition_wait(&pool.done, &pool.mutex);
+            continue;
+        }
+        hc_condition_wait_for(&pool.done, &pool.mutex, HC_WATCH_NS);
+        hc_mutex_unlock(&pool.mutex); /* a question may take long */
+        hc_stopping();
+        lock();
+    }
     hc_mutex_unlock(&pool.mutex);
     hc_mutex_unlock(&pool.owner);
 }

@@ -53,22 +53,24 @@ static void raise_refused(const hc_error *error) {
 }
 
 PyObject *hc_raise(hc_status status, const hc_error *error) {
+    if (status == HC_STOPPED) /* the signal has set its exception */
+        return NULL;
     if (status == HC_VALUE && error->argument) {
         raise_refused(error);
         return NULL;
     }
     switch (status) {
     case HC_TYPE:
-        PyErr_SetString(PyExc_TypeError, error->text);
+        PyErr_Format(PyExc_TypeError, "%s", error->text);
         break;
     case HC_MEMORY:
-        PyErr_SetString(PyExc_MemoryError, error->text);
+        PyErr_Format(PyExc_MemoryError, "%s", error->text);
         break;
     case HC_UNSUPPORTED:
-        PyErr_SetString(PyExc_NotImplementedError, error->text);
+        PyErr_Format(PyExc_NotImplementedError, "%s", error->text);
         break;
     default:
-        PyErr_SetString(PyExc_ValueError, error->text);
+        PyErr_Format(PyExc_ValueError, "%s", error->text);
     }
     return NULL;
 }
@@ -196,9 +198,14 @@ int hc_parse_settings(PyObject *object, hc_run *run) {
     unsigned int isa;
     int one_order = 0;
     *run = (hc_run){0};
+    if (!PyTuple_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "run: expected a tuple");
+        return 0;
+    }
     if (!PyArg_ParseTuple(object, "Ii|iip", &isa, &run->n_threads, &run->path, &run->route, &one_order))
         return 0;
     run->one_order = one_order != 0;
+    run->n_threads = (int)hc_min(run->n_threads, HC_MAX_THREADS);
     if (run->route < 0 || (run->route > 0 && !hc_route_name(run->route - 1))) {
         PyErr_Format(PyExc_ValueError, "run: there is no route %d", run->route);
         return 0;
@@ -224,8 +231,16 @@ int hc_parse_clip(PyObject *object, hc_clip *clip) {
     if (object == Py_None)
         return 1;
     int kind;
+    if (!PyTuple_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "clip: expected None or a tuple");
+        return 0;
+    }
     if (!PyArg_ParseTuple(object, "id", &kind, &clip->value))
         return 0;
+    if (kind < HC_CLIP_ABSMAX || kind > HC_CLIP_OCTAV) {
+        PyErr_Format(PyExc_ValueError, "clip: there is no kind %d", kind);
+        return 0;
+    }
     clip->kind = (hc_clip_kind)kind;
     return 1;
 }

@@ -2,15 +2,28 @@
 #ifndef HC_PYTHON_CALL_H
 #define HC_PYTHON_CALL_H
 
+#include "base/watch.h"
 #include "python/arguments.h"
 
-/* Runs `call` without the GIL and in the float environment that every kernel needs. */
+/* A call of the core: without the GIL, in the float environment that every kernel needs, and watched for signals. */
+typedef struct {
+    hc_watch watch; /* first, so that its address is that of the call */
+    hc_watch *before;
+    PyThreadState *thread;
+    hc_float_env env;
+} hc_core_call;
+
+void hc_core_enter(hc_core_call *call);
+bool hc_core_leave(hc_core_call *call); /* false: a signal stopped the call, and its exception is set */
+
+/* Runs `call`, whose status is assigned to `status`. */
 #define HC_WITHOUT_GIL(call)                                                                                           \
     do {                                                                                                               \
-        Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();                                        \
+        hc_core_call core_call;                                                                                        \
+        hc_core_enter(&core_call);                                                                                     \
         status = (call);                                                                                               \
-        hc_float_env_leave(saved);                                                                                     \
-        Py_END_ALLOW_THREADS                                                                                           \
+        if (!hc_core_leave(&core_call))                                                                                \
+            status = HC_STOPPED;                                                                                       \
     } while (0)
 
 static inline PyObject *hc_finish(hc_status status, const hc_error *error, hc_held *held) {

@@ -1,5 +1,5 @@
 /* The binding of compressed weights, CSR and EIE: parse -> view -> release the GIL -> call -> status. */
-#include "python/arguments.h"
+#include "python/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
@@ -52,7 +52,7 @@ static int parse_eie(PyObject *object, hc_eie *eie) {
     eie->columns = columns;
     eie->elements = length(pointers, 0);
     eie->n_entries = length(entries, 0);
-    if (rows < 0 || columns < 0 || length(pointers, 1) != columns + 1 || length(codebook, 0) != HC_EIE_CODES) {
+    if (rows < 0 || columns < 0 || length(pointers, 1) - 1 != columns || length(codebook, 0) != HC_EIE_CODES) {
         PyErr_SetString(PyExc_ValueError, "eie: expected a codebook (16) and pointers (elements, columns + 1)");
         return 0;
     }
@@ -83,9 +83,9 @@ PyObject *hc_csr_transpose_method(PyObject *self, PyObject *args) {
     PyObject *answer = new_csr(csr.columns, csr.stored);
     if (!answer)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS status =
-        hc_csr_transpose(&csr, data_of(answer, 0), data_of(answer, 1), data_of(answer, 2), &error);
-    Py_END_ALLOW_THREADS if (status == HC_OK) return answer;
+    HC_WITHOUT_GIL(hc_csr_transpose(&csr, data_of(answer, 0), data_of(answer, 1), data_of(answer, 2), &error));
+    if (status == HC_OK)
+        return answer;
     Py_DECREF(answer);
     return hc_raise(status, &error);
 }
@@ -115,10 +115,8 @@ PyObject *hc_csr_matmul_method(PyObject *self, PyObject *args) {
     hc_error error;
     hc_status status;
     bool ascending = true;
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_csr_matmul(&run, &operand, &csr, &out, &ascending, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS hc_release(&held);
+    HC_WITHOUT_GIL(hc_csr_matmul(&run, &operand, &csr, &out, &ascending, &error));
+    hc_release(&held);
     return status == HC_OK ? PyBool_FromLong(ascending) : hc_raise(status, &error);
 failed:
     hc_release(&held);
@@ -139,10 +137,8 @@ PyObject *hc_eie_codebook_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: expected a codebook (16)");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_eie_codebook(length(values_object, 0), values, codebook, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+    HC_WITHOUT_GIL(hc_eie_codebook(length(values_object, 0), values, codebook, &error));
+    return none_or_error(status, &error);
 }
 
 PyObject *hc_eie_count_method(PyObject *self, PyObject *args) {
@@ -163,10 +159,8 @@ PyObject *hc_eie_count_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: expected pointers (elements, columns + 1)");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_eie_count_entries(&run, w, rows, columns, elements, pointers, &n_entries, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromLongLong(n_entries) : hc_raise(status, &error);
+    HC_WITHOUT_GIL(hc_eie_count_entries(&run, w, rows, columns, elements, pointers, &n_entries, &error));
+    return status == HC_OK ? PyLong_FromLongLong(n_entries) : hc_raise(status, &error);
 }
 
 PyObject *hc_eie_encode_method(PyObject *self, PyObject *args) {
@@ -184,10 +178,8 @@ PyObject *hc_eie_encode_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: w has another shape");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_eie_encode(&run, w, &eie, (uint8_t *)eie.entries, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+    HC_WITHOUT_GIL(hc_eie_encode(&run, w, &eie, (uint8_t *)eie.entries, &error));
+    return none_or_error(status, &error);
 }
 
 PyObject *hc_eie_check_method(PyObject *self, PyObject *args) {
@@ -198,10 +190,8 @@ PyObject *hc_eie_check_method(PyObject *self, PyObject *args) {
     hc_status status;
     if (!PyArg_ParseTuple(args, "O", &eie_object) || !parse_eie(eie_object, &eie))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_eie_check(&eie, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+    HC_WITHOUT_GIL(hc_eie_check(&eie, &error));
+    return none_or_error(status, &error);
 }
 
 PyObject *hc_eie_decode_method(PyObject *self, PyObject *args) {
@@ -217,8 +207,11 @@ PyObject *hc_eie_decode_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: out has another shape");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS hc_eie_decode(&run, &eie, out);
-    Py_END_ALLOW_THREADS return Py_NewRef(Py_None);
+    hc_error error;
+    hc_status status = hc_eie_check(&eie, &error);
+    if (status == HC_OK)
+        HC_WITHOUT_GIL((hc_eie_decode(&run, &eie, out), HC_OK));
+    return none_or_error(status, &error);
 }
 
 PyObject *hc_eie_expand_method(PyObject *self, PyObject *args) {
@@ -229,19 +222,30 @@ PyObject *hc_eie_expand_method(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO", &run_object, &eie_object) || !hc_parse_run(run_object, &run) ||
         !parse_eie(eie_object, &eie))
         return NULL;
+    hc_error error;
+    hc_status status = hc_eie_check(&eie, &error);
+    if (status != HC_OK)
+        return hc_raise(status, &error);
     npy_intp n_starts = eie.rows + 1;
     PyObject *starts = PyArray_SimpleNew(1, &n_starts, NPY_INT64);
     if (!starts)
         return NULL;
     int64_t *begins = PyArray_DATA((PyArrayObject *)starts);
-    Py_BEGIN_ALLOW_THREADS hc_eie_rows_begin(&run, &eie, begins);
-    Py_END_ALLOW_THREADS npy_intp count = begins[eie.rows];
+    HC_WITHOUT_GIL((hc_eie_rows_begin(&run, &eie, begins), HC_OK));
+    if (status != HC_OK) {
+        Py_DECREF(starts);
+        return hc_raise(status, &error);
+    }
+    npy_intp count = begins[eie.rows];
     PyObject *answer = Py_BuildValue("(NNN)", starts, PyArray_SimpleNew(1, &count, NPY_INT32),
                                      PyArray_SimpleNew(1, &count, NPY_FLOAT32));
     if (!answer)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS hc_eie_expand(&run, &eie, begins, data_of(answer, 1), data_of(answer, 2));
-    Py_END_ALLOW_THREADS return answer;
+    HC_WITHOUT_GIL((hc_eie_expand(&run, &eie, begins, data_of(answer, 1), data_of(answer, 2)), HC_OK));
+    if (status == HC_OK)
+        return answer;
+    Py_DECREF(answer);
+    return hc_raise(status, &error);
 }
 
 PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args) {
@@ -260,10 +264,10 @@ PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: x or out has another length");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_eie_multiply(&run, &eie, x, out, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return none_or_error(status, &error);
+    status = hc_eie_check(&eie, &error);
+    if (status == HC_OK)
+        HC_WITHOUT_GIL(hc_eie_multiply(&run, &eie, x, out, &error));
+    return none_or_error(status, &error);
 }
 
 PyObject *hc_eie_load_method(PyObject *self, PyObject *args) {
@@ -284,8 +288,11 @@ PyObject *hc_eie_load_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: x or busy has another length");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status = hc_eie_load(&eie, x, depth, busy, &found, &error);
-    Py_END_ALLOW_THREADS if (status != HC_OK) return hc_raise(status, &error);
+    status = hc_eie_check(&eie, &error);
+    if (status == HC_OK)
+        HC_WITHOUT_GIL(hc_eie_load(&eie, x, depth, busy, &found, &error));
+    if (status != HC_OK)
+        return hc_raise(status, &error);
     return Py_BuildValue("(LLLL)", (long long)found.cycles, (long long)found.broadcasts, (long long)found.stalls,
                          (long long)found.padding);
 }

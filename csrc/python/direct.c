@@ -254,7 +254,7 @@ static PyArrayObject *answer_of(PyObject *out, int ndim, const npy_intp *shape, 
 
 typedef struct {
     hc_run run;
-    bool has_format, has_bias;
+    bool has_format, has_bias, stopped;
     hc_format format;
     hc_view bias;
     hc_side side[2];
@@ -275,6 +275,7 @@ static bool run_product(hc_direct *d, const hc_view *out) {
         return false;
     HC_WITHOUT_GIL(hc_matmul(&d->run, &d->side[0].operand, &d->side[1].operand, d->has_format ? &d->format : NULL,
                              d->has_bias ? &d->bias : NULL, out, &error));
+    d->stopped = status == HC_STOPPED;
     if (status == HC_MEMORY)
         hc_raise(status, &error);
     return status == HC_OK;
@@ -322,6 +323,7 @@ PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     hc_held held = {.count = 0};
     d.has_bias = bias != Py_None;
     d.has_format = format != Py_None;
+    d.stopped = false;
     PyObject *answer = NULL;
     if (hc_parse_settings(args[0], &d.run) && hc_side_of(args[2], false, false, &d.side[0], &held) &&
         hc_side_of(args[3], true, is_linear, &d.side[1], &held) &&
@@ -335,7 +337,7 @@ PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) 
             answer = try_product(&d, bias, args[6]);
     }
     hc_release(&held);
-    if (answer)
+    if (answer || d.stopped)
         return answer;
     forget();
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

@@ -1,5 +1,5 @@
 /* The binding of the emulated matmuls: arrays whose type, shape and order are checked here. */
-#include "python/arguments.h"
+#include "python/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
@@ -56,10 +56,8 @@ PyObject *hc_terms_method(PyObject *self, PyObject *args) {
         return NULL;
     }
     hc_terms_kind kind;
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_terms(&run, &packed, to_codes, to_scales, to_rows, &kind, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS hc_release(&held);
+    HC_WITHOUT_GIL(hc_terms(&run, &packed, to_codes, to_scales, to_rows, &kind, &error));
+    hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
     return Py_BuildValue("(NNN)", PyBool_FromLong(kind.integers), PyBool_FromLong(kind.groups),
@@ -114,10 +112,8 @@ PyObject *hc_emulate_codes_method(PyObject *self, PyObject *args) {
         return NULL;
     hc_error error;
     hc_status status;
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_emulate_codes(&run, &a, &b, &sum, to, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
+    HC_WITHOUT_GIL(hc_emulate_codes(&run, &a, &b, &sum, to, &error));
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
 PyObject *hc_emulate_floats_method(PyObject *self, PyObject *args) {
@@ -142,8 +138,6 @@ PyObject *hc_emulate_floats_method(PyObject *self, PyObject *args) {
         return NULL;
     hc_error error;
     hc_status status;
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_emulate_floats(&run, m, n, k, from_a, from_b, &sum, to, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
+    HC_WITHOUT_GIL(hc_emulate_floats(&run, m, n, k, from_a, from_b, &sum, to, &error));
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }

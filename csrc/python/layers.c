@@ -30,6 +30,7 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args) {
     PyObject *run_object, *x_object, *weight_object, *bias_object, *y_object;
     int kind, pairs;
     long long rows, n, half, repeat, turns;
+    int64_t size, weights;
     hc_run run;
     hc_layer layer = {0};
     float *x, *weight, *bias, *y;
@@ -40,15 +41,16 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args) {
         return NULL;
     const bool rope = kind == HC_LAYER_ROPE, gate = kind == HC_LAYER_SILU || kind == HC_LAYER_GELU;
     if (kind < 0 || kind >= HC_N_LAYERS || rows < 0 || n < 0 ||
-        (rope && (half < 0 || 2 * half > n || repeat < 1 || turns < 1))) {
+        (rope && (half < 0 || half > n / 2 || repeat < 1 || turns < 1)) || !hc_mul_size(rows, n, &size) ||
+        !hc_mul_size(rope ? turns : 0, half, &weights)) {
         PyErr_SetString(PyExc_ValueError, "layer: sizes that do not fit");
         return NULL;
     }
-    const int64_t weights = rope ? turns * half : gate ? rows * n : n;
-    if (!take_floats(x_object, "layer: x", rows * n, &x, &held) ||
+    weights = rope ? weights : gate ? size : n;
+    if (!take_floats(x_object, "layer: x", size, &x, &held) ||
         !take_floats(weight_object, "layer: weight", weights, &weight, &held) ||
         !take_floats(bias_object, "layer: bias", rope ? weights : n, &bias, &held) ||
-        !take_floats(y_object, "layer: out", rows * n, &y, &held))
+        !take_floats(y_object, "layer: out", size, &y, &held))
         return hc_give_up(&held);
     layer.kind = (hc_layer_kind)kind;
     layer.rows = rows;
@@ -84,20 +86,24 @@ static bool take_heads(PyObject *object, const char *name, hc_view *view, int64_
     return true;
 }
 
-static bool take_kept(PyObject *object, const char *name, hc_kept *kept, hc_packed *packed, int64_t shape[3],
-                      hc_held *held) {
+/* Keys or values of some batches and heads; their (batch * heads, tokens, width) is written to `shape`. */
+static bool take_kept(PyObject *object, const char *name, int64_t batch, int64_t heads, hc_kept *kept,
+                      hc_packed *packed, int64_t shape[3], hc_held *held) {
     long long step[3], sizes[3];
     hc_view view;
     if (!PyTuple_Check(object)) {
         kept->packed = NULL;
         if (!take_heads(object, name, &view, kept->step, held))
             return false;
+        if (view.shape[0] != batch || view.shape[1] != heads) {
+            PyErr_Format(PyExc_ValueError, "%s: expected %lld batches of %lld heads", name, (long long)batch,
+                         (long long)heads);
+            return false;
+        }
         kept->data = view.data;
-        for (int i = 0; i < 3; i++)
-            shape[i] = view.shape[i + (i == 2)];
-        shape[2] = view.shape[3];
+        shape[0] = batch * heads;
         shape[1] = view.shape[2];
-        shape[0] = view.shape[0] * view.shape[1];
+        shape[2] = view.shape[3];
         return true;
     }
     PyObject *packed_object;
@@ -129,10 +135,12 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
                           &causal, &window, &given.scale, &given.cap) ||
         !hc_parse_run(run_object, &run) || !take_heads(q_object, "attention: q", &q, given.q_step, &held) ||
         !take_heads(out_object, "attention: out", &out, given.out_step, &held) ||
-        !take_kept(k_object, "attention: k", &given.k, &packed[0], k_shape, &held) ||
-        !take_kept(v_object, "attention: v", &given.v, &packed[1], v_shape, &held))
+        !take_kept(k_object, "attention: k", q.shape[0], kv_heads, &given.k, &packed[0], k_shape, &held) ||
+        !take_kept(v_object, "attention: v", q.shape[0], kv_heads, &given.v, &packed[1], v_shape, &held))
         return hc_give_up(&held);
-    bool fits = kv_heads > 0 && k_shape[0] == q.shape[0] * kv_heads && k_shape[2] == q.shape[3] && window >= 0;
+    int64_t rows;
+    bool fits = kv_heads > 0 && hc_mul_size(q.shape[0], kv_heads, &rows) && k_shape[0] == rows &&
+                k_shape[2] == q.shape[3] && window >= 0;
     for (int i = 0; i < 4; i++)
         fits = fits && q.shape[i] == out.shape[i] && (i == 3 || k_shape[i] == v_shape[i]);
     for (int i = 0; i < 3; i++)

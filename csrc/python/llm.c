@@ -96,7 +96,9 @@ static void join(hc_llm_layer *layer, hc_side *side, hc_llm_weight first, int n,
 /* Memory of keys or values, an array (tokens, batch, kv_heads, head_width). */
 static bool memory_of(PyObject *object, const hc_llm_layer *layer, const hc_packed **packed, float **floats,
                       hc_held *held) {
-    const int64_t row = layer->batch * layer->kv_heads * layer->head_width;
+    int64_t row;
+    if (!hc_mul_size(layer->batch, layer->kv_heads, &row) || !hc_mul_size(row, layer->head_width, &row))
+        return false;
     if (PyArray_CheckExact(object)) {
         PyArrayObject *array = (PyArrayObject *)object;
         *floats = PyArray_DATA(array);
@@ -116,8 +118,8 @@ static bool are_legal(const hc_llm_layer *layer) {
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i] < 1 || size[i] > most)
             return false;
-    return layer->heads % layer->kv_heads == 0 && layer->half >= 1 && 2 * layer->half <= layer->head_width &&
-           layer->held >= 0 && layer->window >= 0;
+    return layer->heads % layer->kv_heads == 0 && layer->half >= 1 && layer->half <= layer->head_width / 2 &&
+           layer->held >= 0 && layer->held <= most * most && layer->window >= 0;
 }
 
 /* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with

@@ -1,5 +1,5 @@
 /* The binding of convolution without zeros, and of bitmaps: parse -> view -> release the GIL -> call -> status. */
-#include "python/arguments.h"
+#include "python/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
@@ -23,10 +23,8 @@ PyObject *hc_conv2d_outer_method(PyObject *self, PyObject *args) {
     const hc_window window = {.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {1, 1}, .groups = 1};
     hc_error error;
     hc_status status;
-    Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-    status = hc_conv2d_outer(&run, &x, &w, &window, &out, &error);
-    hc_float_env_leave(saved);
-    Py_END_ALLOW_THREADS hc_release(&held);
+    HC_WITHOUT_GIL(hc_conv2d_outer(&run, &x, &w, &window, &out, &error));
+    hc_release(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
@@ -49,9 +47,9 @@ PyObject *hc_count_outer_method(PyObject *self, PyObject *args) {
     hc_error error;
     hc_outer_counts counts;
     hc_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        hc_count_outer(&run, &x, &w, &window, (const int64_t[]){out_height, out_width}, &machine, &counts, &error);
-    Py_END_ALLOW_THREADS hc_release(&held);
+    HC_WITHOUT_GIL(
+        hc_count_outer(&run, &x, &w, &window, (const int64_t[]){out_height, out_width}, &machine, &counts, &error));
+    hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
     return Py_BuildValue("(LLLLL)", (long long)counts.products, (long long)counts.useful, (long long)counts.conflicts,
@@ -92,8 +90,8 @@ PyObject *hc_bitmap_method(PyObject *self, PyObject *args) {
     }
     hc_error error;
     hc_status status;
-    Py_BEGIN_ALLOW_THREADS if (what == 0) status = hc_bitmap_mark(&run, bytes, count, items, bitmap, &kept, &error);
-    else if (what == 1) status = hc_bitmap_compress(&run, bytes, count, items, bitmap, kept, values, &error);
-    else status = hc_bitmap_expand(&run, bytes, count, bitmap, kept, values, items, &error);
-    Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromLongLong(kept) : hc_raise(status, &error);
+    HC_WITHOUT_GIL(what == 0   ? hc_bitmap_mark(&run, bytes, count, items, bitmap, &kept, &error)
+                   : what == 1 ? hc_bitmap_compress(&run, bytes, count, items, bitmap, kept, values, &error)
+                               : hc_bitmap_expand(&run, bytes, count, bitmap, kept, values, items, &error));
+    return status == HC_OK ? PyLong_FromLongLong(kept) : hc_raise(status, &error);
 }

@@ -1,5 +1,5 @@
 /* The binding of hc_permute. */
-#include "python/arguments.h"
+#include "python/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
@@ -27,8 +27,7 @@ PyObject *hc_permute_method(PyObject *self, PyObject *args) {
     }
     hc_status status;
     int64_t exchanges = 0;
-    Py_BEGIN_ALLOW_THREADS status =
-        hc_permute(&run, rows, PyArray_DIM(scores, 0), PyArray_DIM(scores, 1), PyArray_DATA(scores), n, m,
-                   PyArray_DIM(order, 0) / m, PyArray_DATA(order), &exchanges, &error);
-    Py_END_ALLOW_THREADS return status == HC_OK ? PyLong_FromLongLong(exchanges) : hc_raise(status, &error);
+    HC_WITHOUT_GIL(hc_permute(&run, rows, PyArray_DIM(scores, 0), PyArray_DIM(scores, 1), PyArray_DATA(scores), n, m,
+                              PyArray_DIM(order, 0) / m, PyArray_DATA(order), &exchanges, &error));
+    return status == HC_OK ? PyLong_FromLongLong(exchanges) : hc_raise(status, &error);
 }

@@ -181,8 +181,10 @@ static PyObject *pack_filters(const hc_conv_arguments *a, PyObject *form) {
     HC_WITHOUT_GIL(hc_prepack_filters(&a->run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window,
                                       &a->options, a->has_activations ? &a->activations : NULL, &a->out, &filters,
                                       &error));
-    if (status != HC_OK)
+    if (status != HC_OK) {
+        hc_prepacked_filters_free(filters);
         return hc_raise(status, &error);
+    }
     PyObject *capsule = PyCapsule_New(filters, HC_PREPACKED_FILTERS_CAPSULE, free_prepacked_filters);
     if (!capsule) {
         hc_prepacked_filters_free(filters);
@@ -295,8 +297,10 @@ PyObject *hc_prepack_method(PyObject *self, PyObject *args) {
     hc_prepacked *prepacked = NULL;
     HC_WITHOUT_GIL(hc_prepack(&run, &packed, &prepacked, &error));
     hc_release(&held);
-    if (status != HC_OK)
+    if (status != HC_OK) {
+        hc_prepacked_free(prepacked);
         return hc_raise(status, &error);
+    }
     if (!prepacked)
         return Py_NewRef(Py_None);
     PyObject *capsule = PyCapsule_New(prepacked, HC_PREPACKED_CAPSULE, free_prepacked);

@@ -1,5 +1,5 @@
 /* The binding of sparsity: parse -> view -> release the GIL -> call -> status. */
-#include "python/arguments.h"
+#include "python/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
@@ -42,11 +42,8 @@ PyObject *hc_prune_method(PyObject *self, PyObject *args) {
             hc_release(&held);
             return NULL;
         }
-        Py_BEGIN_ALLOW_THREADS const hc_float_env saved = hc_float_env_enter();
-        status =
-            hc_prune(&run, &x, scores_object != Py_None ? &scores : NULL, n, m, n_axes, axes, values, metadata, &error);
-        hc_float_env_leave(saved);
-        Py_END_ALLOW_THREADS
+        HC_WITHOUT_GIL(hc_prune(&run, &x, scores_object != Py_None ? &scores : NULL, n, m, n_axes, axes, values,
+                                metadata, &error));
     }
     hc_release(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);

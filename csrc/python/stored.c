@@ -66,8 +66,7 @@ PyObject *hc_move_codes_method(PyObject *self, PyObject *args) {
         return PyErr_Format(PyExc_ValueError, "move_codes: one side is turned, expected rows on the other");
     hc_status status;
     HC_WITHOUT_GIL((hc_move_codes(&run, rows, columns, flip, &from, &to), HC_OK));
-    (void)status;
-    Py_RETURN_NONE;
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, NULL);
 }
 
 PyObject *hc_code_fault_method(PyObject *self, PyObject *args) {
@@ -108,8 +107,7 @@ PyObject *hc_code_fault_method(PyObject *self, PyObject *args) {
     hc_code_fault found = HC_CODES_SOUND;
     hc_status status;
     HC_WITHOUT_GIL((found = hc_find_fault(&run, &rules), HC_OK));
-    (void)status;
-    return PyLong_FromLong(found);
+    return status == HC_OK ? PyLong_FromLong(found) : hc_raise(status, NULL);
 }
 
 PyObject *hc_blocks_method(PyObject *self, PyObject *args) {

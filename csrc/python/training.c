@@ -19,6 +19,10 @@ static bool parse_inside(PyObject *object, const hc_view *x, const hc_format *fo
     PyObject *bits, *factor_object;
     int64_t rows, bytes;
     hc_error error;
+    if (!PyTuple_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "inside: expected a tuple");
+        return false;
+    }
     if (!PyArg_ParseTuple(object, "ffOO", &inside->low, &inside->high, &bits, &factor_object))
         return false;
     if (format->m > 0 || hc_inside_bytes(format, x->ndim, x->shape, n_axes, axes, &rows, &bytes, &error) != HC_OK) {

@@ -45,18 +45,34 @@ void hc_eie_fill(const float *w, int64_t rows, int64_t columns, int64_t elements
         const int64_t n = hc_min(AT_ONCE, columns - first);
         int64_t next[AT_ONCE] = {0};
         uint32_t at[AT_ONCE];
+        const uint32_t *end = pointers + first + 1; /* another thread may add nonzeros after they were counted */
         memcpy(at, pointers + first, (size_t)n * sizeof *at);
         for (int64_t i = element, local = 0; i < rows; i += elements, local++)
             for (int64_t j = 0; j < n; j++) {
                 const float value = w[i * columns + first + j];
                 if (value == 0)
                     continue;
-                for (; local - next[j] > HC_EIE_RUN; next[j] += HC_EIE_RUN + 1)
+                for (; local - next[j] > HC_EIE_RUN && at[j] < end[j]; next[j] += HC_EIE_RUN + 1)
                     entries[at[j]++] = HC_EIE_RUN << 4;
-                entries[at[j]++] = (uint8_t)((local - next[j]) << 4 | code_of(middle, value));
+                if (at[j] < end[j])
+                    entries[at[j]++] = (uint8_t)((local - next[j]) << 4 | code_of(middle, value));
                 next[j] = local + 1;
             }
     }
+}
+
+bool hc_eie_pointers_fit(const hc_eie *eie) {
+    int64_t base = 0;
+    for (int64_t p = 0; p < eie->elements; p++) {
+        const uint32_t *pointers = hc_eie_pointers(eie, p);
+        for (int64_t j = 0; j < eie->columns; j++)
+            if (pointers[j] > pointers[j + 1])
+                return false;
+        base += pointers[eie->columns];
+        if (pointers[0] != 0 || base > eie->n_entries)
+            return false;
+    }
+    return base == eie->n_entries;
 }
 
 int64_t hc_eie_look(const hc_eie *eie, int64_t *column) {

@@ -20,6 +20,9 @@ bool hc_eie_count(const float *w, int64_t rows, int64_t columns, int64_t element
 void hc_eie_fill(const float *w, int64_t rows, int64_t columns, int64_t elements, int64_t element,
                  const float *codebook, const uint32_t *pointers, uint8_t *entries);
 
+/* Whether the pointers ascend from 0 and have as many entries as there are. */
+bool hc_eie_pointers_fit(const hc_eie *eie);
+
 /* The first element whose pointers descend, begin above 0 or exceed the entries, or of which a column exceeds the rows;
  * -1 if all are valid. *column: that column. */
 int64_t hc_eie_look(const hc_eie *eie, int64_t *column);

@@ -132,7 +132,11 @@ int64_t hc_permute_sweep(int n_threads, int64_t rows, int64_t ld, const int16_t 
     atomic_init(&job.exchanges, 0);
     const int64_t pairs = job.players / 2;
     const int threads = (int)hc_min(hc_min(n_threads, HC_MAX_THREADS), pairs);
-    job.scratch_bytes = hc_round_up(ld * (1 + 2 * (n + 1 + m)) * (int64_t)sizeof(int16_t), HC_CACHE_LINE);
+    int64_t bytes;
+    if (!hc_mul_size(ld, (1 + 2 * (n + 1 + m)) * (int64_t)sizeof(int16_t), &bytes) ||
+        !hc_mul_size(bytes, HC_CACHE_LINE * (int64_t)threads, &job.scratch_bytes)) /* fits when rounded up, too */
+        return -1;
+    job.scratch_bytes = hc_round_up(bytes, HC_CACHE_LINE);
     job.scratch = hc_alloc_aligned(job.scratch_bytes * threads);
     if (!job.scratch)
         return -1;

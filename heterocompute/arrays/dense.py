@@ -75,10 +75,14 @@ def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndar
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray and np.any(getattr(value, "mask", False)):
             raise TypeError(f"{name} is a masked array with masked values; call filled() to replace them first")
-        return np.asarray(value)  # only the memory of a subclass: its methods may do anything
-    if isinstance(value, PackedArray):
+        found = np.asarray(value)  # only the memory of a subclass: its methods may do anything
+    elif isinstance(value, PackedArray):
         return value._as_floats(name)
-    return as_foreign(value, name, wanted)
+    else:
+        found = as_foreign(value, name, wanted)
+    if found.dtype.fields is not None:  # whose text may be long, and may be nested too deep for Python
+        raise TypeError(f"{name} has a structured dtype, expected {wanted}: pass one of its fields")
+    return found
 
 
 def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:

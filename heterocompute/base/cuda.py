@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from .. import _heterocompute as _core
+from .texts import one_line
 from .values import shown
 
 __all__ = ["Device", "check_device", "cuda_text", "devices", "has_device"]
@@ -40,7 +41,10 @@ def _driver() -> tuple[int, tuple[Device, ...]]:
     if path not in _open:
         if _open:
             raise NotImplementedError(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
-        version, found = _core.cuda_open(path)
+        try:
+            version, found = _core.cuda_open(path)
+        except (NotImplementedError, RuntimeError) as problem:  # its text has the path
+            raise type(problem)(one_line(str(problem))) from None
         _open[path] = version, tuple(Device(*one) for one in found)
     return _open[path]
 

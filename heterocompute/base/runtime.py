@@ -24,6 +24,7 @@ from .. import _heterocompute as _core
 from .cuda import check_device, cuda_text
 from .float_env import counts_subnormals
 from .kept import kept
+from .texts import one_line, printable, shortened
 from .values import shown
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
@@ -324,8 +325,11 @@ def open_blas() -> _Blas | None:
     """Open the BLAS for dense products, or return None if there is none."""
     path = named_blas()
     if path:
-        config, core = _core.blas_open(path, *BLAS_FUNCTIONS)
-        return _Blas(f"{config or 'cblas_sgemm'} ({path})".strip(), core)
+        try:
+            config, core = _core.blas_open(path, *BLAS_FUNCTIONS)
+        except (OSError, ValueError) as problem:  # ValueError: a null character
+            raise OSError(f"HETEROCOMPUTE_BLAS: {one_line(str(problem).removeprefix('blas: '))}") from None
+        return _Blas(f"{config or 'cblas_sgemm'} ({printable(shortened(path))})".strip(), core)
     try:
         import scipy_openblas32  # 30 ms
     except ImportError:

@@ -65,7 +65,7 @@ def test_tokens_are_added_on_the_device_with_the_bytes_of_the_cpu(
                 expected = np.ascontiguousarray(hc.attention(q, *wanted, window=window))
                 assert y.to_numpy().tobytes() == expected.tobytes()  # type: ignore[attr-defined]
     assert (there.device, there.length, there.nbytes) == ("cuda:0", here.length, here.nbytes)
-    assert here.device == "cpu" and there._held[1] < there._seen[1]  # the window was used
+    assert here.device == "cpu" and there._tokens[1].held < there._tokens[1].seen  # the window was used
     if text:
         both = kept[0].dequantize(), wanted[0].dequantize()
         assert both[0].shape == both[1].shape

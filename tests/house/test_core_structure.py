@@ -22,7 +22,7 @@ C_ROOMS: dict[str, set[str]] = {
     "ops": {"hc.h", "formats", "sparsity", "kernels", "base"},
     "cuda": {"hc.h", "formats", "kernels/training/chance.h", "ops/codec/clip.h", "ops/codec/rows.h", "base"},
     "hc.h": {"base"},
-    "python": {"hc.h", "model", "ptq", "cuda", "base/platform/platform.h"},
+    "python": {"hc.h", "model", "ptq", "cuda", "base/platform/platform.h", "base/watch.h"},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
+from heterocompute import _heterocompute as _core
 from heterocompute.reference import layers as definition
 
 
@@ -224,3 +226,80 @@ def test_a_cache_rounds_float64_once(fmt: str) -> None:
 def test_windows_of_a_cache_are_counts_of_tokens(windows: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="KVCache: windows is "):
         hc.KVCache(windows=windows)
+
+
+def test_shapes_of_array_likes_are_named() -> None:
+    ones = lambda *shape: np.ones(shape, np.float32)  # noqa: E731
+    q, k = ones(1, 2, 3, 8), ones(1, 2, 3, 8).tolist()
+    assert same_bits(hc.attention(q.tolist(), k, k), hc.attention(q, q, q))
+    cases: list[tuple[Any, Any, Any, str]] = [
+        (q, ones(1, 2, 3, 4).tolist(), k, r"k has shape \(1, 2, 3, 4\), expected \(1, 'kv_heads'"),
+        (q, k, ones(1, 2, 4, 8).tolist(), r"k has shape \(1, 2, 3, 8\) and v \(1, 2, 4, 8\), expected one"),
+        (ones(2, 2, 3, 8), k, k, r"k has shape \(1, 2, 3, 8\), expected \(2, 'kv_heads'"),
+    ]
+    for *arguments, sentence in cases:
+        with pytest.raises(ValueError, match=f"attention: {sentence}"):
+            hc.attention(*arguments)
+
+
+class Stop(BaseException):
+    """Not an Exception, as a KeyboardInterrupt."""
+
+
+def fill(cache: hc.KVCache, k: Any, v: Any, error: type[BaseException], stop: int) -> bool:
+    """Add all tokens, ten at a time; raise an error once, at line `stop` of the module; tell whether it was raised."""
+    lines = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.endswith("layers/attention.py"):
+            return None
+        if event == "line":
+            lines += 1
+            if lines == stop:
+                raise error
+        return trace
+
+    while cache.length < k.shape[2]:
+        some, was = slice(cache.length, cache.length + 10), sys.gettrace()
+        sys.settrace(trace)
+        try:
+            cache.add(0, k[:, :, some], v[:, :, some])
+        except error:
+            pass
+        finally:
+            sys.settrace(was)
+    return lines >= stop
+
+
+@pytest.mark.parametrize(("fmt", "error"), [(None, Stop), ("int8", Stop), ("int8", MemoryError)])
+def test_an_addition_that_ends_early_changes_nothing(fmt: str | None, error: type[BaseException]) -> None:
+    """The error comes at each line in turn, while tokens are added, dropped, and memory grows."""
+    window, before, tokens = 65, 150, 170
+    rng = np.random.default_rng(3)
+    k, v, q = (rng.standard_normal((1, 2, n, 16), dtype=np.float32) for n in (tokens, tokens, 1))
+    plain = [one if fmt is None else hc.quantize(one, fmt).dequantize() for one in (k, v)]
+    wanted, stop, raised = hc.attention(q, *plain, window=window), 0, True
+    while raised:
+        cache, stop = hc.KVCache(fmt, heads=2, width=16, windows=[window]), stop + 1
+        cache.add(0, k[:, :, :before], v[:, :, :before])
+        raised = fill(cache, k, v, error, stop)
+        kept = cache.add(0, k[:, :, :0], v[:, :, :0])
+        assert same_bits(hc.attention(q, *kept, window=window), wanted), f"line {stop}"
+    assert stop > 20
+
+
+def test_sizes_beyond_64_bits_are_refused_by_the_binding() -> None:
+    x, large = np.ones((1, 2, 3, 16), np.float32), 2**62
+    packed = hc.quantize(x, "int8")._packed()
+    run = (1, 1)
+    for steps in ((6, large, 1), (6, 3, large), (2**63 - 1,) * 3, (-1, 3, 1)):
+        with pytest.raises(ValueError, match="attention"):
+            _core.attention(run, x, (packed, steps, (2, 3, 16)), x, x.copy(), 2, True, 0, 1.0, 0.0)
+    for heads in (4, large, 2**63 - 1):
+        with pytest.raises(ValueError, match="attention"):
+            _core.attention(run, x, x, x, x.copy(), heads, True, 0, 1.0, 0.0)
+    for kind, sizes in ((0, (large, 4)), (5, (2, 16, 2**62, 1, 1)), (5, (2, 16, 8, 1, large))):
+        rows, n, half, repeat, turns = (*sizes, 0, 1, 1)[:5] if len(sizes) == 2 else sizes
+        with pytest.raises(ValueError, match="layer"):
+            _core.layer(run, kind, rows, n, x, x, None, x.copy(), 0.0, half, repeat, turns, False)

@@ -34,6 +34,7 @@ void hc_mutex_unlock(hc_mutex *mutex);
 
 void hc_condition_init(hc_condition *condition);
 void hc_condition_wait(hc_condition *condition, hc_mutex *mutex);
+void hc_condition_wait_for(hc_condition *condition, hc_mutex *mutex, int64_t ns); /* at most about that long */
 void hc_condition_signal(hc_condition *condition);
 void hc_condition_broadcast(hc_condition *condition);
 

@@ -16,6 +16,14 @@ void hc_mutex_unlock(hc_mutex *mutex) { pthread_mutex_unlock(mutex); }
 
 void hc_condition_init(hc_condition *condition) { pthread_cond_init(condition, NULL); }
 void hc_condition_wait(hc_condition *condition, hc_mutex *mutex) { pthread_cond_wait(condition, mutex); }
+void hc_condition_wait_for(hc_condition *condition, hc_mutex *mutex, int64_t ns) {
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    ns += time.tv_nsec;
+    time.tv_sec += (time_t)(ns / 1000000000);
+    time.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(condition, mutex, &time);
+}
 void hc_condition_signal(hc_condition *condition) { pthread_cond_signal(condition); }
 void hc_condition_broadcast(hc_condition *condition) { pthread_cond_broadcast(condition); }
 

@@ -23,6 +23,10 @@ void hc_condition_init(hc_condition *condition) { InitializeConditionVariable((C
 void hc_condition_wait(hc_condition *condition, hc_mutex *mutex) {
     SleepConditionVariableSRW((CONDITION_VARIABLE *)condition, (SRWLOCK *)mutex, INFINITE, 0);
 }
+void hc_condition_wait_for(hc_condition *condition, hc_mutex *mutex, int64_t ns) {
+    const DWORD ms = (DWORD)(ns / 1000000 + 1);
+    SleepConditionVariableSRW((CONDITION_VARIABLE *)condition, (SRWLOCK *)mutex, ms, 0);
+}
 void hc_condition_signal(hc_condition *condition) { WakeConditionVariable((CONDITION_VARIABLE *)condition); }
 void hc_condition_broadcast(hc_condition *condition) { WakeAllConditionVariable((CONDITION_VARIABLE *)condition); }
 

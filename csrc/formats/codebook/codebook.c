@@ -7,7 +7,10 @@
  * option[0]: one codebook for the whole array. option[1]: d, 1, 2, 4 or 8; code i covers the columns from i d on.
  */
 #include "formats/codebook/codebook.h"
+#include "base/watch.h"
 #include "formats/levels.h"
+
+enum { LOOK = 8192 /* values between two looks at the watch; a multiple of each dim */ };
 
 static int levels_of(const hc_format *format) { return 1 << format->bits; }
 
@@ -142,6 +145,8 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
             hc_store_f32((uint8_t *)hc_part(out, HC_SCALES, row) + group * 4, scale);
         const bool is_zero = format->group != 0 && scale == 0;
         for (int64_t c = first; c < first + geometry->group; c += search->dim) {
+            if (c % LOOK == 0 && hc_stopping())
+                return legal;
             uint32_t code = 0;
             if (search->dim == 1 && !is_zero) {
                 code =

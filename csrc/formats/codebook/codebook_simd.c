@@ -1,4 +1,5 @@
 /* Learned codebooks, many values at a time; formats/codebook/codebook.c is the definition. */
+#include "base/watch.h"
 #include "formats/codebook/codebook.h"
 #include "formats/levels.h"
 #include "formats/simd/decode_elements.h"
@@ -128,6 +129,8 @@ static bool encode_row(const hc_format *format, const hc_geometry *geometry, con
     uint8_t codes[PART + CHUNK_VALUES];
     for (int64_t first = 0; first < geometry->padded; first += PART) {
         const int64_t n = hc_min(PART, geometry->padded - first);
+        if (first % (64 * PART) == 0 && hc_stopping())
+            return true;
         const hc_values from = values_from(x, first);
         for (int64_t i = 0; format->group != 0 && i < n;) {
             if ((first + i) % group == 0) {

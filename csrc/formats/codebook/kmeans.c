@@ -12,6 +12,7 @@
 #include "formats/codebook/kmeans.h"
 
 #include "base/convert.h"
+#include "base/watch.h"
 
 #include <string.h>
 
@@ -48,7 +49,7 @@ static int64_t counts_bytes(int64_t n) { return n > FEW ? PASSES * RADIX * (int6
         for (int64_t i = 0; i < n; i++)                                                                                \
             for (int pass = 0; pass < PASSES; pass++)                                                                  \
                 first[pass][items[i] >> ((LOW) + pass * RADIX_BITS) & (RADIX - 1)]++;                                  \
-        for (int pass = 0; pass < PASSES; pass++) {                                                                    \
+        for (int pass = 0; pass < PASSES && !hc_stopping(); pass++) {                                                  \
             const int shift = (LOW) + pass * RADIX_BITS;                                                               \
             int64_t sum = 0;                                                                                           \
             for (int digit = 0; digit < RADIX; digit++) {                                                              \
@@ -193,13 +194,15 @@ void hc_fill_layer(hc_places *places, int t, const uint16_t *below, uint16_t *sp
     fill_all_places(places, t, below, split);
 }
 
-/* The ends of the k clusters of largest gain, as places; k <= places->n. */
-static void best_clusters(hc_places *places, int k, hc_fill_layer_fn *fill, int64_t *end) {
+/* The ends of the k clusters of largest gain, as places; k <= places->n. False if the call should end early. */
+static bool best_clusters(hc_places *places, int k, hc_fill_layer_fn *fill, int64_t *end) {
     const int64_t n = places->n, stride = n + 1;
     double ignored;
     for (int64_t j = 1; j <= n; j++)
         places->previous[j] = places->sum[j] * places->sum[j] / places->weight[j];
     for (int t = 2; t < k; t++) {
+        if (hc_stopping())
+            return false;
         fill(places, t, t > 2 ? places->split + (t - 3) * stride : NULL, places->split + (t - 2) * stride);
         double *filled = places->gain;
         places->gain = places->previous;
@@ -210,6 +213,7 @@ static void best_clusters(hc_places *places, int k, hc_fill_layer_fn *fill, int6
         end[k - 2] = best_split(places, k - 1, n - 1, n, &ignored);
     for (int t = k - 1; t > 1; t--)
         end[t - 2] = places->split[(t - 2) * stride + end[t - 1]];
+    return true;
 }
 
 /* Number of values that are at most `limit`. */
@@ -229,7 +233,7 @@ static int64_t count_up_to(const hc_sorted *sorted, double limit) {
 static void lloyd(const hc_sorted *sorted, int k, int64_t *end) {
     double centroid[HC_MAX_CENTROIDS] = {0};
     bool changed = true;
-    for (int step = 0; changed && step < MAX_LLOYD; step++) {
+    for (int step = 0; changed && step < MAX_LLOYD && !(step % 64 == 63 && hc_stopping()); step++) {
         double weight = 0, sum = 0;
         for (int c = 0; c < k; c++) {
             double next_weight, next_sum;
@@ -255,6 +259,8 @@ void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_f
         return;
     char *memory = scratch;
     hc_sorted sorted = sort_values(values, weights, n, &memory);
+    if (hc_stopping())
+        return;
     sorted.mean = mean_of(&sorted, 0, sorted.n);
     sorted.weight = take(&memory, (sorted.n / STEP + 1) * 8);
     sorted.sum = take(&memory, (sorted.n / STEP + 1) * 8);
@@ -272,7 +278,8 @@ void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_f
     find_places(&sorted, exact, &places);
     const int used = (int)hc_min(k, places.n);
     int64_t end[HC_MAX_CENTROIDS] = {0};
-    best_clusters(&places, used, fill, end);
+    if (!best_clusters(&places, used, fill, end))
+        return;
     for (int c = 0; c < used; c++)
         end[c] = places.position[end[c]];
     if (!exact)

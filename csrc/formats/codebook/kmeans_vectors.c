@@ -11,6 +11,8 @@
  */
 #include "formats/codebook/kmeans.h"
 
+#include "base/watch.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +23,8 @@ enum {
     MOST_ADDED = 5,
     SAMPLE = 1 << 14,
     STARTS = 4,
-    MOST_STARTED = 1 << 16
+    MOST_STARTED = 1 << 16,
+    LOOK = 4096 /* vectors between two looks at the watch */
 };
 enum { MOST_CENTROIDS = HC_MAX_CENTROIDS + MOST_ADDED };
 
@@ -116,6 +119,8 @@ static int choose_seeds(const vector_cloud *cloud, int k, uint64_t *state, float
         memcpy(centroids + c * dim, cloud->values + chosen * dim, (size_t)dim * sizeof *centroids);
         double seed[HC_MAX_VECTOR], vector[HC_MAX_VECTOR] = {0};
         hc_transpose_centroids(centroids + c * dim, dim, 1, seed);
+        if (hc_stopping())
+            return c + 1;
         for (int64_t i = 0; i < cloud->n; i++) {
             load_vector(cloud->values, i, dim, vector);
             double distance = 0;
@@ -128,7 +133,7 @@ static int choose_seeds(const vector_cloud *cloud, int k, uint64_t *state, float
     return k;
 }
 
-/* Lloyd's iteration; returns the error. */
+/* Lloyd's iteration; returns the error, 0 if the call should end early. */
 static double move_centroids(const vector_cloud *cloud, int k, int most_steps, float *centroids) {
     double transposed[HC_MAX_VECTOR * MOST_CENTROIDS], sum[HC_MAX_VECTOR * MOST_CENTROIDS], total[MOST_CENTROIDS];
     const int dim = cloud->dim;
@@ -141,6 +146,10 @@ static double move_centroids(const vector_cloud *cloud, int k, int most_steps, f
         memset(total, 0, (size_t)k * sizeof *total);
         hc_transpose_centroids(centroids, dim, k, transposed);
         for (int64_t i = 0; i < cloud->n; i++) {
+            if (i % LOOK == 0 && hc_stopping()) {
+                memset(cloud->member, 0, (size_t)cloud->n * sizeof *cloud->member); /* they are indices */
+                return 0;
+            }
             load_vector(cloud->values, i, dim, vector);
             distances_of(transposed, dim, k, vector, distance);
             const int nearest = least_of(distance, k);
@@ -255,7 +264,8 @@ static double improve_centroids(const vector_cloud *cloud, int k, double error, 
 static void restart(const vector_cloud *cloud, int k, uint64_t state, double error, float *centroids) {
     float trial[HC_MAX_VECTOR * MOST_CENTROIDS];
     for (int i = 1; i < STARTS && cloud->n * k <= MOST_STARTED && error != 0; i++) {
-        choose_seeds(cloud, k, &state, trial);
+        if (choose_seeds(cloud, k, &state, trial) < k)
+            return; /* the call should end early */
         const double found = improve_centroids(cloud, k, move_centroids(cloud, k, MAX_STEPS, trial), trial);
         if (found < error) {
             memcpy(centroids, trial, (size_t)(k * cloud->dim) * sizeof *centroids);

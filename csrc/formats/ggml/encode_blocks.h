@@ -13,6 +13,10 @@
 
 #include "formats/ggml/plain.h"
 
+#ifndef GGML_STOPS
+#define GGML_STOPS false /* whether to end early (base/watch.h), where this is compiled for the host alone */
+#endif
+
 /* The level nearest to each lane; its index is written to *number. */
 static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, lanes *number) {
     lanes level = lanes_of(GGML_LEVEL[0]), place = lanes_of(0);
@@ -365,6 +369,8 @@ static inline int64_t ggml_encode(const hc_ggml_kind *kind, const hc_geometry *g
         if (!ggml_is_legal(x, i, geometry->padded) && illegal == HC_DONE)
             illegal = row;
         for (int64_t group = 0; group < geometry->groups; group += at_once) {
+            if (group % (256 * at_once) == 0 && GGML_STOPS)
+                return illegal;
             const int present = (int)hc_min(at_once, geometry->groups - group);
             const int64_t count = (int64_t)present * n;
             const float *values = ggml_values(x, i, group * n, count, copy);

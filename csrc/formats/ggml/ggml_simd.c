@@ -5,6 +5,8 @@
 #include "formats/simd/lanes.h"
 #include "formats/simd/unpack.h"
 
+#include "base/watch.h"
+#define GGML_STOPS hc_stopping()
 #include "formats/ggml/encode_blocks.h"
 
 static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {

@@ -3,6 +3,7 @@
 
 #include "base/float_env.h"
 #include "base/threads.h"
+#include "base/watch.h"
 
 #include <string.h>
 
@@ -127,6 +128,7 @@ hc_status hc_learn_tensor(hc_encoder *encoder, const hc_run *run, hc_error *erro
     if (status == HC_OK) {
         hc_parallel(job.blocks.n_threads, job.blocks.n_blocks, collect_task, &job);
         status = hc_blocks_finish(&job.blocks, error);
+        status = hc_stopping() ? HC_STOPPED : status; /* the counts of skipped rows are no sizes */
     }
     if (status == HC_OK) {
         const hc_float_env saved = hc_float_env_enter();

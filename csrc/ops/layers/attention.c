@@ -168,10 +168,17 @@ static void attention_task(void *context, int64_t task, int thread) {
         }
 }
 
-/* Number of rows from the first key to the last, over all tokens and heads. */
+/* Number of rows from the first key to the last, over all tokens and heads; INT64_MAX if it is larger. */
 static int64_t rows_of(const hc_attention *given, const hc_kept *kept) {
-    return (given->batch - 1) * kept->step[0] + (given->kv_heads - 1) * kept->step[1] + (given->m - 1) * kept->step[2] +
-           1;
+    const int64_t count[] = {given->batch, given->kv_heads, given->m};
+    int64_t rows = 1;
+    for (int i = 0; i < 3; i++) {
+        int64_t part;
+        if (kept->step[i] < 0 || !hc_mul_size(count[i] - 1, kept->step[i], &part) || part > INT64_MAX - rows)
+            return INT64_MAX;
+        rows += part;
+    }
+    return rows;
 }
 
 /* Whether no 8-bit code times one of these scales exceeds the largest float32. Decoding would saturate there. */

@@ -82,6 +82,8 @@ void hc_sparse_integers(const hc_source *source, hc_int_mode mode, int64_t first
     uint64_t masks[KEPT / 64 + 1];
     hc_sparse_masks line;
     hc_sparse_masks_init(&line, packed->run, packed->format->n, packed->format->m);
+    if (columns == 0)
+        hc_packed_integers(source, mode, first_row, rows, 0, 0, out);
     for (int64_t r = 0; r < rows; r++) {
         int64_t groups = 0; /* before the stretch */
         for (int64_t c = first_column; c < first_column + columns;) {

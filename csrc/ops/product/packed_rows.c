@@ -59,6 +59,12 @@ void hc_packed_integers(const hc_source *source, hc_int_mode mode, int64_t first
     const hc_packed_context *packed = source->context;
     const int n_limbs = source->form[mode].n_limbs;
     hc_run_part part = {.tile = {.first_row = packed->first_row + first_row, .rows = rows}};
+    for (int64_t r = 0; r < rows && columns == 0; r++) { /* no part writes the scale of a row without values */
+        if (out->row_scale)
+            out->row_scale[r] = 0;
+        if (out->group_scale && packed->format->group == 0)
+            out->group_scale[r * out->groups_ld] = 0;
+    }
     int64_t group = 0;
     while (next_part(packed, first_column, columns, &part)) {
         hc_int_tile tile = *out;

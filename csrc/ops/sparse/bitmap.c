@@ -17,8 +17,8 @@ enum { WORD = 64, BLOCK_WORDS = 512 };
 typedef struct {
     int bytes;
     int64_t count;
-    const uint8_t *bitmap;
-    uint8_t *marks; /* to be filled, or NULL */
+    const uint8_t *bitmap; /* a copy, since another thread may change the caller's between counting and moving */
+    uint8_t *marks;        /* to be filled, or NULL */
     const char *from;
     char *to;
     int64_t *starts; /* (blocks): first kept item */
@@ -138,8 +138,15 @@ hc_status hc_bitmap_mark(const hc_run *run, int bytes, int64_t count, const void
 }
 
 static hc_status move(const hc_run *run, hc_bitmap_job *job, int64_t kept, hc_task *task, hc_error *error) {
-    hc_status status = begin(run, job, error);
+    const int64_t bytes = hc_ceil_div(job->count, 8);
+    uint8_t *const own = hc_alloc_aligned(bytes);
+    hc_status status =
+        own ? begin(run, job, error)
+            : hc_fail(error, HC_MEMORY, "bitmap: not enough memory for %lld bits", (long long)job->count);
     if (status == HC_OK) {
+        if (bytes > 0)
+            memcpy(own, job->bitmap, (size_t)bytes);
+        job->bitmap = own;
         hc_parallel(run->n_threads, n_blocks(job->count), count_task, job);
         const int64_t found = add_up(job);
         if (found == kept)
@@ -149,6 +156,7 @@ static hc_status move(const hc_run *run, hc_bitmap_job *job, int64_t kept, hc_ta
                              (long long)kept);
     }
     hc_free_aligned(job->starts);
+    hc_free_aligned(own);
     return status;
 }
 

@@ -33,34 +33,68 @@ static hc_status check_indices(const hc_csr *csr, bool *ascending, hc_error *err
     return HC_OK;
 }
 
+/* Copies of the starts and the indices of a matrix. Another thread may change the caller's arrays between the checks
+ * and their use, which then would leave the bounds. A changed value is only a wrong value. */
+typedef struct {
+    hc_csr csr;
+    void *memory;
+} hc_own_csr;
+
+/* `with_indices`: copies and checks the indices, too. The copy is valid if the status is HC_OK; always freed by
+ * hc_free_aligned(own->memory). */
+static hc_status own_csr(const hc_csr *csr, bool with_indices, hc_own_csr *own, bool *ascending, hc_error *error) {
+    *own = (hc_own_csr){.csr = *csr};
+    const int64_t starts = (csr->rows + 1) * (int64_t)sizeof *csr->starts;
+    const int64_t indices = with_indices ? csr->stored * (int64_t)sizeof *csr->indices : 0;
+    own->memory = hc_alloc_aligned(starts + indices);
+    if (!own->memory)
+        return hc_fail(error, HC_MEMORY, "not enough memory for the indices of %lld stored values",
+                       (long long)csr->stored);
+    own->csr.starts = memcpy(own->memory, csr->starts, (size_t)starts);
+    const hc_status status = check_starts(&own->csr, error);
+    if (status != HC_OK || !with_indices)
+        return status;
+    own->csr.indices = memcpy((char *)own->memory + starts, csr->indices, (size_t)indices);
+    return check_indices(&own->csr, ascending, error);
+}
+
 hc_status hc_csr_transpose(const hc_csr *csr, int64_t *starts, int32_t *indices, float *values, hc_error *error) {
     bool ascending;
-    hc_status status = check_starts(csr, error);
+    hc_own_csr own;
+    const hc_status status = own_csr(csr, true, &own, &ascending, error);
     if (status == HC_OK)
-        status = check_indices(csr, &ascending, error);
-    if (status == HC_OK)
-        hc_csr_turn(csr, starts, indices, values);
+        hc_csr_turn(&own.csr, starts, indices, values);
+    hc_free_aligned(own.memory);
     return status;
 }
 
 typedef struct {
-    const hc_csr *w;
+    const hc_csr *w; /* starts are a copy; indices are the caller's */
     const hc_rows *out;
     hc_csr_spmv_fn *kernel;
     float *x;
+    int32_t *indices; /* copies of those of a task, `most` per thread, which stay in the cache */
+    int64_t most;
     bool *legal; /* of each task */
 } hc_csr_spmv_job;
 
 static void vector_task(void *context, int64_t task, int thread) {
-    (void)thread;
     const hc_csr_spmv_job *job = context;
     const int64_t first = task * VECTOR_ROWS, rows = hc_min(VECTOR_ROWS, job->w->rows - first);
-    const hc_csr_indices found = hc_csr_look(job->w, first, rows); /* here, so that memory is read once */
+    const int64_t begin = job->w->starts[first], stored = job->w->starts[first + rows] - begin;
+    int64_t starts[VECTOR_ROWS + 1];
+    for (int64_t i = 0; i <= rows; i++)
+        starts[i] = job->w->starts[first + i] - begin;
+    hc_csr part = {.rows = rows, .columns = job->w->columns, .stored = stored, .starts = starts};
+    part.indices = job->indices + thread * job->most;
+    if (stored > 0)
+        memcpy(job->indices + thread * job->most, job->w->indices + begin, (size_t)stored * sizeof *part.indices);
+    const hc_csr_indices found = hc_csr_look(&part, 0, rows); /* here, so that memory is read once */
     job->legal[task] = found.inside && found.ascending;
     if (!job->legal[task])
         return;
     float sums[VECTOR_ROWS];
-    job->kernel(rows, job->w->starts + first, job->w->values, job->w->indices, job->x, sums);
+    job->kernel(rows, starts, job->w->values + begin, part.indices, job->x, sums);
     char *out = hc_row(job->out, 0) + first * job->out->column_stride;
     for (int64_t i = 0; i < rows; i++, out += job->out->column_stride) {
         /* one NaN for all, since processors produce different NaNs */
@@ -69,25 +103,39 @@ static void vector_task(void *context, int64_t task, int thread) {
     }
 }
 
+/* An index was invalid or descending in the copy of a task. */
+static hc_status refused_indices(const hc_csr *w, bool *ascending, hc_error *error) {
+    hc_own_csr own;
+    hc_status status = own_csr(w, true, &own, ascending, error);
+    hc_free_aligned(own.memory);
+    if (status == HC_OK && *ascending)
+        status = hc_fail(error, HC_VALUE, "the indices of a sparse matrix changed while they were read");
+    return status;
+}
+
 static hc_status one_vector(const hc_run *run, const hc_source *x, const hc_csr *w, const hc_rows *out, bool *ascending,
                             hc_error *error) {
     const int64_t n_tasks = hc_ceil_div(w->rows, VECTOR_ROWS);
-    hc_csr_spmv_job job = {.w = w,
-                           .out = out,
-                           .kernel = HC_PICK(csr_spmv, run),
-                           .x = hc_alloc_aligned(x->columns * 4),
-                           .legal = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.legal)};
+    const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
+    hc_csr_spmv_job job = {.w = w, .out = out, .kernel = HC_PICK(csr_spmv, run)};
+    for (int64_t row = 0; row < w->rows; row += VECTOR_ROWS)
+        job.most = hc_max(job.most, w->starts[hc_min(row + VECTOR_ROWS, w->rows)] - w->starts[row]);
+    job.most = hc_round_up(job.most, HC_CACHE_LINE / (int64_t)sizeof *job.indices);
+    job.x = hc_alloc_aligned(x->columns * 4);
+    job.indices = hc_alloc_aligned(n_threads * job.most * (int64_t)sizeof *job.indices);
+    job.legal = hc_alloc_aligned(n_tasks * (int64_t)sizeof *job.legal);
     hc_status status = HC_OK;
-    if (!job.x || !job.legal) {
+    if (!job.x || !job.indices || !job.legal) {
         status =
             hc_fail(error, HC_MEMORY, "matmul: not enough memory for a vector of %lld values", (long long)x->columns);
     } else {
         x->floats(x, 0, 1, 0, x->columns, job.x, x->columns);
-        hc_parallel(run->n_threads, n_tasks, vector_task, &job);
+        hc_parallel(n_threads, n_tasks, vector_task, &job);
         if (memchr(job.legal, 0, (size_t)n_tasks))
-            status = check_indices(w, ascending, error);
+            status = refused_indices(w, ascending, error);
     }
     hc_free_aligned(job.legal);
+    hc_free_aligned(job.indices);
     hc_free_aligned(job.x);
     return status;
 }
@@ -140,15 +188,17 @@ hc_status hc_csr_matmul(const hc_run *run, const hc_operand *x, const hc_csr *w,
         hc_packed_source(&source, &packed, geometry.rows);
     }
     status = check_shapes(source.rows, source.columns, w, out, error);
-    if (status == HC_OK)
-        status = check_starts(w, error);
     *ascending = true;
-    const hc_rows rows = rows_of(out);
-    if (status == HC_OK && source.rows == 1 && w->rows > 0 && !run->one_order) /* an order of its own */
-        return one_vector(run, &source, w, &rows, ascending, error);
-    if (status == HC_OK)
-        status = check_indices(w, ascending, error);
-    if (status != HC_OK || !*ascending || source.rows == 0 || w->rows == 0)
+    if (status != HC_OK)
         return status;
-    return hc_csr_gemm(run, &source, w, &rows, error);
+    const hc_rows rows = rows_of(out);
+    const bool is_one = source.rows == 1 && w->rows > 0 && !run->one_order; /* an order of its own */
+    hc_own_csr own;
+    status = own_csr(w, !is_one, &own, ascending, error);
+    if (status == HC_OK && is_one)
+        status = one_vector(run, &source, &own.csr, &rows, ascending, error);
+    else if (status == HC_OK && *ascending && source.rows > 0 && w->rows > 0)
+        status = hc_csr_gemm(run, &source, &own.csr, &rows, error);
+    hc_free_aligned(own.memory);
+    return status;
 }

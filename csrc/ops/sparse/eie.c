@@ -80,6 +80,8 @@ hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, ui
         if (!(eie->codebook[c] <= eie->codebook[c + 1]))
             return hc_fail(error, HC_VALUE, "encode_csr: codebook[%d] is above codebook[%d], expected [1:] to ascend",
                            c, c + 1);
+    if (!hc_eie_pointers_fit(eie))
+        return hc_fail(error, HC_VALUE, "encode_csr: the pointers do not fit the entries");
     hc_encode_job job = {.w = w, .eie = *eie, .entries = entries};
     hc_parallel(run->n_threads, eie->elements, fill_task, &job);
     return HC_OK;

@@ -10,7 +10,7 @@
 static inline PyObject *hc_raise_driver(hc_status status, const hc_error *error) {
     if (status != HC_VALUE)
         return hc_raise(status, error);
-    PyErr_SetString(PyExc_RuntimeError, error->text);
+    PyErr_Format(PyExc_RuntimeError, "%s", error->text);
     return NULL;
 }
 

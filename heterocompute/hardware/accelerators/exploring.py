@@ -13,6 +13,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from types import SimpleNamespace
 from typing import Any
 
@@ -283,6 +284,9 @@ def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
         values[name] = _distinct(given if is_several(given) else [given])
         if not values[name]:
             raise ValueError(f"explore: space has no values of {name}")
+        for value in values[name]:
+            if isinstance(value, Real) and not isinstance(value, int) and not math.isfinite(value):
+                raise ValueError(f"explore: space has {shown(value)} for {name}, expected finite numbers")
     values.setdefault("format", ["int8"])
     total = math.prod(map(len, values.values()))
     if total <= budget:
@@ -346,7 +350,7 @@ def _objective(objective: str | Sequence[str], rows: Sequence[Mapping[str, Any]]
 def _value(row: Mapping[str, Any], name: str) -> float:
     """Return a number of a row, where smaller is better; infinity if it has none."""
     found = row[name.removeprefix("-")]
-    if found is None:
+    if found is None or found != found:  # NaN has no order
         return math.inf
     return -float(found) if name.startswith("-") else float(found)
 

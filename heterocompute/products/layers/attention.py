@@ -33,6 +33,14 @@ MAX_SCALE = 3e38
 MAX_LAYERS = 1 << 16  # each layer needs its own lists
 
 
+class Tokens(NamedTuple):
+    """The state of a layer of a `KVCache`. It is replaced as a whole, so that an error leaves the old one."""
+
+    memory: tuple[Any, Any]  # keys and values, (tokens, batch, heads, width), or None before the first tokens
+    held: int  # tokens in memory
+    seen: int  # tokens so far
+
+
 class Kept(NamedTuple):
     """Rows of keys or values of a `KVCache`: a packed array (tokens, batch, heads, width)."""
 
@@ -115,7 +123,7 @@ def attention(
     kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
     (k_shape, keys, ks), (v_shape, values, vs) = kept
     if k_shape != v_shape:
-        raise ValueError(f"attention: k has shape {tuple(k.shape)} and v {tuple(v.shape)}, expected one shape")
+        raise ValueError(f"attention: k has shape {_shape_of(k, ks)} and v {_shape_of(v, vs)}, expected one shape")
     batch, heads, n, width = qs.shape
     hides = check_flag("attention", "causal", causal)
     least = n if hides or window is not None else min(n, 1)
@@ -171,16 +179,21 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
         heads, tokens, width = x.shape[-3:]
         sizes, steps, packed = (math.prod(x.shape[:-3]), heads, tokens, width), (heads * tokens, tokens, 1), x
     else:
-        floats = _in_batches(_heads(x, name), name)
+        heads_given = _heads(x, name)
+        floats = _in_batches(heads_given, name)
         sizes, packed = floats.shape, None
-    given = tuple(x.shape[:-3]) if not isinstance(x, Kept) else x.shape[:-3]
-    if sizes[3] != shape[-1] or sizes[0] != math.prod(shape[:-3]) or (given and given != tuple(shape[:-3])):
-        raise ValueError(
-            f"attention: {name} has shape {tuple(x.shape)}, expected {(*shape[:-3], 'kv_heads', 'tokens', shape[-1])}"
-        )
+    whole = packed if packed is not None else floats
+    found, lead = _shape_of(x, heads_given if packed is None else whole), tuple(shape[:-3])
+    if sizes[3] != shape[-1] or sizes[0] != math.prod(lead) or (found[:-3] and found[:-3] != lead):
+        raise ValueError(f"attention: {name} has shape {found}, expected {(*lead, 'kv_heads', 'tokens', shape[-1])}")
     if packed is None:
-        return sizes, floats.view if isinstance(floats, DeviceArray) else floats, floats
+        return sizes, floats.view if isinstance(floats, DeviceArray) else floats, heads_given
     return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3])), packed
+
+
+def _shape_of(x: Any, whole: Any) -> tuple[int, ...]:
+    """Return the shape of keys or values: their own, or that of the array made of an array_like."""
+    return tuple(x.shape if isinstance(x, Kept) else whole.shape)
 
 
 def _by_heads(tokens: Any) -> Any:
@@ -251,26 +264,30 @@ class KVCache:
                     "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
                 )
             self._parts = {name: (dtype, shape[1:]) for name, (dtype, shape, _) in layout.items()}
-        self._memory: list[list[Any]] = [[None, None] for _ in range(self.layers)]  # (tokens, batch, heads, width)
-        self._there: tuple[int, int] | None = None  # device and stream of the memory
-        self._held = [0] * self.layers  # tokens in memory
-        self._seen = [0] * self.layers
+        self._tokens = [Tokens((None, None), 0, 0)] * self.layers
+
+    @property
+    def _there(self) -> tuple[int, int] | None:
+        """Return the device and the stream of the memory, None on the CPU or without memory."""
+        memory = next((one.memory[0] for one in self._tokens if one.memory[0] is not None), None)
+        return (memory.number, memory.stream) if isinstance(memory, DeviceTokens) else None
 
     @property
     def length(self) -> int:
         """Return the number of tokens added to the last layer."""
-        return self._seen[-1]
+        return self._tokens[-1].seen
 
     @property
     def device(self) -> str:
         """Return ``"cpu"``, or the device of the tokens, such as ``"cuda:0"``."""
-        return "cpu" if self._there is None else f"cuda:{self._there[0]}"
+        there = self._there
+        return "cpu" if there is None else f"cuda:{there[0]}"
 
     @property
     def nbytes(self) -> int:
         """Return the bytes of the tokens in memory, for all layers."""
         row = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._parts.values())
-        return 2 * row * self.rows * sum(self._held)
+        return 2 * row * self.rows * sum(one.held for one in self._tokens)
 
     @counts_subnormals
     def add(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
@@ -298,8 +315,9 @@ class KVCache:
             k and v are on a device, which has no kernel for the format or the dtype.
         """
         i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
-        if self._there is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
-            return self._add_there(i, k, v)
+        there = self._there
+        if there is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
+            return self._add_there(i, k, v, there)
         parts = [as_array(one, f"KVCache.add: {name}") for one, name in ((k, "k"), (v, "v"))]
         if self.format is None:
             parts = [converted(one, np.float32) for one in parts]
@@ -308,38 +326,39 @@ class KVCache:
             if one.shape != (self.batch, self.heads, n, self.width):
                 wanted = (self.batch, self.heads, "tokens", self.width)
                 raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
-        begin, memory = self.room(i, n)
+        begin, memory = self._with_room(i, n)
         for whole, new in zip(memory, parts, strict=True):
             self._write(whole, begin, n, new.transpose(2, 0, 1, 3))  # the rows of a token are contiguous
-        self.advance(i, n)
-        return self._kept(memory[0], begin + n), self._kept(memory[1], begin + n)
+        kept = self._kept(memory[0], begin + n), self._kept(memory[1], begin + n)
+        self._tokens[i] = Tokens(memory, begin + n, self._tokens[i].seen + n)
+        return kept
 
-    def _add_there(self, i: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Append tokens on a device."""
-        if self._there is None and any(self._seen):
+    def _add_there(self, i: int, k: Any, v: Any, there: tuple[int, int] | None) -> tuple[Any, Any]:
+        """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
+        if there is None and any(one.seen for one in self._tokens):
             raise TypeError(f"KVCache.add: k or v is on a CUDA device and the cache on the CPU, {TOGETHER}")
-        number, stream = self._there or (None, None)
+        number, stream = there or (None, None)
         given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
-        number, stream = there = given[0].number, stream or given[0].stream
-        begin, n, memory = self._held[i] - self._too_old(i), given[0].shape[2], self._memory[i]
+        number, stream = given[0].number, stream or given[0].stream
+        memory, all_held, seen = self._tokens[i]
+        begin, n = all_held - self._too_old(i), given[0].shape[2]
         made = []
         for name, old, new in zip("kv", memory, given, strict=True):
-            held = 0 if old is None else old.sizes[0]
-            if old is None or begin + n > held or begin < self._held[i]:
+            held = old.sizes[0] if isinstance(old, DeviceTokens) else 0
+            if not held or begin + n > held or begin < all_held:
                 tokens = held if begin + n <= held else max(begin + n, 2 * begin, 16)
                 longer = DeviceTokens(self._parts, (tokens, self.batch, self.heads, self.width), number, stream)
-                old = longer if old is None else longer.filled_from(old, self._held[i] - begin, self._held[i])
+                old = longer.filled_from(old, all_held - begin, all_held) if held else longer
             if new.size:
                 check_row(old.write(new, begin, self.format), f"KVCache.add: {name}", new, self.format)
             made.append(old)
         settle(number, stream, *given)
-        self._there, self._memory[i], self._held[i] = there, made, begin
-        self.advance(i, n)
         found = [one.first(begin + n, self.format) for one in made]
         k_kept, v_kept = (_by_heads(one) if self.format is None else Kept(one) for one in found)
+        self._tokens[i] = Tokens((made[0], made[1]), begin + n, seen + n)
         return k_kept, v_kept
 
-    def room(self, layer: int, n: int) -> tuple[int, list[Any]]:
+    def room(self, layer: int, n: int) -> tuple[int, tuple[Any, Any]]:
         """Reserve memory for n more tokens of a layer; return the number of tokens, and the arrays of keys and values.
 
         Each array has shape (tokens, batch, heads, width) and is packed if the cache has a format. Its first tokens are
@@ -347,25 +366,37 @@ class KVCache:
         """
         if self._there is not None:
             raise TypeError(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
-        self._drop(layer)
-        begin, memory = self._held[layer], self._memory[layer]
-        if memory[0] is None or memory[0].shape[0] < begin + n:
-            for side, old in enumerate(memory):
-                memory[side] = self._longer(old, begin, max(begin + n, 2 * begin, 16))
+        begin, memory = self._with_room(layer, n)
+        self._tokens[layer] = Tokens(memory, begin, self._tokens[layer].seen)
         return begin, memory
 
     def advance(self, layer: int, n: int) -> None:
         """Count n tokens that the caller wrote to the memory of a layer."""
-        self._held[layer] += n
-        self._seen[layer] += n
+        memory, held, seen = self._tokens[layer]
+        self._tokens[layer] = Tokens(memory, held + n, seen + n)
 
-    def _longer(self, old: Any, begin: int, tokens: int) -> Any:
-        """Return memory for more tokens, with the tokens of the old memory first."""
+    def _with_room(self, layer: int, n: int) -> tuple[int, tuple[Any, Any]]:
+        """Return the number of tokens to keep, and memory that begins with them and has room for n more.
+
+        The memory of the cache is returned if all of its tokens are kept and it is long enough. Otherwise it is copied
+        and stays as it is, so that an error on the way changes nothing.
+        """
+        memory, held, _ = self._tokens[layer]
+        old, length = self._too_old(layer), 0 if memory[0] is None else memory[0].shape[0]
+        begin = held - old
+        if not old and length and begin + n <= length:
+            return begin, memory
+        tokens = length if length and begin + n <= length else max(begin + n, 2 * begin, 16)
+        keys, values = (self._copied(one, old, held, tokens) for one in memory)
+        return begin, (keys, values)
+
+    def _copied(self, memory: Any, first: int, end: int, tokens: int) -> Any:
+        """Return memory for some tokens that begins with tokens [first, end) of other memory."""
         sizes = (tokens, self.batch, self.heads, self.width)
         made = {name: np.empty((tokens * self.rows, *shape), dtype) for name, (dtype, shape) in self._parts.items()}
-        for name, held in made.items():
-            if begin:
-                held[: begin * self.rows] = _parts_of(old, name)[: begin * self.rows]
+        for name, part in made.items():
+            if end > first:
+                part[: (end - first) * self.rows] = _parts_of(memory, name)[first * self.rows : end * self.rows]
         if self.format is None:
             return made["values"].reshape(sizes)
         return QuantizedArray._trusted(made, self.format, sizes, (3,), "float32")
@@ -390,20 +421,8 @@ class KVCache:
         window = self.windows[layer]
         if window is None:
             return 0
-        old = self._held[layer] - (window - 1)
-        return 0 if old < max(window, TILE) else old - old % TILE  # rarely, so that moving costs little
-
-    def _drop(self, layer: int) -> None:
-        """Forget tokens that no query will see."""
-        old = self._too_old(layer)
-        if not old:
-            return
-        for whole in self._memory[layer]:
-            for name in self._parts:
-                held = _parts_of(whole, name)
-                left = held[old * self.rows : self._held[layer] * self.rows].copy()
-                held[: len(left)] = left
-        self._held[layer] -= old
+        old = self._tokens[layer].held - (window - 1)
+        return 0 if old < max(window, TILE) else old - old % TILE  # rarely, so that copying costs little
 
 
 def _parts_of(whole: Any, name: str) -> np.ndarray[Any, Any]:

@@ -145,7 +145,8 @@ hc_status hc_rounded_images(hc_rounded *r, int64_t first, int64_t n, hc_error *e
     if (status != HC_OK)
         return status;
     hc_decoding decoding = {.rounded = r, .source = &images->source, .columns = values_of(&r->conv->shape)};
-    decoding.parts = images->source.group || images->source.sparse ? 1 : hc_ceil_div(decoding.columns, AT_ONCE);
+    const bool whole = images->source.group || images->source.sparse || decoding.columns == 0;
+    decoding.parts = whole ? 1 : hc_ceil_div(decoding.columns, AT_ONCE);
     hc_parallel(run->n_threads, n * decoding.parts, decode_task, &decoding);
     return HC_OK;
 }
