@@ -28,6 +28,12 @@ enum {
 };
 enum { MOST_CENTROIDS = HC_MAX_CENTROIDS + MOST_ADDED };
 
+/* What would be too large for the stack of a thread. */
+typedef struct {
+    double transposed[HC_MAX_VECTOR * MOST_CENTROIDS], sum[HC_MAX_VECTOR * MOST_CENTROIDS], total[MOST_CENTROIDS];
+    float improved[HC_MAX_VECTOR * MOST_CENTROIDS], started[HC_MAX_VECTOR * MOST_CENTROIDS];
+} vector_work;
+
 /* Weighted vectors; near and member are those of the last assignment. */
 typedef struct {
     const float *values;
@@ -36,6 +42,7 @@ typedef struct {
     int32_t *member;
     int64_t n;
     int dim;
+    vector_work *work;
 } vector_cloud;
 
 static double next_random(uint64_t *state) {
@@ -135,7 +142,7 @@ static int choose_seeds(const vector_cloud *cloud, int k, uint64_t *state, float
 
 /* Lloyd's iteration; returns the error, 0 if the call should end early. */
 static double move_centroids(const vector_cloud *cloud, int k, int most_steps, float *centroids) {
-    double transposed[HC_MAX_VECTOR * MOST_CENTROIDS], sum[HC_MAX_VECTOR * MOST_CENTROIDS], total[MOST_CENTROIDS];
+    double *transposed = cloud->work->transposed, *sum = cloud->work->sum, *total = cloud->work->total;
     const int dim = cloud->dim;
     for (int64_t i = 0; i < cloud->n; i++)
         cloud->member[i] = -1;
@@ -194,7 +201,7 @@ static int least_left(const double *value, int k, const bool *removed, const boo
 
 /* Removes m of k centroids. */
 static void remove_useless(const vector_cloud *cloud, int k, int m, float *centroids) {
-    double transposed[HC_MAX_VECTOR * MOST_CENTROIDS], use[MOST_CENTROIDS], distance[MOST_CENTROIDS];
+    double *transposed = cloud->work->transposed, use[MOST_CENTROIDS], distance[MOST_CENTROIDS];
     bool removed[MOST_CENTROIDS] = {false}, frozen[MOST_CENTROIDS] = {false};
     const bool none[MOST_CENTROIDS] = {false};
     const int dim = cloud->dim;
@@ -236,7 +243,7 @@ static void errors_of(const vector_cloud *cloud, int k, double *errors) {
 
 /* Cycles, after the steps that have this error; returns the error. */
 static double improve_centroids(const vector_cloud *cloud, int k, double error, float *centroids) {
-    float trial[HC_MAX_VECTOR * MOST_CENTROIDS];
+    float *trial = cloud->work->improved;
     double errors[MOST_CENTROIDS], weight = 0;
     const size_t size = (size_t)(k * cloud->dim) * sizeof *centroids;
     for (int64_t i = 0; i < cloud->n; i++)
@@ -262,7 +269,7 @@ static double improve_centroids(const vector_cloud *cloud, int k, double error, 
 
 /* Starts with further random numbers, of which the one with the least error remains. */
 static void restart(const vector_cloud *cloud, int k, uint64_t state, double error, float *centroids) {
-    float trial[HC_MAX_VECTOR * MOST_CENTROIDS];
+    float *trial = cloud->work->started;
     for (int i = 1; i < STARTS && cloud->n * k <= MOST_STARTED && error != 0; i++) {
         if (choose_seeds(cloud, k, &state, trial) < k)
             return; /* the call should end early */
@@ -283,7 +290,8 @@ static void or_ones(double *weight, int64_t n) {
 }
 
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim) {
-    return 2 * hc_round_up(n * 8, HC_CACHE_LINE) + hc_round_up(n * 4, HC_CACHE_LINE) + SAMPLE * (8 + 4 * (int64_t)dim);
+    return 2 * hc_round_up(n * 8, HC_CACHE_LINE) + hc_round_up(n * 4, HC_CACHE_LINE) + SAMPLE * (8 + 4 * (int64_t)dim) +
+           (int64_t)sizeof(vector_work);
 }
 
 void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
@@ -294,14 +302,15 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
     double *weight = scratch, *near = (double *)(void *)((char *)scratch + hc_round_up(n * 8, HC_CACHE_LINE));
     int32_t *member = (int32_t *)(void *)((char *)near + hc_round_up(n * 8, HC_CACHE_LINE));
     double *some_weight = (double *)(void *)((char *)member + hc_round_up(n * 4, HC_CACHE_LINE));
-    float *some = (float *)(void *)(some_weight + SAMPLE);
+    vector_work *work = (vector_work *)(void *)(some_weight + SAMPLE);
+    float *some = (float *)(void *)(work + 1);
     for (int64_t i = 0; i < n; i++) {
         weight[i] = 0;
         for (int d = 0; weights && d < dim; d++)
             weight[i] += weights[i * dim + d];
     }
     or_ones(weight, n);
-    const vector_cloud all = {values, weight, near, member, n, dim};
+    const vector_cloud all = {values, weight, near, member, n, dim, work};
     vector_cloud cloud = all;
     if (n > SAMPLE) {
         for (int64_t i = 0; i < SAMPLE; i++) {
@@ -310,7 +319,7 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
             some_weight[i] = weight[from];
         }
         or_ones(some_weight, SAMPLE);
-        cloud = (vector_cloud){some, some_weight, near, member, SAMPLE, dim};
+        cloud = (vector_cloud){some, some_weight, near, member, SAMPLE, dim, work};
     }
     uint64_t state = 0;
     int used = choose_seeds(&cloud, k, &state, centroids);
