@@ -7,7 +7,6 @@ replaced: by a `DequantizeLinear` of its codes with the same output, or together
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import os
 import warnings
@@ -26,6 +25,7 @@ from ...files.layouts.onnx.matmul import operands
 from ...files.layouts.onnx.model import OPSET, onnx_of, packed_bits, write_model
 from ...formats import format as parse_format
 from .attention import PackedMultiheadAttention
+from .carrying import carry, copied
 from .modules import Packed
 from .walk import every_layer
 from .weights import PackedWeight
@@ -188,11 +188,12 @@ def with_floats(model: Any) -> Any:
             elif kind == "Embedding":
                 made = torch.nn.Embedding(*module.weight.shape)
             else:
-                made = torch.nn.EmbeddingBag(*module.weight.shape, mode=module.mode)
+                more = {name: getattr(module, name) for name in ("mode", "include_last_offset", "padding_idx")}
+                made = torch.nn.EmbeddingBag(*module.weight.shape, **more)
         made.weight, made.bias = parameter(weight, module), module.bias
         if weight.activations is not None and hasattr(made, "largest"):
             made.largest = _largest("", weight.activations)
-        return made.train(module.training)
+        return carry(module, made)
 
     def visit(module: Any) -> Any:
         for name, child in list(module._modules.items()):
@@ -210,7 +211,10 @@ def with_floats(model: Any) -> Any:
         return module
 
     made: dict[int, Any] = {}
-    return of(model) if isinstance(model, Packed) else visit(copy.deepcopy(model))
+    if isinstance(model, Packed):
+        return of(model)
+    layers = (one for one in model.modules() if isinstance(one, (Packed, PackedWeight)))
+    return visit(copied(model, {}, layers, "export_onnx", "a model without it"))
 
 
 def original(values: Array, module: Any) -> Array:
