@@ -207,17 +207,18 @@ def load_packed(
 def _check_state(
     model: Any, chosen: list[Layer], weights: list[PackedWeight], state: Mapping[str, Any], strict: bool
 ) -> None:
-    """Raise what loading a state will raise, before a model is changed: load it into a copy without memory."""
+    """Raise what loading a state will raise, before a model is changed: load it into a copy without its weights."""
     memo: dict[int, Any] = {}
+    packed = {id(layer.module._parameters.get(layer.attribute)) for layer in chosen}
     for one in (*model.parameters(), *model.buffers()):
-        made = torch.empty_like(one, device="meta")
+        made = torch.empty_like(one, device="meta" if id(one) in packed else None)
         memo[id(one)] = torch.nn.Parameter(made, one.requires_grad) if isinstance(one, torch.nn.Parameter) else made
     try:
         trial = copied(model, memo, (), "load_packed")
     except ValueError:  # it cannot be copied
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # copies to the meta device do nothing
+        warnings.simplefilter("ignore")  # the second time warns as well
         replaced(trial, chosen, weights).load_state_dict(state, strict)
 
 

@@ -385,10 +385,12 @@ def _bytes_of(part: Any, name: str, kind: np.dtype[Any], size: tuple[int, ...] |
     wanted = f"a tensor of {kind}" if size is None else f"{kind} {size}"
     if not isinstance(part, torch.Tensor):
         raise ValueError(f"{name} is {shown(part)}, expected {wanted}")
+    if part.is_nested:
+        raise ValueError(f"{name} is nested, expected {wanted}")
     fits = part.dim() == 1 if size is None else tuple(part.shape) == size
     if str(part.dtype) != f"torch.{kind.name}" or not fits:
         raise ValueError(f"{name} is {part.dtype} {tuple(part.shape)}, expected {wanted}")
-    if part.is_meta or part.layout != torch.strided or part.is_nested:
+    if part.is_meta or part.layout != torch.strided:
         place = "on meta, without values" if part.is_meta else f"of layout {part.layout}"
         raise ValueError(f"{name} is {place}, expected a dense tensor with values")
     try:
