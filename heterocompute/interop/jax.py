@@ -1,8 +1,8 @@
 """JAX: rounding with a gradient and products with packed weights, inside of jit, grad and vmap; pytrees as weights.
 
 The host computes, in a primitive of JAX that has derivatives of any order (`jax_host`), with the gradient of
-`heterocompute.training.fake_quantize`. `named` and `rebuilt` convert between a pytree of parameters and weights by name,
-the form for studies, searches and rounding. JAX is imported when a function is called.
+`heterocompute.training.fake_quantize`. `named` and `rebuilt` convert between a pytree of parameters and weights by
+name, the form for studies, searches and rounding. JAX is imported when a function is called.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def fake_quantize(
         raise TypeError(f"fake_quantize: x has dtype {x.dtype}, expected floats")
     parsed, axes = as_format(fmt, "fake_quantize: fmt"), normalize_axes(axis, x.ndim, "fake_quantize")
     noted = note_of(parsed, clip, x.shape, axes)
-    kind = np.dtype(np.float32 if noted is not None and noted[0] is np.float32 else bool)
+    is_factor = noted is not None and noted[0] is np.float32
+    kind = np.dtype(np.float32 if is_factor else bool)
 
     def on_host(values: Any, words: Any) -> tuple[Any, ...]:
         number = sum(int(word) << (32 * i) for i, word in enumerate(words))
@@ -100,8 +101,8 @@ def fake_quantize(
         if noted is None:
             return out, (g,)
         factor = out[1]  # constant: its own derivative is 0
-        through = jnp.where(factor, g, 0) if kind == bool else (g.astype(np.float32) * factor).astype(g.dtype)
-        nothing = np.zeros(x.shape, jax.dtypes.float0) if kind == bool else jnp.zeros_like(factor)
+        through = (g.astype(np.float32) * factor).astype(g.dtype) if is_factor else jnp.where(factor, g, 0)
+        nothing = jnp.zeros_like(factor) if is_factor else np.zeros(x.shape, jax.dtypes.float0)
         return out, (through, nothing)
 
     return rounding_of(x, _words(seed, jnp))[0]

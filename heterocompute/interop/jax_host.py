@@ -1,4 +1,4 @@
-"""A primitive of JAX that the host computes: `pure_callback` with derivatives, batches, and a sentence for jax.export."""
+"""A primitive of JAX that the host computes: `pure_callback` with derivatives and batches; jax.export is refused."""
 
 from __future__ import annotations
 
