@@ -161,7 +161,10 @@ class Decoder:
         heads = self.heads
         start, size = source, self.width
         if part.query:
-            start, size = net.add(f"{at}.query_down", Linear(self.width, part.query, self.latent_bias), source), part.query
+            start, size = (
+                net.add(f"{at}.query_down", Linear(self.width, part.query, self.latent_bias), source),
+                part.query,
+            )
             start = net.add(f"{at}.query_norm", LayerNorm(part.query, bias=False), start)
         plain = net.add(f"{at}.query", Linear(size, heads * part.plain, False), start)
         rotary = net.add(f"{at}.query_rotary", Linear(size, heads * part.rotary, False), start)
@@ -223,15 +226,24 @@ GEMMA3 = {
 # As in configuration_*.py of the families, for entries that a file leaves out.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3": GEMMA3, "gemma3_text": GEMMA3,
-    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
-    "qwen2_moe": {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+    "mixtral": {"num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts_per_tok": 4, "moe_intermediate_size": 1408,
                   "shared_expert_intermediate_size": 5632},
-    "qwen3_moe": {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "num_key_value_heads": 4},
-    "deepseek_v3": {"n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+    "qwen3_moe": {"num_experts_per_tok": 8, "moe_intermediate_size": 768, "num_key_value_heads": 4},
+    "deepseek_v3": {"num_experts_per_tok": 8, "moe_intermediate_size": 2048,
                     "n_shared_experts": 1, "first_k_dense_replace": 3},
-    "gpt_oss": {"num_local_experts": 128, "num_experts_per_tok": 4, "head_dim": 64},
+    "gpt_oss": {"num_experts_per_tok": 4, "head_dim": 64},
+}  # fmt: skip
+COUNTS_OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+MOST_EXPERTS = {"mixtral": 8, "qwen2_moe": 60, "qwen3_moe": 128, "deepseek_v2": 64, "deepseek_v3": 256, "gpt_oss": 128}
+# The key for the width of an expert, where a family has experts.
+WIDTHS = {
+    "mixtral": "intermediate_size", "gpt_oss": "intermediate_size", "qwen2_moe": "moe_intermediate_size",
+    "qwen3_moe": "moe_intermediate_size", "deepseek_v2": "moe_intermediate_size",
+    "deepseek_v3": "moe_intermediate_size",
 }  # fmt: skip
 # Keys of other families, or of code outside of transformers, that say which layers have experts.
+UNREAD = ("add_cross_attention",)
 UNREAD_EXPERTS = ("moe_layer_freq", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_start_index",
                   "moe_layers", "expert_layer_period", "moe_every_n_layers")  # fmt: skip
 
@@ -293,10 +305,14 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         )
     config = {**DEFAULTS.get(family, {}), **config}
     keys = _Keys(place, config)
+    for key in UNREAD:
+        if config.get(key):
+            raise ValueError(f"{printable(place)}: {key} is {shown(config[key])}, which is not read, expected none")
     if family == "gpt2":
         return _gpt2(keys, name)
     width, heads = keys.count("hidden_size"), keys.count("num_attention_heads", high=1 << 16)
-    experts = keys.count("num_local_experts", keys.count("num_experts", keys.count("n_routed_experts", 0, 0), 0), 0)
+    of_hidden = WIDTHS.get(str(family), "")
+    experts = _count_of_experts(keys, str(family)) if of_hidden else 0
     hidden = keys.count("intermediate_size")
     latent = None
     if family in ("deepseek_v2", "deepseek_v3"):
@@ -304,8 +320,12 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
             keys.count("q_lora_rank", 0, 0), keys.count("kv_lora_rank"), keys.count("qk_nope_head_dim"),
             keys.count("qk_rope_head_dim"), keys.count("v_head_dim"),
         )  # fmt: skip
-    inside = keys.count("moe_intermediate_size", hidden)
-    shared = keys.count("shared_expert_intermediate_size", keys.count("n_shared_experts", 0, 0) * inside, 0)
+    inside = keys.count(of_hidden, hidden) if of_hidden else hidden
+    shared = 0
+    if family in ("deepseek_v2", "deepseek_v3"):
+        shared = keys.count("n_shared_experts", 0, 0) * inside
+    elif family == "qwen2_moe":
+        shared = keys.count("shared_expert_intermediate_size", 0, 0)
     bias = family not in NO_BIAS and keys.flag("attention_bias", family in QKV_BIAS)
     of_qkv = family == "qwen2" or keys.flag("qkv_bias", True) if family in ("qwen2", "qwen2_moe") else bias
     layers = keys.count("num_hidden_layers", high=MAX_LAYERS)
@@ -321,6 +341,15 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         latent=latent, latent_bias=bias, dense_bias=family in MLP_BIAS and keys.flag("mlp_bias", False),
         windows=windows_of_config(family, config, keys.count, layers),
     )  # fmt: skip
+
+
+def _count_of_experts(keys: _Keys, family: str) -> int:
+    """Return the number of experts: transformers gives the key of each family the names of the others."""
+    given = {one: keys.count(one, 0, 0) for one in COUNTS_OF_EXPERTS if one in keys.found}
+    if len(set(given.values())) > 1:
+        raise ValueError(f"{printable(keys.place)}: {' and '.join(given)} are {shown(list(given.values()))}, expected "
+                         "one number of experts")  # fmt: skip
+    return next(iter(given.values()), MOST_EXPERTS.get(family, 0))
 
 
 def _without_experts(keys: _Keys, family: str, layers: int) -> tuple[int, ...]:

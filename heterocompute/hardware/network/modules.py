@@ -26,9 +26,7 @@ PACKED_TABLES = ("PackedEmbedding", "PackedEmbeddingBag")
 TOKENS = ("ids", "mask")  # ends of the names of inputs with integers
 
 
-def read_module(
-    module: Any, input_shape: Sequence[int] | None, training: int = 0, inputs: Any = None
-) -> Network:
+def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 0, inputs: Any = None) -> Network:
     """Return the network of a torch.nn.Module.
 
     Parameters

@@ -81,7 +81,7 @@ class Recorder:
                 self.sizes[name] = math.prod(one.shape)
                 self.held.update({self.key(held[f"{name}.{part}".lstrip(".")]): (name,) for part in one._buffers})
         self.used: set[Any] = set()
-        self.computes = False
+        self.computes, self.entered = False, dict[str, Any]()  # the inputs of transposed convolutions
         self.parents = {f"{name}.weight".lstrip("."): one for name, one in module.named_modules()}
         self.sources = {self.key(x): INPUT}
         self.owners: dict[Any, str | None] = {self.memory(x): INPUT}  # None: of parameters, or computed from them
@@ -110,8 +110,10 @@ class Recorder:
             self._note_kept()
 
     def _hooks(self, name: str, module: Any) -> tuple[Any, Any]:
-        def enter(*_: Any) -> None:
+        def enter(_: Any, inputs: Any) -> None:
             self.inside.append(name)
+            if getattr(module, "transposed", False) and inputs:
+                self.entered[name] = inputs[0]
 
         def leave(*_: Any) -> None:
             self.inside.pop()
@@ -418,7 +420,9 @@ class Recorder:
             sizes = (groups, positions, k // groups, c * r * s)
             parent = self.parents.get(names[0]) if names else None
             if getattr(parent, "transposed", False):  # x has zeros between its values
-                sizes = (groups, x.shape[0] * math.prod(self.before(parent, x)), k // groups * r * s, c)
+                before = self.entered[names[0].removesuffix("weight").rstrip(".")]
+                places = before.numel() // int(before.shape[-1 - len(parent.kernel_size)])
+                sizes = (groups, places, k // groups * r * s, c)
                 layer = Product("transposed convolution", sizes, out, new)
             try:
                 fits = layer.output_shape(self.shapes[source]) == out
@@ -426,16 +430,6 @@ class Recorder:
                 fits = False
             layer = layer if fits else Product("convolution", sizes, out, new)
         self.add(kind, layer, [source], made)
-
-    def before(self, layer: Any, spread: Any) -> list[int]:
-        """Return the size of a transposed convolution's input from that with zeros between its values and around it."""
-        found, n = [], len(layer.kernel_size)
-        sizes = [int(size) for size in spread.shape[2:]]
-        sizes = sizes[-n:] if n < 3 else [sizes[0] * sizes[1]] if len(sizes) == 2 else sizes
-        for i, size in enumerate(sizes):
-            around = 2 * (layer.dilation[i] * (layer.kernel_size[i] - 1) - layer.padding[i]) + layer.output_padding[i]
-            found.append((size - 1 - around) // layer.stride[i] + 1)
-        return found
 
     def prepare(
         self, kind: str, sizes: tuple[int, int, int, int], shape: Shape, names: tuple[str, ...], made: list[Any]

@@ -55,7 +55,9 @@ def windows_of_config(family: str, config: Mapping[str, Any], count: Count, laye
         return tuple(window if kind == SLIDING else None for kind in kinds)
     if family == "smollm3":  # windows are in the layers without rotary positions
         rotary, step = config.get("no_rope_layers"), count("no_rope_layer_interval", 4)
-        flags = rotary if isinstance(rotary, list) and len(rotary) == layers else [(i + 1) % step for i in range(layers)]
+        flags = (
+            rotary if isinstance(rotary, list) and len(rotary) == layers else [(i + 1) % step for i in range(layers)]
+        )
         return tuple(None if flag else window for flag in flags)
     if family in LATE:
         first = count("max_window_layers", 28, 0)

@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -83,6 +83,8 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
         weight = layer.packed
         assert weight is not None
         _check(name, weight, layer.module)
+        if layer.kind.startswith("embedding") and weight.dtype != torch.float32:
+            raise ValueError(f"export_onnx: {quoted(name)} has dtype {weight.dtype}, expected float32: model.float()")
     proto = _exported(with_floats(model), example, options)
     proto = onnx.version_converter.convert_version(proto, OPSET) if _opset(proto) < OPSET else proto
     graph = proto.graph
@@ -240,13 +242,20 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
     for one in (*args, *(kwargs or {}).values()):
         if not isinstance(one, torch.Tensor):
             raise TypeError(f"export_onnx: example is {shown(one)}, expected tensors, a tuple or a dict of them")
+    kinds = {one.dtype for one in model.parameters()} | {one.dtype for one in (*args, *(kwargs or {}).values())}
+    kinds = {one for one in kinds if one.is_floating_point} - {torch.float32}
+    if kinds:
+        raise ValueError(
+            f"export_onnx: model or example has dtype {str(min(kinds, key=str)).removeprefix('torch.')}, expected "
+            "float32, as the operators for packed weights are: pass model.float() and float32 examples"
+        )
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _unfused():
             model(*args, **(kwargs or {}))
     except Exception as problem:  # whatever a model raises
         raise ValueError(f"export_onnx: the model refuses example: {sentence(problem)}") from problem
     data, modern = io.BytesIO(), find_spec("onnxscript") is not None
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad(), _unfused():
         warnings.simplefilter("ignore")
         if modern:
             program = torch.onnx.export(
@@ -257,6 +266,17 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
             model, args, data, kwargs=kwargs, dynamo=False, do_constant_folding=False, opset_version=20, **options
         )
     return onnx.load_model_from_string(data.getvalue())
+
+
+@contextlib.contextmanager
+def _unfused() -> Iterator[None]:
+    """Keep PyTorch from its fused path of attention and encoder layers, which no exporter supports."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _opset(proto: Any) -> int:
