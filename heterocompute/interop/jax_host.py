@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,10 @@ def on_the_host(call: Call, *inputs: Any) -> list[Any]:
 @cache
 def _primitive() -> Any:
     """Define the primitive, once in a process."""
-    import jax  # optional
-    import jax.extend  # optional
-    from jax.interpreters import ad, batching, mlir  # optional
-
-    host = jax.extend.core.Primitive("heterocompute")
+    jax: Any = import_module("jax")
+    import_module("jax.extend")
+    ad, batching, mlir = (import_module(f"jax.interpreters.{one}") for one in ("ad", "batching", "mlir"))
+    host: Any = jax.extend.core.Primitive("heterocompute")
     host.multiple_results = True
 
     def computed(call: Call, values: Sequence[Any]) -> tuple[Any, ...]:

@@ -377,7 +377,8 @@ def _gpt2(keys: _Keys, name: str) -> Decoder:
     return Decoder(
         name, "gpt2", keys.count("n_layer", high=MAX_LAYERS), width, heads, heads, max(width // heads, 1),
         keys.count("n_inner", 4 * width), keys.count("vocab_size"), positions,
-        tied=keys.flag("tie_word_embeddings", True), qkv_bias=True, output_bias=True, dense_bias=True, gated=False, learned_positions=positions,
+        tied=keys.flag("tie_word_embeddings", True), qkv_bias=True, output_bias=True,
+        dense_bias=True, gated=False, learned_positions=positions,
     )  # fmt: skip
 
 
