@@ -90,12 +90,10 @@ def fake_quantize(
     shapes = [(x.shape, np.dtype(np.float32))] + ([] if noted is None else [(x.shape, kind)])
     call = Call("fake_quantize", on_host, lambda *_: shapes)
 
-    @jax.custom_jvp
-    def rounding_of(t: Any, words: Any) -> tuple[Any, ...]:
+    def forward(t: Any, words: Any) -> tuple[Any, ...]:
         y, *factor = on_the_host(call, t, words)
         return y.astype(t.dtype), *factor
 
-    @rounding_of.defjvp
     def along(primals: Any, tangents: Any) -> tuple[Any, Any]:
         out, g = rounding_of(*primals), tangents[0]
         if noted is None:
@@ -105,6 +103,8 @@ def fake_quantize(
         nothing = jnp.zeros_like(factor) if is_factor else np.zeros(x.shape, jax.dtypes.float0)
         return out, (through, nothing)
 
+    rounding_of = jax.custom_jvp(forward)
+    rounding_of.defjvp(along)
     return rounding_of(x, _words(seed, jnp))[0]
 
 

@@ -61,7 +61,7 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     reads = any(isinstance(one, tables) or type(one).__name__ in PACKED_TABLES for one in module.modules())
     floats = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
     given = None if inputs is None else Inputs(torch, inputs, floats, reads)
-    shape = check_shape(input_shape) if given is None else given.shape
+    shape = check_shape(input_shape or ()) if given is None else given.shape
     dtype = torch.int64 if reads and len(shape) == 1 else floats
     place = next((p.device for p in module.parameters()), "cpu")
     # The module's own device if the forward pass reads values or creates tensors on another device.
@@ -127,11 +127,12 @@ class Inputs:
 
     def placed(self, device: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments and keywords of a call, with tensors of their own on a device."""
-        made = {
+        made: dict[Any, Any] = {
             key: one.detach().to(device, copy=True) if isinstance(one, self.torch.Tensor) else one
             for key, one in self.values.items()
         }
-        return ((), made) if self.is_named else (tuple(made.values()), {})
+        args: tuple[Any, ...] = () if self.is_named else tuple(made.values())
+        return args, made if self.is_named else {}
 
 
 def _plain(torch: Any, module: Any, name: str) -> Any:

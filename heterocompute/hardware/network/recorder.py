@@ -418,7 +418,7 @@ class Recorder:
             layer = Conv2d(c * groups, k, (r, s), (down, across), (above, left), (tall, wide), groups, False, shared)
             positions = math.prod(map(int, made[0].shape)) // k
             sizes = (groups, positions, k // groups, c * r * s)
-            parent = self.parents.get(names[0]) if names else None
+            parent: Any = self.parents.get(names[0]) if names else None
             if getattr(parent, "transposed", False):  # x has zeros between its values
                 before = self.entered[names[0].removesuffix("weight").rstrip(".")]
                 places = before.numel() // int(before.shape[-1 - len(parent.kernel_size)])
