@@ -1,8 +1,8 @@
 """JAX: rounding with a gradient and products with packed weights, inside of jit, grad and vmap; pytrees as weights.
 
-The host computes (pure_callback), with the gradient of `heterocompute.training.fake_quantize` (custom_vjp). `named` and
-`rebuilt` convert between a pytree of parameters and weights by name, the form for studies, searches and rounding. JAX
-is imported when a function is called.
+The host computes, in a primitive of JAX that has derivatives of any order (`jax_host`), with the gradient of
+`heterocompute.training.fake_quantize`. `named` and `rebuilt` convert between a pytree of parameters and weights by
+name, the form for studies, searches and rounding. JAX is imported when a function is called.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..products.arguments import as_format
 from ..products.matmul import linear as product, matmul
 from ..training.passing import note_of, passed, rounded
 from ..training.stochastic import as_seed
+from .jax_host import Call, on_the_host
 
 __all__ = ["fake_quantize", "linear", "named", "rebuilt"]
 
@@ -75,32 +76,36 @@ def fake_quantize(
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"fake_quantize: x has dtype {x.dtype}, expected floats")
     parsed, axes = as_format(fmt, "fake_quantize: fmt"), normalize_axes(axis, x.ndim, "fake_quantize")
-    kind, size = note_of(parsed, clip, x.shape, axes) or (np.uint8, (0,))
-    single = jax.ShapeDtypeStruct(x.shape, np.float32)
+    noted = note_of(parsed, clip, x.shape, axes)
+    is_factor = noted is not None and noted[0] is np.float32
+    kind = np.dtype(np.float32 if is_factor else bool)
 
-    def on_host(values: Any, words: Any) -> tuple[Any, Any]:
-        number = sum(int(word) << (32 * i) for i, word in enumerate(np.asarray(words)))
-        y, note = rounded(as_array(np.asarray(values), "fake_quantize: x"), parsed, axes, clip, rounding, number)
-        return y, np.empty(0, np.uint8) if note is None else note
+    def on_host(values: Any, words: Any) -> tuple[Any, ...]:
+        number = sum(int(word) << (32 * i) for i, word in enumerate(words))
+        y, note = rounded(as_array(values, "fake_quantize: x"), parsed, axes, clip, rounding, number)
+        if noted is None:
+            return (y,)
+        return y, passed(np.ones(y.shape, np.float32), note, parsed, axes).astype(kind)
 
-    def back_on_host(g: Any, note: Any) -> Any:
-        return passed(np.asarray(g), np.asarray(note), parsed, axes)
+    shapes = [(x.shape, np.dtype(np.float32))] + ([] if noted is None else [(x.shape, kind)])
+    call = Call("fake_quantize", on_host, lambda *_: shapes)
 
-    def forward(t: Any, words: Any) -> tuple[Any, Any]:
-        shapes = (single, jax.ShapeDtypeStruct(size, kind))
-        y, note = jax.pure_callback(on_host, shapes, t, words, vmap_method="sequential")
-        return y.astype(t.dtype), note
+    def forward(t: Any, words: Any) -> tuple[Any, ...]:
+        y, *factor = on_the_host(call, t, words)
+        return y.astype(t.dtype), *factor
 
-    def backward(note: Any, g: Any) -> tuple[Any, Any]:
-        nothing = np.zeros(2, jax.dtypes.float0)  # of the seed
-        if size == (0,):
-            return g, nothing
-        through = jax.pure_callback(back_on_host, single, g.astype(np.float32), note, vmap_method="sequential")
-        return through.astype(g.dtype), nothing
+    def along(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        out, g = rounding_of(*primals), tangents[0]
+        if noted is None:
+            return out, (g,)
+        factor = out[1]  # constant: its own derivative is 0
+        through = (g.astype(np.float32) * factor).astype(g.dtype) if is_factor else jnp.where(factor, g, 0)
+        nothing = jnp.zeros_like(factor) if is_factor else np.zeros(x.shape, jax.dtypes.float0)
+        return out, (through, nothing)
 
-    rounding_of = jax.custom_vjp(lambda t, words: forward(t, words)[0])
-    rounding_of.defvjp(forward, backward)
-    return rounding_of(x, _words(seed, jnp))
+    rounding_of = jax.custom_jvp(forward)
+    rounding_of.defjvp(along)
+    return rounding_of(x, _words(seed, jnp))[0]
 
 
 def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> Any:
@@ -127,29 +132,31 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
     ImportError, TypeError, ValueError
         As `fake_quantize` and `heterocompute.linear`.
     """
-    jax, jnp = _jax("linear")
+    _, jnp = _jax("linear")
     if not isinstance(q, QuantizedArray) or q.ndim != 2:
         raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray (out, in) of hc.quantize")
     x = jnp.asarray(x)
     if x.ndim == 0 or x.shape[-1] != q.shape[1]:
         raise ValueError(f"linear: x has shape {x.shape} and q {q.shape}, expected (..., {q.shape[1]})")
 
-    def called(compute: Any, t: Any, columns: int) -> Any:
-        shape = jax.ShapeDtypeStruct((*t.shape[:-1], columns), np.float32)
-        return jax.pure_callback(lambda v: compute(np.asarray(v)), shape, t, vmap_method="expand_dims")
-
-    def forward(t: Any) -> tuple[Any, None]:
-        return called(lambda v: product(v, q), t, q.shape[0]), None
-
-    def backward(_: None, g: Any) -> tuple[Any]:
-        return (called(lambda v: matmul(v, q.dequantize()), g, q.shape[1]).astype(x.dtype),)
-
-    times = jax.custom_vjp(lambda t: forward(t)[0])
-    times.defvjp(forward, backward)
-    y = times(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"linear: x has dtype {x.dtype}, expected floats")
+    y = on_the_host(_times(q), x)[0]
     if bias is not None:
         y = y + bias
     return y.astype(x.dtype if dtype is None else dtype)
+
+
+def _times(q: QuantizedArray) -> Call:
+    """Return the product with a packed weight, whose transpose is that with the decoded weight."""
+
+    def of(columns: int) -> Any:
+        return lambda t: [((*t.shape[:-1], columns), np.dtype(np.float32))]
+
+    forward = Call("linear", lambda v: (product(v, q),), of(q.shape[0]), joins=True)
+    back = Call("linear", lambda v: (matmul(v, q.dequantize()),), of(q.shape[1]), joins=True)
+    forward.transposed, back.transposed = back, forward
+    return forward
 
 
 def named(params: Any) -> dict[str, Any]:

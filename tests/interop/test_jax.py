@@ -109,3 +109,28 @@ def test_a_pytree_and_weights_that_do_not_fit_are_refused():
     ):
         with pytest.raises(kind, match=words):
             call()
+
+
+@pytest.mark.parametrize("more", [{}, {"clip": 0.5}, {"clip": "octav"}])
+def test_derivatives_of_any_order_and_direction(more):
+    def rounded(t):
+        return hj.fake_quantize(t, "int4-g32", **more)
+
+    def loss(t):
+        return (rounded(t) ** 2).sum()
+
+    x, ones = jnp.asarray(W), jnp.ones(W.shape)
+    factor = hc.training.fake_quantize(W, "int4-g32", **more)[1](np.ones(W.shape, np.float32))
+    assert np.allclose(jax.grad(lambda t: jax.grad(loss)(t).sum())(x), 2 * factor**2)
+    assert np.allclose(jax.jvp(rounded, (x,), (ones,))[1], factor)
+    assert np.allclose(jax.jit(lambda t: jax.jvp(jax.grad(loss), (t,), (ones,))[1])(x), 2 * factor**2)
+
+
+def test_packed_products_have_second_and_forward_derivatives():
+    q, x = hc.quantize(W, "int4-g32"), jnp.asarray(reals((2, 64), 5))
+    d = q.dequantize()
+    hessian = jax.hessian(lambda t: (hj.linear(t, q) ** 2).sum())(x[0])
+    assert np.allclose(hessian, 2 * d.T @ d, rtol=1e-4, atol=1e-4)
+    assert np.allclose(jax.jvp(lambda t: hj.linear(t, q), (x,), (x,))[1], hj.linear(x, q))
+    with pytest.raises(NotImplementedError, match="linear: the host computes it"):
+        jax.export.export(jax.jit(lambda t: hj.linear(t, q)))(x)

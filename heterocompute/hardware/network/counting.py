@@ -85,6 +85,7 @@ def count(
     *,
     batch: int = 1,
     dtype: Any = "fp32",
+    inputs: Any = None,
 ) -> Counts:
     """Count parameters, operations, activations and bytes.
 
@@ -102,6 +103,10 @@ def count(
     batch : int, optional
     dtype : str, optional
         Type of the stored parameters, for `bytes`.
+    inputs : tuple, list or dict, optional
+        In place of `input_shape`, for a module with several inputs, such as CLIP, T5 or Whisper: arrays with a batch of
+        one, or shapes without a batch, by position or by the names of keywords, as in
+        ``inputs={"input_ids": (16,), "pixel_values": (3, 224, 224)}``.
 
     Returns
     -------
@@ -124,7 +129,7 @@ def count(
     rule = convention(like)
     check_count("count", "batch", batch)
     bits = dtype_bits(dtype)
-    network = as_network(model, input_shape)
+    network = as_network(model, input_shape, inputs=inputs)
     rows = [_row(flow, rule.rule(flow, once(flow, batch)), batch, bits) for flow in network]
     total = sum(row["count"] for row in rows)
     macs, flops = (total, total * rule.flops_per_count) if rule.unit == "MAC" else (total, total)

@@ -32,7 +32,9 @@ QKV_BIAS = ("qwen2", "qwen2_moe", "gpt_oss", "gpt-oss", "qwen2moe")
 QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text", "qwen3moe", "olmo2")
 POST_NORMS = ("gemma2", "gemma3", "gemma3_text")
 SINKS = ("gpt_oss", "gpt-oss")
-TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2")  # unless config.json says otherwise
+MLP_BIAS = ("llama", "smollm3", "granite", "deepseek_v2")  # the families that read mlp_bias
+NO_BIAS = ("mistral", "mixtral", "phi3", "qwen2", "qwen2_moe")  # attention_bias has no effect
+TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "smollm3")  # unless config.json says otherwise
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,12 @@ class Decoder:
     qkv_bias, output_bias, qk_norm, post_norms, gated, shared_gate : bool
     experts, used, expert_hidden, shared_hidden : int
         0 without experts.
-    dense_layers : int
-        Layers at the beginning without experts.
+    dense : tuple of int
+        Layers without experts in a model with experts.
+    dense_bias : bool
+        Dense feed-forward parts have a bias.
+    latent_bias : bool
+        Linear layers to and from the width of `latent` have a bias.
     expert_bias : bool
     latent : Latent or None
     learned_positions : int
@@ -90,7 +96,9 @@ class Decoder:
     expert_hidden: int = 0
     shared_hidden: int = 0
     shared_gate: bool = False
-    dense_layers: int = 0
+    dense: tuple[int, ...] = ()
+    dense_bias: bool = False
+    latent_bias: bool = False
     expert_bias: bool = False
     latent: Latent | None = None
     learned_positions: int = 0
@@ -103,7 +111,7 @@ class Decoder:
 
     def _network(self, cached: bool) -> Network:
         net = Builder(self.name, (min(self.positions, POSITIONS),))
-        bias = self.family == "gpt2"  # bias of norms and of the feed-forward part
+        bias = self.family == "gpt2"  # bias of norms
         source = net.add("embeddings.word", Embedding(self.tokens, self.width))
         if self.learned_positions:
             source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
@@ -116,10 +124,10 @@ class Decoder:
                 last = net.add(f"{at}post_norm1", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add1", Add(), source, last)
             norm = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), source) if before else source
-            if self.experts and i >= self.dense_layers:
+            if self.experts and i not in self.dense:
                 last = self._experts(net, at, norm)
             else:
-                last = self._dense(net, at, norm, self.hidden, bias)
+                last = self._dense(net, at, norm, self.hidden)
             if self.post_norms or not before:
                 last = net.add(f"{at}post_norm2", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add2", Add(), source, last)
@@ -153,13 +161,16 @@ class Decoder:
         heads = self.heads
         start, size = source, self.width
         if part.query:
-            start, size = net.add(f"{at}.query_down", Linear(self.width, part.query, False), source), part.query
+            start, size = (
+                net.add(f"{at}.query_down", Linear(self.width, part.query, self.latent_bias), source),
+                part.query,
+            )
             start = net.add(f"{at}.query_norm", LayerNorm(part.query, bias=False), start)
         plain = net.add(f"{at}.query", Linear(size, heads * part.plain, False), start)
         rotary = net.add(f"{at}.query_rotary", Linear(size, heads * part.rotary, False), start)
-        latent = net.add(f"{at}.latent", Linear(self.width, part.keys, False), source)
+        latent = net.add(f"{at}.latent", Linear(self.width, part.keys, self.latent_bias), source)
         latent = net.add(f"{at}.latent_norm", LayerNorm(part.keys, bias=False), latent)
-        key = net.add(f"{at}.key_rotary", Linear(self.width, part.rotary, False), source)
+        key = net.add(f"{at}.key_rotary", Linear(self.width, part.rotary, self.latent_bias), source)
         if cached:
             plain = net.add(f"{at}.query_up", Heads(heads, part.plain, part.keys), plain)
             first = net.add(f"{at}.scores", Scores(heads, 1), plain, latent)
@@ -175,18 +186,19 @@ class Decoder:
         else:
             values = net.add(f"{at}.value_up", Linear(part.keys, heads * part.value, False), latent)
             value = net.add(f"{at}.context", Context(heads), weights, values)
-        return net.add(f"{at}.output", Linear(heads * part.value, self.width, False), value)
+        return net.add(f"{at}.output", Linear(heads * part.value, self.width, self.latent_bias), value)
 
-    def _dense(self, net: Builder, at: str, source: str, hidden: int, bias: bool) -> str:
+    def _dense(self, net: Builder, at: str, source: str, hidden: int) -> str:
+        bias = self.dense_bias
         if not self.gated:
             net.add(f"{at}fc1", Linear(self.width, hidden, bias), source)
             net.add(f"{at}gelu", Activation("gelu", functional=True))
             return net.add(f"{at}fc2", Linear(hidden, self.width, bias))
-        net.add(f"{at}gate", Linear(self.width, hidden, bias=False), source)
+        net.add(f"{at}gate", Linear(self.width, hidden, bias), source)
         gate = net.add(f"{at}silu", Activation("silu"))
-        up = net.add(f"{at}up", Linear(self.width, hidden, bias=False), source)
+        up = net.add(f"{at}up", Linear(self.width, hidden, bias), source)
         net.add(f"{at}multiply", Multiply(), gate, up)
-        return net.add(f"{at}down", Linear(hidden, self.width, bias=False))
+        return net.add(f"{at}down", Linear(hidden, self.width, bias))
 
     def _experts(self, net: Builder, at: str, source: str) -> str:
         hidden, count = self.expert_hidden, (self.experts, self.used)
@@ -197,7 +209,7 @@ class Decoder:
         inside = net.add(f"{at}experts.multiply", Multiply(), gate, up)
         last = net.add(f"{at}experts.down", Experts(hidden, self.width, *count, self.expert_bias, joins=True), inside)
         if self.shared_hidden:
-            other = self._dense(net, f"{at}shared.", source, self.shared_hidden, False)
+            other = self._dense(net, f"{at}shared.", source, self.shared_hidden)
             if self.shared_gate:
                 net.add(f"{at}shared.router", Linear(self.width, 1, False), source)
             last = net.add(f"{at}experts.add", Add(), last, other)
@@ -209,6 +221,31 @@ GEMMA3 = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072,
     "vocab_size": 262208, "tie_word_embeddings": True,
 }  # fmt: skip
+
+
+# As in configuration_*.py of the families, for entries that a file leaves out.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma3": GEMMA3, "gemma3_text": GEMMA3,
+    "mixtral": {"num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+                  "shared_expert_intermediate_size": 5632},
+    "qwen3_moe": {"num_experts_per_tok": 8, "moe_intermediate_size": 768, "num_key_value_heads": 4},
+    "deepseek_v3": {"num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+                    "n_shared_experts": 1, "first_k_dense_replace": 3},
+    "gpt_oss": {"num_experts_per_tok": 4, "head_dim": 64},
+}  # fmt: skip
+COUNTS_OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+MOST_EXPERTS = {"mixtral": 8, "qwen2_moe": 60, "qwen3_moe": 128, "deepseek_v2": 64, "deepseek_v3": 256, "gpt_oss": 128}
+# The key for the width of an expert, where a family has experts.
+WIDTHS = {
+    "mixtral": "intermediate_size", "gpt_oss": "intermediate_size", "qwen2_moe": "moe_intermediate_size",
+    "qwen3_moe": "moe_intermediate_size", "deepseek_v2": "moe_intermediate_size",
+    "deepseek_v3": "moe_intermediate_size",
+}  # fmt: skip
+# Keys of other families, or of code outside of transformers, that say which layers have experts.
+UNREAD = ("add_cross_attention",)
+UNREAD_EXPERTS = ("moe_layer_freq", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_start_index",
+                  "moe_layers", "expert_layer_period", "moe_every_n_layers")  # fmt: skip
 
 
 class _Keys:
@@ -266,12 +303,16 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         raise ValueError(
             f"{printable(place)}: model_type is {shown(family)}, expected one of {', '.join(CONFIGS)}{hint}"
         )
-    config = {**(GEMMA3 if family.startswith("gemma3") else {}), **config}
+    config = {**DEFAULTS.get(family, {}), **config}
     keys = _Keys(place, config)
+    for key in UNREAD:
+        if config.get(key):
+            raise ValueError(f"{printable(place)}: {key} is {shown(config[key])}, which is not read, expected none")
     if family == "gpt2":
         return _gpt2(keys, name)
     width, heads = keys.count("hidden_size"), keys.count("num_attention_heads", high=1 << 16)
-    experts = keys.count("num_local_experts", keys.count("num_experts", keys.count("n_routed_experts", 0, 0), 0), 0)
+    of_hidden = WIDTHS.get(str(family), "")
+    experts = _count_of_experts(keys, str(family)) if of_hidden else 0
     hidden = keys.count("intermediate_size")
     latent = None
     if family in ("deepseek_v2", "deepseek_v3"):
@@ -279,21 +320,55 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
             keys.count("q_lora_rank", 0, 0), keys.count("kv_lora_rank"), keys.count("qk_nope_head_dim"),
             keys.count("qk_rope_head_dim"), keys.count("v_head_dim"),
         )  # fmt: skip
-    inside = keys.count("moe_intermediate_size", hidden)
-    shared = keys.count("shared_expert_intermediate_size", keys.count("n_shared_experts", 0, 0) * inside, 0)
-    bias = keys.flag("attention_bias", family in QKV_BIAS)
+    inside = keys.count(of_hidden, hidden) if of_hidden else hidden
+    shared = 0
+    if family in ("deepseek_v2", "deepseek_v3"):
+        shared = keys.count("n_shared_experts", 0, 0) * inside
+    elif family == "qwen2_moe":
+        shared = keys.count("shared_expert_intermediate_size", 0, 0)
+    bias = family not in NO_BIAS and keys.flag("attention_bias", family in QKV_BIAS)
+    of_qkv = family == "qwen2" or keys.flag("qkv_bias", True) if family in ("qwen2", "qwen2_moe") else bias
     layers = keys.count("num_hidden_layers", high=MAX_LAYERS)
     return Decoder(
         name, str(family), layers, width, heads,
         keys.count("num_key_value_heads", heads, high=heads), keys.count("head_dim", max(width // heads, 1)), hidden,
         keys.count("vocab_size"), keys.count("max_position_embeddings", POSITIONS),
-        tied=keys.flag("tie_word_embeddings", family in TIED), qkv_bias=bias or family in QKV_BIAS,
-        output_bias=bias and family not in ("qwen2", "qwen2_moe"), qk_norm=family in QK_NORM,
+        tied=keys.flag("tie_word_embeddings", family in TIED), qkv_bias=of_qkv,
+        output_bias=bias, qk_norm=family in QK_NORM,
         post_norms=family in POST_NORMS, experts=experts, used=keys.count("num_experts_per_tok", 2) if experts else 0,
         expert_hidden=inside, shared_hidden=shared if experts else 0, shared_gate=family == "qwen2_moe",
-        dense_layers=keys.count("first_k_dense_replace", 0, 0), expert_bias=family == "gpt_oss", latent=latent,
+        dense=_without_experts(keys, str(family), layers) if experts else (), expert_bias=family == "gpt_oss",
+        latent=latent, latent_bias=bias, dense_bias=family in MLP_BIAS and keys.flag("mlp_bias", False),
         windows=windows_of_config(family, config, keys.count, layers),
     )  # fmt: skip
+
+
+def _count_of_experts(keys: _Keys, family: str) -> int:
+    """Return the number of experts: transformers gives the key of each family the names of the others."""
+    given = {one: keys.count(one, 0, 0) for one in COUNTS_OF_EXPERTS if one in keys.found}
+    if len(set(given.values())) > 1:
+        raise ValueError(f"{printable(keys.place)}: {' and '.join(given)} are {shown(list(given.values()))}, expected "
+                         "one number of experts")  # fmt: skip
+    return next(iter(given.values()), MOST_EXPERTS.get(family, 0))
+
+
+def _without_experts(keys: _Keys, family: str, layers: int) -> tuple[int, ...]:
+    """Return the layers with one dense feed-forward part in a model with experts."""
+    for key in UNREAD_EXPERTS:
+        if keys.found.get(key) not in (None, 1):
+            raise ValueError(
+                f"{printable(keys.place)}: {key} is {shown(keys.found[key])}, which layers of {family} do not read"
+            )
+    if family in ("deepseek_v2", "deepseek_v3"):
+        return tuple(range(min(keys.count("first_k_dense_replace", 0, 0), layers)))
+    if family not in ("qwen2_moe", "qwen3_moe"):
+        return ()
+    step, listed = keys.count("decoder_sparse_step", 1), keys.found.get("mlp_only_layers") or []
+    if not isinstance(listed, list) or not all(type(one) is int for one in listed):
+        raise ValueError(
+            f"{printable(keys.place)}: mlp_only_layers is {shown(listed)}, expected a list of layers, such as [0, 2]"
+        )
+    return tuple(i for i in range(layers) if i in listed or (i + 1) % step)
 
 
 def _gpt2(keys: _Keys, name: str) -> Decoder:
@@ -301,8 +376,9 @@ def _gpt2(keys: _Keys, name: str) -> Decoder:
     positions = keys.count("n_positions", keys.count("n_ctx", 1024))
     return Decoder(
         name, "gpt2", keys.count("n_layer", high=MAX_LAYERS), width, heads, heads, max(width // heads, 1),
-        keys.count("n_inner", 4 * width), keys.count("vocab_size"), positions, tied=True, qkv_bias=True,
-        output_bias=True, gated=False, learned_positions=positions,
+        keys.count("n_inner", 4 * width), keys.count("vocab_size"), positions,
+        tied=keys.flag("tie_word_embeddings", True), qkv_bias=True, output_bias=True,
+        dense_bias=True, gated=False, learned_positions=positions,
     )  # fmt: skip
 
 
@@ -358,7 +434,8 @@ def decoder_of_keys(
         gated="blk.0.ffn_gate.weight" in shapes or bool(experts) or family == "phi3",
         experts=experts, used=keys.count("expert_used_count", 2) if experts else 0,
         expert_hidden=keys.count("expert_feed_forward_length", hidden or 1), shared_hidden=shared,
-        dense_layers=keys.count("leading_dense_block_count", 0, 0), expert_bias="blk.0.ffn_up_exps.bias" in shapes,
+        dense=tuple(range(min(keys.count("leading_dense_block_count", 0, 0), layers))),
+        dense_bias="blk.0.ffn_up.bias" in shapes, expert_bias="blk.0.ffn_up_exps.bias" in shapes,
         learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
         windows=windows_of_keys(str(family), flags, keys.count, layers),
     )  # fmt: skip

@@ -489,14 +489,15 @@ def window(layer: Any, shape: Shape, dilation: Pair, ceil_mode: bool = False) ->
     )
     for size, kernel, stride, padding, step in places:
         room = size + 2 * padding - step * (kernel - 1) - 1
-        if room < 0:
+        # A window that would begin in the padding after the input is left out, as in torch. One that is larger than the
+        # whole input still counts once, if it may go beyond the end.
+        count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+        if ceil_mode and (count - 1) * stride >= size + padding:
+            count -= 1
+        if count < 1:
             raise ValueError(
                 f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} does not fit on "
                 f"{size} + 2 x {padding} of padding"
             )
-        count = room // stride + 1
-        # A window that would begin in the padding after the input is left out, as in torch.
-        if ceil_mode and room % stride and count * stride < size + padding:
-            count += 1
         found.append(count)
     return found[0], found[1]

@@ -22,7 +22,9 @@ __all__ = ["as_network"]
 LANGUAGE_MODELS = (".gguf", ".safetensors", ".safetensors.index.json", "config.json")  # ends of files' names
 
 
-def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0) -> Network:
+def as_network(
+    model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0, inputs: Any = None
+) -> Network:
     """Convert a name, a list of layers, a model file or folder, or a torch.nn.Module to a network.
 
     Parameters
@@ -37,6 +39,9 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
     training : int, optional
         Samples, 1 or 2, to run a module with in training mode, to find what a backward pass needs. 0: run it in
         evaluation mode.
+    inputs : tuple, list or dict, optional
+        In place of `input_shape`, for a module with several inputs, such as CLIP, T5 or Whisper: arrays with a batch of
+        one, or shapes without a batch, by position or by the names of keywords.
 
     Returns
     -------
@@ -57,6 +62,8 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
     >>> hw.as_network([hw.Linear(8, 4)], (8,)).output_shape
     (4,)
     """
+    if inputs is not None and not is_module(model):
+        raise ValueError(f"inputs is for a torch.nn.Module, not for {type(model).__name__}: expected input_shape")
     if isinstance(model, Network):
         return model if input_shape is None else model.with_input(input_shape)
     if hasattr(model, "judged") and isinstance(getattr(model, "path", None), str):  # of zoo.open_llm
@@ -75,7 +82,7 @@ def as_network(model: Any, input_shape: Sequence[int] | None = None, *, training
             return as_network(read_language_model(place), input_shape)
         return as_network(read_onnx(model, input_shape), input_shape)
     if is_module(model):
-        return read_module(model, input_shape, as_int(training, "as_network: training", 0, 2))
+        return read_module(model, input_shape, as_int(training, "as_network: training", 0, 2), inputs)
     if isinstance(model, (Layer, Attention)):
         model = [model]
     if isinstance(model, Mapping) or not is_several(model):

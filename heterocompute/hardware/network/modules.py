@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...base.texts import printable, sentence, shortened
 from ...base.values import shown
 from .graph import Network, check_shape
 from .recorder import Recorder, Refusal
 
-__all__ = ["read_module"]
+__all__ = ["Inputs", "read_module"]
+
+PACKED_TABLES = ("PackedEmbedding", "PackedEmbeddingBag")
+TOKENS = ("ids", "mask")  # ends of the names of inputs with integers
 
 
-def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 0) -> Network:
+def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 0, inputs: Any = None) -> Network:
     """Return the network of a torch.nn.Module.
 
     Parameters
@@ -30,6 +35,8 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
         With one input: floats, or tokens where `input_shape` has one axis and the module an embedding.
     input_shape : sequence of int
         Of one sample, without a batch.
+    inputs : tuple, list or dict, optional
+        In place of `input_shape`, for modules with several inputs: see `Inputs`.
     training : int, optional
         Samples, 1 or 2, to run the module on as it is trained, to note what a backward pass needs; batch normalization
         runs as in evaluation, since one sample has no statistics. Axes of one sample can be merged without a copy
@@ -46,28 +53,86 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     """
     torch, name = sys.modules["torch"], type(module).__name__
     module = _plain(torch, module, name)
-    if input_shape is None:
+    if inputs is not None and input_shape is not None:
+        raise ValueError("inputs and input_shape are both given, expected one of them")
+    if input_shape is None and inputs is None:
         raise ValueError(f"input_shape is missing: {name}, a torch.nn.Module, needs the shape of one sample")
-    shape = check_shape(input_shape)
     tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    tokens = len(shape) == 1 and any(isinstance(one, tables) for one in module.modules())
-    dtype = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
-    dtype = torch.int64 if tokens else dtype
+    reads = any(isinstance(one, tables) or type(one).__name__ in PACKED_TABLES for one in module.modules())
+    floats = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
+    given = None if inputs is None else Inputs(torch, inputs, floats, reads)
+    shape = check_shape(input_shape or ()) if given is None else given.shape
+    dtype = torch.int64 if reads and len(shape) == 1 else floats
     place = next((p.device for p in module.parameters()), "cpu")
     # The module's own device if the forward pass reads values or creates tensors on another device.
     tries = [(kept, device) for kept in range(training, -1, -1) for device in ("meta", place)]
     for kept, device in tries:
         try:
             with _at_rest(torch, module, kept > 0):
-                found = Recorder(torch, module, shape, dtype, device, kept)
+                found = Recorder(torch, module, shape, dtype, device, kept, given)
             break
         except Refusal:
             raise
         except Exception as error:  # the module may raise any exception for such a sample
             if (kept, device) == tries[-1]:
-                raise ValueError(f"{name}: input_shape {shown(shape)} does not run: {sentence(error)}") from None
+                what = f"input_shape {shown(shape)} does" if given is None else "inputs do"
+                raise ValueError(f"{name}: {what} not run: {sentence(error)}") from None
     note = "read from a torch.nn.Module"
     return Network(name, tuple(found.nodes), shape, note, found.frozen, found.prepared)
+
+
+class Inputs:
+    """The inputs of a module: tensors or shapes, by position or by name.
+
+    Parameters
+    ----------
+    torch : module
+    given : tuple, list or dict
+        Arrays as the module takes them, with a batch of one, or shapes of one sample, without a batch.
+    floats : torch.dtype
+        Of inputs that only have a shape.
+    reads : bool
+        The module looks up tokens: a shape with one axis has integers.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of one sample of the first input.
+    """
+
+    def __init__(self, torch: Any, given: Any, floats: Any, reads: bool) -> None:
+        if not isinstance(given, (tuple, list, Mapping)) or not given:
+            raise TypeError(f"inputs is {shown(given)}, expected a tuple or a dict of arrays or shapes")
+        pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+        self.torch, self.is_named = torch, isinstance(given, Mapping)
+        self.values = {key: self._tensor(key, one, floats, reads) for key, one in pairs}
+        first = next((one for one in self.values.values() if isinstance(one, torch.Tensor)), None)
+        if first is None:
+            raise ValueError(f"inputs is {shown(given)}, expected an array or a shape among them")
+        if first.dim() == 0 or first.shape[0] != 1:
+            raise ValueError(f"inputs has the shape {tuple(first.shape)} first, expected a batch of 1")
+        self.shape = check_shape(tuple(map(int, first.shape[1:])) or (1,))
+
+    def _tensor(self, key: Any, value: Any, floats: Any, reads: bool) -> Any:
+        torch = self.torch
+        if value is None or isinstance(value, (bool, str)) or isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, np.ndarray):
+            return torch.from_numpy(np.ascontiguousarray(value))
+        if isinstance(value, (tuple, list)) and all(type(one) is int for one in value):
+            shape = check_shape(value)
+            tokens = f"{key}".endswith(TOKENS) or reads and len(shape) == 1
+            return torch.zeros((1, *shape), dtype=torch.int64 if tokens else floats)
+        raise TypeError(f"inputs has {shown(value)} for {shown(key)}, expected an array or a shape of integers")
+
+    def placed(self, device: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments and keywords of a call, with tensors of their own on a device."""
+        made: dict[Any, Any] = {
+            key: one.detach().to(device, copy=True) if isinstance(one, self.torch.Tensor) else one
+            for key, one in self.values.items()
+        }
+        args: tuple[Any, ...] = () if self.is_named else tuple(made.values())
+        return args, made if self.is_named else {}
 
 
 def _plain(torch: Any, module: Any, name: str) -> Any:

@@ -7,6 +7,7 @@ parameters alone is no node, unless it multiplies; the parameters behind it coun
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,6 +22,15 @@ from .onnx import Operator
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, Concat, MaxPool2d, Softmax
 
 __all__ = ["Recorder", "Refusal"]
+
+
+OWN, OWN_PRODUCTS = "heterocompute", ("linear", "conv2d", "rows")  # operators with packed weights
+OWN_OTHERS = ((OWN, "fake_quantize"), (OWN, "pass_gradient"))  # they round, and multiply nothing
+
+
+def is_packed(module: Any) -> bool:
+    """Tell whether a module is a packed weight of `interop.torch`, which may not have been imported."""
+    return type(module).__name__ == "PackedWeight" and type(module).__module__.startswith(f"{OWN}.")
 
 
 class Refusal(ValueError):
@@ -39,7 +49,9 @@ class Recorder:
         As `Network.prepared`.
     """
 
-    def __init__(self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, kept: int) -> None:
+    def __init__(
+        self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, kept: int, given: Any = None
+    ) -> None:
         self.torch, self.title, self.training, self.samples = torch, type(module).__name__, kept > 0, max(kept, 1)
         self.nodes: list[Node] = []
         self.taken: dict[str, int] = {}
@@ -55,30 +67,53 @@ class Recorder:
             if device == "meta":
                 made = {name: torch.empty_like(value, device="meta") for name, value in held.items()}
                 held = {name: one.requires_grad_(held[name].requires_grad) for name, one in made.items()}
-            x = torch.zeros((self.samples, *shape), dtype=dtype)
+            if given is None:
+                args, options = (torch.zeros((self.samples, *shape), dtype=dtype),), {}
+            else:
+                args, options = given.placed(device)
+            inputs = [one for one in (*args, *options.values()) if isinstance(one, torch.Tensor)]
+            x = inputs[0]
         self.held: dict[Any, tuple[str, ...]]
         self.held = {self.key(value): (name,) if name in named else () for name, value in held.items()}
         self.sizes = {name: value.numel() for name, value in held.items() if name in named}
+        for name, one in module.named_modules():
+            if is_packed(one):
+                self.sizes[name] = math.prod(one.shape)
+                self.held.update({self.key(held[f"{name}.{part}".lstrip(".")]): (name,) for part in one._buffers})
+        self.used: set[Any] = set()
+        self.computes, self.entered = False, dict[str, Any]()  # the inputs of transposed convolutions
+        self.parents = {f"{name}.weight".lstrip("."): one for name, one in module.named_modules()}
         self.sources = {self.key(x): INPUT}
         self.owners: dict[Any, str | None] = {self.memory(x): INPUT}  # None: of parameters, or computed from them
         self.owners.update(dict.fromkeys(map(self.memory, held.values())))
         self.given = set(self.owners)
         self.saved: dict[Any, Any] = {}
-        self.alive += [x, *held.values()]
+        self.alive += [*inputs, *held.values()]
+        for i, one in enumerate(inputs[1:]):
+            self.add(f"input{i + 2}", Operator("input", self.sample(one)), [INPUT], [one])
+        self.used.clear()
         hooks = [hook for name, one in module.named_modules() for hook in self._hooks(name, one)]
         try:
             with torch.device(device), self._mode(), self._saving():
-                torch.func.functional_call(module, held, (x,))
+                torch.func.functional_call(module, held, args, options)
         finally:
             for hook in hooks:
                 hook.remove()
-        self.frozen = sum(self.sizes[name] for name in self.counted if not named[name].requires_grad)
+        if self.computes and not any(self.key(one) in self.used for one in inputs):
+            raise Refusal(
+                f"{self.title}: the forward pass does not use its input, expected inputs= with the tensors that the "
+                "model reads, such as inputs={'input_ids': (8,)}"
+            )
+        frozen = {name for name in self.counted if name not in named or not named[name].requires_grad}
+        self.frozen = sum(self.sizes[name] for name in frozen)
         if self.training:
             self._note_kept()
 
     def _hooks(self, name: str, module: Any) -> tuple[Any, Any]:
-        def enter(*_: Any) -> None:
+        def enter(_: Any, inputs: Any) -> None:
             self.inside.append(name)
+            if getattr(module, "transposed", False) and inputs:
+                self.entered[name] = inputs[0]
 
         def leave(*_: Any) -> None:
             self.inside.pop()
@@ -198,11 +233,17 @@ class Recorder:
             return
         kind = kind if kind == "_" else kind.rstrip("_")
         fed = [one for one in given if self.is_fed(one)]
+        self.used.update(map(self.key, fed))
         held = self.behind(*given)
+        self.computes = self.computes or bool(fed or given and all(self.is_parameter(one) for one in given))
+        if namespace == OWN and kind in OWN_PRODUCTS:
+            self.packed(kind, args, made)
+            return
         multiplies = kind in MATRICES or kind == "convolution" or kind == "_trilinear"
         if fed or held:
             weighted = kind.startswith("_embedding_bag") and any(one.is_floating_point() for one in given[1:])
             unread = not multiplies and "scaled_dot_product" not in kind and is_refused(namespace, kind)
+            unread = unread and (namespace, kind) not in OWN_OTHERS
             if unread or weighted:
                 self.refuse(kind if namespace == "aten" else f"{namespace}::{kind}")
         if multiplies:
@@ -352,6 +393,43 @@ class Recorder:
             sources[0] = self.add("parameters", held, [sources[0]], [])
             self.nodes[-1] = replace(self.nodes[-1], memory_of=self.nodes[-1].inputs[0])
         self.add(kind, layer, sources, made)
+
+    def packed(self, kind: str, args: Any, made: list[Any]) -> None:
+        """Add the node of an operator of this package, whose weight is packed."""
+        x, parts, shape = args[0], args[1], tuple(json.loads(args[2])["shape"])
+        source = self.source(x)
+        names = self.behind(*parts)
+        whole = self.total(names) == math.prod(shape)
+        new = self.take(names)
+        out, shared = self.sample(made[0]), new < math.prod(shape)
+        layer: Layer
+        if kind == "rows":
+            layer = Embedding(*shape) if whole and not shared else Operator("embedding", out, new)
+            if len(self.shapes[source]) != 1:
+                layer = Operator("embedding", out, new)
+        elif kind == "linear":
+            n, k = shape
+            fits = (whole and not shared or new == 0) and self.shapes[source][-1:] == (k,)
+            positions = x.numel() // k
+            layer = Linear(k, n, False, shared) if fits else Product("linear", (1, positions, n, k), out, new)
+        else:
+            k, c, r, s = shape
+            down, across, above, left, tall, wide, groups = map(int, args[3])
+            layer = Conv2d(c * groups, k, (r, s), (down, across), (above, left), (tall, wide), groups, False, shared)
+            positions = math.prod(map(int, made[0].shape)) // k
+            sizes = (groups, positions, k // groups, c * r * s)
+            parent: Any = self.parents.get(names[0]) if names else None
+            if getattr(parent, "transposed", False):  # x has zeros between its values
+                before = self.entered[names[0].removesuffix("weight").rstrip(".")]
+                places = before.numel() // int(before.shape[-1 - len(parent.kernel_size)])
+                sizes = (groups, places, k // groups * r * s, c)
+                layer = Product("transposed convolution", sizes, out, new)
+            try:
+                fits = layer.output_shape(self.shapes[source]) == out
+            except ValueError:
+                fits = False
+            layer = layer if fits else Product("convolution", sizes, out, new)
+        self.add(kind, layer, [source], made)
 
     def prepare(
         self, kind: str, sizes: tuple[int, int, int, int], shape: Shape, names: tuple[str, ...], made: list[Any]

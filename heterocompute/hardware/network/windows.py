@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...base.values import shown
+
 __all__ = ["windows_of_config", "windows_of_keys"]
 
 Windows = tuple[int | None, ...]
@@ -18,9 +20,9 @@ PERIOD = {  # every n-th layer sees all positions; 0: every layer has the same w
     "mistral": 0, "mixtral": 0, "phi3": 0, "qwen3_moe": 0, "gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2,
     "gpt-oss": 2, "llama": 0,
 }  # fmt: skip
-SWITCHED = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")  # a window only with use_sliding_window
+SWITCHED = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3")  # a window only with use_sliding_window
 LATE = ("qwen2", "qwen2_moe", "qwen3")  # the first max_window_layers layers see all positions
-SLIDING = "sliding_attention"
+SLIDING, FULL = "sliding_attention", "full_attention"
 
 Count = Callable[..., int]
 
@@ -46,8 +48,17 @@ def windows_of_config(family: str, config: Mapping[str, Any], count: Count, laye
     if not known or window is None or (family in SWITCHED and not config.get("use_sliding_window")):
         return (None,) * layers
     kinds = config.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) == layers and PERIOD.get(family) != 0:
+    if kinds is not None and PERIOD.get(family) != 0:
+        known = isinstance(kinds, list) and all(isinstance(one, str) and one in (SLIDING, FULL) for one in kinds)
+        if not known or len(kinds) != layers:
+            raise ValueError(f"layer_types is {shown(kinds)}, expected {SLIDING} or {FULL} for each of {layers} layers")
         return tuple(window if kind == SLIDING else None for kind in kinds)
+    if family == "smollm3":  # windows are in the layers without rotary positions
+        rotary, step = config.get("no_rope_layers"), count("no_rope_layer_interval", 4)
+        flags = (
+            rotary if isinstance(rotary, list) and len(rotary) == layers else [(i + 1) % step for i in range(layers)]
+        )
+        return tuple(None if flag else window for flag in flags)
     if family in LATE:
         first = count("max_window_layers", 28, 0)
         return tuple(window if i >= first else None for i in range(layers))

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ...base.texts import quoted
+from ..torch.carrying import copied
 from ..torch.walk import every_layer
 from .weights import made_by
 
 __all__ = ["put", "shared_copy"]
 
 
-def shared_copy(model: Any) -> Any:
+def shared_copy(model: Any, name: str) -> Any:
     """Return a copy of a module with the same parameters: the same tensors. Buffers are copies.
 
     Parameters
     ----------
     model : torch.nn.Module
+    name : str
+        Of the calling function, for errors.
 
     Returns
     -------
     torch.nn.Module
     """
-    return copy.deepcopy(model, {id(one): one for one in model.parameters()})
+    parameters = {id(one): one for one in model.parameters()}
+    return copied(model, parameters, model.modules(), name, "a model without it")
 
 
 def put(model: Any, values: Mapping[str, Any], name: str) -> None:

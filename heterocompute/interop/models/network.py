@@ -90,7 +90,7 @@ def module_network(
             for one, at in twins.items()
             if one not in packed and changed[at] is not weights[at]
         }
-        small = shared_copy(model)
+        small = shared_copy(model, name)
         put(small, dense, name)
         for layer in layers if activations is not None else ():
             if layer.name not in packed:

@@ -89,7 +89,8 @@ class _Again:
     """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
     def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
-        self._model, self._batches, self._held_out = shared_copy(model), batches, None if held is None else False
+        self._model, self._batches = shared_copy(model, "quantize"), batches
+        self._held_out = None if held is None else False
         self._held = {one.name for one in layers if made_by(one) == "held"}
 
     def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
@@ -20,10 +21,10 @@ from ...ptq.methods import METHODS
 from ...ptq.network import quantize as rounded_network
 from . import modules
 from .attention import PackedMultiheadAttention
+from .carrying import carry, copied
 from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .modules import Packed
-from .reading import is_called
-from .walk import Layer, check_matches, every_layer, matching
+from .walk import Layer, check_matches, check_replaceable, every_layer, matching
 from .weights import PackedWeight, restored
 
 __all__ = ["convert", "load_packed"]
@@ -82,6 +83,7 @@ def convert(
     (Int(bits=4, group=32, symmetric=True, scale='f32'), Int(bits=8, group=None, symmetric=True, scale='f32'))
     """
     found = every_layer(model, "convert")
+    check_replaceable(model, "convert")
     if method not in METHODS:
         raise ValueError(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
     if method == "gptq" and calibration is None:
@@ -117,7 +119,9 @@ def convert(
         raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
     weights = packed_weights(chosen, activations, method)
     picked = [layer for layer, _ in chosen]
-    return unsaved(replaced(model if inplace else copied(model, picked), picked, weights))
+    if not inplace:
+        model = _copy(model, picked, "convert")
+    return unsaved(replaced(model, picked, weights))
 
 
 def load_packed(
@@ -157,8 +161,12 @@ def load_packed(
     PackedWeight(int4-g32, shape=(8, 64), 320 bytes)
     """
     found = every_layer(model, "load_packed")
+    check_replaceable(model, "load_packed")
     if not isinstance(state, Mapping):
         raise TypeError(f"load_packed: state is {shown(state)}, expected a dict of tensors, as of torch.load")
+    for key in state:
+        if not isinstance(key, str):
+            raise TypeError(f"load_packed: state has the key {shown(key)}, expected names")
     names = {key.removesuffix(".format") for key in state if key.endswith(".format")}
     if not names:
         raise ValueError("load_packed: state has no packed weight, expected the state_dict() of a converted model")
@@ -187,11 +195,31 @@ def load_packed(
             chosen.append(layer)
             weights.append(same[identity])
             full.update({f"{layer.name}.{part}": value for part, value in same[identity].state_dict().items()})
-    if not inplace:
-        model = copied(model, chosen)
+    if inplace:
+        _check_state(model, chosen, weights, full, strict)
+    else:
+        model = _copy(model, chosen, "load_packed")
     model = unsaved(replaced(model, chosen, weights))
     model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
     return model
+
+
+def _check_state(
+    model: Any, chosen: list[Layer], weights: list[PackedWeight], state: Mapping[str, Any], strict: bool
+) -> None:
+    """Raise what loading a state will raise, before a model is changed: load it into a copy without its weights."""
+    memo: dict[int, Any] = {}
+    packed = {id(layer.module._parameters.get(layer.attribute)) for layer in chosen}
+    for one in (*model.parameters(), *model.buffers()):
+        made = torch.empty_like(one, device="meta" if id(one) in packed else None)
+        memo[id(one)] = torch.nn.Parameter(made, one.requires_grad) if isinstance(one, torch.nn.Parameter) else made
+    try:
+        trial = copied(model, memo, (), "load_packed")
+    except ValueError:  # it cannot be copied
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the second time warns as well
+        replaced(trial, chosen, weights).load_state_dict(state, strict)
 
 
 def _why_none(found: list[Layer]) -> str:
@@ -228,7 +256,7 @@ def _identity(layer: Layer) -> tuple[Any, ...]:
     return (id(layer.module), layer.attribute) if parameter is None else (id(parameter),)
 
 
-def copied(model: Any, chosen: list[Layer]) -> Any:
+def _copy(model: Any, chosen: list[Layer], name: str) -> Any:
     """Return a copy of a model without copying the weights that are replaced."""
     memo: dict[int, Any] = {}
     for layer in chosen:
@@ -239,7 +267,7 @@ def copied(model: Any, chosen: list[Layer]) -> Any:
         for value in module.__dict__.values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach()
-    return copy.deepcopy(model, memo)
+    return copied(model, memo, (layer.module for layer in chosen), name)
 
 
 BUILDERS: dict[str, Any] = {
@@ -266,7 +294,7 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
             continue
         new = made.get(id(old))
         if new is None:
-            new = made[id(old)] = _in_place_of(old, BUILDERS[layer.kind].from_module(old, weight))
+            new = made[id(old)] = carry(old, BUILDERS[layer.kind].from_module(old, weight))
         if not layer.path:
             return new
         parent, _, name = layer.path.rpartition(".")
@@ -294,19 +322,6 @@ def unsaved(model: Any) -> Any:
         if hasattr(type(module), "save_pretrained") and hasattr(module, "config"):
             module._weight_conversions = [_Unsaved()]
     return model
-
-
-def _in_place_of(old: Any, new: Any) -> Any:
-    """Give a packed layer the mode and the hooks of the replaced layer."""
-    new.train(old.training)
-    for key, hook in old._forward_pre_hooks.items():
-        if not hasattr(hook, "apply_mask") and not hasattr(hook, "compute_weight") and hook is not is_called:
-            new._forward_pre_hooks[key] = hook
-            if key in old._forward_pre_hooks_with_kwargs:
-                new._forward_pre_hooks_with_kwargs[key] = True
-    for name in ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"):
-        getattr(new, name).update(getattr(old, name))
-    return new
 
 
 def _use_own_forward(experts: Any) -> None:

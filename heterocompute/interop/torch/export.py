@@ -7,11 +7,10 @@ replaced: by a `DequantizeLinear` of its codes with the same output, or together
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +25,7 @@ from ...files.layouts.onnx.matmul import operands
 from ...files.layouts.onnx.model import OPSET, onnx_of, packed_bits, write_model
 from ...formats import format as parse_format
 from .attention import PackedMultiheadAttention
+from .carrying import carry, copied
 from .modules import Packed
 from .walk import every_layer
 from .weights import PackedWeight
@@ -83,6 +83,8 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
         weight = layer.packed
         assert weight is not None
         _check(name, weight, layer.module)
+        if layer.kind.startswith("embedding") and weight.dtype != torch.float32:
+            raise ValueError(f"export_onnx: {quoted(name)} has dtype {weight.dtype}, expected float32: model.float()")
     proto = _exported(with_floats(model), example, options)
     proto = onnx.version_converter.convert_version(proto, OPSET) if _opset(proto) < OPSET else proto
     graph = proto.graph
@@ -188,11 +190,12 @@ def with_floats(model: Any) -> Any:
             elif kind == "Embedding":
                 made = torch.nn.Embedding(*module.weight.shape)
             else:
-                made = torch.nn.EmbeddingBag(*module.weight.shape, mode=module.mode)
+                more = {name: getattr(module, name) for name in ("mode", "include_last_offset", "padding_idx")}
+                made = torch.nn.EmbeddingBag(*module.weight.shape, **more)
         made.weight, made.bias = parameter(weight, module), module.bias
         if weight.activations is not None and hasattr(made, "largest"):
             made.largest = _largest("", weight.activations)
-        return made.train(module.training)
+        return carry(module, made)
 
     def visit(module: Any) -> Any:
         for name, child in list(module._modules.items()):
@@ -210,7 +213,10 @@ def with_floats(model: Any) -> Any:
         return module
 
     made: dict[int, Any] = {}
-    return of(model) if isinstance(model, Packed) else visit(copy.deepcopy(model))
+    if isinstance(model, Packed):
+        return of(model)
+    layers = (one for one in model.modules() if isinstance(one, (Packed, PackedWeight)))
+    return visit(copied(model, {}, layers, "export_onnx", "a model without it"))
 
 
 def original(values: Array, module: Any) -> Array:
@@ -236,13 +242,20 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
     for one in (*args, *(kwargs or {}).values()):
         if not isinstance(one, torch.Tensor):
             raise TypeError(f"export_onnx: example is {shown(one)}, expected tensors, a tuple or a dict of them")
+    kinds = {one.dtype for one in model.parameters()} | {one.dtype for one in (*args, *(kwargs or {}).values())}
+    kinds = {one for one in kinds if one.is_floating_point} - {torch.float32}
+    if kinds:
+        raise ValueError(
+            f"export_onnx: model or example has dtype {str(min(kinds, key=str)).removeprefix('torch.')}, expected "
+            "float32, as the operators for packed weights are: pass model.float() and float32 examples"
+        )
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _unfused():
             model(*args, **(kwargs or {}))
     except Exception as problem:  # whatever a model raises
         raise ValueError(f"export_onnx: the model refuses example: {sentence(problem)}") from problem
     data, modern = io.BytesIO(), find_spec("onnxscript") is not None
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad(), _unfused():
         warnings.simplefilter("ignore")
         if modern:
             program = torch.onnx.export(
@@ -253,6 +266,17 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
             model, args, data, kwargs=kwargs, dynamo=False, do_constant_folding=False, opset_version=20, **options
         )
     return onnx.load_model_from_string(data.getvalue())
+
+
+@contextlib.contextmanager
+def _unfused() -> Iterator[None]:
+    """Keep PyTorch from its fused path of attention and encoder layers, which no exporter supports."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _opset(proto: Any) -> int:

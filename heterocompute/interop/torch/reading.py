@@ -19,6 +19,7 @@ from ...formats import Format
 from ...products.arguments import as_format, core_clip
 from ...products.quantize import quantize
 from ...training.latent import keep
+from .carrying import carry, is_of_torch, own_function
 
 __all__ = ["Reading", "computed_with", "defined_modules", "is_called", "maker_of", "now", "trained_in", "unpruned"]
 
@@ -296,8 +297,14 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             """
             if not isinstance(layer, torch.nn.Linear):
                 raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, expected a torch.nn.Linear")
-            own = getattr(type(layer), "forward", None)
-            if own not in (torch.nn.Linear.forward, QuantLinear.forward):
+            if isinstance(layer, torch.jit.ScriptModule):
+                raise TypeError("QuantLinear: layer is made by torch.jit, expected the torch.nn.Linear it was made of")
+            if own_function(layer):
+                raise TypeError(
+                    f"QuantLinear: {own_function(layer)} of the layer was replaced, as hooks of accelerate do, "
+                    "expected a torch.nn.Linear without it"
+                )
+            if not (isinstance(layer, QuantLinear) or is_of_torch(layer, torch.nn.Linear)):
                 raise TypeError(
                     f"QuantLinear: layer is of type {type(layer).__name__}, whose forward pass is its own, expected a "
                     "torch.nn.Linear"
@@ -310,17 +317,14 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
                 made = cls(layer.in_features, layer.out_features, fmt, clip=clip)
             made._parameters.clear()
             made._parameters.update(layer._parameters)
-            made._buffers.update(layer._buffers)
             for name in ("weight", "bias"):
-                hook = maker_of(layer, name)[1]
-                if hook is not None:
-                    made.register_forward_pre_hook(hook)
+                if maker_of(layer, name)[1] is not None:
                     made.__dict__[name] = now(layer, name).detach()
             for name, parametrizations in getattr(layer, "parametrizations", {}).items():
                 made.register_parameter(name, torch.nn.Parameter(torch.empty(0, device="meta")))
                 torch.nn.utils.parametrize.register_parametrization(made, name, torch.nn.Identity())
                 made.parametrizations[name] = parametrizations
-            return made.train(layer.training)
+            return carry(layer, made, frozenset())
 
         def rounded(self, weight: Any) -> Any:
             """Return a weight rounded, 0 where it is pruned."""

@@ -112,6 +112,9 @@ def parametrize(
     TypeError, ValueError
         As in `fake_quantize`, for the present weight.
     """
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_torchdynamo_orig_callable"):
+        made = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
+        raise TypeError(f"parametrize: module is made by {made}, expected the torch.nn.Module that it was made of")
     if OPS.rounds(module, name):
         raise ValueError(f"parametrize: {name} of the module is rounded already, expected one that is not")
     hook = maker_of(module, name)[1] if isinstance(module, OPS.Module) else None

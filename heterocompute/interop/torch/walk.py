@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
+from ...base.texts import quoted
 from ...base.values import shown
 from ...files.selection import FirstMatch, literal, patterns, unknown
+from .carrying import is_of_torch, own_function
 from .reading import maker_of
 from .weights import PackedWeight
 
@@ -130,6 +132,7 @@ def every_layer(model: Any, name: str) -> list[Layer]:
     """Return all weights of a model; `name` is the calling function, for errors."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
+    _check_kinds(model, name)
     found = []
     read: dict[str, str] = {}
     taken: set[str] = set()  # paths whose weights were listed with their parent
@@ -149,6 +152,36 @@ def every_layer(model: Any, name: str) -> list[Layer]:
         if is_parametrized(module):
             taken.add(f"{path}.parametrizations" if path else "parametrizations")
     return found
+
+
+WRAPPERS = ("FullyShardedDataParallel", "FSDPModule")  # their weights are parts of weights
+
+
+def _check_kinds(model: Any, name: str) -> None:
+    """Refuse modules that are no layers of Python, or whose parameters are not whole weights."""
+    for path, module in model.named_modules():
+        place, kind = f"{quoted(path)} of model" if path else "model", type(module)
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"{name}: {place} is a {kind.__name__} of torch.jit, which has no layers to read or replace, expected "
+                "the torch.nn.Module that it was made of"
+            )
+        wrapper = next((base.__name__ for base in kind.__mro__ if base.__name__ in WRAPPERS), None)
+        if wrapper is not None:
+            raise TypeError(f"{name}: {place} is a {wrapper}, whose weights are sharded, expected a model before it")
+
+
+def check_replaceable(model: Any, name: str) -> None:
+    """Refuse wrappers that run a model which they hold twice: its layers cannot be replaced inside of them."""
+    for path, module in model.named_modules():
+        place = f"{quoted(path)} of model" if path else "model"
+        if hasattr(module, "_torchdynamo_orig_callable"):
+            raise TypeError(
+                f"{name}: {place} is compiled by torch.compile, expected the module before it: {name} its _orig_mod, "
+                "then compile the result"
+            )
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            raise TypeError(f"{name}: {place} is a DistributedDataParallel, expected its module")
 
 
 def _of_module(path: str, module: Any) -> Iterator[Layer]:
@@ -206,17 +239,38 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
         if isinstance(module, base) and attribute in (PROJECTIONS if kind == "attention" else ("weight",)):
             if kind == "embedding" and title.endswith(OWN_TABLES):
                 kind, base = OWN_TABLE, type(module)
-            own = type(module).forward is not base.forward and title not in SPELLED_OUT
-            if own and not hasattr(module, "rounded"):
-                return title, (), f"{title} has a forward pass of its own"
+            if kind != OWN_TABLE and title not in SPELLED_OUT and not hasattr(module, "rounded"):
+                if not is_of_torch(module, base):
+                    return title, (), f"{title} has a forward pass of its own"
+            problem = _own(module) or _unreadable(getattr(module, attribute))
+            if problem:
+                return kind, (), problem
             return _of_kind(kind, module, shape)
     if title == "Conv1D" and attribute == "weight" and hasattr(module, "nf") and len(shape) == 2:
-        return "linear", (0,), ""
+        return "linear", (0,), _own(module) or _unreadable(getattr(module, attribute))
     if getattr(module, "is_transposed", None) is False and attribute.endswith("_proj") and len(shape) == 3:
-        return "experts", (2,), ""
+        return "experts", (2,), _own(module) or _unreadable(getattr(module, attribute))
     if isinstance(module, torch.nn.RNNBase):
         return title, (), f"{title} multiplies by float weights alone"
     return title, (), f"how {title} uses {attribute} is not known"
+
+
+def _own(module: Any) -> str:
+    """Return why a layer does not compute what its class does, if it does not."""
+    name = own_function(module)
+    return f"{name} of this layer was replaced, as hooks of accelerate do: undo it before" if name else ""
+
+
+def _unreadable(weight: Any) -> str:
+    """Return why a weight cannot be read as an array, if it cannot."""
+    if weight.layout != torch.strided or weight.is_nested:
+        return f"the weight is {weight.layout}, expected a dense one"
+    if weight.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        return f"the weight has dtype {weight.dtype}, expected float16, bfloat16, float32 or float64"
+    inside = weight.data if isinstance(weight, torch.nn.Parameter) else weight
+    if type(inside) is not torch.Tensor and type(inside).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"the weight is a {type(inside).__name__}, expected a torch.Tensor"
+    return ""
 
 
 def _of_kind(kind: str, module: Any, shape: tuple[int, ...]) -> Kind:

@@ -18,6 +18,7 @@ from ...arrays.components import VALUES, component_layout
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import check_source, wrong_part
 from ...base.cuda import has_device
+from ...base.texts import sentence
 from ...base.values import shown
 from ...formats import Format, format as parse_format, has_pattern
 from ...products.arguments import as_format
@@ -255,7 +256,7 @@ class PackedWeight(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
     ) -> None:
-        found = {key[len(prefix) :]: part for key, part in state_dict.items() if key.startswith(prefix)}
+        found = {key[len(prefix) :]: part for key, part in state_dict.items() if str(key).startswith(prefix)}
         if "format" not in found:
             missing.extend(f"{prefix}{name}" for name in (*self._buffers, "format"))
             return
@@ -353,8 +354,9 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
     ValueError
         Tensors that no packed weight has.
     """
+    text = _bytes_of(parts["format"], f"{name}.format", np.dtype(np.uint8), None)
     try:
-        about = json.loads(bytes(parts["format"].cpu().numpy()).decode())
+        about = json.loads(bytes(text).decode())
         fmt = parse_format(about["format"])
         shape, axis, dtype = tuple(about["shape"]), tuple(about["axis"]), about["dtype"]
         activations = about["activations"]
@@ -362,18 +364,13 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
             activations = str(parse_format(activations))
         check_source(shape, axis, dtype)
         layout = component_layout(fmt, shape, axis, dtype if dtype in VALUES else "float32")
-    except (AttributeError, KeyError, TypeError, UnicodeDecodeError, ValueError) as problem:
+    except (AttributeError, KeyError, TypeError, UnicodeDecodeError, ValueError, RecursionError) as problem:
         raise ValueError(f"{name}.format is not the text of a packed weight: {problem}") from None
     components = {}
     for key, (kind, size) in layout.items():
-        part = parts.get(key)
-        if part is None:
+        if key not in parts:
             raise ValueError(f"{name}.{key} is missing, expected {kind} {size}")
-        wide = part.view(torch.int16) if part.itemsize == 2 else part
-        array = wide.detach().cpu().contiguous().numpy()
-        if str(part.dtype) != f"torch.{kind.name}" or tuple(part.shape) != tuple(size):
-            raise ValueError(f"{name}.{key} is {part.dtype} {tuple(part.shape)}, expected {kind} {tuple(size)}")
-        components[key] = array.view(kind)
+        components[key] = _bytes_of(parts[key], f"{name}.{key}", np.dtype(kind), tuple(size))
     extra = set(parts) - set(layout) - {"format"}
     if extra:
         raise ValueError(f"{name}.{min(extra)} is not a component of {fmt}")
@@ -381,3 +378,23 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
     if wrong is not None:
         raise ValueError(f"{name}.{wrong[0]} {wrong[1]}")
     return QuantizedArray._trusted(components, fmt, shape, axis, dtype), activations
+
+
+def _bytes_of(part: Any, name: str, kind: np.dtype[Any], size: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
+    """Return a tensor of a state_dict as an array; ValueError if it is no tensor of this dtype and shape."""
+    wanted = f"a tensor of {kind}" if size is None else f"{kind} {size}"
+    if not isinstance(part, torch.Tensor):
+        raise ValueError(f"{name} is {shown(part)}, expected {wanted}")
+    if part.is_nested:
+        raise ValueError(f"{name} is nested, expected {wanted}")
+    fits = part.dim() == 1 if size is None else tuple(part.shape) == size
+    if str(part.dtype) != f"torch.{kind.name}" or not fits:
+        raise ValueError(f"{name} is {part.dtype} {tuple(part.shape)}, expected {wanted}")
+    if part.is_meta or part.layout != torch.strided:
+        place = "on meta, without values" if part.is_meta else f"of layout {part.layout}"
+        raise ValueError(f"{name} is {place}, expected a dense tensor with values")
+    try:
+        whole = part.detach().cpu().contiguous()
+        return np.asarray((whole.view(torch.int16) if part.itemsize == 2 else whole).numpy()).view(kind)
+    except (RuntimeError, TypeError, NotImplementedError) as problem:  # of a class of tensors
+        raise ValueError(f"{name} cannot be read ({sentence(problem)}), expected a torch.Tensor") from None
