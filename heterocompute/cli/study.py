@@ -253,7 +253,7 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
     -------
     Calibration or None
     """
-    from ..files.roles import roles_from
+    from ..files.roles import roles_from  # 18 ms
     from ..ptq.network import calibrate  # 18 ms
 
     patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
@@ -295,7 +295,7 @@ def held_in(path: str) -> Any:
     """
     from ..files.layouts.refusals import refuse_layout  # 18 ms
     from ..files.opening import load, reader_of  # 18 ms
-    from ..files.roles import roles_of
+    from ..files.roles import roles_of  # 18 ms
 
     with reader_of(path) as reader:
         try:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..arrays.dense import FLOATS, as_any
 from ..arrays.layout import as_path
@@ -150,6 +149,7 @@ def save_gguf(
                 for stored in _stored(name, tensors[name], kind, weights.get(name)):
                     with naming(path):
                         writer.write_tensor_data(stored.view(Whole))
+                    del stored  # the check makes it again
         finally:
             with naming(path):
                 writer.close()
@@ -173,13 +173,10 @@ def _compare(
             stored = _stored(name, tensors[name], chosen[name], weights.get(name))
             places = [name] if len(stored) == 1 else [name, scale_name(name)]
             for place, wanted in zip(places, stored, strict=True):
-                blocks = reader.blocks(place)
-                found = reader.tensor(place) if blocks is None else blocks[1]
-                refuse_other_bytes(path, place, _bytes(wanted), _bytes(found), 0)
-
-
-def _bytes(array: Array) -> NDArray[np.uint8]:
-    return np.frombuffer(bytes_of(array), np.uint8)
+                done, data = 0, np.frombuffer(bytes_of(wanted), np.uint8)
+                for found in reader.stored(place):
+                    refuse_other_bytes(path, place, data[done : done + found.size], found, done)
+                    done += found.size
 
 
 def _type_of(text: str | Format) -> str | Format:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.json_text import MAX_TENSORS
+from ...base.tensors import CHUNK
 from ...base.texts import counted, quoted
 from .container import MAX_NAME, Container
 
@@ -64,6 +65,7 @@ class Gguf(Container):
     def _read(self) -> None:
         self._at = 0
         self._blocks: dict[str, tuple[int, int]] = {}
+        self._begins: dict[str, int] = {}
         self._kinds: dict[str, int] = {}  # type of the value of a key
         self._lists: dict[str, tuple[int, int, int]] = {}  # key -> type and number of its values, where they begin
         if self._take(4) != b"GGUF":
@@ -122,6 +124,7 @@ class Gguf(Container):
         return text.isdecimal() and len(text) < 20
 
     def _add(self, name: str, shape: tuple[int, ...], kind: int, begin: int) -> None:
+        self._begins[name] = begin
         if kind in PLAIN:
             dtype = PLAIN[kind]
             self.add(name, dtype, shape, lambda: self.plain(begin, dtype, shape, name))
@@ -152,6 +155,12 @@ class Gguf(Container):
         text, values, n_bytes = BLOCKS[kind]
         data = self.bytes_at(begin, self._nbytes(name, shape, kind), f"tensor {quoted(name)}")
         return text, data.reshape(-1, shape[-1] // values * n_bytes)
+
+    def stored(self, name: str) -> Iterator[NDArray[np.uint8]]:
+        """Yield the bytes of a tensor in pieces, of blocks or of plain values."""
+        count = self.stored_bytes(name)
+        for first in range(0, count, CHUNK):
+            yield self.bytes_at(self._begins[name] + first, min(CHUNK, count - first), f"tensor {quoted(name)}")
 
     def _nbytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
         if kind in PLAIN:

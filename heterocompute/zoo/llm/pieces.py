@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
+from ...base.texts import quoted
+
 __all__ = ["Pieces"]
 
 MOST_KEPT, LONGEST_KEPT = 1 << 16, 64  # parts of texts whose tokens are kept, and their characters
@@ -116,5 +118,5 @@ class Pieces:
         if len(tokens) == len(found):
             return tokens
         if self._unknown is None:
-            raise ValueError(f"encode: the vocabulary has no token for the character {piece!r}")
+            raise ValueError(f"encode: the vocabulary has no token for the character {quoted(piece)}")
         return [] if earlier and earlier[-1] == self._unknown else [self._unknown]
