@@ -17,8 +17,8 @@ MAX_EXACT = 2**16
 BINS = 2**14
 MAX_LLOYD = 10_000
 MAX_STEPS, FEW_STEPS = 25, 10
-MAX_CYCLES, MOST_ADDED = 16, 5
-SAMPLE, STARTS, MOST_STARTED = 2**14, 4, 2**16
+MIN_CYCLES, CENTROIDS_PER_CYCLE, MOST_ADDED = 4, 16, 5
+SAMPLE, MOST_STARTED = 2**14, 2**16
 TOGETHER = 8
 
 
@@ -191,7 +191,7 @@ def nearest(levels: Array, values: Array) -> Array:
     return found
 
 
-def vectors(values: Array, weights: Array | None, k: int) -> Array:
+def vectors(values: Array, weights: Array | None, k: int, starts: int) -> Array:
     """Return k centroids: Lloyd's iteration from the seeds of k-means++, then `improved`.
 
     Parameters
@@ -199,7 +199,7 @@ def vectors(values: Array, weights: Array | None, k: int) -> Array:
     values : ndarray of float32, (n, dim)
     weights : ndarray of float64, (n, dim), or None
         A vector weighs the sum of its row; all 0 counts as all 1.
-    k : int
+    k, starts : int
 
     Returns
     -------
@@ -208,7 +208,7 @@ def vectors(values: Array, weights: Array | None, k: int) -> Array:
 
     Notes
     -----
-    Up to `MOST_STARTED` vectors times centroids, the best of `STARTS` starts is returned. Random numbers continue.
+    Up to `MOST_STARTED` vectors times centroids, the best of `starts` starts is returned. Random numbers continue.
     Above `SAMPLE` vectors, the search is for a sample at equal distances, and Lloyd's iteration on all follows.
     """
     n, dim = values.shape
@@ -227,7 +227,7 @@ def vectors(values: Array, weights: Array | None, k: int) -> Array:
     centroids, member, near = steps(some, its, centroids, MAX_STEPS)
     if len(centroids) == k and len(some) == len(chosen):
         centroids, error = improved(some, its, centroids, member, near)
-        for _ in range(STARTS - 1 if len(some) * k <= MOST_STARTED else 0):
+        for _ in range(starts - 1 if len(some) * k <= MOST_STARTED else 0):
             if error == 0:
                 break
             trial, state = seeds(some, its, k, state)
@@ -294,7 +294,7 @@ def improved(values: Array, w: Array, centroids: Array, member: Array, near: Arr
     """
     k, x, weight = len(centroids), values.astype(np.float64), _sum(w)
     error, m = _sum(near), min(MOST_ADDED, k - 1)
-    for _ in range(MAX_CYCLES):
+    for _ in range(MIN_CYCLES + k // CENTROIDS_PER_CYCLE):
         if m == 0 or error == 0:
             break
         errors = np.bincount(member, near, k)

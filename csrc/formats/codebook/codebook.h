@@ -15,7 +15,7 @@ static inline void codebook_learn(const hc_format *format, float *values, double
     if (dim == 1)
         hc_kmeans(values, weights, n, k, fill, scratch, codebook);
     else
-        hc_kmeans_vectors(values, weights, n / dim, dim, k, scratch, codebook);
+        hc_kmeans_vectors(values, weights, n / dim, dim, k, codebook_is_tensor(format) ? 2 : 1, scratch, codebook);
 }
 
 #endif

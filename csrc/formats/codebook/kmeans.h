@@ -23,7 +23,7 @@ void hc_kmeans(float *values, double *weights, int64_t n, int k, hc_fill_layer_f
  * vectors, the other centroids repeat the last. weights: NULL, or one per value; the weight of a vector is
  * the sum of its weights. */
 int64_t hc_kmeans_vectors_bytes(int64_t n, int dim);
-void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
+void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, int starts, void *scratch,
                        float *centroids);
 /* Index of the nearest centroid, the first if several are equally near. Centroids are transposed: k values per
  * coordinate. */

@@ -5,9 +5,9 @@
  *   steps    every vector to its nearest centroid, the first of equals; centroid = float32(sum(w v) / sum(w)), an
  *            empty one stays; until no vector moves, or MAX_STEPS
  *   cycle    m centroids more, beside those of the largest errors; FEW_STEPS; the m of least use are removed, where the
- *            nearest to a removed one stays; FEW_STEPS; less error, or the centroids before and m - 1
- * Up to MOST_STARTED vectors times centroids: the best of STARTS starts. Above SAMPLE vectors, cycles are for a sample and
- * steps on all follow. Distances and sums are float64, coordinates and vectors ascending. Memory: 20 bytes a vector.
+ *            nearest to a removed one stays; FEW_STEPS; less error, or the centroids before and m - 1; 4 + k / 16 cycles
+ * Up to MOST_STARTED vectors times centroids: the best of `starts` starts. Above SAMPLE vectors, cycles are for a sample
+ * and steps on all follow. Distances and sums are float64, coordinates and vectors ascending. Memory: 20 bytes a vector.
  */
 #include "formats/codebook/kmeans.h"
 
@@ -19,10 +19,10 @@
 enum {
     MAX_STEPS = 25,
     FEW_STEPS = 10,
-    MAX_CYCLES = 16,
+    MIN_CYCLES = 4,
+    CENTROIDS_PER_CYCLE = 16,
     MOST_ADDED = 5,
     SAMPLE = 1 << 14,
-    STARTS = 4,
     MOST_STARTED = 1 << 16,
     LOOK = 4096 /* vectors between two looks at the watch */
 };
@@ -250,7 +250,7 @@ static double improve_centroids(const vector_cloud *cloud, int k, double error, 
         weight += cloud->weight[i];
     errors_of(cloud, k, errors);
     int m = k - 1 < MOST_ADDED ? k - 1 : MOST_ADDED;
-    for (int cycle = 0; cycle < MAX_CYCLES && m > 0 && error != 0; cycle++) {
+    for (int cycle = 0; cycle < MIN_CYCLES + k / CENTROIDS_PER_CYCLE && m > 0 && error != 0; cycle++) {
         memcpy(trial, centroids, size);
         add_beside(cloud, k, m, errors, 0x1p-7 * sqrt(error / weight), trial);
         move_centroids(cloud, k + m, FEW_STEPS, trial);
@@ -268,9 +268,9 @@ static double improve_centroids(const vector_cloud *cloud, int k, double error, 
 }
 
 /* Starts with further random numbers, of which the one with the least error remains. */
-static void restart(const vector_cloud *cloud, int k, uint64_t state, double error, float *centroids) {
+static void restart(const vector_cloud *cloud, int k, int starts, uint64_t state, double error, float *centroids) {
     float *trial = cloud->work->started;
-    for (int i = 1; i < STARTS && cloud->n * k <= MOST_STARTED && error != 0; i++) {
+    for (int i = 1; i < starts && cloud->n * k <= MOST_STARTED && error != 0; i++) {
         if (choose_seeds(cloud, k, &state, trial) < k)
             return; /* the call should end early */
         const double found = improve_centroids(cloud, k, move_centroids(cloud, k, MAX_STEPS, trial), trial);
@@ -294,7 +294,7 @@ int64_t hc_kmeans_vectors_bytes(int64_t n, int dim) {
            (int64_t)sizeof(vector_work);
 }
 
-void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, void *scratch,
+void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, int dim, int k, int starts, void *scratch,
                        float *centroids) {
     memset(centroids, 0, (size_t)(k * dim) * sizeof *centroids);
     if (n == 0)
@@ -332,7 +332,7 @@ void hc_kmeans_vectors(const float *values, const double *weights, int64_t n, in
         return;
     const double error = move_centroids(&cloud, used, MAX_STEPS, centroids);
     if (used == k && (cloud.n < n || n <= SAMPLE)) {
-        restart(&cloud, k, state, improve_centroids(&cloud, k, error, centroids), centroids);
+        restart(&cloud, k, starts, state, improve_centroids(&cloud, k, error, centroids), centroids);
         if (cloud.n < n)
             move_centroids(&all, k, MAX_STEPS, centroids);
     }

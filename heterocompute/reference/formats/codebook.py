@@ -144,4 +144,5 @@ def _learn(fmt: Any, values: Array, weights: Array | None, k: int) -> Array:
     if fmt.dim == 1:
         return kmeans.optimal(values, weights, k)
     shape = (-1 if values.size else 0, fmt.dim)
-    return kmeans.vectors(values.reshape(shape), None if weights is None else weights.reshape(shape), k)
+    weights = None if weights is None else weights.reshape(shape)
+    return kmeans.vectors(values.reshape(shape), weights, k, 2 if fmt.per == "tensor" else 1)
