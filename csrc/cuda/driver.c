@@ -365,6 +365,8 @@ bool hc_cuda_is_captured(int device, void *stream) {
 }
 
 hc_status hc_cuda_place(const void *address, int *device, hc_error *error) {
+    if (!cu.pointer)
+        return hc_fail(error, HC_UNSUPPORTED, "no CUDA driver is open");
     unsigned type = 0;
     const cu_address at = (cu_address)(uintptr_t)address;
     cu_result result = cu.pointer(&type, POINTER_MEMORY_TYPE, at);

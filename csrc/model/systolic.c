@@ -9,6 +9,8 @@
  */
 #include "model/systolic.h"
 
+#include "base/watch.h"
+
 #include <string.h>
 
 /* A matrix read at (i, j), 0 outside it. */
@@ -46,7 +48,7 @@ static void pulse_down(const array *cells, double *x, const double *edge) {
 static void fold_stationary(array *cells, double *edge, const matrix *fixed, const matrix *stream, int64_t k0,
                             int64_t c0, double *out, int64_t out_row, int64_t out_col, hc_systolic_run *run) {
     const int64_t rows = cells->rows, cols = cells->cols, length = stream->n_rows;
-    for (int64_t cycle = 0; cycle < rows; cycle++) {
+    for (int64_t cycle = 0; cycle < rows && !hc_stopping(); cycle++) {
         for (int64_t c = 0; c < cols; c++) {
             edge[c] = at(fixed, k0 + rows - 1 - cycle, c0 + c);
             run->top_reads += holds(fixed, k0 + rows - 1 - cycle, c0 + c);
@@ -54,7 +56,7 @@ static void fold_stationary(array *cells, double *edge, const matrix *fixed, con
         pulse_down(cells, cells->still, edge);
         run->cycles++;
     }
-    for (int64_t cycle = 0; cycle < length + rows + cols - 2; cycle++) {
+    for (int64_t cycle = 0; cycle < length + rows + cols - 2 && !hc_stopping(); cycle++) {
         for (int64_t r = 0; r < rows; r++) {
             edge[r] = at(stream, cycle - r, k0 + r);
             run->left_reads += holds(stream, cycle - r, k0 + r);
@@ -79,7 +81,7 @@ static void fold_stationary(array *cells, double *edge, const matrix *fixed, con
 static void fold_outputs(array *cells, double *edge, const matrix *left, const matrix *top, int64_t r0, int64_t c0,
                          double *out, hc_systolic_run *run) {
     const int64_t rows = cells->rows, cols = cells->cols, length = left->n_cols;
-    for (int64_t cycle = 0; cycle < length + rows + cols - 2; cycle++) {
+    for (int64_t cycle = 0; cycle < length + rows + cols - 2 && !hc_stopping(); cycle++) {
         for (int64_t r = 0; r < rows; r++) {
             edge[r] = at(left, r0 + r, cycle - r);
             run->left_reads += holds(left, r0 + r, cycle - r);
@@ -121,8 +123,8 @@ hc_status hc_systolic_gemm(const double *a, const double *b, int64_t m, int64_t 
     const matrix weights = {b, k, n, n, 1}, weights_turned = {b, n, k, 1, n};
     memset(c, 0, (size_t)(m * n) * sizeof *c);
     const bool os = dataflow == HC_OUTPUT_STATIONARY, is = dataflow == HC_INPUT_STATIONARY;
-    for (int64_t col = 0; col < (is ? m : n); col += cols)
-        for (int64_t row = 0; row < (os ? m : k); row += rows) {
+    for (int64_t col = 0; col < (is ? m : n) && !hc_stopping(); col += cols)
+        for (int64_t row = 0; row < (os ? m : k) && !hc_stopping(); row += rows) {
             memset(memory, 0, (size_t)bytes);
             if (os)
                 fold_outputs(&cells, edge, &in, &weights, row, col, c, run);

@@ -1,6 +1,7 @@
 /* Converts Python objects to the plain data of the C API, with the checks that keep memory safe. */
 #include "python/arguments.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 #define NO_IMPORT_ARRAY
@@ -124,11 +125,29 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
     return fill_view(array, name, view) && hc_hold(held, object);
 }
 
+int hc_parse_tuple(PyObject *object, const char *name, const char *format, ...) {
+    if (!PyTuple_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s: expected a tuple", name);
+        return 0;
+    }
+    va_list items;
+    va_start(items, format);
+    const int is_parsed = PyArg_VaParse(object, format, items);
+    va_end(items);
+    return is_parsed;
+}
+
 int hc_parse_format(PyObject *object, hc_format *format) {
     int n, m;
     if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 3 && PyTuple_Check(PyTuple_GET_ITEM(object, 0))) {
         PyObject *base;
-        if (!PyArg_ParseTuple(object, "Oii", &base, &n, &m) || !hc_parse_format(base, format))
+        if (!PyArg_ParseTuple(object, "Oii", &base, &n, &m))
+            return 0;
+        if (PyTuple_Check(base) && PyTuple_GET_SIZE(base) > 0 && PyTuple_Check(PyTuple_GET_ITEM(base, 0))) {
+            PyErr_SetString(PyExc_TypeError, "format: a pattern of a pattern, expected ((family, bits, ...), n, m)");
+            return 0;
+        }
+        if (!hc_parse_format(base, format))
             return 0;
         format->n = n;
         format->m = m;
@@ -198,11 +217,7 @@ int hc_parse_settings(PyObject *object, hc_run *run) {
     unsigned int isa;
     int one_order = 0;
     *run = (hc_run){0};
-    if (!PyTuple_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "run: expected a tuple");
-        return 0;
-    }
-    if (!PyArg_ParseTuple(object, "Ii|iip", &isa, &run->n_threads, &run->path, &run->route, &one_order))
+    if (!hc_parse_tuple(object, "run", "Ii|iip", &isa, &run->n_threads, &run->path, &run->route, &one_order))
         return 0;
     run->one_order = one_order != 0;
     run->n_threads = (int)hc_min(run->n_threads, HC_MAX_THREADS);

@@ -18,6 +18,8 @@ void hc_release(hc_held *held);
 int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held);
 /* (family, bits, group, options...), or (such a tuple, n, m) for a format with a pattern */
 int hc_parse_format(PyObject *object, hc_format *format);
+/* As PyArg_ParseTuple, with a TypeError for anything but a tuple. */
+int hc_parse_tuple(PyObject *object, const char *name, const char *format, ...);
 int hc_parse_sizes(PyObject *object, const char *name, int64_t *sizes, int *count);
 int hc_parse_axes(PyObject *object, int *axes, int *count);
 #define HC_PREPACKED_CAPSULE "heterocompute.prepacked"

@@ -24,7 +24,7 @@ static int64_t length(PyObject *array, int axis) { return PyArray_DIM((PyArrayOb
 static int parse_csr(PyObject *object, hc_csr *csr) {
     PyObject *starts, *indices, *values;
     long long columns;
-    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "LOOO", &columns, &starts, &indices, &values) ||
+    if (!hc_parse_tuple(object, "csr", "LOOO", &columns, &starts, &indices, &values) ||
         !(csr->starts = plain(starts, NPY_INT64, 1, "csr: starts")) ||
         !(csr->indices = plain(indices, NPY_INT32, 1, "csr: indices")) ||
         !(csr->values = plain(values, NPY_FLOAT32, 1, "csr: values")))
@@ -43,7 +43,7 @@ static int parse_csr(PyObject *object, hc_csr *csr) {
 static int parse_eie(PyObject *object, hc_eie *eie) {
     PyObject *codebook, *pointers, *entries;
     long long rows, columns;
-    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "LLOOO", &rows, &columns, &codebook, &pointers, &entries) ||
+    if (!hc_parse_tuple(object, "eie", "LLOOO", &rows, &columns, &codebook, &pointers, &entries) ||
         !(eie->codebook = plain(codebook, NPY_FLOAT32, 1, "eie: codebook")) ||
         !(eie->pointers = plain(pointers, NPY_UINT32, 2, "eie: pointers")) ||
         !(eie->entries = plain(entries, NPY_UINT8, 1, "eie: entries")))

@@ -68,7 +68,7 @@ PyObject *hc_terms_method(PyObject *self, PyObject *args) {
 static bool parse_rows(PyObject *object, const char *name, hc_code_rows *rows) {
     PyObject *codes, *scales;
     long long group;
-    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "OLO", &codes, &group, &scales) || !is_matrix(codes, name))
+    if (!hc_parse_tuple(object, name, "OLO", &codes, &group, &scales) || !is_matrix(codes, name))
         return false;
     *rows = (hc_code_rows){.rows = dim(codes, 0), .columns = dim(codes, 1), .group = group};
     rows->codes = data_of(codes, name, NPY_INT32, 2, rows->rows, rows->columns);
@@ -77,7 +77,7 @@ static bool parse_rows(PyObject *object, const char *name, hc_code_rows *rows) {
     if (!is_matrix(scales, name))
         return false;
     rows->groups = dim(scales, 1);
-    if (group < 1 || rows->groups < (rows->columns + group - 1) / group) {
+    if (group < 1 || rows->groups < rows->columns / group + (rows->columns % group > 0)) {
         PyErr_Format(PyExc_ValueError, "%s: too few scales", name);
         return false;
     }

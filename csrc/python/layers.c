@@ -107,8 +107,8 @@ static bool take_kept(PyObject *object, const char *name, int64_t batch, int64_t
         return true;
     }
     PyObject *packed_object;
-    if (!PyArg_ParseTuple(object, "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0], &sizes[1],
-                          &sizes[2]) ||
+    if (!hc_parse_tuple(object, name, "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0], &sizes[1],
+                        &sizes[2]) ||
         !hc_parse_packed(packed_object, name, false, packed, held))
         return false;
     for (int i = 0; i < 3; i++) {

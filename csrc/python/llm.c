@@ -130,9 +130,9 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     int pairs, gelu;
     long long heads, kv_heads, head_width, hidden, half, window, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!PyArg_ParseTuple(tuple, "(LLLLLppL)(fff)O!O!O!OOOOL", &heads, &kv_heads, &head_width, &hidden, &half, &pairs,
-                          &gelu, &window, &layer.epsilon, &layer.scale, &layer.cap, &PyTuple_Type, &norms,
-                          &PyTuple_Type, &weights, &PyTuple_Type, &biases, &cosine, &sine, &k, &v, &before))
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLppL)(fff)O!O!O!OOOOL", &heads, &kv_heads, &head_width,
+                        &hidden, &half, &pairs, &gelu, &window, &layer.epsilon, &layer.scale, &layer.cap, &PyTuple_Type,
+                        &norms, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &cosine, &sine, &k, &v, &before))
         return -1;
     if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS ||
         PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {

@@ -5,7 +5,7 @@
 
 #include "model/mapper.h"
 #include "model/systolic.h"
-#include "python/arguments.h"
+#include "python/call.h"
 
 static const char WALK[] = "heterocompute.walk";
 
@@ -241,8 +241,8 @@ PyObject *hc_model_systolic(PyObject *self, PyObject *args) {
             rows < 1 || cols < 1 || dataflow < HC_WEIGHT_STATIONARY || dataflow > HC_OUTPUT_STATIONARY) {
             PyErr_SetString(PyExc_ValueError, "systolic: shapes do not meet, or a size below 1");
         } else {
-            WITHOUT_GIL(status = hc_systolic_gemm(view[0].buf, view[1].buf, m, n, k, (hc_systolic_dataflow)dataflow,
-                                                  view[2].buf, &run, &error));
+            HC_WITHOUT_GIL(hc_systolic_gemm(view[0].buf, view[1].buf, m, n, k, (hc_systolic_dataflow)dataflow,
+                                            view[2].buf, &run, &error));
             answer = status != HC_OK
                          ? hc_raise(status, &error)
                          : Py_BuildValue("(LLLLL)", (long long)run.cycles, (long long)run.folds,

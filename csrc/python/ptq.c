@@ -49,8 +49,8 @@ static bool parse_grid(PyObject *object, buffers *held, hc_ptq_grid *grid) {
     long long rows, n_groups;
     int exact;
     *grid = (hc_ptq_grid){0};
-    if (!PyArg_ParseTuple(object, "LLOOOddOOOp", &rows, &n_groups, &group, &scale, &zero, &grid->low, &grid->high,
-                          &levels, &thresholds, &mask, &exact) ||
+    if (!hc_parse_tuple(object, "ptq: grid", "LLOOOddOOOp", &rows, &n_groups, &group, &scale, &zero, &grid->low,
+                        &grid->high, &levels, &thresholds, &mask, &exact) ||
         !(grid->group = items(held, group, "groups", 'i', -1, false)))
         return false;
     grid->rows = rows;
@@ -246,7 +246,7 @@ static bool within(const hc_ptq_grid *grid, const int32_t *codes) {
 static bool parse_scales(PyObject *object, buffers *held, const hc_ptq_grid *grid, hc_ptq_scales *scales) {
     PyObject *table, *unit;
     int kind;
-    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "iOO", &kind, &table, &unit))
+    if (!hc_parse_tuple(object, "ptq: scales", "iOO", &kind, &table, &unit))
         return false;
     *scales = (hc_ptq_scales){.kind = (hc_ptq_scale_kind)kind};
     if (kind == HC_PTQ_F32 || kind == HC_PTQ_F16)

@@ -21,7 +21,7 @@ static bool parse_codes(PyObject *object, const char *name, int64_t rows, int64_
                         hc_code_matrix *codes) {
     PyObject *array_object;
     int bits, kind;
-    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "Oii", &array_object, &bits, &kind))
+    if (!hc_parse_tuple(object, name, "Oii", &array_object, &bits, &kind))
         return false;
     PyArrayObject *array = matrix_of(array_object, name, writable);
     if (!array)

@@ -14,6 +14,7 @@ import numpy as np
 from ..base.float_env import counts_subnormals
 from ..formats import has_pattern
 from .bits import pack, rows_at_once, unpack
+from .metadata import check_metadata
 
 __all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
 
@@ -120,6 +121,9 @@ def _scattered(q: Any, kept: Array) -> Array:
     length, bits = q.shape[q.axis[-1]], (fmt.m - 1).bit_length()
     full = np.zeros((rows, runs, -(-length // fmt.m) * fmt.m), kept.dtype)
     if kept.size:
+        problem = check_metadata(q.components["metadata"], fmt, q.shape, q.axis)  # components can be written to
+        if problem:
+            raise ValueError(f"{type(q).__name__}: component metadata has {problem}")
         inside = unpack(q.components["metadata"], bits, runs * count) if bits else np.zeros(kept.shape, np.uint8)
         block = np.arange(count) // fmt.n * fmt.m
         np.put_along_axis(full, inside.reshape(kept.shape) + block, kept, 2)

@@ -1,4 +1,4 @@
-"""JSON from untrusted files: no duplicate keys, no NaN, and no more values than a file of tensors can need.
+"""JSON from untrusted files: no duplicate keys, no NaN, bounded nesting, and no more values than tensors can need.
 
 A value takes up to 30 times the memory of its text, so values are counted in the text before it is parsed.
 """
@@ -20,16 +20,21 @@ MAX_MARKS = {
     b",": ("items", 12 * MAX_TENSORS),
 }
 MAX_STRINGS = 6 * MAX_TENSORS
+MAX_DEPTH = 64  # what walks over a value calls itself at each level
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Parse JSON without duplicate keys, NaN and Infinity, in UTF-8; anything else is a ValueError."""
+    """Parse JSON without duplicate keys, NaN, Infinity and deep nesting, in UTF-8; anything else is a ValueError."""
     _check_amount(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        return json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
+        found = json.loads(decoded, object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        found = None
+    else:
+        if decoded.count("[") + decoded.count("{") <= MAX_DEPTH or not _is_deep(found):
+            return found
+    raise ValueError(f"nested more than {MAX_DEPTH} deep")
 
 
 def json_object(path: str, limit: int) -> dict[str, Any]:
@@ -62,6 +67,16 @@ def _check_amount(text: bytes) -> None:
     for mark, (what, most) in MAX_MARKS.items():
         if outside.count(mark) > most:
             raise ValueError(f"more than {most} {what}")
+
+
+def _is_deep(value: Any) -> bool:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        nested = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [one for part in nested for one in part if isinstance(one, (dict, list))]
+        if not level:
+            return False
+    return True
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

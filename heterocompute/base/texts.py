@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import reprlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -125,7 +126,7 @@ def file_name(path: str | bytes | os.PathLike[str]) -> str:
     'a/b.npz'
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"path is {path!r:.80}, expected the name of a file")
+        raise TypeError(f"path is {reprlib.repr(path):.80}, expected the name of a file")
     name = local_path(os.fsdecode(path))
     if len(name) > MAX_PATH or any(len(part) > MAX_PART for part in name.split(os.sep)):
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), shortened(name, MAX_QUOTED))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import Any
 
+from ..base.json_text import strict_json
 from ..base.regular import open_regular
+from ..base.texts import printable
 from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
@@ -134,9 +135,11 @@ def _value(text: str) -> Any:
 def _study(path: str) -> dict[str, Any]:
     with open_regular(path) as file:
         try:
-            found: Any = json.load(file)
-        except ValueError:
-            raise ValueError(f"{path}: is not JSON, expected what heterocompute study --json printed") from None
+            found = strict_json(file.read())
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: is not JSON ({printable(str(error))}), expected what heterocompute study --json printed"
+            ) from None
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
         raise ValueError(f"{path}: has no rows, expected what heterocompute study --json printed")
     return found

@@ -105,7 +105,7 @@ def accepts(emulate: str, activations: Format | str | None, weights: Format | st
     """
     options = parse(emulate)
     formats = [None if fmt is None else parse_format(fmt) for fmt in (activations, weights)]
-    zeros = np.zeros((1, as_int(length, "emulate.accepts: length", 0)), np.float32)
+    zeros = np.zeros((1, as_int(length, "emulate.accepts: length", 0, 1 << 24)), np.float32)
     try:
         a, b = (zeros if fmt is None else quantize(zeros, fmt) for fmt in formats)
         matmul(a, b.T, **options)

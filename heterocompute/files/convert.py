@@ -21,7 +21,7 @@ from ..base.container import numpy_dtype
 from ..base.float_env import counts_subnormals
 from ..base.progress import Progress
 from ..base.texts import counted, printable, quoted
-from ..base.values import shown
+from ..base.values import check_flag, shown
 from ..base.workers import Workers
 from ..formats import Format, format as parse_format
 from .changes import Change
@@ -150,7 +150,7 @@ def convert_checkpoint(
             f"convert_checkpoint: layout is {shown(layout)}, expected one of {expected_of(layout, TARGETS)}"
         )
     check_paths(in_path, out_path, None if layout == OURS else layout)
-    rounding = _rounding(lossy)
+    rounding, dry_run = _rounding(lossy), check_flag("convert_checkpoint", "dry_run", dry_run)
     work = Work(workers, resume, shard_size, part=part, check=check, caller="convert_checkpoint")
     if layout in WHOLE and part is not None:
         raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,8 @@ def bound(
     if grid.levels is not None:
         raise ValueError(f"bound: {grid.fmt} has no steps of one size")
     share = as_real(damping, "bound: damping", "a number")
+    if not 0 <= share < math.inf:
+        raise ValueError(f"bound: damping is {shown(damping)}, expected a finite number, 0 or more")
     found: Array = np.empty(grid.rows)
     for part, matrix in as_matrices(h, len(grid.group), grid.rows, "bound"):
         turn = turn_of(np.diagonal(matrix), order)

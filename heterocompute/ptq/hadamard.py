@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays.dense import as_array, normalize_axes
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_int, shown
+from ..base.values import as_int, check_flag, shown
 from ..products.arguments import checked_out
 from .hadamard_matrices import as_product, matrix_of, possible_beside
 
@@ -96,6 +96,7 @@ def hadamard(
     result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
     source, target = np.moveaxis(array, along, -1), np.moveaxis(result, along, -1)
     flips = None if seed is None else signs(size, as_int(seed, "hadamard: seed", 0, 2**63 - 1))
+    inverse = check_flag("hadamard", "inverse", inverse)
     if array.size:
         _rotate(source, target, width, parts, flips, inverse)
     return result if out is None else out

@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 _AT_ONCE = 1 << 21  # values converted to float64 at a time
 _STRIP = 128  # columns mirrored at a time
+MOST = 1 << 40  # sums of one Hessian; memory may hold fewer
 PARTS = ("sum", "total", "absmax", "tokens")
 
 
@@ -75,6 +76,8 @@ class Hessian:
 
     def __init__(self, k: int, groups: int = 1) -> None:
         self.k, self.groups = as_int(k, "Hessian: k", 1), as_int(groups, "Hessian: groups", 1)
+        if self.groups * self.k**2 > MOST:
+            raise ValueError(f"Hessian: {self.groups} x {self.k} x {self.k} sums, expected at most {MOST}")
         self._sum = np.zeros((self.groups, self.k, self.k))  # the upper triangle with the diagonal
         self._mirrored = True
         self._cross: Array | None = None

@@ -18,7 +18,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
-from ..base.values import shown
+from ..base.values import check_flag, check_number, shown
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
@@ -289,6 +289,8 @@ def quantize(
     if method not in METHODS or (options and method != "gptq"):
         wanted = f"'gptq', the one with options such as {next(iter(options))}" if options else or_words(METHODS)
         raise ValueError(f"quantize: method is {shown(method)}, expected {wanted}")
+    sequential = check_flag("quantize", "sequential", sequential)
+    memory = int(check_number("quantize", "memory", memory))
     round_ = partial(_round, method=method, how=how)
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch

@@ -5,6 +5,7 @@
 #include "ops/codec/clip.h"
 
 #include "base/float_env.h"
+#include "base/watch.h"
 #include "formats/levels.h"
 #include "kernels/clip/percentile.h"
 #include "kernels/kernel.h"
@@ -32,7 +33,7 @@ hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char
 /* Partial sort: the element of rank k is at index k, nothing larger before it, nothing smaller after it. */
 static void select_rank(double *values, int64_t n, int64_t k) {
     int64_t low = 0, high = n - 1;
-    while (low < high) {
+    while (low < high && !hc_stopping()) {
         const double a = values[low], b = values[low + (high - low) / 2], c = values[high];
         const double pivot = fmax(fmin(a, b), fmin(fmax(a, b), c));
         int64_t i = low, j = high;

@@ -16,7 +16,7 @@ static int parse_note(PyObject *object, hc_cuda_note *note) {
     unsigned long long address;
     if (object == Py_None)
         return 1;
-    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "Kiff", &address, &note->kind, &note->low, &note->high))
+    if (!hc_parse_tuple(object, "cuda: note", "Kiff", &address, &note->kind, &note->low, &note->high))
         return 0;
     note->to = (void *)(uintptr_t)address;
     return 1;
@@ -113,9 +113,8 @@ static int parse_conv2d(PyObject *args, hc_cuda_call *call) {
     if (!hc_cuda_parse_view(argument(args, 0), &call->x) ||
         (call->has_format && !hc_parse_format(format, &call->format)) ||
         !hc_cuda_parse_packed(argument(args, 2), &call->packed) || !hc_cuda_parse_view(argument(args, 6), &call->out) ||
-        !PyTuple_Check(window) ||
-        !PyArg_ParseTuple(window, "(LL)(LL)(LL)L", &stride[0], &stride[1], &pad[0], &pad[1], &dilation[0], &dilation[1],
-                          &groups))
+        !hc_parse_tuple(window, "cuda: window", "(LL)(LL)(LL)L", &stride[0], &stride[1], &pad[0], &pad[1], &dilation[0],
+                        &dilation[1], &groups))
         return 0;
     call->window = (hc_window){{stride[0], stride[1]}, {pad[0], pad[1]}, {dilation[0], dilation[1]}, groups};
     call->relu = PyObject_IsTrue(argument(args, 4)) == 1;
@@ -260,7 +259,7 @@ static int parse_heads(PyObject *object, hc_view *view, int64_t step[3]) {
 /* A view, or (packed, steps in rows, (heads of all batches, tokens, width)); then that shape. */
 static int parse_kept(PyObject *object, hc_kept *kept, hc_packed *packed, int64_t shape[3]) {
     hc_view view;
-    if (PyTuple_GET_SIZE(object) != 3) {
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 3) {
         if (!parse_heads(object, &view, kept->step))
             return 0;
         kept->data = view.data;
@@ -271,8 +270,8 @@ static int parse_kept(PyObject *object, hc_kept *kept, hc_packed *packed, int64_
     }
     PyObject *packed_object;
     long long step[3], sizes[3];
-    if (!PyArg_ParseTuple(object, "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0], &sizes[1],
-                          &sizes[2]) ||
+    if (!hc_parse_tuple(object, "cuda: heads", "O(LLL)(LLL)", &packed_object, &step[0], &step[1], &step[2], &sizes[0],
+                        &sizes[1], &sizes[2]) ||
         !hc_cuda_parse_packed(packed_object, packed))
         return 0;
     for (int i = 0; i < 3; i++) {

@@ -14,11 +14,15 @@ int hc_cuda_parse_view(PyObject *object, hc_view *view) {
     const char *dtype;
     PyObject *shape, *strides;
     int n_strides;
-    if (!PyArg_ParseTuple(object, "KsOO", &address, &dtype, &shape, &strides) ||
+    if (!hc_parse_tuple(object, "cuda: view", "KsOO", &address, &dtype, &shape, &strides) ||
         !hc_parse_sizes(shape, "shape", view->shape, &view->ndim) ||
         !hc_parse_sizes(strides, "strides", view->strides, &n_strides))
         return 0;
     view->data = (void *)(uintptr_t)address;
+    if (n_strides != view->ndim) {
+        PyErr_Format(PyExc_ValueError, "cuda: %d strides for %d dimensions", n_strides, view->ndim);
+        return 0;
+    }
     view->device = HC_HOST; /* kernels do not look at it */
     for (int i = 0; i < (int)(sizeof NAMES / sizeof *NAMES); i++)
         if (strcmp(NAMES[i], dtype) == 0) {
@@ -33,7 +37,8 @@ int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
     PyObject *format, *shape, *axes, *components;
     unsigned long long prepacked = 0;
     *packed = (hc_packed){0};
-    if (!PyArg_ParseTuple(object, "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components, &prepacked))
+    if (!hc_parse_tuple(object, "cuda: packed", "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components,
+                        &prepacked))
         return 0;
     packed->prepacked = (void *)(uintptr_t)prepacked;
     hc_geometry geometry;
@@ -47,8 +52,11 @@ int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
         if (!keys[i])
             keys[i] = PyUnicode_InternFromString(HC_COMPONENT_NAMES[i]);
         PyObject *address = keys[i] ? PyObject_GetItem(components, keys[i]) : NULL;
-        if (!address)
+        if (!address) {
+            if (PyErr_ExceptionMatches(PyExc_KeyError))
+                PyErr_Format(PyExc_ValueError, "cuda: packed has no %s", HC_COMPONENT_NAMES[i]);
             return 0;
+        }
         packed->components.part[i].data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
         packed->components.part[i].row_stride = layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
         Py_DECREF(address);

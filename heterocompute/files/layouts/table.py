@@ -126,7 +126,8 @@ def check_layout(name: Any) -> None:
 
 def expected_of(name: Any, names: Sequence[str]) -> str:
     """Return the list of layouts for an error about another name, with the most similar name."""
-    near = [PROGRAMS[str(name).lower()]] if str(name).lower() in PROGRAMS else near_words(str(name), names)
+    word = name.lower() if isinstance(name, str) else ""
+    near = [PROGRAMS[word]] if word in PROGRAMS else near_words(word, names)
     return ", ".join(names) + "".join(f"; the nearest is {shown(word)}" for word in near)
 
 

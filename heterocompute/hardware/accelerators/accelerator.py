@@ -156,8 +156,10 @@ class Accelerator:
             raise TypeError(
                 f"Accelerator: formats is {shown(self.formats)}, expected {{format: multiply-adds a cycle}}"
             )
-        for name, each in self.formats.items():
-            check_count("Accelerator", f"formats[{shown(name)}]", each)
+        counts = {
+            name: check_count("Accelerator", f"formats[{shown(name)}]", each) for name, each in self.formats.items()
+        }
+        object.__setattr__(self, "formats", counts)
         for name in ("cost", "stores"):
             if not callable(getattr(self, name)):
                 raise TypeError(f"Accelerator: {name} is {shown(getattr(self, name))}, expected a callable")
@@ -249,7 +251,7 @@ class Accelerator:
         ('DRAM', 65536.0)
         """
         text = self._format(format)
-        check_count(f"{self.name}.report", "batch", batch)
+        batch = check_count(f"{self.name}.report", "batch", batch)
         network = as_network(model, input_shape)
         self._hold(network.name, network.params, text)
         known = DENSITIES.get(network.name, {}) if zeros is None else zeros

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...base.texts import near_words
-from ...base.values import as_list, check_count, is_several, shown
+from ...base.values import as_int, as_list, check_count, is_several, shown
 from ...base.workers import Workers, checked_workers, in_workers
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
@@ -233,9 +233,11 @@ def explore(
     (4, 'os-lws')
     """
     who = checked_workers(workers, "explore")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"explore: progress is {shown(progress)}, expected a function or None")
     points = _points(SPACE if space is None else space, budget, seed)
     nets = tuple(as_network(one) for one in _several(networks))
-    check_count("explore", "batch", batch)
+    batch = check_count("explore", "batch", batch)
     measured, metrics = _measured(study)
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
@@ -274,7 +276,8 @@ def _several(networks: Any) -> list[Any]:
 def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
     if not isinstance(space, Mapping):
         raise TypeError(f"explore: space is {shown(space)}, expected a mapping such as {{'lanes': [8, 16]}}")
-    check_count("explore", "budget", budget)
+    budget = check_count("explore", "budget", budget)
+    seed = as_int(seed, "explore: seed", 0)
     values: dict[str, list[Any]] = {}
     for name, given in space.items():
         if name not in (*FIELDS, "format"):

@@ -46,7 +46,7 @@ def eie(depth: int = 8) -> Accelerator:
     >>> hw.accelerators.eie().peak("int16")  # operations/s
     102400000000.0
     """
-    check_count("eie", "depth", depth)
+    depth = check_count("eie", "depth", depth)
     return Accelerator(
         name="eie",
         title="EIE, 64 PEs for compressed fully connected layers",

@@ -46,7 +46,7 @@ def groq_lpu(chips: int = 1) -> Accelerator:
     >>> hw.accelerators.groq_lpu(2).peak("int8")  # operations/s
     1474560000000000.0
     """
-    check_count("groq_lpu", "chips", chips)
+    chips = check_count("groq_lpu", "chips", chips)
     many = f"{chips} chips of " if chips > 1 else ""
     return Accelerator(
         name="groq_lpu",

@@ -18,7 +18,7 @@ import numpy as np
 from ... import _heterocompute as _core
 from ...base.kept_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
 from ...base.texts import counted
-from ...base.values import shown
+from ...base.values import check_flag, shown
 from .chip import Device
 
 __all__ = ["host"]
@@ -60,6 +60,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     >>> hw.host().peak("fp32") > 1e9  # doctest: +SKIP
     True
     """
+    refresh = check_flag("host", "refresh", refresh)
     threads = _core.processors() if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ValueError(f"host: threads is {shown(threads)}, expected a positive integer")

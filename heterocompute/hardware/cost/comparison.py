@@ -96,7 +96,7 @@ def compare(
     >>> [(row["device"], row["bound"], row["fits"]) for row in rows]
     [('h100-sxm', 'memory', True), ('a100-sxm-80gb', 'memory', True)]
     """
-    check_count("compare", "batch", batch)
+    batch = check_count("compare", "batch", batch)
     lifetime_years = check_number("compare", "lifetime_years", lifetime_years)
     chips = as_devices("compare", devices)
     whole = as_network(network, input_shape)

@@ -136,7 +136,7 @@ def fuse(
     net = as_network(network, input_shape)
     whole_number = isinstance(sram_bytes, float) and sram_bytes.is_integer()
     sram_bytes = check_count("fuse", "sram_bytes", int(sram_bytes) if whole_number else sram_bytes)
-    check_count("fuse", "batch", batch)
+    batch = check_count("fuse", "batch", batch)
     check_flag("fuse", "training", training)
     check_flag("fuse", "recompute", recompute)
     if recompute and not training:

@@ -130,7 +130,7 @@ def conv2d(
     >>> round(direct, 1), round(hw.intensity.conv2d(layer, (64, 56, 56), "fp16", unrolled=True), 1)
     (263.8, 28.5)
     """
-    check_count("intensity.conv2d", "batch", batch)
+    batch = check_count("intensity.conv2d", "batch", batch)
     check_flag("intensity.conv2d", "unrolled", unrolled)
     if not isinstance(layer, Conv2d):
         raise TypeError(f"intensity.conv2d: layer is {shown(layer)}, expected a Conv2d")

@@ -122,7 +122,7 @@ def infer(
     4198400
     """
     network = as_network(model, input_shape)
-    check_count("memory.infer", "batch", batch)
+    batch = check_count("memory.infer", "batch", batch)
     bits = dtype_bits(dtype)
     ends = _bytes(batch * (math.prod(network.input_shape) + math.prod(network.output_shape)), bits)
     peak = peak_bytes(network, batch, dtype)
@@ -170,9 +170,9 @@ def forward(
     >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
     (4.00390625, 40.0, 4000.0)
     """
-    check_count("memory.forward", "batch", batch)
+    batch = check_count("memory.forward", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
-    check_count("memory.forward", "outputs", outputs)
+    outputs = check_count("memory.forward", "outputs", outputs)
     bits = dtype_bits(dtype)
     inside = kept_sizes(network)
     elements, other = (batch * sum(one) for one in zip((0, 0), *inside, strict=True))
@@ -217,7 +217,7 @@ def backward(
     >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
     (8.0078125, 40.0, 40.0)
     """
-    check_count("memory.backward", "batch", batch)
+    batch = check_count("memory.backward", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
     kept = forward(network, batch=batch, dtype=dtype)
     gradients = kept.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
@@ -275,7 +275,7 @@ def training(
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, expected one of {', '.join(OPTIMIZERS)}")
     recompute = check_count("memory.training", "recompute", recompute, 0)
-    check_count("memory.training", "batch", batch)
+    batch = check_count("memory.training", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
     kept = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
@@ -346,8 +346,8 @@ def kv_cache(
     >>> hw.memory.kv_cache("llama_7b", 2048, format="int8") / 2**30
     0.515625
     """
-    check_count("memory.kv_cache", "batch", batch)
-    check_count("memory.kv_cache", "positions", positions)
+    batch = check_count("memory.kv_cache", "batch", batch)
+    positions = check_count("memory.kv_cache", "positions", positions)
     shape: Any = getattr(model, "shape", None)
     if hasattr(shape, "kv_heads"):
         rows = [[(2 * shape.kv_heads, shape.head_width)]] * shape.layers
@@ -367,14 +367,12 @@ def kv_cache(
             raise ValueError(f"memory.kv_cache: {network.name} has no attention")
         windows = seen_by if windows is None else windows
     if latent is not None:
-        check_count("memory.kv_cache", "latent", latent)
+        latent = check_count("memory.kv_cache", "latent", latent)
         rows = [[(1, latent)]] * len(rows)
     limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(rows)
     if len(limits) != len(rows):
         raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
-    for limit in limits:
-        if limit is not None:
-            check_count("memory.kv_cache", "windows", limit)
+    limits = [None if limit is None else check_count("memory.kv_cache", "windows", limit) for limit in limits]
     seen = [positions if limit is None else min(positions, limit) for limit in limits]
     packed = stored_cache(format, dtype)
     parts = ((heads * n * batch, width) for parts, n in zip(rows, seen, strict=True) for heads, width in parts)

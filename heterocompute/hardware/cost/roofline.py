@@ -222,7 +222,7 @@ def roofline(
     ('memory', 3.55)
     """
     chip = device(device_name)
-    check_count("roofline", "batch", batch)
+    batch = check_count("roofline", "batch", batch)
     check_flag("roofline", "sparse", sparse)
     weights, cache = stored(format, dtype), stored_cache(kv_cache, dtype)
     rate, note = _rate(chip, dtype, weights, sparse)

@@ -123,7 +123,7 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
     for term in listed(terms, where):
         parts = listed(term, where)
         if not 1 <= len(parts) <= 2 or not all(isinstance(part, (str, int)) for part in parts):
-            raise ValueError(f"{where}: a term is {term!r:.60}, expected [dimension] or [dimension, coefficient]")
+            raise ValueError(f"{where}: a term is {shown(term, 60)}, expected [dimension] or [dimension, coefficient]")
         factor = parts[1] if len(parts) == 2 else 1
         if isinstance(factor, str):
             if coefficients.get(factor) is None:
@@ -265,7 +265,7 @@ def _instances(name: Any) -> tuple[str, int | None]:
     """`Buffer[1..16]`, as the front end writes it, is 16 instances."""
     match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\.\.(\d+)\])?", str(name))
     if not match:
-        raise ValueError(f"architecture: a component is called {name!r:.60}")
+        raise ValueError(f"architecture: a component is called {shown(name, 60)}")
     return match[1], int(match[3]) - int(match[2]) + 1 if match[2] else None
 
 
@@ -421,7 +421,7 @@ def _loops(known: dict[str, Any], problem: Problem, where: str) -> list[tuple[st
     for word in filter(None, words):
         match = re.fullmatch(r"([A-Za-z_]\w*?)\s*=?\s*(\d+)", str(word))
         if not match:
-            raise outside(f"{where}: the factor {word!r:.40}")
+            raise outside(f"{where}: the factor {shown(word, 40)}")
         if match[1] not in problem.dims:
             raise ValueError(f"{where}: a factor of {shown(match[1])}, the problem has {', '.join(problem.dims)}")
         if match[1] in factors:

@@ -161,7 +161,7 @@ def _loader(yaml: Any) -> Any:
 def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
     """Return a table with text keys: all of `needed`, and, if `allowed` is given, only keys of these two."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{where} is {value!r:.80}, expected a table of names")
+        raise ValueError(f"{where} is {shown(value)}, expected a table of names")
     for key in sorted((needed or set()) - set(value)):
         raise ValueError(f"{where} lacks {shown(key)}")
     if allowed is not None:
@@ -175,5 +175,5 @@ def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[s
 def listed(value: Any, where: str) -> list[Any]:
     """Return a list."""
     if not isinstance(value, list):
-        raise ValueError(f"{where} is {value!r:.80}, expected a list")
+        raise ValueError(f"{where} is {shown(value)}, expected a list")
     return value

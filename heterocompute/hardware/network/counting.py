@@ -127,7 +127,7 @@ def count(
     4133742592
     """
     rule = convention(like)
-    check_count("count", "batch", batch)
+    batch = check_count("count", "batch", batch)
     bits = dtype_bits(dtype)
     network = as_network(model, input_shape, inputs=inputs)
     rows = [_row(flow, rule.rule(flow, once(flow, batch)), batch, bits) for flow in network]

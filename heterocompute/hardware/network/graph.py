@@ -332,7 +332,7 @@ class Network:
         >>> sum(layer.macs for layer in hw.networks["resnet50"].problems())
         4089184256
         """
-        check_count("problems", "batch", batch)
+        batch = check_count("problems", "batch", batch)
         return tuple(loops for flow in self.flows if (loops := loops_of(flow, batch)) is not None)
 
     @property

@@ -148,8 +148,8 @@ def mac(
     >>> round(m.energy["scale product"], 4), m.energy_pj < hw.mac("int8", "int8").energy_pj
     (0.0218, True)
     """
-    check_count("mac", "vector", vector)
-    check_count("mac", "log_sharing", log_sharing)
+    vector = check_count("mac", "vector", vector)
+    log_sharing = check_count("mac", "log_sharing", log_sharing)
     process = process.replace(" ", "").lower() if isinstance(process, str) else process
     w, x = operand(weight_format), operand(activation_format)
     product = _product_bits(w, x)

@@ -40,7 +40,7 @@ def throughput(count: float, work: Text, time: Text) -> Quantity:
     >>> hw.throughput(1e10, "1000 op", "10 s")
     <Quantity 1e+12 op/s>
     """
-    check_number("throughput", "count", count)
+    count = check_number("throughput", "count", count)
     amount = quantity(work, name="throughput: work")
     if amount.unit not in ("op", "MAC", "B"):
         raise ValueError(f"throughput: work is {amount}, expected operations, multiply-adds or bytes")

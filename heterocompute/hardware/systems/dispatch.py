@@ -183,7 +183,7 @@ def dispatch(
             raise TypeError(f"dispatch: {table} is {shown(rates)}, expected a mapping of devices to numbers")
         for name, value in (rates or {}).items():
             check_number("dispatch", f"{table}[{shown(name)}]", value, closed=table == "launch")
-    check_count("dispatch", "batch", batch)
+    batch = check_count("dispatch", "batch", batch)
     kinds = dict(dtype) if isinstance(dtype, Mapping) else {"*": dtype}
     asked = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
     if not callable(op):

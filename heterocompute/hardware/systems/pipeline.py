@@ -131,7 +131,7 @@ class PipelineRun:
         str
             SVG.
         """
-        check_count("pipeline.to_svg", "steps", steps)
+        steps = check_count("pipeline.to_svg", "steps", steps)
         rows = [
             {
                 "lane": lane,

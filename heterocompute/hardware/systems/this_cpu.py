@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...base import runtime
-from ...base.values import as_int
+from ...base.values import as_int, check_number
 from ...formats import Format
 from ...products.explain import explain
 from ...products.matmul import linear
@@ -19,6 +19,8 @@ from ..network.layers import Linear
 from .timing import measure
 
 __all__ = ["check_host"]
+
+MOST = 1 << 30  # values of all operands
 
 
 def check_host(
@@ -62,7 +64,7 @@ def check_host(
     Raises
     ------
     ValueError
-        A size is below 1, or the format is invalid.
+        A size is below 1, the operands have more than 2^30 values, or the format is invalid.
 
     Examples
     --------
@@ -71,8 +73,11 @@ def check_host(
     >>> found["path"], found["share"] < 1  # doctest: +SKIP
     ('gemv-batch', True)
     """
-    for name, size in (("rows", rows), ("n", n), ("k", k)):
-        as_int(size, f"check_host: {name}", 1)
+    rows, n, k = (as_int(size, f"check_host: {name}", 1, MOST) for name, size in (("rows", rows), ("n", n), ("k", k)))
+    seconds = check_number("check_host", "seconds", seconds, closed=True)
+    seed = as_int(seed, "check_host: seed", 0)
+    if rows * k + n * k + rows * n > MOST:
+        raise ValueError(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
     one = host(threads=1) if chip is None else chip
     kind = dtype or ("fp32" if activations is None else "int8")
     rng = np.random.default_rng(seed)

@@ -98,10 +98,10 @@ def measure(
     for name, one in (("call", call), ("synchronize", synchronize or call), ("clock", clock)):
         if not callable(one):
             raise TypeError(f"measure: {name} is {shown(one)}, expected a callable")
-    check_count("measure", "batch", batch)
-    as_int(runs, "measure: runs", 1, 1_000_000)
-    as_int(warmup, "measure: warmup", 0, 1_000_000)
-    check_number("measure", "seconds", seconds, closed=True)
+    batch = check_count("measure", "batch", batch)
+    runs = as_int(runs, "measure: runs", 1, 1_000_000)
+    warmup = as_int(warmup, "measure: warmup", 0, 1_000_000)
+    seconds = check_number("measure", "seconds", seconds, closed=True)
     wait = synchronize or (lambda: None)
     for _ in range(warmup):
         call()

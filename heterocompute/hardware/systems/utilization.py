@@ -152,12 +152,12 @@ def utilization(
     (2, 50.5)
     """
     name = "utilization"
-    check_count(name, "blocks", blocks)
-    as_int(threads, f"{name}: threads", 1, 1024)
-    as_int(registers, f"{name}: registers", 1, 255)
-    as_int(shared, f"{name}: shared", 0)
-    check_number(name, "tensor_share", tensor_share, high=1.0, closed=True)
-    check_number(name, "busy_share", busy_share, high=1.0, closed=True)
+    blocks = check_count(name, "blocks", blocks)
+    threads = as_int(threads, f"{name}: threads", 1, 1024)
+    registers = as_int(registers, f"{name}: registers", 1, 255)
+    shared = as_int(shared, f"{name}: shared", 0)
+    tensor_share = check_number(name, "tensor_share", tensor_share, high=1.0, closed=True)
+    busy_share = check_number(name, "busy_share", busy_share, high=1.0, closed=True)
     one = device(chip)
     known, limits = _multiprocessors(name, one)
     count = known if sms is None else check_count(name, "sms", sms)
@@ -219,7 +219,7 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     """
     name = "saturating_sms"
     one = device(chip)
-    check_count(name, "bytes_a_thread", bytes_a_thread)
+    bytes_a_thread = check_count(name, "bytes_a_thread", bytes_a_thread)
     count, limits = _multiprocessors(name, one)
     held = limits.threads if threads is None else as_int(threads, f"{name}: threads", 1, limits.threads)
     flying = one.need("bandwidth") * check_number(name, "latency", latency)
@@ -260,6 +260,6 @@ def hbm_bandwidth(stacks: int, width_bits: int, rate: float) -> float:
     >>> round(hw.hbm_bandwidth(5, 1024, 2.43e9) / 1e9)
     1555
     """
-    check_count("hbm_bandwidth", "stacks", stacks)
-    check_count("hbm_bandwidth", "width_bits", width_bits)
+    stacks = check_count("hbm_bandwidth", "stacks", stacks)
+    width_bits = check_count("hbm_bandwidth", "width_bits", width_bits)
     return stacks * width_bits * check_number("hbm_bandwidth", "rate", rate) / 8

@@ -129,9 +129,12 @@ def chiplets(
     >>> one.package_bytes, round(found.package_bytes / 1e6), round(one.seconds / found.seconds)
     (0.0, 175, 28)
     """
-    for name, number in (("count", count), ("elements", elements), ("batch", batch)):
+    count, elements, batch = (
         check_count("multi.chiplets", name, number)
-        if name != "batch" and number > MOST:
+        for name, number in (("count", count), ("elements", elements), ("batch", batch))
+    )
+    for name, number in (("count", count), ("elements", elements)):
+        if number > MOST:
             raise ValueError(f"multi.chiplets: {name} is {shown(number)}, at most {MOST} are possible")
     operand_bytes, sum_bytes, element_rate, link, pj_a_bit = (
         check_number("multi.chiplets", name, value)

@@ -69,7 +69,7 @@ def allreduce(
     >>> [round(hw.multi.allreduce(1e9, 1024, pod, algorithm=way) * 1e3, 2) for way in ("ring", "tree")]
     [9.92, 10.0]
     """
-    check_count("multi.allreduce", "count", count)
+    count = check_count("multi.allreduce", "count", count)
     pipelined = check_flag("multi.allreduce", "pipelined", pipelined)
     size = check_number("multi.allreduce", "size", size, closed=True)
     latency = check_number("multi.allreduce", "latency", latency, closed=True)
@@ -140,7 +140,7 @@ def collective(kind: str, size: float, count: int, link: float | str | Device, l
     name = "multi.collective"
     if not isinstance(kind, str) or kind not in COLLECTIVES:
         raise ValueError(f"{name}: kind is {shown(kind)}, expected one of {', '.join(COLLECTIVES)}")
-    check_count(name, "count", count)
+    count = check_count(name, "count", count)
     size = check_number(name, "size", size, closed=True)
     latency = check_number(name, "latency", latency, closed=True)
     rate = link_rate(link)

@@ -109,7 +109,7 @@ class Fabric:
         ValueError
             The count is larger than the fabric, or groups are partly filled.
         """
-        check_count("fabric", "count", count)
+        count = check_count("fabric", "count", count)
         if count > self.count:
             raise ValueError(f"fabric: count is {shown(count)}, {self.name} has {self.count} devices")
         tiers, left = [], count

@@ -152,8 +152,8 @@ def parameter_server(
     """
     step_seconds = check_number("multi.parameter_server", "step_seconds", step_seconds)
     gradient_bytes = check_number("multi.parameter_server", "gradient_bytes", gradient_bytes, closed=True)
-    check_count("multi.parameter_server", "count", count)
-    check_count("multi.parameter_server", "servers", servers)
+    count = check_count("multi.parameter_server", "count", count)
+    servers = check_count("multi.parameter_server", "servers", servers)
     rate = link_rate(link)
     alone = count / (step_seconds + 2 * gradient_bytes / rate)
     served = servers * rate / gradient_bytes if gradient_bytes else math.inf
@@ -211,8 +211,8 @@ def tensor_parallel(
     0.88
     """
     step_seconds = check_number("multi.tensor_parallel", "step_seconds", step_seconds)
-    check_count("multi.tensor_parallel", "blocks", blocks)
-    check_count("multi.tensor_parallel", "reductions", reductions)
+    blocks = check_count("multi.tensor_parallel", "blocks", blocks)
+    reductions = check_count("multi.tensor_parallel", "reductions", reductions)
     reduce = blocks * reductions * allreduce(activation_bytes, count, link)
     alone = step_seconds / count
     return {"seconds": alone + reduce, "allreduce": reduce, "efficiency": alone / (alone + reduce)}
@@ -258,9 +258,9 @@ def pipeline_parallel(
     (0.1795, 6.56)
     """
     name = "multi.pipeline_parallel"
-    check_count(name, "microbatches", microbatches)
-    check_count(name, "interleaved", interleaved)
-    check_number(name, "copy_seconds", copy_seconds, closed=True)
+    microbatches = check_count(name, "microbatches", microbatches)
+    interleaved = check_count(name, "interleaved", interleaved)
+    copy_seconds = check_number(name, "copy_seconds", copy_seconds, closed=True)
     if isinstance(stages, Sequence):
         times = [check_number(name, "stages", seconds) for seconds in stages]
         if interleaved > 1 and len(set(times)) > 1:

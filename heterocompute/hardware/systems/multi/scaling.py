@@ -78,8 +78,8 @@ def scaling(
     ({'data': 0.99, 'pipeline': 0.5}, None)
     """
     network = as_network(model, input_shape)
-    check_count("multi.scaling", "batch", batch)
-    check_number("multi.scaling", "utilization", utilization, high=1.0)
+    batch = check_count("multi.scaling", "batch", batch)
+    utilization = check_number("multi.scaling", "utilization", utilization, high=1.0)
     if not isinstance(fabric, Fabric):
         raise TypeError(f"multi.scaling: fabric is {shown(fabric)}, expected a Fabric: multi.fabric('dgx-a100')")
     bits = dtype_bits(dtype)
@@ -90,8 +90,8 @@ def scaling(
     if counts is None:
         counts = [2**power for power in range(fabric.count.bit_length()) if 2**power <= fabric.count]
     rows = []
-    for count in as_list(counts, "multi.scaling: counts", "a sequence of integers"):
-        check_count("multi.scaling", "counts", count)
+    for one in as_list(counts, "multi.scaling: counts", "a sequence of integers"):
+        count = check_count("multi.scaling", "counts", one)
         part = fabric.of(count)
         data = data_parallel(step, gradients, count, part, overlapped)
         row: dict[str, Any] = {"count": count, "data": _row(data, count * batch), "tensor": None, "pipeline": None}
