@@ -253,6 +253,31 @@ def test_stacks_of_fp8_with_the_names_of_transformers(
         assert found[name].axis == ((1,) if turned else (2,))
 
 
+def test_plain_experts_of_gpt_oss_become_blocks_and_back(tmp_path: Path) -> None:
+    """transformers has (experts, in, out), in parameters without the name of a weight."""
+    said = {"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 96}
+    tensors = {
+        "model.layers.0.mlp.experts.gate_up_proj": RNG.standard_normal((3, 64, 192)).astype(np.float32),
+        "model.layers.0.mlp.experts.gate_up_proj_bias": RNG.standard_normal((3, 192)).astype(np.float32),
+        "model.layers.0.mlp.experts.down_proj": RNG.standard_normal((3, 96, 64)).astype(np.float32),
+        "model.layers.0.mlp.router.weight": RNG.standard_normal((3, 64)).astype(np.float32),
+    }
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder, tensors, None)
+    (folder / "config.json").write_text(json.dumps(said))
+    quantize_checkpoint(folder, tmp_path / "packed", "mxfp4", layout="gpt-oss", check="all")
+    stored = hc.load(tmp_path / "packed")
+    assert stored["model.layers.0.mlp.experts.gate_up_proj_blocks"].shape == (3, 192, 2, 16)
+    assert stored["model.layers.0.mlp.experts.down_proj_scales"].shape == (3, 64, 3)
+    dequantize_checkpoint(tmp_path / "packed", tmp_path / "plain", layout="gpt-oss")
+    plain = hc.load(tmp_path / "plain")
+    assert plain.keys() == tensors.keys()
+    for name, values in tensors.items():
+        is_stack = name.endswith("_proj")
+        assert same_bits(plain[name], np.asarray(hc.quantize(values, "mxfp4", axis=1)) if is_stack else values)
+
+
 def test_stacks_of_fp8_with_scales_of_another_name_are_refused(tmp_path: Path) -> None:
     tensors = {
         "experts.gate_up_proj": np.ones((3, 64, 128), E4M3),
