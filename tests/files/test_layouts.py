@@ -276,6 +276,14 @@ def test_gpt_oss_stores_stacks_of_experts(tmp_path):
         hc.save(tmp_path / "a", {"up.weight": q[0]}, layout="gpt-oss")
 
 
+@pytest.mark.parametrize("layout", ["gguf", "onnx"])
+def test_arrays_of_the_other_byte_order_are_written(layout, tmp_path):
+    pytest.importorskip(layout)
+    path = tmp_path / f"a.{layout}"
+    hc.save(path, {"fc.bias": W[0].astype(">f4")}, layout=layout, check="all")
+    assert same_bits(np.asarray(hc.load(path)["fc.bias"]), W[0])
+
+
 def test_quantize_writes_stacks_of_gpt_oss_and_refuses_matrices(tmp_path):
     w = np.stack([W, 2 * W])
     hc.save(tmp_path / "in.safetensors", {"up.weight": w, "fc.weight": W})

@@ -83,7 +83,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, c
     for key, dtype in cast.items():
         arrays = {**arrays, key: converted(packed.pop(key).dequantize(), numpy_dtype(dtype))}
     if name in WHOLE:
-        WHOLE[name](path, arrays, check)
+        WHOLE[name](path, {key: _native(array) for key, array in arrays.items()}, check)
         return
     stored: dict[str, Any] = {}
     for key, array in arrays.items():
@@ -95,6 +95,14 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, c
     plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
     config = described(name, {key: array.format for key, array in packed.items()}, sorted(plain))
     save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])}, check=check)
+
+
+def _native(array: Any) -> Any:
+    """Return an array in the byte order of the machine, which other packages expect."""
+    if isinstance(array, PackedArray):
+        return array
+    plain = np.asarray(array)
+    return plain if plain.dtype.isnative else plain.astype(plain.dtype.newbyteorder("="))
 
 
 def _parts_of(name: str, key: str, q: QuantizedArray) -> dict[str, Any]:
