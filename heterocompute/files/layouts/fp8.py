@@ -4,8 +4,7 @@
                            (out, in / 2): E2M1, the even code low, with a scale for every 32 values
     NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself; for experts, (experts, ...)
     NAME, NAME_scale_inv   the same of stacks of experts in transformers; (experts, in, out) where the model has them so
-    NAME.weight_scale      float (), (1,), (out,) or (out, 1); or blocks
-    NAME.scale_weight      the same, of ComfyUI; NAME.scale of DeepSeek; NAME.qscale_weight of Mistral
+    NAME.weight_scale      float (), (1,), (out,), (out, 1) or blocks; also scale_weight (ComfyUI), scale, qscale_weight
 
 value = code x scale in float32. A scale of one byte (float8_e8m0fnu or uint8) is 2^(byte - 127). Scales of inputs are
 plain tensors. Blocks have `weight_block_size` of the configuration; without it 128 x 128, or equal ones. Hugging Face,
