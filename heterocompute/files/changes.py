@@ -22,7 +22,7 @@ from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
 from .layouts.gguf.rounding import rounded as rounded_for_gguf
-from .layouts.layout import LAYOUTS
+from .layouts.layout import LAYOUTS, layout_in_file
 from .layouts.weight import swapped, turned_array
 from .plain import Plain as Dtype
 from .recipes import Zeros
@@ -173,7 +173,8 @@ def in_layout(layout: str, name: str, change: Change) -> Change:
     """
     if not isinstance(change.stored, Entry):
         return change
-    return Change(change.format, LAYOUTS[layout].layout_of(name, change.stored), _InLayout(layout, name, change.make))
+    stored = layout_in_file(layout, name, change.stored)
+    return Change(change.format, stored, _InLayout(layout, name, change.make))
 
 
 @dataclass(frozen=True)

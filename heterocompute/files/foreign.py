@@ -64,6 +64,8 @@ class Foreign(Tensors):
     def __init__(self, reader: Tensors, layout: str) -> None:
         self._reader, self.layout = reader, layout
         plain, self._weights = weights_in(reader, layout)
+        if LAYOUTS[layout].only_stacks:
+            self._weights = dict(_of_model(reader, name, read) for name, read in self._weights.items())
         self.path, self.names, self.skipped = reader.path, [*plain, *self._weights], dict(reader.skipped)
         self.metadata = _metadata_left(reader, layout)
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
@@ -105,6 +107,21 @@ def _metadata_left(reader: Tensors, layout: str) -> dict[str, str]:
     if layout in LAYOUTS and LAYOUTS[layout].reads_metadata:
         return {key: value for key, value in reader.metadata.items() if key == "format"}
     return {key: value for key, value in reader.metadata.items() if key not in (KEY, PACKED)}
+
+
+def _of_model(reader: Tensors, name: str, read: Callable[[], Weight]) -> tuple[str, Callable[[], Weight]]:
+    """Return a stack of experts under the name and in the order that its model has, if a configuration says them.
+
+    gpt-oss stores (experts, out, in). transformers has the values as (experts, in, out), in a parameter of the experts.
+    """
+    own = name.removesuffix(".weight")
+    count, rows, groups = reader.info(f"{own}{LAYOUTS['gpt-oss'].ends[1]}").shape
+    roles = roles_of(reader, {own: (count, 32 * groups, rows)})
+    return (own, partial(_turned, read)) if is_turned(roles.axes.get(own), (count, 32 * groups, rows)) else (name, read)
+
+
+def _turned(read: Callable[[], Weight]) -> Weight:
+    return replace(read(), turned=True)
 
 
 def foreign_reader(path: str | os.PathLike[str], layout: str) -> Foreign:

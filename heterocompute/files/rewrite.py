@@ -34,7 +34,7 @@ from .containers.gguf_files import Gguf
 from .layouts.configuration import KEY as CONFIG
 from .layouts.gguf import model as gguf_model
 from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
-from .layouts.layout import LAYOUTS
+from .layouts.layout import LAYOUTS, layout_in_file
 from .layouts.table import check_layout, described, export, is_matrix
 from .manifest import refuse_links
 from .opening import reader_of
@@ -86,7 +86,7 @@ def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
         return
     if layout in LAYOUTS:
         for name, entry in weights.items():
-            LAYOUTS[layout].layout_of(name, entry)
+            layout_in_file(layout, name, entry)
         described(layout, {name: entry.format for name, entry in weights.items()}, [])
         return
     with tempfile.TemporaryDirectory() as folder:  # other kinds of files can only be checked with a row

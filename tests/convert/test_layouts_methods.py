@@ -222,17 +222,71 @@ def test_old_packing_of_compressed_tensors(tmp_path: Path, bits: int, symmetric:
         values_of(write(tmp_path, tensors, config))
 
 
-def test_stacks_of_fp8_without_the_name_of_a_weight_are_refused(tmp_path: Path) -> None:
-    """transformers calls them so in memory; which axis is summed depends on the model."""
-    for codes, scales in (("gate_up_proj", "gate_up_proj_scale_inv"), ("gate_up_proj", "gate_up_proj_scale")):
-        tensors = {
-            f"experts.{codes}": np.ones((3, 64, 128), E4M3),
-            f"experts.{scales}": np.ones((3, 1, 128), np.float32),
-        }
-        for method in ("fp8", "fbgemm_fp8"):
-            folder = write(tmp_path, tensors, {"quant_method": method})
-            with pytest.raises(ValueError, match=f"by '{method}' with 'experts.gate_up_proj"):
-                values_of(folder, "experts.gate_up_proj")
+@pytest.mark.parametrize("model_type", ["qwen3_moe", "qwen3_vl_moe", "llama4", None])
+@pytest.mark.parametrize("block", [[128, 128], [64, 128], None])
+def test_stacks_of_fp8_with_the_names_of_transformers(
+    block: list[int] | None, model_type: str | None, tmp_path: Path
+) -> None:
+    """The values do not depend on the summed axis; the configuration says it."""
+    turned = model_type in ("qwen3_vl_moe", "llama4")
+    shapes = ((3, 128, 384), (3, 192, 128)) if turned else ((3, 384, 128), (3, 128, 192))
+    high, wide = block or (1 << 20, 1 << 20)
+    tensors: dict[str, Any] = {}
+    expected = {}
+    for part, (count, rows, columns) in zip(("gate_up_proj", "down_proj"), shapes, strict=True):
+        name = f"layers.0.mlp.experts.{part}"
+        codes = RNG.standard_normal((count, rows, columns)).astype(E4M3)
+        scales = RNG.uniform(0.5, 2, (count, -(-rows // high), -(-columns // wide))).astype(np.float32)
+        tensors |= {name: codes, f"{name}_scale_inv": scales}
+        index = np.ix_(range(count), np.arange(rows) // high, np.arange(columns) // wide)
+        expected[name] = codes.astype(np.float32) * scales[index]
+    config = {"quant_method": "fp8", "weight_block_size": block}
+    folder = write(tmp_path, tensors, config)
+    said = {"hidden_size": 128, "quantization_config": config} | ({"model_type": model_type} if model_type else {})
+    (folder / "config.json").write_text(json.dumps(said))
+    found = hc.load(folder, layout="fp8")
+    dequantize_checkpoint(folder, tmp_path / "plain", layout="fp8")
+    plain = hc.load(tmp_path / "plain")
+    for name, values in expected.items():
+        assert same_bits(plain[name], values)
+        assert same_bits(np.asarray(found[name]), values)
+        assert found[name].axis == ((1,) if turned else (2,))
+
+
+def test_plain_experts_of_gpt_oss_become_blocks_and_back(tmp_path: Path) -> None:
+    """transformers has (experts, in, out), in parameters without the name of a weight."""
+    said = {"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 96}
+    tensors = {
+        "model.layers.0.mlp.experts.gate_up_proj": RNG.standard_normal((3, 64, 192)).astype(np.float32),
+        "model.layers.0.mlp.experts.gate_up_proj_bias": RNG.standard_normal((3, 192)).astype(np.float32),
+        "model.layers.0.mlp.experts.down_proj": RNG.standard_normal((3, 96, 64)).astype(np.float32),
+        "model.layers.0.mlp.router.weight": RNG.standard_normal((3, 64)).astype(np.float32),
+    }
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder, tensors, None)
+    (folder / "config.json").write_text(json.dumps(said))
+    quantize_checkpoint(folder, tmp_path / "packed", "mxfp4", layout="gpt-oss", check="all")
+    stored = hc.load(tmp_path / "packed")
+    assert stored["model.layers.0.mlp.experts.gate_up_proj_blocks"].shape == (3, 192, 2, 16)
+    assert stored["model.layers.0.mlp.experts.down_proj_scales"].shape == (3, 64, 3)
+    dequantize_checkpoint(tmp_path / "packed", tmp_path / "plain", layout="gpt-oss")
+    plain = hc.load(tmp_path / "plain")
+    assert plain.keys() == tensors.keys()
+    for name, values in tensors.items():
+        is_stack = name.endswith("_proj")
+        assert same_bits(plain[name], np.asarray(hc.quantize(values, "mxfp4", axis=1)) if is_stack else values)
+
+
+def test_stacks_of_fp8_with_scales_of_another_name_are_refused(tmp_path: Path) -> None:
+    tensors = {
+        "experts.gate_up_proj": np.ones((3, 64, 128), E4M3),
+        "experts.gate_up_proj_scale": np.ones((3, 1, 128), np.float32),
+    }
+    for method in ("fp8", "fbgemm_fp8"):
+        folder = write(tmp_path, tensors, {"quant_method": method})
+        with pytest.raises(ValueError, match=f"by '{method}' with 'experts.gate_up_proj"):
+            values_of(folder, "experts.gate_up_proj")
 
 
 def test_fp8_with_a_scale_per_row_of_fbgemm(tmp_path: Path) -> None:

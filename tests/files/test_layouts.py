@@ -276,6 +276,26 @@ def test_gpt_oss_stores_stacks_of_experts(tmp_path):
         hc.save(tmp_path / "a", {"up.weight": q[0]}, layout="gpt-oss")
 
 
+@pytest.mark.parametrize("layout", ["gguf", "onnx"])
+def test_arrays_of_the_other_byte_order_are_written(layout, tmp_path):
+    pytest.importorskip(layout)
+    path = tmp_path / f"a.{layout}"
+    hc.save(path, {"fc.bias": W[0].astype(">f4")}, layout=layout, check="all")
+    assert same_bits(np.asarray(hc.load(path)["fc.bias"]), W[0])
+
+
+def test_quantize_writes_stacks_of_gpt_oss_and_refuses_matrices(tmp_path):
+    w = np.stack([W, 2 * W])
+    hc.save(tmp_path / "in.safetensors", {"up.weight": w, "fc.weight": W})
+    source, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    quantize_checkpoint(source, out, "mxfp4", include="up.*", layout="gpt-oss", check="all")
+    assert hc.load(out, layout="gpt-oss")["up.weight"] == hc.quantize(w, "mxfp4")
+    out.unlink()
+    with pytest.raises(ValueError, match=r"fc\.weight.*gpt-oss stores stacks of experts \(experts, out, in\)"):
+        quantize_checkpoint(source, out, "mxfp4", include="fc.*", layout="gpt-oss")
+    assert not out.exists()
+
+
 def test_files_of_others_are_not_believed(tmp_path):
     hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, "int4-g32-f16")}, layout="gptq")
     held = hc.load(tmp_path / "a")

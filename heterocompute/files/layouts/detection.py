@@ -22,6 +22,7 @@ SIGNS = (
     ("awq", (".qweight", ".qzeros", ".scales")),
     ("modelopt", (".weight_scale_2", ".weight_scale", ".weight")),
     ("fp8", (".weight_scale_inv", ".weight")),
+    ("fp8", ("_scale_inv", "")),
     ("fp8", (".scale_weight", ".weight")),
     ("fp8", (".weight_scale", ".weight")),
     ("gpt-oss", ("_blocks", "_scales")),

@@ -3,8 +3,8 @@
     NAME.weight            float8_e4m3fn or float8_e5m2 (out, in), or a stack (experts, out, in); or int8 or uint8
                            (out, in / 2): E2M1, the even code low, with a scale for every 32 values
     NAME.weight_scale_inv  float (blocks of out, blocks of in), the factor itself; for experts, (experts, ...)
-    NAME.weight_scale      float (), (1,), (out,) or (out, 1); or blocks
-    NAME.scale_weight      the same, of ComfyUI; NAME.scale of DeepSeek; NAME.qscale_weight of Mistral
+    NAME, NAME_scale_inv   the same of stacks of experts in transformers; (experts, in, out) where the model has them so
+    NAME.weight_scale      float (), (1,), (out,), (out, 1) or blocks; also scale_weight (ComfyUI), scale, qscale_weight
 
 value = code x scale in float32. A scale of one byte (float8_e8m0fnu or uint8) is 2^(byte - 127). Scales of inputs are
 plain tensors. Blocks have `weight_block_size` of the configuration; without it 128 x 128, or equal ones. Hugging Face,
@@ -25,12 +25,14 @@ from ...formats import MX, Float
 from . import scaled
 from .linear import Array, Packed, Parts, prefix_of, refuse
 
-__all__ = ["ENDS", "MARKERS", "array_from", "blocks_from", "check_blocks", "codes_in", "config_of", "is_weight",
-           "layout_of", "parts_of", "parts_of_blocks"]  # fmt: skip
+__all__ = ["BARE", "ENDS", "MARKERS", "MARKS", "array_from", "blocks_from", "check_blocks", "codes_in", "config_of",
+           "is_weight", "layout_of", "parts_of", "parts_of_blocks"]  # fmt: skip
 
 NAME = "fp8"
 SCALES = (".weight_scale_inv", ".weight_scale", ".scale_weight", ".qscale_weight", ".scale")
 ENDS = (".weight", *SCALES)
+BARE = "_scale_inv"  # after the name of a stack itself
+MARKS = (*SCALES, BARE)
 MARKERS = ("scaled_fp8",)
 FLOATS = scaled.SCALES
 POWERS = ("float8_e8m0fnu", "uint8")
@@ -78,8 +80,14 @@ def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = 
 
 def is_weight(reader: Tensors, prefix: str, mark: str) -> bool:
     """Tell whether a tensor with the name of scales belongs to a weight: layers also have parameters called `scale`."""
+    if mark == BARE:
+        return not prefix.endswith(".weight") and prefix in reader and _are_codes(reader.info(prefix))
     codes = f"{prefix}.weight"
     return mark != ".scale" or (codes in reader and reader.info(codes).dtype in (*EIGHTS, *FOURS))
+
+
+def _are_codes(info: Any) -> bool:
+    return info.dtype in EIGHTS and len(info.shape) == 3
 
 
 def _scales_in(prefix: str, tensors: Mapping[str, Array]) -> tuple[str, Array, bool]:

@@ -3,7 +3,10 @@
     NAME_blocks  uint8 (experts, out, in / 32, 16): codes E2M1, the even one low
     NAME_scales  uint8 (experts, out, in / 32): 2^(byte - 127)
 
-The weight is called NAME.weight here. gpt-oss, torch/weights.py; transformers, integrations/mxfp4.py.
+The weight is called NAME.weight here. The experts of transformers may be written under the names that they have there,
+and `files.foreign` returns them to a plain checkpoint of such a model.
+
+gpt-oss, torch/weights.py; transformers, integrations/mxfp4.py.
 """
 
 from __future__ import annotations
@@ -22,23 +25,26 @@ __all__ = ["ENDS", "array_from", "config_of", "layout_of", "parts_of", "stacked"
 
 NAME = "gpt-oss"
 ENDS = ("_blocks", "_scales")
+EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")  # parameters of transformers
 
 
 def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent a stack, given as one matrix of all rows, or refuse it."""
+    """Return dtypes and shapes of the tensors that represent a stack, or one matrix of all its rows, or refuse it."""
     if not isinstance(q.format, MX) or q.format.element != "fp4" or q.shape[-1] % 32:
         refuse(name, q, NAME, "mxfp4 with rows of whole groups is the nearest")
-    if not name.endswith(".weight"):
+    if not name.endswith((".weight", *EXPERTS)):
         raise ValueError(f"save: tensor {quoted(name)}: {NAME} stores weights called NAME.weight")
-    prefix, (rows, count) = name.removesuffix(".weight"), q.shape
-    return {f"{prefix}_blocks": ("uint8", (rows, count // 32, 16)), f"{prefix}_scales": ("uint8", (rows, count // 32))}
+    prefix, groups = name.removesuffix(".weight"), (*q.shape[:-1], q.shape[-1] // 32)
+    return {f"{prefix}_blocks": ("uint8", (*groups, 16)), f"{prefix}_scales": ("uint8", groups)}
 
 
 def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent a stack, given as one matrix of all rows."""
-    prefix, shapes = name.removesuffix(".weight"), layout_of(name, q)
-    codes, scales = q.components["codes"], q.components["scales"]
-    return {f"{prefix}_blocks": codes.reshape(shapes[f"{prefix}_blocks"][1]), f"{prefix}_scales": scales}
+    """Return the tensors that represent a stack, or one matrix of all its rows."""
+    shapes = layout_of(name, q)
+    return {
+        key: q.components[part].reshape(shape)
+        for part, (key, (_, shape)) in zip(("codes", "scales"), shapes.items(), strict=True)
+    }
 
 
 def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.texts import quoted
 from . import bitnet, compressed_tensors, eetq, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
-from .linear import Parts, not_written
+from .linear import Packed, Parts, not_written
 from .subclasses import quanto, torchao
 
-__all__ = ["LAYOUTS", "Layout"]
+__all__ = ["LAYOUTS", "Layout", "layout_in_file", "refuse_no_stack"]
 
 
 class Layout(NamedTuple):
@@ -29,6 +30,8 @@ class Layout(NamedTuple):
     files_of                further entries of config.json and further files, from a configuration
     config_key              the program's key in config.json, if `KEY` is missing
     ends                    ends of the names of all tensors of a weight, by default `PARTS`
+    bare                    the mark of stacks of experts whose codes have the layer's own name: both are read
+                            under the names of those of a matrix
     is_weight               tells whether a tensor with a mark belongs to a weight, if others may have its name
     markers                 tensors that only mark a file of the layout
     order_name              the tensor with the group of each column
@@ -55,6 +58,7 @@ class Layout(NamedTuple):
     files_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     config_key: str = KEY
     ends: tuple[str, ...] = ()
+    bare: str = ""
     is_weight: Callable[[Any, str, str], bool] | None = None
     markers: tuple[str, ...] = ()
     depends_on_values: Callable[[Any], bool] | None = None
@@ -119,8 +123,9 @@ LAYOUTS = {
         fp8.parts_of,
         fp8.config_of,
         fp8.array_from,
-        fp8.SCALES,
+        fp8.MARKS,
         ends=fp8.ENDS,
+        bare=fp8.BARE,
         is_weight=fp8.is_weight,
         markers=fp8.MARKERS,
         blocks_from=fp8.blocks_from,
@@ -222,3 +227,18 @@ LAYOUTS = {
         is_whole=True,
     ),
 }
+
+
+def layout_in_file(layout: str, name: str, q: Entry) -> Parts:
+    """Return dtypes and shapes of the tensors that represent a weight in a layout of `LAYOUTS`, or refuse it."""
+    refuse_no_stack(layout, name, q)
+    return LAYOUTS[layout].layout_of(name, q)
+
+
+def refuse_no_stack(layout: str, name: str, q: Packed) -> None:
+    """Raise ValueError for a matrix in a layout that stores stacks of experts alone."""
+    if LAYOUTS[layout].only_stacks and (len(q.shape) != 3 or tuple(q.axis) != (2,)):
+        raise ValueError(
+            f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {layout} stores stacks of experts "
+            "(experts, out, in) quantized along in"
+        )

@@ -23,11 +23,11 @@ from ...base.tensors import Tensors
 from ...base.texts import near_words, printable, quoted
 from ...base.values import shown
 from ..plain import plain_of
-from ..roles import turned_in
+from ..roles import roles_of, turned_in
 from .configuration import KEY, config_in, config_of, layout_named, method_of, own_config, plain_names
 from .detection import layout_in
 from .gguf import model as gguf_model
-from .layout import LAYOUTS, Layout
+from .layout import LAYOUTS, Layout, refuse_no_stack
 from .onnx import graph as onnx_graph, matmul as onnx_matmul, model as onnx_model
 from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_programs, refuse_scales, refuse_unread
 from .weight import Weight, of_array, of_blocks, of_values, turned_array
@@ -83,7 +83,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, c
     for key, dtype in cast.items():
         arrays = {**arrays, key: converted(packed.pop(key).dequantize(), numpy_dtype(dtype))}
     if name in WHOLE:
-        WHOLE[name](path, arrays, check)
+        WHOLE[name](path, {key: _native(array) for key, array in arrays.items()}, check)
         return
     stored: dict[str, Any] = {}
     for key, array in arrays.items():
@@ -97,19 +97,18 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, c
     save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config[KEY])}, check=check)
 
 
+def _native(array: Any) -> Any:
+    """Return an array in the byte order of the machine, which other packages expect."""
+    if isinstance(array, PackedArray):
+        return array
+    plain = np.asarray(array)
+    return plain if plain.dtype.isnative else plain.astype(plain.dtype.newbyteorder("="))
+
+
 def _parts_of(name: str, key: str, q: QuantizedArray) -> dict[str, Any]:
-    """Return the tensors that represent a weight; a stack of experts is encoded as one matrix of all rows."""
-    layout = LAYOUTS[name]
-    if not layout.only_stacks:
-        return layout.parts_of(key, q)
-    assert layout.stacked is not None
-    if q.ndim != 3 or q.axis != (2,):
-        raise ValueError(
-            f"save: tensor {quoted(key)} of shape {q.shape} and axis {q.axis}: {name} stores stacks of experts "
-            "(experts, out, in) quantized along in"
-        )
-    rows = q._remade(q.components, (q.shape[0] * q.shape[1], q.shape[2]), (1,))
-    return layout.stacked(key, layout.parts_of(key, rows), q.shape)
+    """Return the tensors that represent a weight."""
+    refuse_no_stack(name, key, q)
+    return LAYOUTS[name].parts_of(key, q)
 
 
 # Program -> the layout that it reads.
@@ -307,7 +306,10 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     marks, ends, is_weight = LAYOUTS[name].marks, LAYOUTS[name].ends, LAYOUTS[name].is_weight
     marked = [(one.removesuffix(mark), mark) for one in reader.names for mark in marks if one.endswith(mark)]
     prefixes = [one for one, mark in marked if is_weight is None or is_weight(reader, one, mark)]
+    bare = LAYOUTS[name].bare
+    stacks = [one for one, mark in marked if mark and mark == bare and one in prefixes]
     mine: dict[str, list[str]] = {one: [f"{one}{end}" for end in ends if f"{one}{end}" in reader] for one in prefixes}
+    mine |= {one: [one, f"{one}{bare}"] for one in stacks}
     for tensor in () if ends else reader.names:
         places = (i for i in range(len(tensor) - 1, -1, -1) if tensor[i] == ".")
         owner = next((tensor[:i] for i in places if tensor[:i] in mine), None)
@@ -322,8 +324,27 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
     refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
     refuse_scales(plain, shown(said))  # such weights would be read as plain ones
     refuse_programs(reader, plain, shown(said))
-    found = {f"{one}.weight": Stored(one, partial(_tensors, reader, mine[one]), config) for one in mine}
-    return plain, _with_turned(reader, LAYOUTS[name], found)
+    found = {
+        f"{one}.weight": Stored(one, partial(_tensors, reader, mine[one]), config) for one in mine if one not in stacks
+    }
+    found = _with_turned(reader, LAYOUTS[name], found)
+    axes = roles_of(reader, {one: reader.info(one).shape for one in stacks}).axes if stacks else {}
+    return plain, found | {one: _stack(reader, one, bare, config, axes.get(one) == (1,)) for one in stacks}
+
+
+def _stack(reader: Tensors, name: str, bare: str, config: Mapping[str, Any], turned: bool) -> Stored:
+    """Return a stack of experts with the layer's own name; one of (experts, in, out) is read as (experts, out, in)."""
+
+    def read() -> dict[str, Any]:
+        found = {f"{name}.weight": reader.tensor(name), f"{name}.weight{bare}": reader.tensor(f"{name}{bare}")}
+        return (
+            {key: part.swapaxes(-1, -2) if part.ndim == 3 else part for key, part in found.items()} if turned else found
+        )
+
+    block = config.get("weight_block_size")
+    if turned and isinstance(block, list):
+        config = {**config, "weight_block_size": block[::-1]}
+    return Stored(name, read, config, turned)
 
 
 def _with_turned(reader: Tensors, layout: Layout, weights: dict[str, Stored]) -> dict[str, Stored]:
