@@ -18,7 +18,8 @@ import numpy as np
 from ...base.texts import printable, sentence, shortened
 from ...base.values import shown
 from .graph import Network, check_shape
-from .recorder import Recorder, Refusal
+from .operands import Refusal
+from .recorder import Recorder
 
 __all__ = ["Inputs", "read_module"]
 
