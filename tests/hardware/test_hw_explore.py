@@ -195,7 +195,11 @@ def test_the_figure_has_every_point(found: Any, tmp_path: Path) -> None:
         (ValueError, ({"lane": [8]},), "space has 'lane', which is not one of its names; the nearest are lanes"),
         (ValueError, ({"lanes": []},), "space has no values of lanes"),
         (ValueError, ({"lanes": [0]}, "digits"), "no point runs the networks; the first one: design: lanes is 0"),
-        (ValueError, ({"clock": [float("nan")]}, "digits"), "explore: space has nan for clock, expected finite numbers"),
+        (
+            ValueError,
+            ({"clock": [float("nan")]}, "digits"),
+            "explore: space has nan for clock, expected finite numbers",
+        ),
         (TypeError, ([8],), "space is \\[8\\], expected a mapping"),
         (ValueError, ({}, []), "networks is empty"),
         (ValueError, ({}, "digit"), "'digit' is not a built-in network; the nearest are digits"),
