@@ -17,8 +17,8 @@ import numpy as np
 
 from ...base.texts import printable, sentence, shortened
 from ...base.values import shown
+from .aten import Refusal
 from .graph import Network, check_shape
-from .operands import Refusal
 from .recorder import Recorder
 
 __all__ = ["Inputs", "read_module"]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ...base.texts import printable, shortened
-from . import operands
+from . import aten
 from .aten import ACTIVATIONS, ALIASES, MAKERS, MATRICES, is_refused
 from .graph import INPUT, Node
 from .heads import Experts
@@ -49,7 +49,7 @@ class Recorder:
         self.leaves = {name for name, one in module.named_modules() if not any(True for _ in one.children())}
         self.counted: set[str] = set()
         self.frozen, self.prepared = 0, (0, 0)
-        named, buffers = (operands.held_by(module, kind) for kind in ("_parameters", "_buffers"))
+        named, buffers = (aten.held_by(module, kind) for kind in ("_parameters", "_buffers"))
         held = {**named, **buffers}
         with torch.device(device):
             if device == "meta":
@@ -67,7 +67,7 @@ class Recorder:
             self.held.setdefault(self.key(value), (name,) if name in named else ())
         self.sizes = {name: value.numel() for name, value in held.items() if name in named}
         for name, one in module.named_modules():
-            if operands.is_packed(one):
+            if aten.is_packed(one):
                 self.sizes[name] = math.prod(one.shape)
                 self.held.update({self.key(held[f"{name}.{part}".lstrip(".")]): (name,) for part in one._buffers})
         self.used: set[Any] = set()
@@ -90,7 +90,7 @@ class Recorder:
             for hook in hooks:
                 hook.remove()
         if self.computes and not any(self.key(one) in self.used for one in inputs):
-            raise operands.Refusal(
+            raise aten.Refusal(
                 f"{self.title}: the forward pass does not use its input, expected inputs= with the tensors that the "
                 "model reads, such as inputs={'input_ids': (8,)}"
             )
@@ -226,14 +226,14 @@ class Recorder:
         self.used.update(map(self.key, fed))
         held = self.behind(*given)
         self.computes = self.computes or bool(fed or given and all(self.is_parameter(one) for one in given))
-        if namespace == operands.OWN and kind in operands.OWN_PRODUCTS:
+        if namespace == aten.OWN and kind in aten.OWN_PRODUCTS:
             self.packed(kind, args, made)
             return
         multiplies = kind in MATRICES or kind == "convolution" or kind == "_trilinear"
         if fed or held:
             weighted = kind.startswith("_embedding_bag") and any(one.is_floating_point() for one in given[1:])
             unread = not multiplies and "scaled_dot_product" not in kind and is_refused(namespace, kind)
-            unread = unread and (namespace, kind) not in operands.OWN_OTHERS
+            unread = unread and (namespace, kind) not in aten.OWN_OTHERS
             if unread or weighted:
                 self.refuse(kind if namespace == "aten" else f"{namespace}::{kind}")
         if multiplies:
@@ -328,7 +328,7 @@ class Recorder:
         elif kind == "mean" and x.dim() == 4 and made[0].shape == (*x.shape[:2], 1, 1):
             return AdaptiveAvgPool2d(1, self.functional), first
         elif kind in ("max_pool2d_with_indices", "avg_pool2d") and x.dim() == 4:
-            return operands.pool(kind, args), first
+            return aten.pool(kind, args), first
         return None, []
 
     def total(self, names: Iterable[str]) -> int:
@@ -358,7 +358,7 @@ class Recorder:
             bias = args[0] if min(MATRICES[kind]) else None
         values = [one for one in (x, weight) if not self.behind(one) and not self.is_parameter(one)]
         shape = self.sample(made[0])
-        sizes = operands.convolved(args, made[0]) if kind == "convolution" else operands.multiplied(kind, x, weight)
+        sizes = aten.convolved(args, made[0]) if kind == "convolution" else aten.multiplied(kind, x, weight)
         if not values:
             self.prepare(kind, sizes, shape, self.behind(x, weight), made)
             return
@@ -407,13 +407,13 @@ class Recorder:
             before = None
             if getattr(parent, "transposed", False):
                 before = self.entered[names[0].removesuffix("weight").rstrip(".")]
-            layer = operands.packed_convolution(shape, args[3], parent, before, made[0], out, new, shared)
+            layer = aten.packed_convolution(shape, args[3], parent, before, made[0], out, new, shared)
             try:
                 fits = layer.output_shape(self.shapes[source]) == out
             except ValueError:
                 fits = False
             if not fits:
-                layer = Product("convolution", operands.packed_sizes(shape, args[3], made[0]), out, new)
+                layer = Product("convolution", aten.packed_sizes(shape, args[3], made[0]), out, new)
         self.add(kind, layer, [source], made)
 
     def prepare(
@@ -496,6 +496,4 @@ class Recorder:
 
     def refuse(self, what: str) -> NoReturn:
         place = printable(shortened(self.inside[-1] if self.inside else ""))
-        raise operands.Refusal(
-            f"{self.title}: {place or 'it'} has a {printable(shortened(what, 80))}, which is not read"
-        )
+        raise aten.Refusal(f"{self.title}: {place or 'it'} has a {printable(shortened(what, 80))}, which is not read")
