@@ -141,7 +141,7 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
 
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"linear: x has dtype {x.dtype}, expected floats")
-    y = on_the_host(_times(q), x)[0]
+    y = on_the_host(_times(q), x.astype(np.float32))[0]  # so that the gradient has the dtype of x
     if bias is not None:
         y = y + bias
     return y.astype(x.dtype if dtype is None else dtype)

@@ -65,6 +65,12 @@ def _primitive() -> Any:
         return [jax.numpy.asarray(one, dtype) for one, (_, dtype) in made]
 
     def abstract(*inputs: Any, call: Call) -> list[Any]:
+        x = inputs[0]
+        varying = getattr(x, "vma", None) or getattr(getattr(x, "manual_axis_type", None), "varying", None)
+        if varying:  # inside of shard_map, along its axes
+            return [
+                x.update(shape=shape, dtype=np.dtype(dtype), weak_type=False) for shape, dtype in call.shapes(*inputs)
+            ]
         return [jax.core.ShapedArray(shape, dtype) for shape, dtype in call.shapes(*inputs)]
 
     def lowered(*inputs: Any, call: Call) -> Any:

@@ -400,7 +400,10 @@ class Input:
         self._name = quoted(text_of(declared.name))
         kind = declared.type.tensor_type
         is_tensor = declared.type.WhichOneof("value") == "tensor_type" and kind.elem_type
-        self.dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)) if is_tensor else None
+        try:
+            self.dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)) if is_tensor else None
+        except KeyError:
+            raise ValueError(f"run_onnx: input {self._name} has the unknown data type {kind.elem_type}") from None
         self.sizes = [one.dim_value if one.dim_value > 0 else None for one in kind.shape.dim]
         self._has_shape = kind.HasField("shape")
 

@@ -165,3 +165,51 @@ def test_exported_networks_count_as_the_modules_do(tmp_path: Path) -> None:
     assert hw.count(path).macs == hw.count(small(), (3, 16, 16)).macs
     found = hc.study(path, ["int8"])
     assert sorted(np.prod(row["shape"]) for row in found.layers if row["format"] == "int8") == [24 * 2, 80, 216]
+
+
+class Twice(torch.nn.Module):
+    """Uses modules under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm = torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16)
+        self.b, self.again = self.a, self.norm
+
+    def forward(self, x: Any) -> Any:
+        return self.again(self.b(self.norm(self.a(x))))
+
+
+def test_a_count_leaves_shared_modules_as_they_are() -> None:
+    model, x = Twice().eval(), torch.randn(2, 16)
+    before = model(x)
+    report = hw.count(model, (16,))
+    assert (report.macs, report.params) == (2 * 16 * 16, 16 * 17 + 2 * 16)
+    assert {one.device.type for one in (*model.parameters(), *model.buffers())} == {"cpu"}
+    assert torch.equal(model(x), before) and model.a is model.b
+
+
+def test_a_count_leaves_tied_packed_weights_as_they_are() -> None:
+    from heterocompute.interop import torch as ht
+
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 32), torch.nn.Linear(32, 32), torch.nn.Linear(32, 50))
+    model[2].weight = model[0].weight
+    small, ids = ht.convert(model, "int8"), torch.arange(6)[None]
+    before = small(ids)
+    for one in (model, small):
+        report = hw.count(one, (6,))
+        assert (report.macs, report.params) == (6 * 32 * 82, 50 * 32 + 32 * 33 + 50)
+    assert torch.equal(small(ids), before)
+
+
+def test_packed_experts_are_counted() -> None:
+    transformers = pytest.importorskip("transformers")
+    from heterocompute.interop import torch as ht
+
+    made = transformers.MixtralConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64,
+        vocab_size=60, num_local_experts=4)  # fmt: skip
+    model = transformers.MixtralForCausalLM(made).eval()
+    report = hw.count(model, inputs={"input_ids": (8,)})
+    assert report.params == sum(one.numel() for one in model.parameters())
+    small = hw.count(ht.convert(model, "int8"), inputs={"input_ids": (8,)})
+    assert (small.macs, small.params) == (report.macs, report.params)

@@ -134,3 +134,23 @@ def test_packed_products_have_second_and_forward_derivatives():
     assert np.allclose(jax.jvp(lambda t: hj.linear(t, q), (x,), (x,))[1], hj.linear(x, q))
     with pytest.raises(NotImplementedError, match="linear: the host computes it"):
         jax.export.export(jax.jit(lambda t: hj.linear(t, q)))(x)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_gradients_of_a_packed_product_have_the_dtype_of_x(kind):
+    q = hc.quantize(W, "int8")
+    x = jnp.asarray(reals((3, 64), 6), kind)
+    slope = jax.grad(lambda t: hj.linear(t, q).astype(jnp.float32).sum())(x)
+    assert slope.dtype == x.dtype
+    assert np.allclose(np.float32(slope), q.dequantize().sum(0), rtol=1e-2, atol=1e-2)
+    assert jax.hessian(lambda t: (hj.linear(t, q).astype(jnp.float32) ** 2).sum())(x[0]).dtype == x.dtype
+
+
+def test_gradients_inside_of_shard_map():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
+    along = jax.sharding.PartitionSpec("rows")
+    q, x = hc.quantize(W, "int8"), jnp.asarray(reals((3, 64), 6))
+    for function, t in ((lambda t: hj.fake_quantize(t, "int4-g32"), jnp.asarray(W)), (lambda t: hj.linear(t, q), x)):
+        sharded = jax.shard_map(function, mesh=mesh, in_specs=along, out_specs=along)
+        wanted = jax.grad(lambda t, function=function: (function(t) ** 2).sum())(t)
+        assert same_bits(np.asarray(jax.grad(lambda t, sharded=sharded: (sharded(t) ** 2).sum())(t)), wanted)

@@ -213,6 +213,33 @@ def test_products_of_bytes_do_not_saturate(runtime: str) -> None:
     assert hc.run_onnx(model, a)["y"].tolist() == [[255 * 127 * 4] * 3]
 
 
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+@pytest.mark.parametrize("has_zero_points", [False, True])
+def test_codes_with_a_scale_per_row_are_decoded(runtime: str, op: str, has_zero_points: bool) -> None:
+    codes = np.random.default_rng(1).integers(100, 128, (16, 64)).astype(np.int8)
+    scales = np.linspace(0.01, 0.02, 16, dtype=np.float32)
+    x = np.random.default_rng(2).uniform(0, 5, (4, 64)).astype(np.float32)
+    is_conv = op == "Conv"
+    held = {"w": codes[:, :, None, None] if is_conv else codes.T, "ws": scales, "xs": np.float32(0.02)}
+    held |= {"wz": np.zeros(16, np.int8), "xz": np.uint8(0)} if has_zero_points else {}
+    of_x, of_w = (["xz"], ["wz"]) if has_zero_points else ([], [])
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", *of_x], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "xs", *of_x], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", *of_w], ["f"], axis=0 if is_conv else 1),
+        helper.make_node(op, ["d", "f"], ["y"]),
+    ]
+    given = x[:, :, None, None] if is_conv else x
+    graph = helper.make_graph(
+        nodes, "net",
+        [helper.make_tensor_value_info("x", 1, given.shape)], [helper.make_tensor_value_info("y", 1, None)],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(one), name) for name, one in held.items()])  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    rounded = np.clip(np.rint(x / np.float32(0.02)), 0, 255) * 0.02
+    y = hc.run_onnx(model, given)["y"].reshape(4, 16)
+    assert np.allclose(y, rounded @ (codes * scales[:, None]).T, rtol=1e-5)
+
+
 def test_the_largest_of_no_values(runtime: str) -> None:
     x, axes = np.zeros((2, 0), bool), np.int64([1])
     assert outputs("ReduceMax", x, axes, opset=20, keepdims=0)[0].tolist() == [False, False]

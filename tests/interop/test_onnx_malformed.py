@@ -162,3 +162,17 @@ def test_activations_reach_every_product(op: str, is_turned: bool) -> None:
     model = model_of(nodes, {"w": W, "on": np.bool_(True)}, x.shape)
     plain, found = (hc.run_onnx(model, x, activations=fmt)["y"] for fmt in (None, "int2"))
     assert not np.allclose(found, plain, rtol=1e-3)
+
+
+def test_pads_of_another_length_are_named() -> None:
+    held = {"w": np.ones((2, 3, 3, 3), np.float32)}
+    model = model_of([node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1])], held, (1, 3, 8, 8))
+    with pytest.raises(ValueError, match=r"Conv|pads"):
+        hc.run_onnx(model, np.ones((1, 3, 8, 8), np.float32), "int8")
+
+
+def test_an_unknown_data_type_of_an_input_is_named() -> None:
+    model = model_of([node("Relu", ["x"], ["y"])], {})
+    model.graph.input[0].type.tensor_type.elem_type = 100
+    with pytest.raises(ValueError, match="input 'x' has the unknown data type 100"):
+        hc.run_onnx(model, X)

@@ -110,3 +110,19 @@ def test_exports_of_fused_layers_and_of_other_dtypes(tmp_path):
         half = ht.convert(net().to(dtype), "int8")
         with pytest.raises(ValueError, match=f"dtype {str(dtype)[6:]}, expected float32"):
             ht.export_onnx(half, torch.ones(1, 32, dtype=dtype), tmp_path / "h.onnx")
+
+
+def test_hooks_of_accelerate_stay_with_their_layer():
+    hooks = pytest.importorskip("accelerate.hooks")
+
+    class Doubling(hooks.ModelHook):
+        def post_forward(self, module, output):
+            return 2 * output
+
+    model, x = net(), torch.randn(3, 32)
+    hooks.add_hook_to_module(model[0], Doubling())
+    small = ht.convert(model, "int8")
+    assert type(small[0]) is torch.nn.Linear and type(small[1]) is ht.PackedLinear
+    assert torch.allclose(small(x), model(x), atol=0.05 * float(model(x).abs().max()))
+    hooks.remove_hook_from_module(model[0])
+    assert type(ht.convert(model, "int8")[0]) is ht.PackedLinear

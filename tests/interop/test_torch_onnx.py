@@ -141,3 +141,50 @@ def test_a_table_that_scales_its_rows_is_exported(tmp_path):
     small, ids = ht.convert(nn.Sequential(ScaledWordEmbedding(50, 32), nn.Linear(32, 4)), "int4-g32"), torch.arange(6)
     ht.export_onnx(small, ids, tmp_path / "scaled.onnx")
     assert np.allclose(run(tmp_path / "scaled.onnx", ids)[0], small(ids).detach(), rtol=1e-5, atol=1e-5)
+
+
+class Outputs(nn.Module):
+    """One output of each kind that a model may return."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.up, self.down = kind, nn.Linear(32, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        h = self.up(x)
+        y = self.down(h)
+        return {"dict": {"hidden": h, "y": y}, "tuple": (h, y), "nested": (h, [y])}[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple", "nested"])
+def test_several_outputs(exporter, kind, tmp_path):
+    small, x = ht.convert(Outputs(kind), "int4-g32", activations="int8"), torch.randn(3, 32)
+    ht.export_onnx(small, x, tmp_path / "several.onnx")
+    found = small(x)
+    first, second = found.values() if kind == "dict" else found
+    h, y = run(tmp_path / "several.onnx", x)
+    assert np.allclose(h, first.detach(), rtol=1e-4, atol=1e-4)
+    assert np.allclose(y, (second[0] if kind == "nested" else second).detach(), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_as_inputs(exporter, dtype, tmp_path):
+    small = ht.convert(nn.Sequential(nn.Embedding(50, 32), nn.Linear(32, 16)), "int8")
+    ids = torch.randint(0, 50, (2, 7), dtype=dtype)
+    ht.export_onnx(small, ids, tmp_path / "ids.onnx")
+    assert np.allclose(run(tmp_path / "ids.onnx", ids)[0], small(ids).detach(), rtol=1e-5, atol=1e-5)
+    (found,) = hc.run_onnx(tmp_path / "ids.onnx", ids.numpy()).values()
+    assert np.allclose(found, small(ids).detach(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["Conv", "ConvTranspose"])
+def test_one_image_without_a_batch(kind, n, tmp_path):
+    activations = "int8" if n < 3 else None  # the packed layer rounds each window of a volume
+    small, x = (
+        ht.convert(getattr(nn, f"{kind}{n}d")(8, 16, 3), "int8", activations=activations),
+        torch.randn(8, *(6,) * n),
+    )
+    ht.export_onnx(small, x, tmp_path / "one.onnx")
+    (found,) = hc.run_onnx(tmp_path / "one.onnx", x.numpy()).values()
+    assert np.allclose(found, small(x).detach(), rtol=1e-4, atol=1e-3)

@@ -17,8 +17,9 @@ import numpy as np
 
 from ...base.texts import printable, sentence, shortened
 from ...base.values import shown
+from .aten import Refusal
 from .graph import Network, check_shape
-from .recorder import Recorder, Refusal
+from .recorder import Recorder
 
 __all__ = ["Inputs", "read_module"]
 

@@ -14,27 +14,15 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from ...base.texts import printable, shortened
+from . import aten
 from .aten import ACTIVATIONS, ALIASES, MAKERS, MATRICES, is_refused
 from .graph import INPUT, Node
 from .heads import Experts
 from .layers import BatchNorm2d, Conv2d, Embedding, Layer, LayerNorm, Linear, MatMul, Product, Shape
 from .onnx import Operator
-from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, Concat, MaxPool2d, Softmax
+from .plain import Activation, AdaptiveAvgPool2d, Add, Concat, Softmax
 
-__all__ = ["Recorder", "Refusal"]
-
-
-OWN, OWN_PRODUCTS = "heterocompute", ("linear", "conv2d", "rows")  # operators with packed weights
-OWN_OTHERS = ((OWN, "fake_quantize"), (OWN, "pass_gradient"))  # they round, and multiply nothing
-
-
-def is_packed(module: Any) -> bool:
-    """Tell whether a module is a packed weight of `interop.torch`, which may not have been imported."""
-    return type(module).__name__ == "PackedWeight" and type(module).__module__.startswith(f"{OWN}.")
-
-
-class Refusal(ValueError):
-    """An operator that multiplies in an unsupported way."""
+__all__ = ["Recorder"]
 
 
 class Recorder:
@@ -61,12 +49,12 @@ class Recorder:
         self.leaves = {name for name, one in module.named_modules() if not any(True for _ in one.children())}
         self.counted: set[str] = set()
         self.frozen, self.prepared = 0, (0, 0)
-        named = dict(module.named_parameters())
-        held = {**named, **dict(module.named_buffers())}
+        named, buffers = (aten.held_by(module, kind) for kind in ("_parameters", "_buffers"))
+        held = {**named, **buffers}
         with torch.device(device):
             if device == "meta":
-                made = {name: torch.empty_like(value, device="meta") for name, value in held.items()}
-                held = {name: one.requires_grad_(held[name].requires_grad) for name, one in made.items()}
+                made = {id(value): torch.empty_like(value, device="meta") for value in held.values()}
+                held = {name: made[id(one)].requires_grad_(one.requires_grad) for name, one in held.items()}
             if given is None:
                 args, options = (torch.zeros((self.samples, *shape), dtype=dtype),), {}
             else:
@@ -74,10 +62,12 @@ class Recorder:
             inputs = [one for one in (*args, *options.values()) if isinstance(one, torch.Tensor)]
             x = inputs[0]
         self.held: dict[Any, tuple[str, ...]]
-        self.held = {self.key(value): (name,) if name in named else () for name, value in held.items()}
+        self.held = {}  # tied parameters have their first name
+        for name, value in held.items():
+            self.held.setdefault(self.key(value), (name,) if name in named else ())
         self.sizes = {name: value.numel() for name, value in held.items() if name in named}
         for name, one in module.named_modules():
-            if is_packed(one):
+            if aten.is_packed(one):
                 self.sizes[name] = math.prod(one.shape)
                 self.held.update({self.key(held[f"{name}.{part}".lstrip(".")]): (name,) for part in one._buffers})
         self.used: set[Any] = set()
@@ -95,12 +85,12 @@ class Recorder:
         hooks = [hook for name, one in module.named_modules() for hook in self._hooks(name, one)]
         try:
             with torch.device(device), self._mode(), self._saving():
-                torch.func.functional_call(module, held, args, options)
+                torch.func.functional_call(module, held, args, options, tie_weights=False)
         finally:
             for hook in hooks:
                 hook.remove()
         if self.computes and not any(self.key(one) in self.used for one in inputs):
-            raise Refusal(
+            raise aten.Refusal(
                 f"{self.title}: the forward pass does not use its input, expected inputs= with the tensors that the "
                 "model reads, such as inputs={'input_ids': (8,)}"
             )
@@ -236,14 +226,14 @@ class Recorder:
         self.used.update(map(self.key, fed))
         held = self.behind(*given)
         self.computes = self.computes or bool(fed or given and all(self.is_parameter(one) for one in given))
-        if namespace == OWN and kind in OWN_PRODUCTS:
+        if namespace == aten.OWN and kind in aten.OWN_PRODUCTS:
             self.packed(kind, args, made)
             return
         multiplies = kind in MATRICES or kind == "convolution" or kind == "_trilinear"
         if fed or held:
             weighted = kind.startswith("_embedding_bag") and any(one.is_floating_point() for one in given[1:])
             unread = not multiplies and "scaled_dot_product" not in kind and is_refused(namespace, kind)
-            unread = unread and (namespace, kind) not in OWN_OTHERS
+            unread = unread and (namespace, kind) not in aten.OWN_OTHERS
             if unread or weighted:
                 self.refuse(kind if namespace == "aten" else f"{namespace}::{kind}")
         if multiplies:
@@ -338,7 +328,7 @@ class Recorder:
         elif kind == "mean" and x.dim() == 4 and made[0].shape == (*x.shape[:2], 1, 1):
             return AdaptiveAvgPool2d(1, self.functional), first
         elif kind in ("max_pool2d_with_indices", "avg_pool2d") and x.dim() == 4:
-            return self.pool(kind, args), first
+            return aten.pool(kind, args), first
         return None, []
 
     def total(self, names: Iterable[str]) -> int:
@@ -368,7 +358,7 @@ class Recorder:
             bias = args[0] if min(MATRICES[kind]) else None
         values = [one for one in (x, weight) if not self.behind(one) and not self.is_parameter(one)]
         shape = self.sample(made[0])
-        sizes = self.convolved(args, made[0]) if kind == "convolution" else self.multiplied(kind, x, weight)
+        sizes = aten.convolved(args, made[0]) if kind == "convolution" else aten.multiplied(kind, x, weight)
         if not values:
             self.prepare(kind, sizes, shape, self.behind(x, weight), made)
             return
@@ -413,22 +403,17 @@ class Recorder:
             positions = x.numel() // k
             layer = Linear(k, n, False, shared) if fits else Product("linear", (1, positions, n, k), out, new)
         else:
-            k, c, r, s = shape
-            down, across, above, left, tall, wide, groups = map(int, args[3])
-            layer = Conv2d(c * groups, k, (r, s), (down, across), (above, left), (tall, wide), groups, False, shared)
-            positions = math.prod(map(int, made[0].shape)) // k
-            sizes = (groups, positions, k // groups, c * r * s)
             parent: Any = self.parents.get(names[0]) if names else None
-            if getattr(parent, "transposed", False):  # x has zeros between its values
+            before = None
+            if getattr(parent, "transposed", False):
                 before = self.entered[names[0].removesuffix("weight").rstrip(".")]
-                places = before.numel() // int(before.shape[-1 - len(parent.kernel_size)])
-                sizes = (groups, places, k // groups * r * s, c)
-                layer = Product("transposed convolution", sizes, out, new)
+            layer = aten.packed_convolution(shape, args[3], parent, before, made[0], out, new, shared)
             try:
                 fits = layer.output_shape(self.shapes[source]) == out
             except ValueError:
                 fits = False
-            layer = layer if fits else Product("convolution", sizes, out, new)
+            if not fits:
+                layer = Product("convolution", aten.packed_sizes(shape, args[3], made[0]), out, new)
         self.add(kind, layer, [source], made)
 
     def prepare(
@@ -478,22 +463,6 @@ class Recorder:
             fits = False
         return layer if fits else None
 
-    def multiplied(self, kind: str, a: Any, b: Any) -> tuple[int, int, int, int]:
-        """Return (count, m, n, k) of a product of matrices or vectors."""
-        if kind == "addr":
-            return 1, int(a.numel()), int(b.numel()), 1
-        count = int(a.shape[0]) if a.dim() == 3 else 1
-        return count, int(a.shape[-2]) if a.dim() > 1 else 1, int(b.shape[-1]) if b.dim() > 1 else 1, int(a.shape[-1])
-
-    def convolved(self, args: Any, out: Any) -> tuple[int, int, int, int]:
-        """Return (groups, m, n, k) of a convolution: a transposed one multiplies every input with all taps."""
-        x, weight, transposed, groups = args[0], args[1], args[6], int(args[8])
-        taps = math.prod(map(int, weight.shape[2:]))
-        positions = int(x.shape[0]) * math.prod(map(int, (x if transposed else out).shape[2:]))
-        if transposed:
-            return groups, positions, int(weight.shape[1]) * taps, int(weight.shape[0]) // groups
-        return groups, positions, int(weight.shape[0]) // groups, int(weight.shape[1]) * taps
-
     def bilinear(self, args: Any, made: list[Any]) -> None:
         """Add a bilinear form: each output is the sum of a matrix times the outer product of two vectors."""
         a, weight, b = args[:3]
@@ -517,17 +486,6 @@ class Recorder:
         shape = (*self.shapes[query][:-1], width)
         return Product("context", (heads, m, width, n), shape), [weights, value]
 
-    def pool(self, kind: str, args: Any) -> Layer:
-        window, stride, padding = (tuple(args[i]) if len(args) > i else () for i in (1, 2, 3))
-        made, place = (MaxPool2d, 5) if kind.startswith("max") else (AvgPool2d, 4)
-        ceil = len(args) > place and bool(args[place])
-
-        def pair(value: Any, default: Any) -> Any:
-            return (int(value[0]), int(value[-1])) if value else default
-
-        size = pair(window, 1)
-        return made(size, pair(stride, size), pair(padding, 0), ceil)
-
     def sample(self, tensor: Any) -> Shape:
         """Return the shape without the batch of one; if an operator has merged it, axis 0 is something else."""
         shape = tuple(int(size) for size in tensor.shape)
@@ -538,4 +496,4 @@ class Recorder:
 
     def refuse(self, what: str) -> NoReturn:
         place = printable(shortened(self.inside[-1] if self.inside else ""))
-        raise Refusal(f"{self.title}: {place or 'it'} has a {printable(shortened(what, 80))}, which is not read")
+        raise aten.Refusal(f"{self.title}: {place or 'it'} has a {printable(shortened(what, 80))}, which is not read")

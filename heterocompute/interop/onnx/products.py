@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.texts import quoted
+from ...base.values import shown
 from ...files.containers.onnx_graph import Constant, text_of
 from ...products.conv import conv2d
 from ...products.matmul import linear, matmul
@@ -59,7 +61,10 @@ class Product:
             w = turned(stored, self.weight.order)
             made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
         w = made[1]
-        y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
+        try:
+            y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
+        except ValueError as error:
+            raise ValueError(f"run_onnx: {self.kind} of {quoted(self.weight.name)}: {error}") from None
         return np.asarray(y).astype(x.dtype, copy=False)
 
     def _conv(self, x: Array, w: Any, bias: Array | None, activations: Any) -> Array:
@@ -124,6 +129,8 @@ def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
     if auto_pad not in (b"", b"NOTSET"):
         return stride, {b"SAME_UPPER": "same", b"VALID": "valid"}.get(auto_pad), dilation
     pads = tuple(given.get("pads") or (0, 0, 0, 0))
+    if len(pads) not in (2, 4):
+        raise ValueError(f"run_onnx: Conv has the pads {shown(pads)}, expected 2 of a signal or 4 of an image")
     top, left, bottom, right = (0, pads[0], 0, pads[1]) if len(pads) == 2 else pads
     return stride, _one((_one((top, bottom)), _one((left, right)))), dilation
 

@@ -36,6 +36,9 @@ def options_of(ort: Any, threads: int) -> Any:
     options.inter_op_num_threads = 1
     # without it, sums of two products of uint8 and int8 saturate at 16 bits on processors without VNNI
     options.add_session_config_entry("session.x64quantprecision", "1")
+    # floats between DequantizeLinear and QuantizeLinear, as ONNX defines: the option above breaks the integer forms of
+    # weights with a scale per row and no zero points
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
 

@@ -37,7 +37,15 @@ def is_of_torch(module: Any, base: Any) -> bool:
 
 def own_function(module: Any) -> str:
     """Return the name of a method of `FUNCTIONS` that was replaced on the instance; empty if there is none."""
-    return next((name for name in FUNCTIONS if name in vars(module)), "")
+    return next((name for name in FUNCTIONS if name in vars(module) and not _is_restored(module, name)), "")
+
+
+def _is_restored(module: Any, name: str) -> bool:
+    """Tell whether an instance holds the method of its class, as accelerate leaves it when it removes a hook."""
+    held = vars(module)[name]
+    return (
+        isinstance(held, types.MethodType) and held.__self__ is module and held.__func__ is getattr(type(module), name)
+    )
 
 
 def carry(old: Any, new: Any, made: frozenset[str] = frozenset(("weight", "bias"))) -> Any:

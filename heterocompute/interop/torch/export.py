@@ -150,7 +150,7 @@ def _after_rounding(base: Any, dims: tuple[int, ...]) -> Any:
 
 _LINEAR = _after_rounding(torch.nn.Linear, (-1,))
 _CONVOLUTIONS = {
-    f"{kind}{n}d": _after_rounding(getattr(torch.nn, f"{kind}{n}d"), tuple(range(1, n + 2)))
+    f"{kind}{n}d": _after_rounding(getattr(torch.nn, f"{kind}{n}d"), tuple(range(-n - 1, 0)))
     for kind in ("Conv", "ConvTranspose")
     for n in (1, 2, 3)
 }

@@ -309,7 +309,7 @@ def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any
         y = y + (bias if dim < 0 else bias.reshape(-1, *[1] * (y.dim() - 2)))
     if dtype is None:
         kind = x.device.type
-        dtype = _autocast_dtype(kind) if _is_autocast(kind) else x.dtype
+        dtype = _autocast_dtype(kind) if kind != "meta" and _is_autocast(kind) else x.dtype
     return y if y.dtype is dtype else y.to(dtype)
 
 

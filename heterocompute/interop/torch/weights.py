@@ -197,9 +197,10 @@ class PackedWeight(torch.nn.Module):
             at = index if isinstance(index, slice) else int(index)
         except (TypeError, ValueError):
             raise TypeError(f"indexing: {NEEDED}, use a number or a slice, {LEFT_OUT}") from None
-        if self.device.type == "cpu":
+        parts = self.parts()
+        if is_plain(parts[0]) and parts[0].is_cpu:
             return PackedPart(self.array()[at], self.activations)
-        return PackedPart(sliced(self.parts(), self.text, at), self.activations)
+        return PackedPart(sliced(parts, self.text, at), self.activations)
 
     def __getattr__(self, name: str) -> Any:
         try:
