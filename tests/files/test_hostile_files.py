@@ -94,7 +94,7 @@ PLAIN = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         (b"[]", ["not a JSON object"]),
         (b"  {}", ["not a JSON object"]),
         (b'{"\xff": 1}', ["not JSON"]),
-        (b"[" * 100_000, ["not JSON", "deeply"]),
+        (b"[" * 100_000, ["not JSON", "deep"]),
         (b'{"a": ' + b"9" * 5000 + b"}", ["not JSON"]),
         (b'{"a": {"dtype": "F32", "shape": [NaN], "data_offsets": [0, 8]}}', ["NaN is not JSON"]),
         (b'{"a": 1, "a": 2}', ["'a' appears twice"]),
