@@ -77,7 +77,9 @@ class Hessian:
     def __init__(self, k: int, groups: int = 1) -> None:
         self.k, self.groups = as_int(k, "Hessian: k", 1), as_int(groups, "Hessian: groups", 1)
         if self.groups * self.k**2 > MOST:
-            raise ValueError(f"Hessian: {self.groups} x {self.k} x {self.k} sums, expected at most {MOST}")
+            raise ValueError(
+                f"Hessian: {shown(self.groups)} x {shown(self.k)} x {shown(self.k)} sums, expected at most {MOST}"
+            )
         self._sum = np.zeros((self.groups, self.k, self.k))  # the upper triangle with the diagonal
         self._mirrored = True
         self._cross: Array | None = None
