@@ -39,7 +39,7 @@ class Hessian:
     k : int
         Number of inputs of the layer.
     groups : int
-        Number of groups of a convolution. Each group of outputs has its own k inputs.
+        Number of groups of a convolution, or of experts in a stack. Each group of outputs has its own k inputs.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Hessian:
     mean, absmax : ndarray of float64, (k,)
         Mean and largest magnitude of each input; 0 before any input is added.
     tokens : int
-        Number of inputs added.
+        Number of inputs added; of experts, those of the expert with the most inputs.
 
     Raises
     ------
@@ -85,7 +85,7 @@ class Hessian:
         self._cross: Array | None = None
         self._total = np.zeros((self.groups, self.k))
         self._absmax = np.zeros((self.groups, self.k))
-        self._tokens = 0
+        self._tokens = np.zeros(self.groups, np.int64)
 
     @counts_subnormals
     def add(self, x: Any, x_float: Any = None) -> None:
@@ -113,31 +113,40 @@ class Hessian:
         if twins is not None and twins.size != inputs.size:
             found = counted(twins.size // (self.groups * self.k), "input")
             raise ValueError(f"Hessian: x_float has {found} and x has {tokens}")
-        if self._tokens and tokens and (twins is None) != (self._cross is None):
+        if self.tokens and tokens and (twins is None) != (self._cross is None):
             raise ValueError("Hessian: x_float was given for some inputs alone, expected it for all or none")
         if twins is not None and self._cross is None:
             self._cross = np.zeros(self._sum.shape)
+        for group in range(self.groups):
+            self._add(group, inputs[..., group, :], None if twins is None else twins[..., group, :])
+
+    def add_to(self, group: int, x: Any) -> None:
+        """Add inputs (..., k) of one group alone, as of one expert of a stack."""
+        self._add(group, self._inputs(x, "Hessian: x", 1)[..., 0, :])
+
+    def _add(self, group: int, inputs: Array, twins: Array | None = None) -> None:
+        tokens = inputs.size // self.k
         step = max(_AT_ONCE // self.k, 1)
         buffers = [np.empty((min(step, tokens), self.k)) for _ in ((inputs,) if twins is None else (inputs, twins))]
         self._mirrored = False
-        for group in range(self.groups):
-            twin_blocks = None if twins is None else _blocks(twins, group, buffers[1])
-            for block in _blocks(inputs, group, buffers[0]):
-                _core.ptq_gram(runtime.run(), len(block), self.k, block, block, self._sum[group])
-                if twin_blocks is not None and self._cross is not None:
-                    _core.ptq_gram(runtime.run(), len(block), self.k, next(twin_blocks), block, self._cross[group])
-                self._absmax[group] = np.maximum(self._absmax[group], np.maximum(block.max(axis=0), -block.min(axis=0)))
-                block[0] += self._total[group]
-                self._total[group] = np.cumsum(block, axis=0, out=block)[-1]
-        self._tokens += tokens
+        twin_blocks = None if twins is None else _blocks(twins, buffers[1])
+        for block in _blocks(inputs, buffers[0]):
+            _core.ptq_gram(runtime.run(), len(block), self.k, block, block, self._sum[group])
+            if twin_blocks is not None and self._cross is not None:
+                _core.ptq_gram(runtime.run(), len(block), self.k, next(twin_blocks), block, self._cross[group])
+            self._absmax[group] = np.maximum(self._absmax[group], np.maximum(block.max(axis=0), -block.min(axis=0)))
+            block[0] += self._total[group]
+            self._total[group] = np.cumsum(block, axis=0, out=block)[-1]
+        self._tokens[group] += tokens
 
-    def _inputs(self, x: Any, name: str) -> Array:
-        array, wanted = as_array(x, name), (self.groups, self.k) if self.groups > 1 else (self.k,)
+    def _inputs(self, x: Any, name: str, groups: int | None = None) -> Array:
+        groups = self.groups if groups is None else groups
+        array, wanted = as_array(x, name), (groups, self.k) if groups > 1 else (self.k,)
         if array.shape[-len(wanted) :] != wanted:
-            size = f"a last dimension of {self.k}" if self.groups == 1 else f"last dimensions of {wanted}"
+            size = f"a last dimension of {self.k}" if groups == 1 else f"last dimensions of {wanted}"
             raise ValueError(f"{name} has shape {array.shape}, expected {size}")
         refuse_infinite(array, name)
-        return array.reshape(*array.shape[: array.ndim - len(wanted)], self.groups, self.k)
+        return array.reshape(*array.shape[: array.ndim - len(wanted)], groups, self.k)
 
     def _each(self, parts: Array) -> Array:
         """Return the parts of all groups, without the group dimension if there is one group."""
@@ -170,7 +179,7 @@ class Hessian:
     @property
     @counts_subnormals
     def mean(self) -> Array:
-        return self._each(self._total) / max(self._tokens, 1)
+        return self._each(self._total / np.maximum(self._tokens, 1)[:, None])
 
     @property
     @counts_subnormals
@@ -179,7 +188,7 @@ class Hessian:
 
     @property
     def tokens(self) -> int:
-        return self._tokens
+        return int(self._tokens.max())
 
     def __add__(self, other: object) -> Hessian:
         if not isinstance(other, Hessian):
@@ -187,7 +196,7 @@ class Hessian:
         if (other.k, other.groups) != (self.k, self.groups):
             one, two = (h._each(h._total).shape for h in (self, other))
             raise ValueError(f"Hessian: one is of {shown(one)} inputs and the other of {shown(two)}")
-        if self._tokens and other._tokens and (self._cross is None) != (other._cross is None):
+        if self.tokens and other.tokens and (self._cross is None) != (other._cross is None):
             raise ValueError("Hessian: x_float was given for one of the two alone")
         both = Hessian(self.k, self.groups)
         both._sum, both._total = self.full() + other.full(), self._total + other._total
@@ -208,7 +217,7 @@ class Hessian:
         if self._cross is not None:
             parts["cross"] = self._cross
         parts = {name: self._each(part) for name, part in parts.items()}
-        parts["tokens"] = np.array([float(self._tokens)])
+        parts["tokens"] = self._tokens[: 1 if (self._tokens == self._tokens[0]).all() else None].astype(np.float64)
         save(path, parts)
 
     @classmethod
@@ -245,7 +254,8 @@ class Hessian:
             raise ValueError(f"{os.fspath(path)}: holds no Hessian, expected the tensors {', '.join(PARTS)}")
         shape = getattr(parts["total"], "shape", ())
         groups, k = (1, *shape)[-2:] if len(shape) in (1, 2) else (0, 0)
-        wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": (1,)}
+        tokens = (groups,) if getattr(parts["tokens"], "shape", None) == (groups,) else (1,)
+        wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": tokens}
         for name, part in parts.items():
             if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k or not groups:
                 raise ValueError(f"{os.fspath(path)}: tensor {shown(name)} is not a float64 of {wanted[name]}")
@@ -253,23 +263,23 @@ class Hessian:
         found = cls(k, groups)
         found._sum = parts["sum"].reshape(groups, k, k).copy()
         found._total, found._absmax = (parts[name].reshape(groups, k).copy() for name in PARTS[1:3])
-        found._tokens, found._mirrored = int(parts["tokens"][0]), False
+        found._tokens[:], found._mirrored = parts["tokens"], False
         found._cross = parts["cross"].reshape(groups, k, k).copy() if "cross" in parts else None
         return found
 
     def __repr__(self) -> str:
         groups = f", groups={self.groups}" if self.groups > 1 else ""
-        return f"Hessian(k={self.k}{groups}, tokens={self._tokens})"
+        return f"Hessian(k={self.k}{groups}, tokens={self.tokens})"
 
 
-def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
-    """Yield the inputs of a group as float64, in one buffer, which is full each time except the last."""
+def _blocks(inputs: Array, buffer: Array) -> Iterator[Array]:
+    """Yield inputs as float64, in one buffer, which is full each time except the last."""
     filled = 0
     for piece in _pieces(inputs):
         taken = 0
         while taken < len(piece):
             count = min(len(piece) - taken, len(buffer) - filled)
-            buffer[filled : filled + count] = piece[taken : taken + count, group]
+            buffer[filled : filled + count] = piece[taken : taken + count]
             taken, filled = taken + count, filled + count
             if filled == len(buffer):
                 yield buffer
@@ -279,14 +289,14 @@ def _blocks(inputs: Array, group: int, buffer: Array) -> Iterator[Array]:
 
 
 def _pieces(inputs: Array) -> Iterator[Array]:
-    """Yield the inputs as (inputs, groups, k), without copying them."""
-    lead, strides = inputs.shape[:-2], inputs.strides
+    """Yield the inputs as (inputs, k), without copying them."""
+    lead, strides = inputs.shape[:-1], inputs.strides
     merged = all(strides[i] == strides[i + 1] * lead[i + 1] for i in range(len(lead) - 1) if lead[i] > 1)
     if inputs.size and len(lead) > 1 and not merged:
         for part in inputs:
             yield from _pieces(part)
     else:
-        yield inputs.reshape(-1, *inputs.shape[-2:])
+        yield inputs.reshape(-1, inputs.shape[-1])
 
 
 def _mirror(matrix: Array) -> None:

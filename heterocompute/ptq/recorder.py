@@ -18,15 +18,17 @@ Array = np.ndarray[Any, Any]
 class Recorder(np.ndarray[Any, Any]):
     """A weight that records what `hc.matmul`, `hc.linear`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply it by.
 
-    It is a view of the weight. Its transpose (``.T``) records too; any other slice or copy is a plain array.
+    It is a view of the weight. Its transpose (``.T``) records too, and so does each matrix of a stack of experts
+    (``stack[3]``), which has sums of its own. Any other slice or copy is a plain array.
     """
 
     _sums: dict[tuple[int, ...], Hessian] | None
     _turned: bool
     _name: str
+    _expert: tuple[int, int] | None  # which matrix of how many
 
     def __array_finalize__(self, source: Any) -> None:
-        self._sums, self._turned, self._name = None, False, ""
+        self._sums, self._turned, self._name, self._expert = None, False, "", None
 
     @classmethod
     def of(cls, weight: Array, name: str, twin: Recorder | None = None) -> Recorder:
@@ -39,7 +41,15 @@ class Recorder(np.ndarray[Any, Any]):
     def T(self) -> Any:  # noqa: N802 (NumPy's name)
         turned = np.asarray(self).T.view(type(self))
         turned._sums, turned._turned, turned._name = self._sums, not self._turned, self._name
+        turned._expert = self._expert
         return turned
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if self.ndim == 3 and self._sums is not None and not self._turned and isinstance(index, (int, np.integer)):
+            found._sums, found._name = self._sums, f"{self._name}[{index}]"
+            found._expert = int(index) % len(self), len(self)
+        return found
 
     @property
     def heard(self) -> tuple[tuple[int, ...], Hessian] | None:
@@ -67,7 +77,8 @@ class Recorder(np.ndarray[Any, Any]):
             return
         inputs = x if isinstance(x, np.ndarray) else x.dequantize()
         if window is None:
-            self._add((self.ndim - 1 - axis if self._turned else axis,), inputs)
+            axis = self.ndim - 1 - axis if self._turned else axis
+            self._add((axis,) if self._expert is None else (axis + 1,), inputs)
             return
         strides, before, dilations, groups, answer = window
         for image in inputs:
@@ -79,9 +90,12 @@ class Recorder(np.ndarray[Any, Any]):
     def _add(self, axes: tuple[int, ...], inputs: Array, groups: int = 1) -> None:
         assert self._sums is not None
         if axes not in self._sums:
-            self._sums[axes] = Hessian(inputs.shape[-1], groups)
+            self._sums[axes] = Hessian(inputs.shape[-1], groups if self._expert is None else self._expert[1])
         try:
-            self._sums[axes].add(inputs)
+            if self._expert is None:
+                self._sums[axes].add(inputs)
+            else:
+                self._sums[axes].add_to(self._expert[0], inputs)
         except ValueError as problem:
             raise ValueError(f"calibrate: {shown(self._name)}: {problem}") from None
 

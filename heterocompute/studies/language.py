@@ -26,7 +26,6 @@ from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import by_method
 from ..ptq.network import calibrate
-from ..ptq.recorder import Recorder
 from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
 from .asked import (
@@ -229,27 +228,8 @@ def _heard(net: Any, names: list[str], call: Callable[[Any], None]) -> dict[str,
         call(None)
         return {}
     held = {name: np.asarray(net.weights[name], np.float32) for name in names}
-    stacks = {name: _Stack(w, name) for name, w in held.items() if w.ndim == 3}
-    plain = {name: w for name, w in held.items() if name not in stacks}
-    found = calibrate(plain, lambda weights: call({**weights, **stacks}))
-    return {name: stacks[name].hessians() if name in stacks else found.get(name) for name in names}
-
-
-class _Stack:
-    """The matrices of experts, each of which records its own inputs."""
-
-    def __init__(self, w: Any, name: str) -> None:
-        self.shape = w.shape
-        self._each = [Recorder.of(one, f"{name}[{i}]") for i, one in enumerate(w)]
-
-    def __getitem__(self, expert: int) -> Recorder:
-        return self._each[expert]
-
-    def hessians(self) -> Any:
-        """Return the sums of all experts, (experts, k, k); zeros for an expert without tokens."""
-        heard = [one.heard for one in self._each]
-        size = (self.shape[-1],) * 2
-        return np.stack([np.zeros(size) if one is None else one[1].matrix for one in heard])
+    found = calibrate(held, call)
+    return {name: found.get(name) for name in names}
 
 
 class _Hessians:

@@ -24,6 +24,9 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "a window that llama does not have": ("Llama", {"sliding_window": 5}),
     "caps that llama does not have": ("Llama", {"attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 3}),
     "yarn's two scales": ("Llama", {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}}),
+    "yarn between whole pairs": ("Llama", {"head_dim": 16, "rope_parameters": {
+        **YARN, "truncate": False, "beta_fast": 4.0, "original_max_position_embeddings": 512}}),
+    "shares of all experts": ("Qwen3Moe", {**MOE, "norm_topk_prob": False}),
     "yarn by the contexts": ("Llama", {"rope_parameters": {**YARN, "factor": None}}),
     "kinds that mistral ignores": ("Mistral", {"sliding_window": 5, "layer_types": ["sliding_attention"] * 4}),
     "a window that is off": ("Qwen2", {"sliding_window": 5}),
@@ -103,8 +106,7 @@ def test_windows_of_layers_by_kind_and_by_number() -> None:
         ({"model_type": "gemma2", "hidden_activation": "gelu"}, "hidden_activation is 'gelu', expected gelu_pytorch"),
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention is set"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1 in all families but phi3"),
-        ({"rope_scaling": {**YARN, "truncate": False}}, "truncate is False, expected true"),
-        ({"model_type": "qwen3_moe", "num_experts": 4}, "norm_topk_prob is not true"),
+        ({"model_type": "qwen3_moe", **MOE, "norm_topk_prob": 1}, "norm_topk_prob is 1, expected true"),
     ],
 )
 def test_options_that_change_the_network_are_refused(more: dict[str, Any], words: str) -> None:

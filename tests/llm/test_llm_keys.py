@@ -22,6 +22,7 @@ MATTERS: list[tuple[str, Any]] = [
     ("is_causal", False), ("use_qk_norm", True), ("rope_interleaved", True), ("no_rope_layers", [0, 1]),
     ("per_layer_config", {"0": {"num_attention_heads": 2}}), ("pruned_heads", {"0": [1]}), ("a_new_key", "value"),
     ("add_cross_attention", True), ("attention_chunk_size", 8), ("alibi", True), ("a_new_switch", False),
+    ("activation", "relu"), ("n_embd", 31), ("sliding_window_size", 7),
 ]  # fmt: skip
 HARMLESS: dict[str, Any] = {
     "_name_or_path": "x/y", "architectures": ["AForCausalLM"], "torch_dtype": "bfloat16", "use_cache": True,
@@ -30,7 +31,7 @@ HARMLESS: dict[str, Any] = {
     "transformers.js_config": {"dtype": "q4"}, "unsloth_version": "2024.9", "auto_map": {"AutoConfig": "a.B"},
     "resid_pdrop": 0.1, "output_router_logits": True, "bos_token_id": 1, "pad_token_id": None,
     "add_cross_attention": False, "residual_multiplier": 1.0, "full_attn_mod": 1, "interpolate_factor": 1,
-    "lm_head_bias": False,
+    "lm_head_bias": False, "activation": "swiglu", "n_embd": 32, "use_sdpa": True, "num_logits_to_keep": 1,
 }  # fmt: skip
 
 
@@ -71,6 +72,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "Phi-4-mini": config_of("phi3", full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False,
                             rope_scaling=LONG, original_max_position_embeddings=16),
     "Gemma": config_of("gemma", hidden_act="gelu", hidden_activation=None),
+    "Falcon 3": config_of("llama", activation="swiglu", rope_theta=1000042, attention_bias=False, mlp_bias=False),
+    "Gemma 2 9B": config_of("gemma2", sliding_window=4096, sliding_window_size=4096),
     "Gemma 2": config_of("gemma2", cache_implementation="hybrid", hidden_act="gelu_pytorch_tanh",
                          hidden_activation="gelu_pytorch_tanh", final_logit_softcapping=30.0),
     "Gemma 3": config_of("gemma3_text", rope_local_base_freq=10000, sliding_window_pattern=6, rope_theta=1e6,

@@ -187,5 +187,45 @@ def test_experts_have_the_hessians_of_their_own_tokens(tmp_path: Path) -> None:
     layers = list(hessians_by_layer(net, names, IDS))
     for i in range(2):
         whole, each = (layers[i][f"model.layers.{i}.mlp.{part}"] for part in ("gate.weight", "experts.gate.weight"))
-        assert each.shape == (3, 64, 64)
-        np.testing.assert_allclose(each.sum(axis=0), whole.matrix, rtol=1e-9)  # one expert for each token
+        assert each.matrix.shape == (3, 64, 64) and each.tokens < whole.tokens == len(IDS)
+        np.testing.assert_allclose(each.matrix.sum(axis=0), whole.matrix, rtol=1e-9)  # one expert for each token
+
+
+def test_stacks_of_experts_are_calibrated_as_weights_of_a_mapping(tmp_path: Path) -> None:
+    """Each expert records its own inputs, so that its outputs under them come nearer."""
+    net = hc.zoo.open_llm(experts(tmp_path / "m", {}, "w1"))
+    assert not any(".experts.0." in name for name in net.weights)
+    with pytest.raises(ValueError, match=r"expected the stack of all experts, '.*experts\.up\.weight'"):
+        net.logits(IDS, weights={"model.layers.0.block_sparse_moe.experts.0.w3.weight": np.zeros((96, 64))})
+
+    def run(weights: Any) -> Any:
+        return net.logits(IDS, weights=weights)
+
+    found = hc.ptq.quantize(net.weights, run, "int4-g32", include="*experts*")
+    assert len(found.table) == 6 and not found.left
+    assert all(row["after"] > row["before"] + 3 for row in found.table)
+    hessians = hc.ptq.calibrate(net.weights, run, include="*experts.down*")
+    h = hessians["model.layers.1.block_sparse_moe.experts.down.weight"]
+    h.save(tmp_path / "h.safetensors")
+    again = hc.ptq.Hessian.load(tmp_path / "h.safetensors")
+    assert again.groups == 3 and again.tokens == h.tokens < len(IDS)
+    assert np.array_equal(again.matrix, h.matrix) and np.array_equal(again.mean, h.mean)
+    doubled = again + h
+    assert doubled.tokens == 2 * h.tokens and np.allclose(doubled.mean, h.mean)
+
+
+def test_a_matrix_of_a_recording_stack_records_for_its_expert() -> None:
+    rng = np.random.default_rng(0)
+    stack, x = rng.standard_normal((2, 4, 8)), rng.standard_normal((5, 8))
+
+    def run(weights: Any) -> None:
+        first, second = weights["w"]  # as a loop over the experts does
+        x[:3] @ first.T
+        hc.linear(x[3:], weights["w"][-1])
+        assert second[0].sum() == stack[1, 0].sum()
+
+    h = hc.ptq.calibrate({"w": stack}, run)["w"]
+    np.testing.assert_allclose(h.matrix[0], x[:3].T @ x[:3], rtol=1e-12)
+    np.testing.assert_allclose(h.matrix[1], x[3:].T @ x[3:], rtol=1e-6)
+    np.testing.assert_allclose(h.mean[1], x[3:].mean(axis=0), rtol=1e-6)
+    assert h.tokens == 3

@@ -94,7 +94,7 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             keys.count("intermediate_size"), vocabulary, keys.count("max_position_embeddings"),
             keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope, local,
             _windows(keys, config, kind, layers), scale, cap, logit_cap,
-            *_experts(keys, config, kind), long_rope, _biases(keys, kind),
+            *_experts(keys, config, kind), long_rope, _biases(keys, kind), _shares_sum_to_one(keys, kind),
         ),
     )  # fmt: skip
 
@@ -193,6 +193,10 @@ def _biases(keys: Keys, kind: str) -> frozenset[str]:
     return frozenset(found + (FEED_FORWARD if kind in READ_BY["mlp_bias"] and keys.flag("mlp_bias") else ()))
 
 
+def _shares_sum_to_one(keys: Keys, kind: str) -> bool:
+    return kind != "qwen3_moe" or keys.flag("norm_topk_prob")
+
+
 def _experts(keys: Keys, config: Mapping[str, Any], kind: str) -> tuple[int, int, int]:
     """Return the number of experts, the number used per token, and their hidden width."""
     names = ("num_local_experts", "num_experts")  # of one value
@@ -206,8 +210,6 @@ def _experts(keys: Keys, config: Mapping[str, Any], kind: str) -> tuple[int, int
             f"num_local_experts and num_experts are {' and '.join(map(str, sorted(counts)))}, expected one number"
         )
     experts = counts.pop()
-    if config.get("norm_topk_prob", True) is not True:
-        keys.fail("norm_topk_prob is not true: shares of experts that do not sum to 1 are not read")
     if kind == "qwen3_moe" and (config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers")):
         keys.fail("some layers have no experts (decoder_sparse_step, mlp_only_layers), which is not read")
     used = keys.count("num_experts_per_tok", high=experts)

@@ -19,7 +19,7 @@ from ...arrays.components import rows_stand_alone
 from ...arrays.quantized import QuantizedArray
 from .shape import Shape
 
-__all__ = ["PARTS", "add_experts", "of_each_expert"]
+__all__ = ["PARTS", "add_experts", "of_each_expert", "stack_of"]
 
 Reads = dict[str, Callable[[], Any]]
 Sizes = dict[str, tuple[int, ...]]
@@ -27,6 +27,7 @@ BLOCKS = {"mlp": ("gate_proj", "up_proj", "down_proj"), "block_sparse_moe": ("w1
 PARTS = ("gate", "up", "down")
 STACKS = {"ffn_gate_up_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
 STACK = re.compile(r"(?P<experts>.+\.(?P<block>mlp|block_sparse_moe)\.experts)\.(?P<part>gate|up|down)\.weight")
+LISTED = re.compile(r"(?P<experts>.+\.(?P<block>mlp|block_sparse_moe)\.experts)\.\d+\.(?P<name>\w+)\.weight")
 
 
 def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str], set[str]]:
@@ -91,6 +92,14 @@ def of_each_expert(recipe: Mapping[str, Any], names: Iterable[str]) -> dict[str,
         for name in sorted(listed) or [pattern]:
             found.setdefault(name, value)
     return found
+
+
+def stack_of(name: str) -> str | None:
+    """Return the stack to which a listed expert belongs; None for another tensor."""
+    found = LISTED.fullmatch(name)
+    if found is None or found["name"] not in BLOCKS[found["block"]]:
+        return None
+    return f"{found['experts']}.{PARTS[BLOCKS[found['block']].index(found['name'])]}.weight"
 
 
 def _listed(stack: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
     read        configuration.py or shape.py computes with it
     neutral     changes the network, except for the values in the table
+    another     another name of a key that is read, with the same value
     harmless    does not change the network: names, training, generation, tokens, layouts of weights
     None        not set
     other       refused, because its meaning is unknown
@@ -60,6 +61,19 @@ NEUTRAL: dict[str, Collection[Any]] = {
     "logit_scale": (1,), "logit_softcap": (), "attention_chunk_size": (), "no_rope_layers": ([],),
     "no_rope_layer_interval": (0,), "attention_sinks": (False,), "num_nextn_predict_layers": (0,),
     "n_shared_experts": (0,), "shared_expert_intermediate_size": (0,), "use_cross_attention": (False,),
+    "activation": ("swiglu", "silu"),
+}  # fmt: skip
+# Names of other programs, and of other families, for keys that are read. Harmless with the value of these.
+ANOTHER = {
+    "sliding_window_size": "sliding_window", "d_model": "hidden_size", "n_embd": "hidden_size", "dim": "hidden_size",
+    "embedding_size": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers",
+    "num_layers": "num_hidden_layers", "n_head": "num_attention_heads", "n_heads": "num_attention_heads",
+    "num_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads", "num_kv_heads": "num_key_value_heads",
+    "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings", "n_inner": "intermediate_size",
+    "ffn_hidden_size": "intermediate_size", "ffn_dim": "intermediate_size",
+    "layer_norm_eps": "rms_norm_eps", "layer_norm_epsilon": "rms_norm_eps", "layernorm_epsilon": "rms_norm_eps",
+    "norm_eps": "rms_norm_eps", "rotary_emb_base": "rope_theta", "rope_base": "rope_theta", "act_fn": "hidden_act",
+    "activation_function": "hidden_act", "padded_vocab_size": "vocab_size", "n_vocab": "vocab_size",
 }  # fmt: skip
 GENERATION = frozenset(
     "assistant_confidence_threshold assistant_early_exit assistant_ensemble_weight assistant_lookbehind bad_words_ids "
@@ -78,7 +92,8 @@ TRAINING = frozenset(
     "attention_dropout attention_probs_dropout_prob attn_pdrop aux_loss_alpha dropout embd_pdrop finetuning_task "
     "gradient_checkpointing hidden_dropout hidden_dropout_prob initializer_factor initializer_range "
     "label_smoothing loss_type neftune_noise_alpha output_router_logits pretraining_tp resid_pdrop "
-    "router_aux_loss_coef router_jitter_noise router_z_loss_coef sequence_parallel tf_legacy_loss z_loss".split()
+    "router_aux_loss_coef router_jitter_noise router_z_loss_coef sequence_parallel tf_legacy_loss use_recompute "
+    "embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss".split()
 )
 OTHERS = frozenset(
     # names, and programs that read or wrote the file
@@ -86,14 +101,16 @@ OTHERS = frozenset(
     "is_llama_config language library_name license mlx_lm_version model_name name_or_path quantization "
     "quantization_config tags task_specific_params tensor_parallel_style torch_dtype torchscript "
     "transformers.js_config transformers_version unsloth_fixed unsloth_tiled_mlp unsloth_version use_bfloat16 "
-    "use_flash_attention use_flash_attention_2 use_flash_attn "
+    "use_flash_attention use_flash_attention_2 use_flash_attn use_memory_efficient_attention use_sdpa use_xformers "
+    "paddlenlp_version "
     # memory and results
     "cache_dtype chunk_size_feed_forward output_attentions output_hidden_states return_dict tie_last_hidden_states "
     "use_cache use_return_dict "
     # lengths that only a tokenizer or a server uses, tokens, and heads of other tasks
     "dual_chunk_attention_config id2label image_token_id label2id max_sequence_length max_seq_len model_max_length "
     "num_labels pad_token_id prefix problem_type sep_token_id seq_length tokenizer_class unk_token_id "
-    "classifier_dropout bos_token eos_token pad_token unk_token chat_template "
+    "classifier_dropout bos_token eos_token pad_token unk_token chat_template ignore_index mask_token_id "
+    "num_logits_to_keep logits_to_keep pad_vocab_size_multiple_of tokenizer_type video_token_id "
     # the picture side of Gemma 3
     "boi_token_id boi_token_index eoi_token_id eoi_token_index image_token_index mm_tokens_per_image text_config "
     "vision_config".split()
@@ -124,7 +141,8 @@ GGUF_READ = frozenset(
 GGUF_LISTS = ("attention.sliding_window_pattern", "attention.head_count", "attention.head_count_kv",
               "feed_forward_length")  # fmt: skip
 GGUF_HARMLESS = frozenset(
-    "vocab_size attention.layer_norm_epsilon rope.scaling.finetuned pooling_type classifier.output_labels".split()
+    "vocab_size attention.layer_norm_epsilon rope.scaling.finetuned pooling_type classifier.output_labels "
+    "tensor_data_layout".split()
 )
 GGUF_NEUTRAL: dict[str, Collection[float]] = {
     "attention.causal": (1,), "use_parallel_residual": (0,), "attention.max_alibi_bias": (0,),
@@ -136,6 +154,11 @@ GGUF_NEUTRAL: dict[str, Collection[float]] = {
     "expert_group_used_count": (0, 1), "leading_dense_block_count": (0,), "interleave_moe_layer_step": (0, 1),
     "moe_every_n_layers": (0, 1), "nextn_predict_layers": (0,), "n_deepstack_layers": (0,),
     "rope.scaling.yarn_log_multiplier": (0,), "rope.scaling.alpha": (0, 1), "full_attention_interval": (0, 1),
+}  # fmt: skip
+GGUF_ANOTHER = {
+    "attention.key_length_swa": "attention.key_length", "attention.value_length_swa": "attention.value_length",
+    "rope.dimension_count_swa": "rope.dimension_count", "embedding_length_out": "embedding_length",
+    "features_length": "embedding_length",
 }  # fmt: skip
 
 
@@ -157,6 +180,7 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: str) -> None:
     """
     for key, value in config.items():
         is_known = key in READ or key in READ_BY or key in HARMLESS or key.startswith("_")
+        is_known = is_known or (key in ANOTHER and value == config.get(ANOTHER[key]))
         if not is_known and value is not None and not _among(value, NEUTRAL.get(key, ())):
             keys.fail(
                 f"{printed(key)} is {shown(value)}, which is not read in the family {kind} and may change the network; "
@@ -193,6 +217,8 @@ def check_gguf(keys: Keys, names: Iterable[str], architecture: str) -> None:
         if key in GGUF_READ and value is None and key not in GGUF_LISTS:
             keys.fail(f"{printed(name)} is a list, expected one number")
         if key == name or key in GGUF_READ or key in GGUF_HARMLESS:  # llama.cpp ignores keys of other architectures
+            continue
+        if key in GGUF_ANOTHER and value is not None and value == keys.found.get(f"{architecture}.{GGUF_ANOTHER[key]}"):
             continue
         if not _among(_number(value), GGUF_NEUTRAL.get(key, ())):
             what = "a list" if value is None else shown(value)

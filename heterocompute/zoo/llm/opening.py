@@ -151,8 +151,9 @@ def _folder(path: str) -> LanguageModel:
     except BaseException:
         reader.close()
         raise
+    held = {name: read for name, read in reads.items() if name not in parts}
     return LanguageModel(
-        path, Stored(path, reads, _Source(reader)), shape, roles, tokens, plus_one=shape.options.plus_one
+        path, Stored(path, held, _Source(reader)), shape, roles, tokens, plus_one=shape.options.plus_one
     )
 
 

@@ -75,8 +75,8 @@ def _object(keys: Keys, found: Mapping[str, Any], name: str) -> Mapping[str, Any
 
 
 def _set(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not null."""
-    return {key: value for key, value in found.items() if value is not None}
+    """Return the values that are not null, and truncate, for which null means false."""
+    return {key: value for key, value in found.items() if value is not None or key == "truncate"}
 
 
 def _rope(
@@ -117,11 +117,9 @@ def _rope(
         if high <= low:
             keys.fail(f"high_freq_factor is {high:g}, expected more than low_freq_factor, which is {low:g}")
         return replace(scaled, low=low, high=high), None
-    if given.get("truncate", True) is not True:
-        keys.fail(f"truncate is {shown(given['truncate'])}, expected true")
     low, high = found.number("beta_slow", 1.0), found.number("beta_fast", 32.0)
     amplitude = found.number("attention_factor", _amplitude(found, scaled.factor))
-    scaled = replace(scaled, low=low, high=high, amplitude=amplitude)
+    scaled = replace(scaled, low=low, high=high, amplitude=amplitude, whole=bool(given.get("truncate", True)))
     first, last = scaled.ramp()
     if last < first:
         keys.fail(f"beta_slow {low:g} and beta_fast {high:g} of {original:g} positions leave no ramp between them")

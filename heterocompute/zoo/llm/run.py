@@ -18,6 +18,7 @@ from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
+from .experts import stack_of
 from .weights import embedding_rows
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def _check_names(net: LanguageModel, weights: Any) -> None:
         raise TypeError(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
     unknown = next((name for name in weights if name not in net.weights), None)
     if unknown is not None:
+        stack = stack_of(str(unknown))
+        if stack in net.weights:
+            raise ValueError(f"weights has {shown(unknown)}, expected the stack of all experts, {quoted(str(stack))}")
         near = "".join(f"; the nearest is {quoted(one)}" for one in near_words(str(unknown), net.matrices)[:1])
         raise ValueError(f"weights has {shown(unknown)}, which is not a tensor of {printable(net.path)}{near}")
 
@@ -279,7 +283,10 @@ class Run:
         s, rows = self.shape, x.reshape(-1, x.shape[-1])
         router = self._product(rows, part, "ffn_gate_inp")
         picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
-        shares = softmax(np.take_along_axis(router, picked, axis=-1))
+        if s.shares_sum_to_one:
+            shares = softmax(np.take_along_axis(router, picked, axis=-1))
+        else:
+            shares = np.take_along_axis(softmax(router), picked, axis=-1)
         out = np.zeros_like(rows)
         for expert in range(s.experts):
             token, place = np.nonzero(picked == expert)

@@ -56,6 +56,8 @@ class Rope:
         Multiplies cosine and sine (`yarn`, `longrope`).
     factors : tuple of float
         Divide the angle of each pair (`longrope`).
+    whole : bool
+        The limits of `yarn` are rounded to whole pairs.
     """
 
     base: float
@@ -68,6 +70,7 @@ class Rope:
     high: float = 4.0
     amplitude: float = 1.0
     factors: tuple[float, ...] = ()
+    whole: bool = True
 
     def frequencies(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return the angle per position of each pair, float64 (width / 2,).
@@ -87,17 +90,21 @@ class Rope:
             return (1 - smooth) * plain / self.factor + smooth * plain
         if self.scaling == "yarn":
             first, last = self.ramp()
-            ramp = np.clip((np.arange(self.width // 2) - first) / max(last - first, 0.001), 0.0, 1.0)
-            return plain / self.factor * ramp + plain * (1 - ramp)
+            pairs = np.arange(self.width // 2, dtype=np.float64)
+            ramp = np.clip((pairs - first) / max(last - first, 0.001), 0.0, 1.0)
+            slowed: np.ndarray[Any, np.dtype[np.float64]] = plain / self.factor * ramp + plain * (1 - ramp)
+            return slowed
         return plain / np.array(self.factors) if self.factors else plain
 
-    def ramp(self) -> tuple[int, int]:
+    def ramp(self) -> tuple[float, float]:
         """Return the first pair that `yarn` slows down, and the first that it slows down in full."""
         first, last = (
             self.width * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(self.base))
             for turns in (self.high, self.low)
         )
-        return max(math.floor(first), 0), min(math.ceil(last), self.width - 1)
+        if self.whole:
+            first, last = math.floor(first), math.ceil(last)
+        return max(first, 0), min(last, self.width - 1)
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,8 @@ class Shape:
     attention_cap, logit_cap : float or None
     experts, experts_used, expert_hidden : int
         0 without experts.
+    shares_sum_to_one : bool
+        The shares of the used experts are a softmax over these; otherwise over all experts.
     long_rope : Rope or None
         Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
     biases : frozenset of str or None
@@ -147,6 +156,7 @@ class Shape:
     expert_hidden: int = 0
     long_rope: Rope | None = None
     biases: frozenset[str] | None = None
+    shares_sum_to_one: bool = True
 
     @property
     def options(self) -> Family:
