@@ -124,8 +124,8 @@ CONFIGS: dict[str, tuple[Any, str]] = {
         "expected 8 numbers above 0",
     ),
     "experts of other shares": (
-        {**made.CONFIG, "model_type": "qwen3_moe", "num_experts": 8, "norm_topk_prob": False},
-        "norm_topk_prob is not true",
+        {**made.CONFIG, "model_type": "qwen3_moe", "num_experts": 8, "norm_topk_prob": "no"},
+        "norm_topk_prob is",
     ),
     "more experts a token than there are": (
         {**made.CONFIG, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
