@@ -83,6 +83,19 @@ def test_tokens_of_the_other_files_are_added(tmp_path: Path) -> None:
         tokens(wrong, 9).encode("a")
 
 
+def test_lists_and_objects_of_special_tokens_are_added_together(tmp_path: Path) -> None:
+    """A key with a role makes a token special that is there already; a list does not."""
+    several: dict[str, Any] = {"extra_special_tokens": {"image_token": "<image>"}, "additional_special_tokens": ["<x>"]}
+    found = tokens(folder(tmp_path / "both", several), 2)
+    assert found.encode("<image>a<x>")[::2] == [COUNT, COUNT + 1]
+    ends = [{"id": i, **entry(text, special=True)} for i, text in enumerate(("<s>", "</s>"))]
+    added = [*ends, {"id": COUNT, **entry("<x>")}]
+    for i, (said, text) in enumerate((({"additional_special_tokens": ["<x>"]}, "<x>"), ({"pad_token": "<x>"}, ""))):
+        path = folder(tmp_path / str(i), said, added_tokens=added)
+        assert tokens(path, 1).decode([COUNT]) == text
+        assert through_gguf(path, 1).encode("a<x>") == tokens(path, 1).encode("a<x>")
+
+
 def test_a_text_has_the_tokens_of_the_template_around_it(tmp_path: Path) -> None:
     marks = {
         "<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]},
@@ -228,3 +241,24 @@ def test_the_text_of_a_continuation_follows_the_prompt(tmp_path: Path) -> None:
     text = net.generate("a", 3)
     ids = net.tokens.encode("a")
     assert "a" + text == net.tokens.decode([*ids, *net.generate(np.asarray(ids), 3)])
+
+
+def test_llama_tokenizer_has_the_tokens_of_its_class(tmp_path: Path) -> None:
+    """As in transformers, which takes the vocabulary alone, also for other families that name this class."""
+    path = pieces(tmp_path / "m")
+    said = json.loads((path / "tokenizer.json").read_text())
+    (path / "tokenizer.json").write_text(json.dumps({**said, "added_tokens": []}))
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizerFast"}))
+    for kind in ("llama", "gemma", "qwen3"):
+        ids = of_folder(str(path), {"model_type": kind}, COUNT).encode("a</s> a<unk>")
+        assert ids == [261, 2, 261, 0] and of_folder(str(path), {"model_type": kind}, COUNT).decode(ids) == "a a", kind
+    assert len(of_folder(str(path), {"model_type": "mistral"}, COUNT).encode("</s>")) > 1
+
+
+def test_bpe_without_merges_is_no_model_of_llama_cpp(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    said = json.loads((path / "tokenizer.json").read_text())
+    said["model"] = {**said["model"], "merges": []}
+    (path / "tokenizer.json").write_text(json.dumps(said))
+    with pytest.raises(ValueError, match="its model has no merges, without which llama.cpp does not load"):
+        through_gguf(path)

@@ -11,6 +11,7 @@ import pytest
 from heterocompute.zoo.llm.gguf_tokens import ALPHABET, NORMALIZER, PREFIX, of_gguf
 from heterocompute.zoo.llm.special import Special
 from heterocompute.zoo.llm.tokens import Tokens
+from heterocompute.zoo.llm.words import RULES
 
 SPACE = "\u2581"
 LETTERS = list(ALPHABET)
@@ -69,6 +70,25 @@ def test_texts_begin_and_end_with_the_tokens_of_llama_cpp() -> None:
     with pytest.raises(ValueError, match="bos_token_id is missing or names no token"):
         of_bytes(marks, kinds, pre="llama-bpe").encode("c")
     assert of_bytes(marks, kinds, pre="llama-bpe", add_bos_token=False).encode("c") == numbers("c")
+
+
+# As llama.cpp splits them, by the counts of tokens of vocabularies that join characters across words.
+SPLIT: dict[str, list[str]] = {
+    "tekken": ["He", "LLo\u0416\u0436a", " ", "1", "2", " it", "'\u017f", "'S", " a", "/\n/", "x"],
+    "gpt-4o": ["He", "LLo\u0416\u0436a", " ", "12", " it", "'\u017f'S", " a", "/\n/", "x"],
+    "seed-coder": ["HeLLo\u0416\u0436a", " ", "1", "2", " it", "'\u017f", "'S", " a", "/", "\n", "/x"],
+    "deepseek-v3": ["HeLLo\u0416\u0436a", " ", "12", " it", "'", "\u017f", "'S", " a", "/\n", "/x"],
+    "deepseek-coder": ["HeLLo\u0416\u0436a", " ", "1", "2", " it", "'", "\u017f", "'", "S", " a", "/", "\n", "/", "x"],
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_words_are_those_of_the_rule(name: str) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    split, text = tokenizers.pre_tokenizers.Split, "".join(SPLIT[name])
+    steps = [split(tokenizers.Regex(words), "isolated") for words in RULES[name].words]
+    found = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
+    assert [word for word, _ in found] == SPLIT[name]
 
 
 def test_words_without_a_rule_are_split_by_the_default_one() -> None:

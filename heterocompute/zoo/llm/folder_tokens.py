@@ -21,7 +21,8 @@ from ...base.values import shown
 from .tokenizers_package import package, refusals
 from .tokens import Around, Tokens
 
-__all__ = ["MAX_TOKENIZER", "NAMED", "around_of", "declared_tokens", "ends_of", "is_rebuilt", "of_folder", "scheme_of"]
+__all__ = ["LLAMA_TOKENS", "MAX_TOKENIZER", "NAMED", "around_of", "declared_tokens", "ends_of", "is_rebuilt",
+           "of_folder", "scheme_of"]  # fmt: skip
 
 MAX_TOKENIZER = 1 << 27  # bytes of tokenizer.json
 MAX_CONFIG = 1 << 20
@@ -33,6 +34,9 @@ CLEAN_BPE = f"{CLEAN}_for_bpe_even_though_it_will_corrupt_output"
 CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
            (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
 SPACE = "\u2581"
+# Families whose folders have LlamaTokenizer of transformers if they name it, and its tokens where they name none.
+REBUILT = ("llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3", "gemma3_text")
+LLAMA_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 # The token that ends texts where no file names one: the default of transformers' configuration.
 USUAL_ENDS = {"llama": 2, "mistral": 2, "mixtral": 2, "phi3": 32000, "gemma": 1, "gemma2": 1, "gemma3_text": 1}
 
@@ -168,6 +172,7 @@ class _Folder:
         steps = (made.normalizer, made.pre_tokenizer, made.post_processor, made.decoder)
         if is_bpe and is_rebuilt(steps, options, config):
             _rebuild(tokenizers, made, options, place)
+            options = {**LLAMA_TOKENS, **options}
         _add_tokens(tokenizers, path, made, options, padding)
         self._cleans = options.get(CLEAN) is True and (not is_bpe or options.get(CLEAN_BPE) is True)
 
@@ -191,10 +196,10 @@ def _object(path: str, name: str) -> dict[str, Any]:
 
 def is_rebuilt(steps: Iterable[Any], options: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Tell whether transformers takes only the vocabulary of tokenizer.json, for its class LlamaTokenizer."""
-    named = options.get("tokenizer_class")
+    named = options.get("tokenizer_class") or config.get("tokenizer_class")
     is_llama = isinstance(named, str) and named.removesuffix("Fast") == "LlamaTokenizer"
     is_bytes = any("ByteLevel" in repr(step) for step in steps)
-    return is_llama and not is_bytes and config.get("model_type") == "llama"
+    return is_llama and not is_bytes and config.get("model_type") in REBUILT
 
 
 def scheme_of(options: Mapping[str, Any]) -> str:
@@ -226,15 +231,17 @@ def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any], place: str)
 
 def declared_tokens(
     path: str, options: Mapping[str, Any], padding: Any
-) -> tuple[list[tuple[int, dict[str, Any]]], list[Any]]:
+) -> tuple[list[tuple[int, dict[str, Any]]], list[dict[str, Any]], frozenset[str]]:
     """Return the tokens that a folder adds to tokenizer.json, whose padding names one of them.
 
     Returns
     -------
     with_ids : list of (int, dict)
         Tokens with their numbers, in order of the numbers.
-    named : list of str or dict
-        Special tokens that have the next free numbers, if they are not in the vocabulary.
+    named : list of dict
+        Tokens that have the next free numbers, if they are not in the vocabulary.
+    special : frozenset of str
+        Tokens that are special whatever tokenizer.json says.
 
     Raises
     ------
@@ -255,14 +262,15 @@ def declared_tokens(
         options |= {key: value for key, value in _object(path, "special_tokens_map.json").items() if value}
     if isinstance(padding, Mapping) and isinstance(padding.get("pad_token"), str):
         options.setdefault("pad_token", padding["pad_token"])
-    named = list(_named_tokens(options))
+    roles, extra = _named_tokens(options)
+    named = [{**_entry(one), "special": True} for one in roles] + [_entry(one) for one in extra]
     if entries is None:
-        texts = {_content(one) for one in named}
+        texts = {one["content"] for one in named}
         for text, i in _object(path, "added_tokens.json").items():
             if type(i) is not int:
                 raise ValueError(f"{printable(path)}: added_tokens.json has {shown(i)} for {shown(text)}, expected int")
             found[i] = {"content": text, "special": text in texts, "normalized": text not in texts}
-    return sorted(found.items(), key=lambda one: one[0]), named
+    return sorted(found.items(), key=lambda one: one[0]), named, frozenset(map(_content, roles))
 
 
 def _is_token(entry: Any) -> bool:
@@ -273,29 +281,35 @@ def _content(token: Any) -> str:
     return token if isinstance(token, str) else str(token["content"])
 
 
-def _named_tokens(options: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the special tokens that keys name."""
-    extra = options.get("extra_special_tokens") or options.get("additional_special_tokens") or ()
+def _entry(token: Any) -> dict[str, Any]:
+    """Return the content and the flags of a token; a str is a special one."""
+    return {"content": token, "special": True} if isinstance(token, str) else _flags(token)
+
+
+def _named_tokens(options: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the tokens that keys name, and those of lists."""
+    extra, several = options.get("extra_special_tokens"), options.get("additional_special_tokens")
     keys = [*NAMED, *(key for key in options if key.endswith("_token") and key not in NAMED)]
-    for value in map(options.get, keys):
-        if value:
-            yield from (one for one in [value] if isinstance(one, str) or _is_token(one))
-    several: Iterable[Any] = extra.values() if isinstance(extra, Mapping) else extra if isinstance(extra, list) else ()
-    yield from (one for one in several if isinstance(one, str) or _is_token(one))
+    roles = [options.get(key) for key in keys]
+    if isinstance(extra, Mapping):
+        roles, extra = roles + list(extra.values()), None
+    several = extra or several
+    found = (roles, several if isinstance(several, list) else [])
+    one, other = ([token for token in some if (token and isinstance(token, str)) or _is_token(token)] for some in found)
+    return one, other
 
 
 def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any], padding: Any) -> None:
     """Add the tokens that other files than tokenizer.json name."""
-    with_ids, named = declared_tokens(path, options, padding)
-    special = {_content(one) for one in named}
+    with_ids, named, special = declared_tokens(path, options, padding)
     known = {token.content: token for token in made.get_added_tokens_decoder().values()}
     given = [{**entry, "special": bool(entry.get("special")) or entry["content"] in special} for _, entry in with_ids]
     texts = {*known, *(entry["content"] for entry in given)}
     for one in named:
-        if _content(one) not in texts:
-            given.append({**({} if isinstance(one, str) else _flags(one)), "content": _content(one), "special": True})
-            texts.add(_content(one))
-    for text in () if "added_tokens_decoder" in options else special & set(known):
+        if one["content"] not in texts:
+            given.append(one)
+            texts.add(one["content"])
+    for text in () if "added_tokens_decoder" in options else special & known.keys():
         if not known[text].special:
             flags = {name: getattr(known[text], name) for name in FLAGS}
             given.append({**flags, "special": True})

@@ -13,7 +13,21 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
 LLAMA3 += r"|\s+(?!\S)|\s+"
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_ENDS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"  # (?i:'s) has a long s, too
+_LLAMA3, _QWEN2 = (rule.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)", _ENDS) for rule in (LLAMA3, QWEN2))
 PUNCTUATION = r"[\p{P}\$\+<=>\^~\|]+"
+# Of letters beyond ASCII, llama.cpp knows no case.
+_LETTERS = (
+    r"[^\r\n\p{L}\p{N}]?[\p{L}&&[^a-z]]*[\p{L}&&[^A-Z]]+END|[^\r\n\p{L}\p{N}]?[\p{L}&&[^a-z]]+[\p{L}&&[^A-Z]]*END"
+)
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+TEKKEN = _LETTERS.replace("END", "") + r"|\p{N}" + _REST
+GPT4O = _LETTERS.replace("END", f"{_ENDS}?") + r"|\p{N}{1,3}" + _REST
+SEED = _QWEN2.replace(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}\r\n]+")
+_SIGNS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+_SIGNS += r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+DEEPSEEK3 = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _SIGNS)
+CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[\u0800-\u9fa5\uac00-\ud7ff&&[^\s]]+", r"\p{N}")
 
 
 class Rule(NamedTuple):
@@ -27,13 +41,18 @@ class Rule(NamedTuple):
     begins: bool = False
 
 
-_LLAMA, _DIGITS = Rule((LLAMA3,), keeps_words=True, begins=True), Rule((r"\p{N}", GPT2))
+_LLAMA, _DIGITS = Rule((_LLAMA3,), keeps_words=True, begins=True), Rule((r"\p{N}", GPT2))
 _NAMES = {
     Rule((GPT2,)): "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling",
     _DIGITS: "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
     _LLAMA: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
-    Rule((LLAMA3,)): "dbrx smaug-bpe",
-    Rule((QWEN2,)): "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2",
+    Rule((_LLAMA3,)): "dbrx smaug-bpe",
+    Rule((_QWEN2,)): "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2",
+    Rule((TEKKEN,), keeps_words=True, begins=True): "tekken",
+    Rule((GPT4O,)): "gpt-4o llama4 kanana2 minimax-m2",
+    Rule((SEED,)): "seed-coder",
+    Rule(DEEPSEEK3): "deepseek-v3 hunyuan-dense joyai-llm",
+    Rule(CODER): "deepseek-coder",
     Rule((PUNCTUATION.replace("|]", "|`]"), GPT2, "[0-9][0-9][0-9]")): "falcon",
     Rule((PUNCTUATION, GPT2, r"\p{N}+", "[0-9][0-9][0-9]")): "default",
 }

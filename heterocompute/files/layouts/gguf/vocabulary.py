@@ -33,7 +33,15 @@ from ....zoo.llm.control_tokens import (
     is_phi3,
     strips,
 )
-from ....zoo.llm.folder_tokens import MAX_TOKENIZER, around_of, declared_tokens, ends_of, is_rebuilt, scheme_of
+from ....zoo.llm.folder_tokens import (
+    LLAMA_TOKENS,
+    MAX_TOKENIZER,
+    around_of,
+    declared_tokens,
+    ends_of,
+    is_rebuilt,
+    scheme_of,
+)
 from ....zoo.llm.gguf_tokens import ALPHABET, NORMALIZER, PREFIX
 from ....zoo.llm.words import GPT2, LLAMA3, QWEN2
 from ...configuration import MAX_CONFIG
@@ -143,17 +151,17 @@ class _Folder:
         for one in self._said.get("added_tokens") or ():
             if isinstance(one, Mapping) and isinstance(one.get("content"), str):
                 found[one["content"]] = dict(one)
-        with_ids, named = declared_tokens(self._folder, self._options, self._said.get("padding"))
+        options = {**LLAMA_TOKENS, **self._options} if self._is_rebuilt else self._options
+        with_ids, named, special = declared_tokens(self._folder, options, self._said.get("padding"))
         given = set(found)
         declared = {entry["content"] for _, entry in with_ids}
         for i, entry in with_ids:
             found[entry["content"]] = {**found.get(entry["content"], {}), **entry, "id": i}
-        for one in named:
-            entry = {"content": one} if isinstance(one, str) else dict(one)
+        for entry in named:
             text = entry["content"]
             if text not in found:
-                found[text] = {**entry, "id": self._words.get(text, self._next(found)), "special": True}
-            elif "added_tokens_decoder" not in self._options or text in declared:
+                found[text] = {**entry, "id": self._words.get(text, self._next(found))}
+            elif text in special and ("added_tokens_decoder" not in self._options or text in declared):
                 found[text]["special"] = True
         return [one for one in found.values() if one["content"] in given or 0 <= one["id"] < self._count]
 
@@ -217,6 +225,8 @@ class _Folder:
             raise _refuse("its vocabulary lacks bytes, which are then the unknown token, not so in llama.cpp")
         if [step.get("type") for step in self._decoder()] not in ([], ["ByteLevel"]):
             raise _refuse("its decoder is not ByteLevel")
+        if not pairs:
+            raise _refuse("its model has no merges, without which llama.cpp does not load a file")
         return {"model": "gpt2", "pre": self._rule(), "merges": [" ".join(pair) for pair in pairs]}
 
     def _decoder(self) -> list[Mapping[str, Any]]:
