@@ -154,6 +154,25 @@ def test_a_window_becomes_that_of_mistral(tmp_path: Path) -> None:
     assert (config["model_type"], config["sliding_window"]) == ("mistral", 8) and difference < 1e-5
 
 
+def test_all_tokens_that_end_texts_come_along(tmp_path: Path) -> None:
+    """Those of keys and those that llama.cpp knows by their texts; back in GGUF the latter need no keys."""
+    texts = [*made.vocabulary()[:-3], "<|im_end|>", "<|file_sep|>", "<|x|>"]
+    count = len(texts)
+    keys = {"tokenizer.ggml.tokens": texts, "tokenizer.ggml.eot_token_id": count - 1,
+            "tokenizer.ggml.token_type": [3, 3] + [1] * (count - 5) + [3] * 3}  # fmt: skip
+    path = made.write_gguf(tmp_path / "m.gguf", "q8_0", keys)
+    config, _ = back(path, tmp_path / "out")
+    assert config["eos_token_id"] == [1, count - 3, count - 2, count - 1]
+    assert (
+        set(config["eos_token_id"])
+        == hc.zoo.open_llm(path).tokens.ends
+        == hc.zoo.open_llm(tmp_path / "out").tokens.ends
+    )
+    assert config["pad_token_id"] == 1
+    plain, _ = back(made.write_gguf(tmp_path / "p.gguf", "q8_0"), tmp_path / "plain")
+    assert (plain["bos_token_id"], plain["eos_token_id"]) == (0, 1)
+
+
 def test_flags_of_layers_become_layer_types(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     folder = models(tmp_path / "in", "Gemma3", layer_types=[GLOBAL, LOCAL, GLOBAL, GLOBAL])[0]

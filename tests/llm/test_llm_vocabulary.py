@@ -110,6 +110,12 @@ def test_control_tokens_are_known_by_their_texts(kind: int) -> None:
     assert of_bytes(("<|reponame|>",), (kind,), pre="gpt-2").ends == frozenset()
 
 
+def test_lists_may_be_longer_than_the_vocabulary() -> None:
+    """As in llama.cpp, which reads a number for each token."""
+    longer = pieces(scores=[np.float32(one) for one in (*SCORES, 9.0)], token_type=[*KINDS, 3])
+    assert longer.encode("a ab") == pieces().encode("a ab")
+
+
 def test_the_unknown_token_in_a_text_is_one_token() -> None:
     a = PIECES.index(f"{SPACE}a")
     assert pieces().encode("a<unk>a") == [1, a, 0, a]

@@ -101,8 +101,9 @@ class _Vocabulary:
         types = self._listed("tokenizer.ggml.token_type")
         if types is None:
             types = np.full(len(self.texts), NORMAL)
-        if isinstance(types, list) or len(types) != len(self.texts):
+        if isinstance(types, list) or len(types) < len(self.texts):
             raise self._refuse("the key tokenizer.ggml.token_type does not hold one number for each token")
+        types = types[: len(self.texts)]
         if self._kind not in ("gpt2", "llama"):
             return np.asarray(types), frozenset()
         return corrected(self.texts, np.asarray(types), {name: self.number(name) for name in ID_NAMES})
@@ -178,8 +179,8 @@ class _Vocabulary:
 
     def _pieces(self, numbers: dict[str, int], kinds: Any) -> Callable[[str], list[int]]:
         scores = self._listed("tokenizer.ggml.scores")
-        if scores is None or len(scores) != len(numbers):
-            raise self._refuse("the key tokenizer.ggml.scores is missing or has another length")
+        if scores is None or len(scores) < len(numbers):
+            raise self._refuse("the key tokenizer.ggml.scores is missing or does not hold one number for each token")
         if isinstance(scores, list) or not np.isfinite(scores).all():
             raise self._refuse("the key tokenizer.ggml.scores holds no finite numbers")
         return Pieces(numbers, np.asarray(scores, np.float64).tolist(), self.number("unknown")).encode

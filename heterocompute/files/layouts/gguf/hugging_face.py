@@ -19,6 +19,7 @@ import numpy as np
 
 from ....base.texts import quoted
 from ....zoo.llm.configuration import of_config
+from ....zoo.llm.gguf_tokens import of_gguf as of_gguf_tokens
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ....zoo.llm.weights import expected, gguf_names, wanted_names
 from ...configuration import CONFIG
@@ -43,7 +44,7 @@ BIASES: dict[str, dict[str, tuple[str, ...]]] = {
     "gemma": {"attention_bias": ATTENTION}, "gemma2": {"attention_bias": ATTENTION},
     "gemma3_text": {"attention_bias": ATTENTION},
 }  # fmt: skip
-TOKENS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+TOKENS = {"bos_token_id": "bos", "pad_token_id": "padding"}
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,21 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
     for key, word in TOKENS.items():
         said = reader.metadata.get(f"tokenizer.ggml.{word}_token_id")
         found[key] = int(said) if said is not None and said.isdecimal() and len(said) < 10 else None
+    ends = _ends(reader, shape.vocabulary)
+    found["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     if found["pad_token_id"] is None:  # the default of a family may be beyond the vocabulary
-        found["pad_token_id"] = found["eos_token_id"]
+        found["pad_token_id"] = next(iter(ends), None)
     return found
+
+
+def _ends(reader: Gguf, vocabulary: int) -> list[int]:
+    """Return the tokens that end texts or a turn, the usual one first; none without a vocabulary."""
+    tokens = of_gguf_tokens(reader.path, reader.metadata, reader.listed, vocabulary)
+    try:
+        usual, several = tokens.end, sorted(tokens.ends)
+    except ValueError:
+        return []
+    return [] if usual is None else [usual, *(one for one in several if one != usual)]
 
 
 def _short(value: float) -> float:

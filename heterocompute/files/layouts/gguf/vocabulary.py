@@ -30,6 +30,7 @@ from ....zoo.llm.control_tokens import (
     UNKNOWN,
     UNUSED,
     USER,
+    corrected,
     is_phi3,
     strips,
 )
@@ -143,7 +144,7 @@ class _Folder:
         if isinstance(unknown, str) and unknown in texts:
             found["unknown_token_id"] = number = texts.index(unknown)
             types[number] = UNKNOWN if types[number] == CONTROL else types[number]
-        return found | {"tokens": texts, "token_type": types} | self._around(texts)
+        return found | {"tokens": texts, "token_type": types} | self._around(texts, types)
 
     def _added(self) -> list[dict[str, Any]]:
         """Return the tokens that are found in texts, those of the other files too."""
@@ -308,11 +309,12 @@ class _Folder:
         if self._decoder() not in ([], wanted):
             raise _refuse("its decoder is not that of SentencePiece")
 
-    def _around(self, texts: list[str]) -> dict[str, Any]:
+    def _around(self, texts: list[str], types: list[int]) -> dict[str, Any]:
         """Return the keys for tokens at the beginning and end of texts."""
         ends = ends_of(self._folder, self._config, self._count)
         found: dict[str, Any] = {"eos_token_id": ends[0]} if ends else {}
-        others = [i for i in ends[1:] if texts[i] not in ENDS]
+        by_text = corrected(texts, types, {})[1]  # llama.cpp ends texts at these without a key
+        others = [i for i in ends[1:] if i not in by_text]
         if len(others) > 2:
             raise ValueError(f"eos_token_id has {len(ends)} tokens, of which GGUF has no keys for more than 3")
         found |= dict(zip(("eot_token_id", "eom_token_id"), others, strict=False))
