@@ -183,6 +183,7 @@ def test_scaling_of_a_gguf_file_is_that_of_llama_cpp() -> None:
         ("rope.freq_base_swa", 50.0), ("attention.causal", False), ("logit_scale", 0.5), ("residual_scale", 2.0),
         ("attention.max_alibi_bias", 8.0), ("expert_weights_norm", False), ("expert_gating_func", 2),
         ("rope.scaling.yarn_ext_factor", 1.0), ("rope.scaling.yarn_log_multiplier", 0.1), ("a.new.key", 1),
+        ("rope.scaling.yarn_attn_factor", 1.5), ("rope.scaling.yarn_beta_fast", 16.0),
         ("rope.dimension_count_swa", 8), ("nextn_predict_layers", 1), ("attention.shared_kv_layers", 2),
         ("rope.scaling.type", "ntk"), ("rope.dimension_sections", [4, 4]), ("rope.freq_base", [1e4, 1e4]),
     ],

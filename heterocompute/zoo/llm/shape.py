@@ -33,6 +33,7 @@ __all__ = [
 MAX_LAYERS = 4096
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
 WINDOWED = ("gemma2", "gemma3")  # llama.cpp: layers with a window have a RoPE of their own
+YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
 CAPPED = {"attn_logit_softcapping": ("gemma2",), "final_logit_softcapping": ("gemma2", "gemma3")}
 
 
@@ -322,13 +323,15 @@ def _ropes(
     mixed = keys.number(f"{at}.scaling.yarn_ext_factor", -1.0, -1e30)
     if mixed >= 0 and mixed != (kind == "yarn"):
         keys.fail(f"{at}.scaling.yarn_ext_factor is {mixed:g}, expected {int(kind == 'yarn')} with this type")
+    for key, usual in YARN.items():
+        found = keys.number(f"{at}.scaling.{key}", usual)
+        if found != usual:
+            keys.fail(f"{at}.scaling.{key} is {found:g}, which llama.cpp does not read here; expected {usual:g}")
     if kind == "yarn":
-        low = keys.number(f"{at}.scaling.yarn_beta_slow", 1.0)
-        high = keys.number(f"{at}.scaling.yarn_beta_fast", 32.0)
         amplitude = said * (1 + 0.1 * math.log(max(factor, 1.0)))
+        low, high = YARN["yarn_beta_slow"], YARN["yarn_beta_fast"]
         rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
     else:
-        said *= keys.number(f"{at}.scaling.yarn_attn_factor", 1.0)
         kind = "linear" if factor != 1 else "none"
         rope = Rope(base, rotated, family.pairs, kind, factor, original, amplitude=said)
     if divisors:
