@@ -102,7 +102,13 @@ static inline uint32_t encode_as_ggml(float quotient) {
     return (uint32_t)(code | (((quotient < 0) & (code > 0)) << 3));
 }
 
-/* The codes of a group; loops without branches, which compilers turn into vectors. */
+/* The codes of a group; loops without branches, which compilers turn into vectors. On a device a thread has no vectors:
+ * its values go the way of each element, in less code. */
+#ifdef __CUDACC__
+enum { GGML_BY_GROUPS = 0 };
+#else
+enum { GGML_BY_GROUPS = 1 };
+#endif
 static void write_as_ggml(const float *x, float inverse, bool finite, hc_bit_writer *codes) {
     uint32_t found[MX_GROUP];
     for (int c = 0; c < MX_GROUP; c++)
@@ -150,7 +156,7 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
             const double absmax = group_maximum(format, x, i, first, geometry->group, &legal, &finite);
             scales[group] = finite ? scale_byte(format, absmax) : MX_NAN_BYTE;
             const double inverse = 1 / (double)mx_scale(scales[group]); /* a power of two: products are quotients */
-            if (x->dtype == HC_F32 && mx_rule(format) == MX_GGML && geometry->group == MX_GROUP) {
+            if (GGML_BY_GROUPS && x->dtype == HC_F32 && mx_rule(format) == MX_GGML && geometry->group == MX_GROUP) {
                 write_as_ggml((const float *)x->data + i * x->row_stride + first, (float)inverse, finite, &codes);
                 continue;
             }
