@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/float_env.h" /* callers enter it around a call: subnormals are kept, rounding is to nearest */
 #include "base/form.h"
+#include "base/sentence.h"
 #include "base/packed.h"
 
 typedef struct {
@@ -61,6 +62,8 @@ bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t 
 
 /* Formats. */
 hc_status hc_format_check(const hc_format *format, hc_error *error);
+/* Makes a format that a sentence defines known; its number is option[0] of the family "own". The same record has the same number. */
+hc_status hc_define(const hc_sentence *own, int32_t *number, hc_error *error);
 /* A valid format as data, without its pattern, and the values of its codes of up to 8 bits if these are fixed. */
 enum { HC_MAX_CODES = 256 };
 hc_stored_form hc_format_form(const hc_format *format, int *n_levels, double levels[HC_MAX_CODES]);

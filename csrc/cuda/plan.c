@@ -33,6 +33,7 @@ static const struct {
     {NULL, {NULL}},
     {"ggml", {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
     {NULL, {NULL}},
+    {NULL, {NULL}},
 #undef FAMILY
 };
 

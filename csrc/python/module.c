@@ -18,6 +18,50 @@ static PyObject *check_format(PyObject *self, PyObject *argument) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
+/* define(fields, (target, largest_scale, least), levels, bounds, ranked) -> number: fields in the order of hc_sentence, the others as bytes. */
+static PyObject *define(PyObject *self, PyObject *args) {
+    (void)self;
+    hc_sentence own;
+    memset(&own, 0, sizeof own);
+    int32_t *const fields[] = {&own.bits,        &own.codes,       &own.ranks,     &own.is_signed, &own.saturates,
+                               &own.nan,         &own.minus_zero,  &own.lowest,    &own.largest,   &own.places,
+                               &own.is_plain,    &own.whole,       &own.scale,     &own.scale_bits, &own.sharing,
+                               &own.block_rows,  &own.second,      &own.rule,      &own.even_places};
+    hc_own_float *const types[] = {&own.type, &own.scale_type};
+    enum { FIELDS = sizeof fields / sizeof *fields, OF_TYPE = 6, ALL = FIELDS + 2 * OF_TYPE };
+    PyObject *given;
+    const char *levels, *bounds, *ranked;
+    Py_ssize_t sizes[3];
+    if (!PyArg_ParseTuple(args, "O!(ddd)y#y#y#", &PyTuple_Type, &given, &own.target, &own.largest_scale, &own.least, &levels, &sizes[0],
+                          &bounds, &sizes[1], &ranked, &sizes[2]))
+        return NULL;
+    if (PyTuple_GET_SIZE(given) != ALL || sizes[0] != sizeof own.level || sizes[1] != sizeof own.bound ||
+        sizes[2] != sizeof own.ranked) {
+        PyErr_SetString(PyExc_ValueError, "define: a table or the tuple of fields has another length");
+        return NULL;
+    }
+    long values[ALL];
+    for (Py_ssize_t i = 0; i < ALL; i++) {
+        values[i] = PyLong_AsLong(PyTuple_GET_ITEM(given, i));
+        if (values[i] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    for (int i = 0; i < FIELDS; i++)
+        *fields[i] = (int32_t)values[i];
+    for (int i = 0; i < 2; i++) {
+        const long *of = values + FIELDS + i * OF_TYPE;
+        *types[i] = (hc_own_float){(int32_t)of[0],  (int32_t)of[1],  (int32_t)of[2],
+                                   (uint32_t)of[3], (uint32_t)of[4], (uint32_t)of[5]};
+    }
+    memcpy(own.level, levels, sizeof own.level);
+    memcpy(own.bound, bounds, sizeof own.bound);
+    memcpy(own.ranked, ranked, sizeof own.ranked);
+    int32_t number;
+    hc_error error;
+    const hc_status status = hc_define(&own, &number, &error);
+    return status == HC_OK ? PyLong_FromLong(number) : hc_raise(status, &error);
+}
+
 /* Fields of hc_stored_form that other parts of the package use; kinds are converted to names. */
 static PyObject *stored_form(PyObject *self, PyObject *argument) {
     static const char *const codes[HC_N_CODE_KINDS] = {"unstated", "integer", "float", "table", "log", "learned"};
@@ -304,6 +348,7 @@ static PyObject *compiler(PyObject *self, PyObject *none) {
 static PyMethodDef METHODS[] = {
     {"cuda_addresses", hc_cuda_addresses_method, METH_NOARGS, "cuda_addresses() -> {planner: address}, for tests"},
     {"formats", formats, METH_NOARGS, "formats() -> {family: description}"},
+    {"define", define, METH_VARARGS, NULL},
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
     {"stored_form", stored_form, METH_O, "stored_form(params) -> {field: value}: the format as data"},
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},

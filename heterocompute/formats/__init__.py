@@ -20,13 +20,15 @@ from ..base.values import shown
 from .base import Format as Format, StoredRules as StoredRules, or_words
 from .blocks import GGML
 from .codebooks import NF4, Codebook
+from .elements import Integer, Levels, Minifloat
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
 from .integers import VSQ, Affine, Int
 from .logs import Log
+from .own import Own as Own
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
-    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Log", "Sparse", "format",
+    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Integer", "Levels", "Log", "Minifloat", "Sparse", "format",
     "formats",
 ]  # fmt: skip
 
@@ -125,10 +127,17 @@ def _parse(text: str) -> Format | None:
     sparse = Sparse._parse(text)
     if sparse is not None:
         return sparse
+    problem: ValueError | None = None
     for cls in Format.families():
-        found = cls._parse(text)
+        try:
+            found = cls._parse(text)
+        except ValueError as error:  # of a family whose parameters are others; a sentence may still say it
+            problem = problem or error
+            continue
         if found is not None:
             return found
+    if problem is not None:
+        raise problem
     return None
 
 

@@ -38,7 +38,51 @@ class StoredRules:
     negative: bool = False
 
 
-class Format(ABC):
+class Parameters:
+    """Checks of the fields of a frozen dataclass."""
+
+    # Each setter stores the plain value, so that Int(np.int64(4)) and Int(4) print and pickle alike.
+    def _set_integer(self, field: str, *wanted: range, optional: bool = False) -> None:
+        value = getattr(self, field)
+        if value is None and optional:
+            return
+        name = f"{type(self).__name__}: {field}"
+        words = or_words([*(_range_words(part) for part in wanted), *(["None"] if optional else [])])
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)
+        except TypeError:
+            kind = type(value).__name__
+            raise TypeError(f"{name} is {shown(value)} of type {kind}, expected an integer: {words}") from None
+        if not any(number in part for part in wanted):
+            raise ValueError(f"{name} is {shown(number)}, expected {words}")
+        object.__setattr__(self, field, number)
+
+    def _check_flag(self, field: str) -> None:
+        value = getattr(self, field)
+        if not isinstance(value, bool):
+            name, kind = f"{type(self).__name__}: {field}", type(value).__name__
+            raise TypeError(f"{name} is {shown(value)} of type {kind}, expected True or False")
+
+    def _check_word(self, field: str, *wanted: str, optional: bool = False) -> None:
+        value = getattr(self, field)
+        if value is None and optional:
+            return
+        name = f"{type(self).__name__}: {field}"
+        words = or_words([*map(repr, wanted), *(["None"] if optional else [])])
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {words}")
+        if value not in wanted:
+            text = value if len(value) <= 64 else value[:64] + "..."
+            plain = value[:64].lower()
+            longer = [word for word in wanted if plain and word.startswith(plain)]
+            near = longer or near_words(plain, wanted) if len(wanted) > 2 else []
+            also = f"; the nearest is {or_words(map(repr, near))}" if near else ""
+            raise ValueError(f"{name} is {shown(text)}, expected {words}{also}")
+
+
+class Format(ABC, Parameters):
     """Base class of all number formats: a family, a format string, and the parameters of the C core.
 
     A subclass is a frozen dataclass whose fields are the parameters of the format. It sets the class attributes below
@@ -140,46 +184,6 @@ class Format(ABC):
     @abstractmethod
     def core_params(self) -> tuple[int, ...]:
         """Return the parameters for the C core: integers, 0 for None."""
-
-    # Each setter stores the plain value, so that Int(np.int64(4)) and Int(4) print and pickle alike.
-    def _set_integer(self, field: str, *wanted: range, optional: bool = False) -> None:
-        value = getattr(self, field)
-        if value is None and optional:
-            return
-        name = f"{type(self).__name__}: {field}"
-        words = or_words([*(_range_words(part) for part in wanted), *(["None"] if optional else [])])
-        try:
-            if isinstance(value, bool):
-                raise TypeError
-            number = operator.index(value)
-        except TypeError:
-            kind = type(value).__name__
-            raise TypeError(f"{name} is {shown(value)} of type {kind}, expected an integer: {words}") from None
-        if not any(number in part for part in wanted):
-            raise ValueError(f"{name} is {shown(number)}, expected {words}")
-        object.__setattr__(self, field, number)
-
-    def _check_flag(self, field: str) -> None:
-        value = getattr(self, field)
-        if not isinstance(value, bool):
-            name, kind = f"{type(self).__name__}: {field}", type(value).__name__
-            raise TypeError(f"{name} is {shown(value)} of type {kind}, expected True or False")
-
-    def _check_word(self, field: str, *wanted: str, optional: bool = False) -> None:
-        value = getattr(self, field)
-        if value is None and optional:
-            return
-        name = f"{type(self).__name__}: {field}"
-        words = or_words([*map(repr, wanted), *(["None"] if optional else [])])
-        if not isinstance(value, str):
-            raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {words}")
-        if value not in wanted:
-            text = value if len(value) <= 64 else value[:64] + "..."
-            plain = value[:64].lower()
-            longer = [word for word in wanted if plain and word.startswith(plain)]
-            near = longer or near_words(plain, wanted) if len(wanted) > 2 else []
-            also = f"; the nearest is {or_words(map(repr, near))}" if near else ""
-            raise ValueError(f"{name} is {shown(text)}, expected {words}{also}")
 
 
 def optional(digits: str | None) -> int | None:

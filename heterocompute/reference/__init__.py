@@ -101,7 +101,9 @@ def dequantize(
     """
     exact = from_rows(exact_rows(components, fmt, shape, axis), shape, axis)
     values = decoded(exact) if np.dtype(dtype) == np.float32 else exact.astype(dtype)
-    return values + values.dtype.type(0) if getattr(_definition(fmt), "NO_MINUS_ZERO", False) else values
+    definition = _definition(fmt)
+    drops = getattr(definition, "no_minus_zero", lambda _: getattr(definition, "NO_MINUS_ZERO", False))(fmt)
+    return values + values.dtype.type(0) if drops else values
 
 
 def exact_rows(components: dict[str, Array], fmt: Any, shape: tuple[int, ...], axis: Any) -> Array:

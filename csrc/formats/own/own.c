@@ -1,0 +1,605 @@
+/* Formats that a sentence defines (own.h). x is what is encoded, S the scale of a group, a row, a block or the array:
+ *
+ *   limit = absmax, threshold of clip=, or float32(mean of |x|)      target: a number of the element
+ *   S = limit / target, rounded to the type of the scale             code = nearest element to float64(x) / float64(S)
+ *   value = float32(level of the code * S)                            codes are 0 where S is 0
+ *
+ *   small floats below a second level   p = maximum / (target * largest scale), 1 where that is 0
+ *                                       byte = (limit / target) / p, S = float32(value of the byte * p)
+ *   integers below a second level       s = limit / target, gamma = largest s / (2^M - 1), s_q = RNE(s / gamma), S = gamma s_q;
+ *                                       codes are made with s
+ *   e8m0   S = 2^(byte - 127), by the rules of mx.c, from the largest magnitude in its own precision; a group with a NaN
+ *          or an infinity is NaN
+ *
+ * Divisions of scales are float32. A mean is a float64 sum by ascending column of each group, then of groups by ascending
+ * row, divided by the number of values without padding.
+ */
+#include "formats/own/own.h"
+#include "formats/levels.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static _Atomic(hc_sentence *) records[HC_OWN_MOST];
+
+const hc_sentence *hc_sentence_find(int32_t number) {
+    return number >= 0 && number < HC_OWN_MOST ? atomic_load_explicit(&records[number], memory_order_acquire) : NULL;
+}
+
+/* Whether all functions can run with a record: whoever made it has checked what it means. */
+static bool is_safe(const hc_sentence *own) {
+    const bool is_wide = own->ranks == 0 && (own->codes == HC_CODES_INTEGER || own->codes == HC_CODES_FLOAT);
+    const bool has_table = own->ranks > 0 && own->ranks <= HC_OWN_LEVELS && own->bits <= 8;
+    const int most = own->scale == OWN_INTEGER ? 10 : 8;
+    return own->bits >= 1 && own->bits <= 16 && (is_wide || has_table) && own->codes > HC_CODES_UNSTATED &&
+           own->codes < HC_CODES_LEARNED && own->scale >= 0 && own->scale < OWN_N_SCALES && own->sharing >= 0 &&
+           own->sharing < OWN_N_SHARINGS && own->block_rows >= 1 && own->second >= 0 && own->second < OWN_N_SECONDS &&
+           own->rule >= 0 && own->rule < OWN_N_RULES && own->scale_bits >= 0 && own->scale_bits <= most &&
+           own->target > 0 && own->places >= 0 && own->places <= 1024 && own->type.fraction_bits <= 10 &&
+           own->scale_type.fraction_bits <= 10;
+}
+
+hc_status hc_sentence_define(const hc_sentence *own, int32_t *number, hc_error *error) {
+    hc_sentence *copy = NULL;
+    if (!is_safe(own))
+        return hc_fail(error, HC_VALUE, "define: a field of the record is out of range");
+    for (int32_t i = 0; i < HC_OWN_MOST; i++) {
+        hc_sentence *found = atomic_load_explicit(&records[i], memory_order_acquire);
+        if (!found) {
+            if (!copy) {
+                copy = malloc(sizeof *copy);
+                if (!copy)
+                    return hc_fail(error, HC_MEMORY, "define: out of memory");
+                memcpy(copy, own, sizeof *copy);
+            }
+            if (atomic_compare_exchange_strong(&records[i], &found, copy)) {
+                *number = i;
+                return HC_OK;
+            }
+        }
+        if (memcmp(found, own, sizeof *own) == 0) { /* found: what another thread wrote meanwhile, too */
+            free(copy);
+            *number = i;
+            return HC_OK;
+        }
+    }
+    free(copy);
+    return hc_fail(error, HC_MEMORY, "define: this process has %d formats of its own already", HC_OWN_MOST);
+}
+
+static hc_status own_check(const hc_format *format, hc_error *error) {
+    const hc_sentence *own = hc_sentence_of(format);
+    if (!own)
+        return hc_fail(error, HC_VALUE, "format: own has no record %d", (int)format->option[0]);
+    if (format->bits != own->bits)
+        return hc_fail(error, HC_VALUE, "format: this own format has %d bits, not %d", (int)own->bits,
+                       (int)format->bits);
+    if (own_has_groups(own) ? format->group < 1 : format->group != 0)
+        return hc_fail(error, HC_VALUE, "format: own has group %d, expected %s", (int)format->group,
+                       own_has_groups(own) ? "at least 1" : "0");
+    return HC_OK;
+}
+
+static void own_layout(const hc_format *format, const hc_geometry *geometry,
+                       hc_component_layout layout[HC_N_COMPONENTS]) {
+    const hc_sentence *own = hc_sentence_of(format);
+    layout[HC_CODES] = (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->padded, own->bits), 0}};
+    if (own->sharing == OWN_TENSOR)
+        layout[HC_COARSE] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
+    if (own->sharing == OWN_TENSOR || own->sharing == OWN_UNSCALED)
+        return;
+    static const hc_dtype dtypes[OWN_N_SCALES] = {HC_F32, HC_F16, HC_BF16, HC_U8, HC_U8, HC_U8};
+    const int64_t n =
+        own->scale == OWN_INTEGER ? hc_row_bytes(geometry->groups, own->scale_bits) : geometry->groups;
+    layout[HC_SCALES] = (hc_component_layout){true, true, dtypes[own->scale], 1, {n, 0}};
+    if (own->sharing == OWN_BLOCK)
+        layout[HC_SCALES] = (hc_component_layout){
+            true, false, dtypes[own->scale], 2, {hc_ceil_div(geometry->rows, own->block_rows), n}};
+    if (own->second != OWN_ONE_LEVEL)
+        layout[HC_COARSE] = (hc_component_layout){true, own->second == OWN_SECOND_ROW, HC_F32, 0, {0, 0}};
+}
+
+static bool own_groups(const hc_format *format) { return own_has_groups(hc_sentence_of(format)); }
+
+static hc_clip_domain own_clip_domain(const hc_format *format) {
+    const hc_sentence *own = hc_sentence_of(format);
+    if (own->sharing == OWN_UNSCALED || own->sharing == OWN_BLOCK || own->scale == OWN_E8M0 || own_is_absmean(own) ||
+        (own->second == OWN_SECOND_TENSOR && own->scale != OWN_INTEGER))
+        return HC_CLIP_NONE;
+    if (own->sharing == OWN_TENSOR)
+        return HC_CLIP_WHOLE;
+    return own->is_signed ? HC_CLIP_ABSOLUTE : HC_CLIP_POSITIVE;
+}
+
+static bool own_legal(const hc_format *format, double value) {
+    const hc_sentence *own = hc_sentence_of(format);
+    if (own->scale == OWN_E8M0 && own->sharing != OWN_UNSCALED)
+        return !(fabs(value) >= 0x1p128) || isinf(value);
+    if (own->sharing != OWN_UNSCALED)
+        return hc_is_legal(value);
+    if (isnan(value))
+        return own->nan >= 0;
+    return !isinf(value) || own->saturates || own->nan >= 0;
+}
+
+/* The largest magnitude of columns [first, first + n), or largest value of an element without a sign; NaN if a value is
+ * invalid, which clears *legal, or, of e8m0, not finite, which does not. */
+static double maximum_of(const hc_sentence *own, const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+    if (x->dtype == HC_F32 && own->is_signed && own->scale != OWN_E8M0)
+        return (double)hc_group_absmax(x, i, first, n, legal);
+    double maximum = 0;
+    bool finite = true, all_legal = true;
+    for (int64_t c = first; c < first + n; c++) {
+        const double value = hc_row_value(x, i, c), magnitude = own->is_signed ? fabs(value) : value;
+        const bool is_number = own->scale == OWN_E8M0 ? fabs(value) < 0x1p128 : hc_is_legal(value);
+        finite = finite && is_number;
+        all_legal = all_legal && (is_number || (own->scale == OWN_E8M0 && !(fabs(value) <= DBL_MAX)));
+        maximum = magnitude > maximum ? magnitude : maximum;
+    }
+    *legal = *legal && all_legal;
+    return !finite ? (double)NAN : own->scale == OWN_E8M0 ? maximum : (double)(float)maximum;
+}
+
+/* The sum of the magnitudes; NaN if a value is invalid, which clears *legal. */
+static double sum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+    double sum = 0;
+    bool all_legal = true;
+    for (int64_t c = first; c < first + n; c++) {
+        const double magnitude = fabs(hc_row_value(x, i, c));
+        all_legal = all_legal && hc_is_legal(magnitude);
+        sum += magnitude;
+    }
+    *legal = *legal && all_legal;
+    return all_legal ? sum : (double)NAN;
+}
+
+/* Values of a group of a row without padding. */
+static int64_t count_of(const hc_geometry *geometry, int64_t group) {
+    const int64_t first = group % geometry->groups_per_run * geometry->group;
+    return geometry->groups == 1 ? geometry->columns : hc_min(geometry->group, geometry->run_length - first);
+}
+
+static float mean_of(double sum, int64_t count) { return count > 0 ? (float)(sum / (double)count) : 0.0f; }
+
+static int own_passes(const hc_format *format) {
+    const hc_sentence *own = hc_sentence_of(format);
+    return own->sharing == OWN_TENSOR || own->sharing == OWN_BLOCK || own->second == OWN_SECOND_TENSOR;
+}
+
+/* A float64 for each group of each row: its largest magnitude or sum. `finish` adds up those of a block, or of the array, in the
+ * place of the first rows. */
+static int64_t own_shared(const hc_format *format, const hc_geometry *geometry) {
+    const hc_sentence *own = hc_sentence_of(format);
+    const bool has_sums = own->sharing == OWN_TENSOR && own_is_absmean(own);
+    return own->sharing == OWN_BLOCK || has_sums ? 2 * geometry->rows * geometry->groups : 0;
+}
+
+static double load_shared(const hc_encode_state *state, int64_t i) {
+    double value;
+    memcpy(&value, state->shared + 2 * i, sizeof value);
+    return value;
+}
+
+static void store_shared(hc_encode_state *state, int64_t i, double value) {
+    memcpy(state->shared + 2 * i, &value, sizeof value);
+}
+
+static int64_t own_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                           const float *thresholds, hc_encode_state *state) {
+    (void)pass;
+    const hc_sentence *own = hc_sentence_of(format);
+    const bool is_shared = own_shared(format, geometry) > 0;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        bool legal = true;
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const int64_t first = group * geometry->group;
+            const double found = own_is_absmean(own) ? sum_of(x, i, first, geometry->group, &legal)
+                                                     : maximum_of(own, x, i, first, geometry->group, &legal);
+            if (is_shared)
+                store_shared(state, (x->first_row + i) * geometry->groups + group, found);
+            else
+                state->maximum =
+                    fmaxf(state->maximum, thresholds ? thresholds[i * geometry->groups + group] : (float)found);
+        }
+        if (!legal && illegal == HC_DONE)
+            illegal = x->first_row + i;
+    }
+    return illegal;
+}
+
+/* The number that small floats below a second level are multiplied by. */
+static float second_scale(const hc_sentence *own, float maximum) {
+    if (own->scale == OWN_INTEGER)
+        return maximum / (float)own->target / (float)((1 << own->scale_bits) - 1);
+    const float p = maximum / (float)(own->target * own->largest_scale);
+    return p == 0 ? 1.0f : p;
+}
+
+/* Joins the groups of the rows of a block: of the largest magnitudes the largest, of sums the mean. */
+static void join_blocks(const hc_sentence *own, hc_encode_state *state) {
+    const hc_geometry *geometry = state->geometry;
+    for (int64_t first = 0; first < geometry->rows; first += own->block_rows) {
+        const int64_t last = hc_min(geometry->rows, first + own->block_rows);
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            double joined = load_shared(state, first * geometry->groups + group);
+            for (int64_t row = first + 1; row < last; row++) {
+                const double next = load_shared(state, row * geometry->groups + group);
+                joined = own_is_absmean(own) ? joined + next : isnan(next) || next > joined ? next : joined;
+            }
+            if (own_is_absmean(own))
+                joined = (double)mean_of(joined, (last - first) * count_of(geometry, group));
+            if (!isnan(joined))
+                state->maximum = fmaxf(state->maximum, (float)joined);
+            store_shared(state, first / own->block_rows * geometry->groups + group, joined);
+        }
+    }
+}
+
+static void own_finish(const hc_format *format, int pass, hc_encode_state *state) {
+    (void)pass;
+    const hc_sentence *own = hc_sentence_of(format);
+    if (own->sharing == OWN_BLOCK)
+        join_blocks(own, state);
+    if (own->sharing == OWN_TENSOR && own_is_absmean(own)) {
+        const int64_t rows = state->geometry->rows;
+        double sum = 0;
+        for (int64_t i = 0; i < rows * state->geometry->groups; i++)
+            sum += load_shared(state, i);
+        state->maximum = mean_of(sum, rows * state->geometry->columns);
+    }
+    state->coarse =
+        own->sharing == OWN_TENSOR ? state->maximum / (float)own->target : second_scale(own, state->maximum);
+}
+
+/* The byte of a group from the bits of its largest magnitude, as of mx.c. */
+static uint8_t e8m0_byte(const hc_sentence *own, double absmax) {
+    const uint64_t fraction = ((uint64_t)1 << 52) - 1, largest = hc_f64_bits(own->target);
+    uint64_t bits = hc_f64_bits(absmax);
+    if (bits == 0)
+        return 0;
+    if (own->rule == OWN_EVEN)
+        bits += (uint64_t)1 << (52 - own->even_places - 1);
+    int exponent = (int)(bits >> 52) - (int)(largest >> 52);
+    exponent += own->rule == OWN_CEIL && (bits & fraction) != 0;
+    exponent += own->rule == OWN_RCEIL && (bits & fraction) > (largest & fraction);
+    return (uint8_t)(hc_max(hc_min(exponent, 127), -127) + 127);
+}
+
+static double e8m0_scale(uint8_t byte) { return byte == 0xff ? (double)NAN : ldexp(1, (int)byte - 127); }
+
+/* Writes the scale of a limit; returns S. p: the second level, or 1. */
+static double store_scale(const hc_sentence *own, double limit, float p, uint8_t *scales, int64_t group) {
+    const float s = (float)limit / (float)own->target;
+    switch (own->scale) {
+    case OWN_F32:
+        hc_store_f32(scales + 4 * group, s);
+        return (double)s;
+    case OWN_F16:
+    case OWN_BF16: {
+        const uint32_t code = own_encode_float(&own->scale_type, (double)s, true);
+        hc_store_u16(scales + 2 * group, (uint16_t)code);
+        return (double)own_decode_float(&own->scale_type, code);
+    }
+    case OWN_E8M0:
+        scales[group] = isnan(limit) ? 0xff : e8m0_byte(own, limit);
+        return e8m0_scale(scales[group]);
+    default:
+        scales[group] = (uint8_t)own_encode_float(&own->scale_type, (double)(s / p), true);
+        return (double)hc_saturated_product(own_decode_float(&own->scale_type, scales[group]), p);
+    }
+}
+
+static void own_share(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                      const hc_components *out) {
+    const hc_sentence *own = hc_sentence_of(format);
+    if (own->sharing == OWN_TENSOR || own->second == OWN_SECOND_TENSOR)
+        hc_store_f32(hc_part(out, HC_COARSE, 0), state->coarse);
+    if (own->sharing != OWN_BLOCK)
+        return;
+    const float p = own->second == OWN_SECOND_TENSOR ? state->coarse : 1.0f;
+    const int64_t n = hc_ceil_div(geometry->rows, own->block_rows) * geometry->groups;
+    for (int64_t i = 0; i < n; i++)
+        store_scale(own, load_shared(state, i), p, hc_part(out, HC_SCALES, 0), i);
+}
+
+/* S of a group that is stored; of integers the factor of gamma. */
+static double load_factor(const hc_format *format, const hc_sentence *own, const hc_geometry *geometry,
+                          const hc_components *components, int64_t row, int64_t group) {
+    (void)format;
+    const uint8_t *scales = hc_part(components, HC_SCALES, row);
+    if (own->sharing == OWN_BLOCK) {
+        group += (components->first_row + row) / own->block_rows * geometry->groups;
+        scales = hc_part(components, HC_SCALES, 0);
+    }
+    switch (own->sharing == OWN_UNSCALED || own->sharing == OWN_TENSOR ? OWN_N_SCALES : own->scale) {
+    case OWN_F32:
+        return (double)hc_load_f32(scales + 4 * group);
+    case OWN_F16:
+    case OWN_BF16:
+        return (double)own_decode_float(&own->scale_type, hc_load_u16(scales + 2 * group));
+    case OWN_E8M0:
+        return e8m0_scale(scales[group]);
+    case OWN_FLOAT: {
+        const float element = own_decode_float(&own->scale_type, scales[group]);
+        if (own->second == OWN_ONE_LEVEL)
+            return (double)element;
+        return (double)hc_saturated_product(element, hc_load_f32(hc_part(components, HC_COARSE, row)));
+    }
+    case OWN_INTEGER:
+        return (double)hc_read_bits(scales, group, own->scale_bits);
+    default:
+        return own->sharing == OWN_TENSOR ? (double)hc_load_f32(hc_part(components, HC_COARSE, row)) : 1;
+    }
+}
+
+/* gamma of integers, otherwise 1. */
+static double load_gamma(const hc_sentence *own, const hc_components *components, int64_t row) {
+    return own->scale == OWN_INTEGER ? (double)hc_load_f32(hc_part(components, HC_COARSE, row)) : 1;
+}
+
+/* The limit of a group of a row: a threshold, a mean, a largest magnitude; in a block that of the block. */
+static double limit_of(const hc_sentence *own, const hc_geometry *geometry, const hc_encode_state *state,
+                       const hc_float_rows *x, int64_t i, int64_t group, const float *thresholds, bool *legal) {
+    const int64_t first = group * geometry->group;
+    if (own_is_absmean(own) && own->sharing != OWN_BLOCK)
+        return (double)mean_of(sum_of(x, i, first, geometry->group, legal), count_of(geometry, group));
+    const double maximum = maximum_of(own, x, i, first, geometry->group, legal);
+    if (own->sharing == OWN_BLOCK)
+        return load_shared(state, (x->first_row + i) / own->block_rows * geometry->groups + group);
+    return thresholds ? (double)thresholds[i * geometry->groups + group] : maximum;
+}
+
+/* The second level of a row: gamma, p, or 1. */
+static float row_second(const hc_sentence *own, const hc_geometry *geometry, const hc_encode_state *state,
+                        const hc_float_rows *x, int64_t i, const float *thresholds) {
+    if (own->second != OWN_SECOND_ROW)
+        return own->second == OWN_SECOND_TENSOR ? state->coarse : 1.0f;
+    float maximum = 0;
+    bool ignored = true;
+    for (int64_t group = 0; group < geometry->groups; group++)
+        maximum = fmaxf(maximum, (float)limit_of(own, geometry, state, x, i, group, thresholds, &ignored));
+    return second_scale(own, maximum);
+}
+
+static int64_t own_encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                          const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    const hc_sentence *own = hc_sentence_of(format);
+    const bool is_scaled = own->sharing != OWN_UNSCALED;
+    int64_t illegal = HC_DONE;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        hc_bit_writer codes = {hc_part(out, HC_CODES, row), 0, 0}, integers = {NULL, 0, 0};
+        uint8_t *scales = hc_part(out, HC_SCALES, row);
+        integers.next = scales;
+        bool legal = true;
+        const float second = is_scaled ? row_second(own, geometry, state, x, i, thresholds) : 1.0f;
+        if (own->second == OWN_SECOND_ROW)
+            hc_store_f32(hc_part(out, HC_COARSE, row), second);
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const int64_t first = group * geometry->group;
+            double scale = 1;
+            if (is_scaled) {
+                const double limit = limit_of(own, geometry, state, x, i, group, thresholds, &legal);
+                if (own->sharing == OWN_TENSOR) {
+                    scale = (double)state->coarse;
+                } else if (own->sharing == OWN_BLOCK) {
+                    scale = load_factor(format, own, geometry, out, row, group);
+                } else if (own->scale == OWN_INTEGER) {
+                    const double s = (double)((float)limit / (float)own->target);
+                    const int32_t top = (1 << own->scale_bits) - 1;
+                    const int32_t code = second == 0 ? 0 : hc_quotient(s, (double)second, 0, top);
+                    hc_write_bits(&integers, (uint32_t)code, own->scale_bits);
+                    scale = code == 0 ? 0 : s;
+                } else {
+                    scale = store_scale(own, limit, second, scales, group);
+                }
+            }
+            for (int64_t c = first; c < first + geometry->group; c++) {
+                const double value = hc_row_value(x, i, c);
+                legal = legal && own_legal(format, value);
+                const uint32_t code = scale == 0 || isnan(scale) ? 0 : own_encode_element(own, value / scale);
+                hc_write_bits(&codes, code, own->bits);
+            }
+        }
+        hc_flush_bits(&codes);
+        if (is_scaled && own->scale == OWN_INTEGER)
+            hc_flush_bits(&integers);
+        if (!legal && illegal == HC_DONE)
+            illegal = row;
+    }
+    return illegal;
+}
+
+/* float32(gamma * (factor * level)); infinite elements stay infinite. Only elements with a -0 have a -0. */
+static float value_of(const hc_sentence *own, double level, double factor, double gamma) {
+    const double exact = gamma * (factor * level);
+    const float value = isinf(level) ? (float)exact : hc_saturated(exact);
+    return own->minus_zero >= 0 || !own->ranks ? value : value + 0.0f;
+}
+
+static int64_t own_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          const hc_tile *tile, float *values, int64_t ld) {
+    const hc_sentence *own = hc_sentence_of(format);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, own->bits);
+        const double gamma = load_gamma(own, components, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double factor = load_factor(format, own, geometry, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = value_of(own, own_level(own, hc_next_bits(&codes, own->bits)), factor, gamma);
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t own_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, double *values, int64_t ld) {
+    const hc_sentence *own = hc_sentence_of(format);
+    const double zero = own->minus_zero >= 0 || !own->ranks ? -0.0 : 0.0; /* x + -0.0 is x */
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        const double gamma = load_gamma(own, components, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double factor = load_factor(format, own, geometry, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] =
+                    gamma * (factor * own_level(own, hc_read_bits(codes, tile->first_column + j, own->bits))) + zero;
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t own_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, const hc_code_tile *out) {
+    const hc_sentence *own = hc_sentence_of(format);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        float *scales = own_has_groups(own) ? out->scales + i * out->scales_ld : NULL;
+        out->row_scale[i] = scales ? (float)load_gamma(own, components, row)
+                                   : (float)load_factor(format, own, geometry, components, row, 0);
+        HC_FOR_GROUPS(tile, geometry) {
+            if (scales)
+                *scales++ = (float)load_factor(format, own, geometry, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] =
+                    (float)own_level(own, hc_read_bits(codes, tile->first_column + j, own->bits));
+        }
+    }
+    return HC_DONE;
+}
+
+/* The integer of a code: its level times 2^whole. */
+static int32_t own_integer(const hc_sentence *own, uint32_t code) {
+    if (own->codes == HC_CODES_INTEGER)
+        return own->is_signed ? hc_sign_extend(code, own->bits) : (int32_t)code;
+    return (int32_t)ldexp(own->level[code], own->whole);
+}
+
+static void own_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
+    const hc_sentence *own = hc_sentence_of(format);
+    const bool is_folded = !own_has_groups(own) || own->scale == OWN_INTEGER;
+    const bool is_integer = own->codes == HC_CODES_INTEGER || (own->whole >= 0 && format->m == 0);
+    const int32_t most = own->codes == HC_CODES_INTEGER ? (int32_t)hc_max(own->largest, -own->lowest) : 127;
+    const bool is_multiplied = own->scale == OWN_INTEGER && mode == HC_INT_FOLDED;
+    *form = (hc_int_form){.available = own->sharing != OWN_UNSCALED && is_integer &&
+                                       (mode == HC_INT_GROUPED || (mode == HC_INT_FOLDED && is_folded) ||
+                                        (mode == HC_INT_SPLIT && own->scale == OWN_INTEGER)),
+                          .max_abs = is_multiplied ? most * ((1 << own->scale_bits) - 1) : most,
+                          .fraction_bits = own->codes == HC_CODES_INTEGER ? own->places : own->whole};
+    form->n_limbs = hc_limbs_for(form->max_abs);
+}
+
+static int64_t own_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+    const hc_sentence *own = hc_sentence_of(format);
+    hc_int_form form;
+    own_int_form(format, mode, &form);
+    const double place = ldexp(1, -form.fraction_bits);
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, own->bits);
+        float *scales = mode == HC_INT_FOLDED ? NULL : out->group_scale + i * out->groups_ld;
+        const double gamma = load_gamma(own, components, row);
+        if (mode != HC_INT_GROUPED)
+            out->row_scale[i] = (float)(own->scale == OWN_INTEGER
+                                            ? gamma * place
+                                            : load_factor(format, own, geometry, components, row, 0) * place);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double factor = load_factor(format, own, geometry, components, row, group);
+            if (mode == HC_INT_SPLIT)
+                *scales++ = (float)factor;
+            else if (scales)
+                *scales++ = (float)((double)hc_saturated(gamma * factor) * place);
+            const int32_t times = own->scale == OWN_INTEGER && !scales ? (int32_t)factor : 1;
+            for (int64_t j = c; j < last; j++)
+                hc_store_limbs(out, form.n_limbs, i * out->ld + j,
+                               times * own_integer(own, hc_next_bits(&codes, own->bits)));
+        }
+    }
+    return HC_DONE;
+}
+
+static void own_row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                           int64_t row, float *scales) {
+    const hc_sentence *own = hc_sentence_of(format);
+    for (int64_t group = 0; group < geometry->groups; group++)
+        scales[group] = (float)load_factor(format, own, geometry, components, row, group);
+}
+
+static double level_of(const hc_format *format, uint32_t code) { return own_level(hc_sentence_of(format), code); }
+
+static hc_scale_kind scale_kind(const hc_sentence *own) {
+    static const hc_scale_kind kinds[OWN_N_SCALES] = {HC_SCALE_F32,  HC_SCALE_F16, HC_SCALE_OWN,
+                                                      HC_SCALE_E8M0, HC_SCALE_OWN, HC_SCALE_INTEGER};
+    const hc_float_type *e4m3 = hc_float_type_of(HC_TYPE_FP8_E4M3FN), type = own_type(&own->scale_type);
+    if (own->sharing == OWN_UNSCALED || own->sharing == OWN_TENSOR)
+        return HC_SCALE_NONE;
+    if (own->sharing == OWN_BLOCK)
+        return HC_SCALE_OWN;
+    if (own->scale == OWN_FLOAT && own->second == OWN_SECOND_TENSOR &&
+        memcmp(&type, e4m3, sizeof *e4m3) == 0)
+        return HC_SCALE_E4M3;
+    return kinds[own->scale];
+}
+
+static void own_stored_form(const hc_format *format, hc_stored_form *form) {
+    const hc_sentence *own = hc_sentence_of(format);
+    const hc_scale_kind scale = scale_kind(own);
+    *form = (hc_stored_form){.bits = own->bits,
+                             .codes = (hc_code_kind)own->codes,
+                             .scale = scale,
+                             .scale_bits = scale == HC_SCALE_INTEGER ? own->scale_bits : 0,
+                             .row_scales = scale == HC_SCALE_OWN ? own_row_scales : NULL,
+                             .second = own->sharing == OWN_TENSOR || own->scale == OWN_INTEGER ? HC_SECOND_ROW
+                                       : scale == HC_SCALE_E4M3                                ? HC_SECOND_SCALE
+                                                                                               : HC_SECOND_NONE,
+                             .is_shared = own->sharing == OWN_TENSOR || own->second == OWN_SECOND_TENSOR};
+    if (own->codes == HC_CODES_INTEGER) {
+        form->is_signed = own->is_signed != 0;
+        form->is_nearest = own->sharing == OWN_ROW && own->scale == OWN_F32 && own->rule == OWN_ABSMAX &&
+                           own->is_signed && own->places == 0 && own->target == own->largest;
+        form->fraction_bits = own->places;
+        form->lowest = own->lowest;
+        form->largest = own->largest;
+        return;
+    }
+    form->level = own->ranks ? level_of : NULL;
+    form->steps = own->codes == HC_CODES_LOG ? own->places : 0;
+    if (own->codes == HC_CODES_FLOAT) {
+        const hc_float_type type = own_type(&own->type);
+        hc_float_store_form(&type, form);
+        form->bits = own->bits;
+        if (!own->is_plain) { /* read as a table */
+            form->codes = HC_CODES_TABLE;
+            form->lift = form->exponent_bits = form->special_bits = 0;
+        }
+    }
+    hc_form_fill_table(format, form);
+}
+
+const hc_format_ops hc_format_own = {
+    .name = "own",
+    .description = "formats that a sentence defines: element, scale, rule and sharing",
+    .check = own_check,
+    .layout = own_layout,
+    .has_groups = own_groups,
+    .passes = own_passes,
+    .observe = own_observe,
+    .finish = own_finish,
+    .shared = own_shared,
+    .share = own_share,
+    .legal = own_legal,
+    .encode = own_encode,
+    .decode = own_decode,
+    .decode_f64 = own_decode_f64,
+    .int_form = own_int_form,
+    .splits = true,
+    .decode_int = own_decode_int,
+    .decode_codes = own_decode_codes,
+    .stored_form = own_stored_form,
+    .clip_domain = own_clip_domain,
+};

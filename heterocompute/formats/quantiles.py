@@ -1,0 +1,160 @@
+"""Levels from the literature that an equation gives: quantiles of distributions, and sums of powers of two.
+
+    normal_float    Dettmers et al., "QLoRA", NeurIPS 2023 (arXiv 2305.14314), appendix E
+    student_float   Dotzel et al., "Learning from Students", ICML 2024 (arXiv 2405.03103), equation 3
+    apot            Li, Dong and Wang, "Additive Powers-of-Two Quantization", ICLR 2020 (arXiv 1909.13144), equation 4
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+from statistics import NormalDist
+
+from .base import Parameters
+from .elements import Levels
+
+__all__ = ["apot", "normal_float", "student_float"]
+
+# fmt: off
+NF4 = (
+    -1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
+)
+# fmt: on
+
+
+def _check_bits(bits: int, name: str, least: int = 2) -> int:
+    class Bits(Parameters):
+        pass
+
+    given = Bits()
+    given.bits = bits  # type: ignore[attr-defined]
+    Bits.__name__ = name
+    given._set_integer("bits", range(least, 9))
+    return int(given.bits)  # type: ignore[attr-defined]
+
+
+def _quantiles(bits: int, quantile: Callable[[float], float]) -> tuple[float, ...]:
+    """Return 2^bits levels from -1 to 1 with a 0: one more above 0 than below, at even steps of probability."""
+    whole = 2 << bits
+    last = 1 - (1 / (whole - 2) + 1 / whole) / 2
+    above, below = 1 << (bits - 1), (1 << (bits - 1)) - 1
+    higher = [quantile(last + (0.5 - last) * i / above) for i in range(above)]
+    lower = [-quantile(last + (0.5 - last) * i / below) for i in range(below)]
+    return tuple(one / higher[0] for one in [*lower, 0.0, *reversed(higher)])
+
+
+def normal_float(bits: int) -> Levels:
+    """Return quantiles of a normal distribution; with 4 bits the published ones.
+
+    Parameters
+    ----------
+    bits : int
+        2 to 8.
+
+    Returns
+    -------
+    Levels
+
+    Examples
+    --------
+    >>> from heterocompute.formats.quantiles import normal_float
+    >>> [round(one, 3) for one in normal_float(3).values]
+    [-1.0, -0.536, -0.247, 0.0, 0.183, 0.381, 0.623, 1.0]
+    """
+    bits = _check_bits(bits, "normal_float")
+    return Levels(NF4 if bits == 4 else _quantiles(bits, NormalDist().inv_cdf))
+
+
+def student_float(bits: int, nu: float = 5.0) -> Levels:
+    """Return quantiles of Student's t-distribution.
+
+    Parameters
+    ----------
+    bits : int
+        2 to 8.
+    nu : float
+        Degrees of freedom, 0.5 to 1,000.
+
+    Returns
+    -------
+    Levels
+
+    Examples
+    --------
+    >>> from heterocompute.formats.quantiles import student_float
+    >>> [round(one, 3) for one in student_float(4, 5).values[8:]]
+    [0.066, 0.133, 0.205, 0.284, 0.376, 0.491, 0.657, 1.0]
+    """
+    bits = _check_bits(bits, "student_float")
+    if not 0.5 <= nu <= 1000:
+        raise ValueError(f"student_float: nu is {nu!r}, expected 0.5 to 1000")
+    return Levels(_quantiles(bits, lambda p: _student_quantile(p, float(nu))))
+
+
+def _student_quantile(p: float, nu: float) -> float:
+    """Return the t below which a variable is with probability p >= 1/2, by bisection of t / (1 + t)."""
+    low, high = 0.0, 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        t = middle / (1 - middle)
+        low, high = (middle, high) if _student_tail(t, nu) > 1 - p else (low, middle)
+    return low / (1 - low)
+
+
+def _student_tail(t: float, nu: float) -> float:
+    """Return the probability of more than t >= 0: half the regularized incomplete beta function of nu / (nu + t^2)."""
+    return _incomplete_beta(nu / (nu + t * t), nu / 2, 0.5) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """Return I_x(a, b) by its continued fraction (Lentz), "Numerical Recipes", section 6.4."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(1 - x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    fraction = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d, c = 1 / (1 + term * d), 1 + term / c
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-16:
+            break
+    return front * fraction
+
+
+def apot(bits: int, term_bits: int = 2) -> Levels:
+    """Return sums of powers of two, scaled to a largest of 1.
+
+    Parameters
+    ----------
+    bits : int
+        3 to 8, with the sign. The magnitude has ``(bits - 1) / term_bits`` terms.
+    term_bits : int
+        Bits of each term, which is 0 or one of ``2 ** term_bits - 1`` powers of two.
+
+    Returns
+    -------
+    Levels
+
+    Examples
+    --------
+    >>> from heterocompute.formats.quantiles import apot
+    >>> [round(one, 4) for one in apot(5).values[15:]]
+    [0.0, 0.0208, 0.0417, 0.0625, 0.0833, 0.125, 0.1667, 0.1875, 0.25, 0.3333, 0.3542, 0.375, 0.4167, 0.6667, 0.75, 1.0]
+    """
+    bits = _check_bits(bits, "apot", 3)
+    terms, rest = divmod(bits - 1, term_bits if isinstance(term_bits, int) and term_bits > 0 else bits)
+    if rest or not terms:
+        raise ValueError(f"apot: term_bits is {term_bits!r}, expected a divisor of the {bits - 1} bits of a magnitude")
+    powers = [[0.0, *(2.0 ** -(i + j * terms) for j in range((1 << term_bits) - 1))] for i in range(terms)]
+    sums = sorted({sum(chosen) for chosen in product(*powers)})
+    magnitudes = [one / sums[-1] for one in sums]
+    return Levels(tuple([-one for one in reversed(magnitudes[1:])] + magnitudes))
