@@ -289,7 +289,8 @@ static int parse_component(PyObject *dict, const char *name, hc_component_id id,
         return 0;
     }
     PyArrayObject *array = (PyArrayObject *)object;
-    if (PyArray_TYPE(array) != hc_numpy_type(layout->dtype)) {
+    const bool is_bf16 = layout->dtype == HC_BF16 && PyArray_DESCR(array)->kind == 'V' && PyArray_ITEMSIZE(array) == 2;
+    if (PyArray_TYPE(array) != hc_numpy_type(layout->dtype) && !is_bf16) { /* ml_dtypes has bfloat16 */
         PyErr_Format(PyExc_TypeError, "%s: its component %s has the wrong dtype", name, HC_COMPONENT_NAMES[id]);
         return 0;
     }

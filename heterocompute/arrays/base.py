@@ -253,14 +253,28 @@ class PackedArray(NDArrayOperatorsMixin):
         """
         if 0 in self._axis:
             raise ValueError(f"axis 0 is a reduction axis; call {self._decoder} to index the values")
-        if not fmt.splits_into_rows:
-            raise ValueError(f"rows of {fmt} share blocks of scales; call {self._decoder} to index the values")
         indices, one = self._rows_of(index)
         each = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
         parts = {name: cut(part, each, indices) if layout[name][2] else part for name, part in self._components.items()}
+        if not fmt.splits_into_rows:
+            parts["scales"] = parts["scales"][self._blocks_of(fmt, indices, each)]
         if one:
             return self._remade(parts, self._shape[1:], [a - 1 for a in self._axis])
         return self._remade(parts, (len(range(*indices.indices(self._shape[0]))), *self._shape[1:]), self._axis)
+
+    def _blocks_of(self, fmt: Any, indices: slice, each: int) -> slice:
+        """Return the rows of scales of some indices of axis 0; ValueError if they are not those of whole blocks."""
+        rows, at = fmt.shared_rows, range(*indices.indices(self._shape[0]))
+        if rows == 1:
+            raise ValueError(f"rows of {fmt} share blocks of scales; call {self._decoder} to index the values")
+        first, last = at.start * each, at.stop * each
+        whole = first % rows == 0 and (last % rows == 0 or at.stop == self._shape[0])
+        if at.step != 1 or (len(at) and not whole):
+            raise ValueError(
+                f"{rows} rows of {fmt} share scales, expected a slice that begins and ends at multiples of {rows} rows; call "
+                f"{self._decoder} to index the values"
+            )
+        return slice(first // rows, -(-last // rows) if len(at) else first // rows)
 
     def __eq__(self, other: object) -> bool:
         """Tell whether format, shape, axis and the bytes of all components are the same."""

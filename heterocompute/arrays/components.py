@@ -127,6 +127,9 @@ def layout_of(
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
     """Return component -> (dtype, shape, whether it has a part per row). A pattern without a format has `values`."""
     layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
+    if fmt.form.has_bf16_scales:  # which NumPy alone lacks
+        _, size, per_row = layout["scales"]
+        layout["scales"] = numpy_dtype("bfloat16"), size, per_row
     if not (has_pattern(fmt) and fmt.is_plain):
         return layout
     rows, row_bytes = layout["codes"][1]

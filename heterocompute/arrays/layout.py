@@ -5,6 +5,8 @@ they mean:
 
     {"version": 1, "single": bool, "tensors": {name: {"format", "shape", "axis", "dtype"}}}
 
+Version 2 has a "definition" (formats/defining.py) beside each "format" that is one's own.
+
 `single` marks the file of one array, which is then called `array`.
 """
 
@@ -23,11 +25,12 @@ from ..base.rereading import drawn
 from ..base.texts import file_name, quoted
 from ..base.values import shown
 from ..base.writer import Writer, bytes_of
+from ..formats.defining import definition_of
 
 __all__ = ["Entry", "Plain", "file_layout", "parts_of", "save_arrays"]
 
 KEY = "heterocompute"
-VERSION = 1
+VERSION, DEFINED = 1, 2  # 2: an entry may have a definition of its format
 SINGLE = "array"
 FIELDS = {"format", "shape", "axis", "dtype"}
 # Every component that any array may have, so that an unknown one is found.
@@ -63,7 +66,9 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as the JSON of the file."""
-        return {"format": str(self.format), "shape": list(self.shape), "axis": list(self.axis), "dtype": self.dtype}
+        found = {"format": str(self.format), "shape": list(self.shape), "axis": list(self.axis), "dtype": self.dtype}
+        definition = None if isinstance(self.format, str) else definition_of(self.format)
+        return found if definition is None else {**found, "definition": definition}
 
 
 def file_layout(
@@ -106,7 +111,8 @@ def file_layout(
     clashing = reserved & tensors.keys()
     if clashing:
         raise ValueError(f"save: the name {quoted(min(clashing))} is taken by a component of a packed array")
-    key = {"version": VERSION, "single": single, "tensors": described}
+    version = DEFINED if any("definition" in one for one in described.values()) else VERSION
+    key = {"version": version, "single": single, "tensors": described}
     return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
 
 

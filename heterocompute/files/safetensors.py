@@ -19,7 +19,7 @@ from ..arrays.bitmap import BitmapArray
 from ..arrays.dense import as_any
 from ..arrays.eie import EIEArray
 from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
-from ..arrays.layout import COMPONENTS, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
+from ..arrays.layout import COMPONENTS, DEFINED, FIELDS, KEY, SINGLE, VERSION, Entry, as_path, save_arrays
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base.container import MAX_DIMENSIONS, Reader as Reader
@@ -31,6 +31,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
 from ..base.writer import Writer as Writer
+from ..formats.defining import from_definition
 from .layouts.layout import LAYOUTS
 from .layouts.table import check_layout, export
 
@@ -66,22 +67,23 @@ def entries(reader: Tensors) -> tuple[dict[str, Entry], bool]:
     if not isinstance(described, dict):
         _fail(reader, f"metadata {shown(KEY)} is not a JSON object")
     version = described.get("version")
-    if type(version) is not int or version != VERSION:
-        _fail(reader, f"metadata {shown(KEY)} has version {shown(version)}, expected {VERSION}")
+    if type(version) is not int or version not in (VERSION, DEFINED):
+        _fail(reader, f"metadata {shown(KEY)} has version {shown(version)}, expected {VERSION} or {DEFINED}")
     if set(described) != {"version", "single", "tensors"}:
         _fail(reader, f"metadata {shown(KEY)} does not have exactly version, single and tensors")
     single, tensors = described["single"], described["tensors"]
     if type(single) is not bool or not isinstance(tensors, dict):
         _fail(reader, f"metadata {shown(KEY)}: single is no bool, or tensors is not an object")
-    found = {name: _entry(reader, name, fields) for name, fields in tensors.items()}
+    found = {name: _entry(reader, name, fields, version == DEFINED) for name, fields in tensors.items()}
     parts = _check_components(reader, found)
     if single and (list(found) != [SINGLE] or len(parts) != len(reader.names)):
         _fail(reader, f"is marked as a single array, but does not hold exactly {shown(SINGLE)}")
     return found, single
 
 
-def _entry(reader: Tensors, name: str, fields: object) -> Entry:
-    if not isinstance(fields, dict) or set(fields) != FIELDS:
+def _entry(reader: Tensors, name: str, fields: object, may_define: bool) -> Entry:
+    allowed = (FIELDS, FIELDS | {"definition"}) if may_define else (FIELDS,)
+    if not isinstance(fields, dict) or set(fields) not in allowed:
         _fail(reader, f"tensor {quoted(name)} does not have exactly format, shape, axis and dtype")
     text, shape, axis, dtype = (fields[field] for field in ("format", "shape", "axis", "dtype"))
     if not isinstance(text, str):
@@ -99,7 +101,10 @@ def _entry(reader: Tensors, name: str, fields: object) -> Entry:
         return (reader.info(part).dtype, reader.info(part).shape) if part in reader else ("", (0,))
 
     try:
-        found = (kind._described(text, tuple(shape), tuple(axis), dtype, stored) for kind in KINDS)
+        is_own = "definition" in fields
+        fmt: Any = from_definition(fields["definition"], text) if is_own else text
+        kinds = (QuantizedArray,) if is_own else KINDS
+        found = (kind._described(fmt, tuple(shape), tuple(axis), dtype, stored) for kind in kinds)
         return next(entry for entry in found if entry is not None)
     except (ValueError, MemoryError, OverflowError, NotImplementedError) as error:
         _fail(reader, f"tensor {quoted(name)}: {printable(str(error))}")

@@ -17,9 +17,10 @@ from types import ModuleType
 
 from ..base.texts import near_words
 from ..base.values import shown
-from .base import Format as Format, StoredRules as StoredRules, or_words
+from .base import Format as Format, StoredRules as StoredRules, or_words, parse_family
 from .blocks import GGML
 from .codebooks import NF4, Codebook
+from .defining import define
 from .elements import Integer, Levels, Minifloat
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
 from .integers import VSQ, Affine, Int
@@ -28,7 +29,7 @@ from .own import Own as Own
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
-    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Integer", "Levels", "Log", "Minifloat", "Sparse", "format",
+    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Integer", "Levels", "Log", "Minifloat", "define", "Sparse", "format",
     "formats",
 ]  # fmt: skip
 
@@ -127,18 +128,7 @@ def _parse(text: str) -> Format | None:
     sparse = Sparse._parse(text)
     if sparse is not None:
         return sparse
-    problem: ValueError | None = None
-    for cls in Format.families():
-        try:
-            found = cls._parse(text)
-        except ValueError as error:  # of a family whose parameters are others; a sentence may still say it
-            problem = problem or error
-            continue
-        if found is not None:
-            return found
-    if problem is not None:
-        raise problem
-    return None
+    return parse_family(text)
 
 
 # Names of other programs, and the closest format. The activations of w8a8 are a separate argument.

@@ -110,6 +110,8 @@ class Format(ABC, Parameters):
     bits: int
     group: int | None
 
+    reads_sentences: ClassVar[bool] = False  # texts that another family reads are that family's
+
     _registered: ClassVar[dict[str, type[Format]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -124,8 +126,8 @@ class Format(ABC, Parameters):
 
     @classmethod
     def families(cls) -> tuple[type[Format], ...]:
-        """Return the classes of all registered families, in the order of definition."""
-        return tuple(Format._registered.values())
+        """Return the classes of all registered families, in the order of definition; that of sentences last."""
+        return tuple(sorted(Format._registered.values(), key=lambda cls: cls.reads_sentences))
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -148,6 +150,11 @@ class Format(ABC, Parameters):
     def splits_into_rows(self) -> bool:
         """Return whether a row can be decoded alone; otherwise scales of several rows are stored together."""
         return True
+
+    @property
+    def shared_rows(self) -> int:
+        """Return the number of consecutive rows that share scales."""
+        return 1
 
     @property
     def form(self) -> StoredForm:
@@ -184,6 +191,22 @@ class Format(ABC, Parameters):
     @abstractmethod
     def core_params(self) -> tuple[int, ...]:
         """Return the parameters for the C core: integers, 0 for None."""
+
+
+def parse_family(text: str) -> Format | None:
+    """Return the format of a text without a pattern, or None; ValueError of the first family that knows what is wrong."""
+    problem: ValueError | None = None
+    for cls in Format.families():
+        try:
+            found = cls._parse(text)
+        except ValueError as error:  # another family may have these parameters
+            problem = problem or error
+            continue
+        if found is not None:
+            return found
+    if problem is not None:
+        raise problem
+    return None
 
 
 def optional(digits: str | None) -> int | None:

@@ -7,6 +7,8 @@ NumPy definition and the C core encode and decode with it alone.
 from __future__ import annotations
 
 import math
+import struct
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ Array = np.ndarray[Any, Any]
 MAX_LEVELS = 256
 LARGEST = float(np.finfo(np.float32).max)
 SPECIALS = ("ieee", "fn", "fnuz", "finite", "p3109", "p3109f")
+KNOWN: dict[str, Levels] = {}  # levels of this process that no text says, by their text
 LEAST = 5e-324  # the smallest float64 above 0
 
 
@@ -556,8 +559,12 @@ class Levels(Element):
         _check_ascending(values, "values", "as float32 ")
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "bits", max((len(values) - 1).bit_length(), 1))
-        if self.thresholds is None:
-            return
+        if self.thresholds is not None:
+            self._check_thresholds(values)
+        if self.text is None:
+            KNOWN[str(self)] = self
+
+    def _check_thresholds(self, values: tuple[float, ...]) -> None:
         between = _numbers(self.thresholds, "thresholds")
         if len(between) != len(values) - 1:
             raise ValueError(
@@ -575,7 +582,11 @@ class Levels(Element):
         return self.values[-1] if self.values[-1] > 0 else max(map(abs, self.values))
 
     def __str__(self) -> str:
-        return self.text or f"levels{len(self.values)}"
+        if self.text is not None:
+            return self.text
+        digest = zlib.crc32(struct.pack(f"<{len(self.values)}d", *self.values))
+        digest = zlib.crc32(struct.pack(f"<{len(self.thresholds or ())}d", *(self.thresholds or ())), digest)
+        return f"levels{len(self.values)}_{digest:08x}"
 
     def table(self, saturate: bool = True) -> Table:
         values = np.array(self.values)

@@ -19,7 +19,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base.values import shown
 from .base import MAX_GROUP, Format, StoredRules, optional
-from .elements import Element, Integer, Levels, Logs, Minifloat
+from .elements import KNOWN, Element, Integer, Levels, Logs, Minifloat
 from .tapered import Posit, Takum
 
 __all__ = ["Own", "element"]
@@ -30,6 +30,7 @@ SECONDS = (None, "row", "tensor")
 RULES = ("absmax", "absmean", "floor", "ceil", "rceil", "even")
 CODES = {"integer": 1, "float": 2, "table": 3, "log": 4}  # hc_code_kind of base/form.h
 TABLE = 256
+NAMES: dict[str, Own] = {}  # that `define` gave in this process
 
 _FLOAT = r"(u)?e([1-8])m([0-9]{1,2})(?:b(-?[0-9]{1,3}))?(ieee|fnuz|fn|finite)?(ns)?"
 _INTEGER = r"(u)?int([0-9]{1,2})(?:f([0-9]{1,2}))?(full)?"
@@ -83,6 +84,8 @@ def _element(text: str) -> Element | None:
     if match:
         unsigned, bits, fraction, full = match.groups()
         return Integer(int(bits), unsigned is None, full is not None, int(fraction or 0))
+    if text in KNOWN:
+        return KNOWN[text]
     if text in ("ternary", "binary"):
         return Levels.ternary() if text == "ternary" else Levels.binary()
     match = re.fullmatch(r"posit([0-9])\.([0-9])", text)
@@ -111,7 +114,7 @@ _SENTENCE = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Own(Format):
     """A format that a sentence defines. `define` makes it.
 
@@ -135,6 +138,8 @@ class Own(Format):
         The number of the element that a scale maps the largest magnitude to. None: the element's.
     saturate : bool
         Values beyond the largest number become it.
+    name : str or None
+        The format string, if it is not the sentence.
 
     Raises
     ------
@@ -153,10 +158,12 @@ class Own(Format):
     rule: str | None = None
     target: float | None = None
     saturate: bool = True
+    name: str | None = None
 
-    bits: int = field(init=False, repr=False, compare=False)
+    bits: int = field(init=False, compare=False)
 
     family: ClassVar[str] = "own"
+    reads_sentences: ClassVar[bool] = True
     description: ClassVar[str] = "formats that a sentence defines: element, scale, rule and sharing"
     # fmt: off
     examples: ClassVar[tuple[str, ...]] = (
@@ -332,7 +339,24 @@ class Own(Format):
     def splits_into_rows(self) -> bool:
         return self.block_rows is None
 
+    @property
+    def shared_rows(self) -> int:
+        return self.block_rows or 1
+
     def __str__(self) -> str:
+        return self.name or self.sentence
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f", name={self.name!r}"
+        return f"{type(self).__name__}({self.sentence!r}{name})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = ("element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name")
+        return type(self), tuple(getattr(self, field) for field in fields)  # without what this process knows of it
+
+    @property
+    def sentence(self) -> str:
+        """Return the format as a sentence: element, sharing, scale, rule."""
         target = "" if self.target is None else f"@{self.target:.9g}"
         if self.group is not None:
             shared = f"-g{self.group}" if self.block_rows is None else f"-b{self.block_rows}x{self.group}"
@@ -345,6 +369,8 @@ class Own(Format):
 
     @classmethod
     def _parse(cls, text: str) -> Own | None:
+        if text in NAMES:
+            return NAMES[text]
         match = _SENTENCE.fullmatch(text)
         if match is None:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
 from ..base.values import shown
-from .base import Format, StoredRules
+from .base import Format, StoredRules, parse_family
 from .blocks import GGML
 from .floats import Float
 from .form import StoredForm
@@ -120,6 +120,11 @@ class Sparse(Format):
         return self.base.splits_into_rows
 
     @property
+    def shared_rows(self) -> int:
+        """Return the value of `base`."""
+        return self.base.shared_rows
+
+    @property
     def is_plain(self) -> bool:
         """Return whether the nonzeros are unquantized float32."""
         return self.base == Float("fp32")
@@ -135,11 +140,8 @@ class Sparse(Format):
             return None
         if not plus:
             return cls(Float("fp32"), *pattern)
-        for family in Format.families():
-            base = family._parse(base_text)
-            if base is not None and str(base) == base_text:
-                return cls(base, *pattern)
-        return None
+        base = parse_family(base_text)
+        return cls(base, *pattern) if base is not None and str(base) == base_text else None
 
     def stored_rules(self) -> StoredRules:
         """Return the rules for the components of `base`.

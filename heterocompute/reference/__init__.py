@@ -173,9 +173,11 @@ def integer_terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...]
     found = terms(components, fmt, shape, axis)
     places = getattr(_definition(fmt), "integer_places", lambda fmt: 1)(fmt)
     if places > 1:
-        assert found.group_scale is not None
-        scale = found.group_scale / np.float32(places)
-        return Terms(np.rint(found.codes * places).astype(np.int64), scale, found.row_scale)
+        codes, scale, row_scale = np.rint(found.codes * places).astype(np.int64), found.group_scale, found.row_scale
+        if scale is not None and scale.dtype.kind == "f":
+            return Terms(codes, scale / np.float32(places), row_scale)
+        assert row_scale is not None
+        return Terms(codes, scale, row_scale / np.float32(places))
     return found if found.codes.dtype.kind == "i" else None
 
 

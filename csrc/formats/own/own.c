@@ -558,7 +558,9 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
                                        : scale == HC_SCALE_E4M3                                ? HC_SECOND_SCALE
                                                                                                : HC_SECOND_NONE,
                              .is_shared = own->sharing == OWN_TENSOR || own->second == OWN_SECOND_TENSOR};
-    if (own->codes == HC_CODES_INTEGER) {
+    /* the kernels of few vectors know places after the point for 8 bits with groups alone */
+    const bool has_places = own->places > 0 && own->ranks > 0 && !(own->bits == 8 && own_has_groups(own));
+    if (own->codes == HC_CODES_INTEGER && !has_places) {
         form->is_signed = own->is_signed != 0;
         form->is_nearest = own->sharing == OWN_ROW && own->scale == OWN_F32 && own->rule == OWN_ABSMAX &&
                            own->is_signed && own->places == 0 && own->target == own->largest;
@@ -568,6 +570,7 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
         return;
     }
     form->level = own->ranks ? level_of : NULL;
+    form->codes = own->codes == HC_CODES_INTEGER ? HC_CODES_TABLE : form->codes;
     form->steps = own->codes == HC_CODES_LOG ? own->places : 0;
     if (own->codes == HC_CODES_FLOAT) {
         const hc_float_type type = own_type(&own->type);

@@ -104,6 +104,8 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     if fmt.second is not None:
         most = limit.max(axis=-1, initial=0.0) if fmt.second == "row" else np.asarray(limit.max(initial=0.0))
         coarse = _second(fmt, most.astype(np.float32))
+        if sizes.groups == 0 and fmt.second == "row":
+            coarse = np.zeros_like(coarse)
         stored["coarse"] = coarse
         coarse = np.broadcast_to(coarse, (sizes.rows,))[:, None]
     if fmt.scale_kind == "integer":
@@ -147,7 +149,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     if fmt.sharing == "none":
         return Terms(levels, None, None)
     if fmt.sharing == "tensor":
-        return Terms(levels, None, np.broadcast_to(components["coarse"], (sizes.rows,)))
+        return Terms(_integers(fmt, levels), None, np.broadcast_to(components["coarse"], (sizes.rows,)))
     stored = components["scales"]
     if fmt.scale_kind == "integer":
         integers = unpack(stored, fmt.scale_bits, sizes.groups, signed=False)
@@ -180,6 +182,8 @@ def integer_places(fmt: Any) -> int:
     -------
     int
     """
+    if fmt.sharing == "none":
+        return 1
     if fmt.element.kind == "integer":
         return int(2**fmt.element.fraction_bits)
     return 1 << max(fmt.whole_places, 0)
@@ -202,7 +206,7 @@ def no_minus_zero(fmt: Any) -> bool:
 def _integers(fmt: Any, levels: Array) -> Array:
     """Return levels as int64 where they are integers, as products need them."""
     is_whole = fmt.element.kind == "integer" and fmt.element.fraction_bits == 0
-    return levels.astype(np.int64) if is_whole else levels
+    return levels.astype(np.int64) if is_whole or fmt.whole_places == 0 else levels
 
 
 def _takes_clip(fmt: Any) -> bool:

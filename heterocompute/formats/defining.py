@@ -1,0 +1,233 @@
+"""Formats of one's own: `define` makes them, and `definition_of` and `from_definition` write and read them as JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.values import shown
+from .base import Format, parse_family
+from .elements import Element, Levels
+from .own import NAMES, Own, element as element_of
+from .sparse import Sparse, has_pattern, parse_pattern
+
+__all__ = ["define", "definition_of", "from_definition"]
+
+NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
+_lock = threading.Lock()
+
+
+def define(
+    name: str | None,
+    element: Element | str,
+    *,
+    scale: str | None = None,
+    group: int | None = None,
+    block: tuple[int, int] | None = None,
+    per: str = "row",
+    second: str | None = None,
+    rule: str | None = None,
+    target: float | None = None,
+    saturate: bool = True,
+    rounding: str = "even",
+) -> Format:
+    """Define a number format by its element, its scale and what shares the scale.
+
+    Parameters
+    ----------
+    name : str or None
+        The format string of the format in this process: lower-case letters, digits, ``_``, ``.`` and ``-``. None: the
+        format string is its sentence, such as ``"e3m4fnuz-g32-e8m0"``.
+    element : Minifloat, Integer, Levels or str
+        The numbers that the codes stand for, or their text.
+    scale : str, optional
+        Type of the stored scales: ``"f32"``, ``"f16"``, ``"bf16"``, ``"e8m0"``, a float of at most 8 bits such as
+        ``"e4m3fn"`` or ``"ue5m3"``, or ``"s<bits>"``, integers of 2 to 10 bits. Default: ``"f32"``; floats and posits
+        have no scale unless one of the arguments below asks for it.
+    group : int, optional
+        Values along the quantized axis that share a scale.
+    block : (int, int), optional
+        Rows and columns that share a scale.
+    per : {"row", "tensor"}
+        What shares a scale without a group and a block.
+    second : {None, "row", "tensor"}
+        What shares the second level, a float32 that the scales are relative to.
+    rule : {None, "absmax", "absmean", "floor", "ceil", "rceil", "even"}
+        How a scale follows from the values. None: "absmax"; with ``scale="e8m0"`` "floor". The last four are those of `MX`.
+    target : float, optional
+        The number of the element that the largest magnitude (or mean) becomes. Default: the largest; 4 of posits, 1 of takums.
+    saturate : bool
+        Values beyond the largest number become it. False: infinity or NaN, the first that the element has.
+    rounding : {"even"}
+        Nearest; ties go to the even code, of levels to the lower level.
+
+    Returns
+    -------
+    Format
+        A format as any other, for every function that takes one.
+
+    Raises
+    ------
+    ValueError
+        The parts do not go together (the message says why), or the name is taken.
+    TypeError
+        An argument has the wrong type.
+
+    Examples
+    --------
+    >>> import numpy as np, heterocompute as hc
+    >>> fmt = hc.define("my-e3m4", hc.Minifloat(3, 4, specials="fnuz"), scale="e8m0", group=32)
+    >>> hc.format("my-e3m4") == fmt, fmt.sentence
+    (True, 'e3m4fnuz-g32-e8m0')
+    >>> str(hc.define(None, "ternary", group=128, rule="absmean"))
+    'ternary-g128-absmean'
+    """
+    if rounding != "even":
+        raise ValueError(f"define: rounding is {shown(rounding)}, expected 'even'")
+    if isinstance(element, str):
+        element, target = _read(element, target)
+    if block is not None and group is not None:
+        raise ValueError("define: group and block are given, expected one of both")
+    rows: int | None = None
+    if block is not None:
+        try:
+            rows, group = block
+        except (TypeError, ValueError):
+            raise TypeError(f"define: block is {shown(block)}, expected (rows, columns)") from None
+    if name is None:
+        return Own(element, scale, group, rows, per, second, rule, target, saturate)
+    if not isinstance(name, str):
+        raise TypeError(f"define: name is {shown(name)} of type {type(name).__name__}, expected a str or None")
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"define: name is {shown(name[:80])}, expected a lower-case letter, then at most 63 of letters, digits, '_', '.' "
+            "and '-'"
+        )
+    made = Own(element, scale, group, rows, per, second, rule, target, saturate, name)
+    with _lock:
+        try:
+            taken = NAMES.get(name) or parse_family(name)
+        except ValueError:
+            taken = None
+            reads = True
+        else:
+            reads = taken is not None
+        if taken == made:
+            return made
+        if reads:
+            by = "a family of formats" if taken is None else f"{taken!r}"
+            raise ValueError(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
+        NAMES[name] = made
+    return made
+
+
+def _read(text: str, target: float | None) -> tuple[Element, float | None]:
+    """Return the element of a text, and the target after an @."""
+    text, at, number = text.partition("@")
+    if not at:
+        return element_of(text), target
+    if target is not None:
+        raise ValueError("define: element has a target after the @, and target is given, expected one of both")
+    try:
+        return element_of(text), float(number)
+    except ValueError:
+        raise ValueError(f"define: element is {shown(f'{text}@{number}')}, expected a number after the @") from None
+
+
+def definition_of(fmt: Format) -> dict[str, Any] | None:
+    """Return what defines a format that no other process may know, as JSON; None for those of the package.
+
+    Parameters
+    ----------
+    fmt : Format
+        With a pattern or without.
+
+    Returns
+    -------
+    dict or None
+        Defaults are left out.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> from heterocompute.formats.defining import definition_of
+    >>> definition_of(hc.format("ternary-g128-absmean+2:4"))
+    {'element': 'ternary', 'scale': 'f32', 'group': 128, 'rule': 'absmean'}
+    """
+    own = fmt.base if has_pattern(fmt) else fmt
+    if not isinstance(own, Own):
+        return None
+    element = own.element
+    found: dict[str, Any] = {"element": str(element)}
+    if isinstance(element, Levels) and element.text is None:
+        found["element"] = {"levels": list(element.values)}
+        if element.thresholds is not None:
+            found["element"]["thresholds"] = list(element.thresholds)
+    for field in ("scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"):
+        value = getattr(own, field)
+        if value != {"per": "row", "saturate": True}.get(field):
+            found[field] = value
+    return found
+
+
+def from_definition(definition: Any, text: str) -> Format:
+    """Return the format of a definition, which may come from anywhere.
+
+    Parameters
+    ----------
+    definition : object
+        What `definition_of` returned, read from JSON.
+    text : str
+        The format string beside it, which may have a pattern.
+
+    Returns
+    -------
+    Format
+
+    Raises
+    ------
+    ValueError
+        The definition is no definition, or the text is not its text.
+
+    Examples
+    --------
+    >>> from heterocompute.formats.defining import from_definition
+    >>> str(from_definition({"element": "e3m4", "scale": "e8m0", "group": 32}, "e3m4-g32-e8m0+2:4"))
+    'e3m4-g32-e8m0+2:4'
+    """
+    if not isinstance(definition, Mapping) or not definition.keys() <= FIELDS or "element" not in definition:
+        raise ValueError(f"definition: {shown(definition)} is no definition of a format")
+    try:
+        base = _own_from(definition)
+    except TypeError as problem:
+        raise ValueError(str(problem)) from None
+    if text == str(base):
+        return base
+    plain, plus, pattern = text.rpartition("+")
+    kept = parse_pattern(pattern) if plus and plain == str(base) else None
+    if kept is None:
+        raise ValueError(f"definition: its format is {shown(str(base))}, but the text beside it is {shown(text[:80])}")
+    return Sparse(base, *kept)
+
+
+def _own_from(definition: Mapping[str, Any]) -> Own:
+    given = dict(definition)
+    element, name = given.pop("element"), given.get("name")
+    if isinstance(element, Mapping):
+        if not element.keys() <= {"levels", "thresholds"} or not isinstance(element.get("levels"), list):
+            raise ValueError(f"definition: element is {shown(element)}, expected levels")
+        numbers = [*element["levels"], *(element.get("thresholds") or [])]
+        if not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+            raise ValueError("definition: levels and thresholds are finite numbers")
+        made: Element = Levels(tuple(element["levels"]), element.get("thresholds") and tuple(element["thresholds"]))
+    elif isinstance(element, str):
+        made = element_of(element)
+    else:
+        raise ValueError(f"definition: element is {shown(element)}, expected a text or levels")
+    if name is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
+        raise ValueError(f"definition: name is {shown(name)}, which no format has")
+    return Own(made, **given)
