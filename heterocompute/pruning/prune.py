@@ -31,7 +31,9 @@ _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
 @counts_subnormals
-def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
+def prune(
+    w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None, *, mask: Any = None
+) -> Any:
     """Set the values with the lowest scores to zero.
 
     Parameters
@@ -47,6 +49,8 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         The reduction axes, as in `quantize`. A row is one index of the remaining axes.
     scores : array_like of w's shape, optional
         The values with the largest scores are kept. Example: `hc.scores.wanda`. Default: the magnitudes.
+    mask : array_like of bool of w's shape, optional
+        The values to keep, in place of scores, with N:M only. A block keeps at most N.
 
     Returns
     -------
@@ -59,7 +63,8 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     TypeError
         w or scores is not a float array, or pattern is not a str.
     ValueError
-        A score is NaN, one block holds inf and -inf, the pattern or axis is unknown, or scores has another shape.
+        A score is NaN, one block holds inf and -inf, the pattern or axis is unknown, scores or mask has another shape, or
+        mask keeps more than N of a block; the message names the first.
 
     Notes
     -----
@@ -77,6 +82,8 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     array([[ 0., -4.,  0.,  0.]], dtype=float32)
     """
     nm = parsed(pattern, "prune")
+    if mask is not None:
+        return _masked(w, pattern, nm, axis, scores, mask)
     if goes_to_device(w):
         return prune_on_device(w, nm, axis, scores)
     values, axes, given = _arguments(w, axis, scores, "prune")
@@ -93,6 +100,34 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     if values.dtype == np.float64:
         _check_range(values)
     return choose(values, given, *nm, axes, "prune")
+
+
+def _masked(w: Any, pattern: str, nm: tuple[int, int] | None, axis: Any, scores: Any, mask: Any) -> Any:
+    """Return the array that keeps the values of a mask."""
+    if nm is None or scores is not None:
+        other = f"pattern {shown(pattern)}" if nm is None else "scores"
+        raise ValueError(f"prune: mask is given with {other}, expected a pattern N:M and no scores")
+    values, axes, _ = _arguments(w, axis, None, "prune")
+    kept = np.asarray(mask)
+    if kept.dtype != np.bool_:
+        raise TypeError(f"prune: mask has dtype {kept.dtype}, expected bool")
+    if kept.shape != values.shape:
+        raise ValueError(f"prune: mask has shape {kept.shape} and w has shape {values.shape}")
+    if values.dtype == np.float64:
+        _check_range(np.where(kept, values, 0))
+    (n, m), length = nm, values.shape[axes[-1]]
+    for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+        runs = rows_first(kept, axes)[index].reshape(-1, length)
+        counts = np.add.reduceat(runs, np.arange(0, length, m), axis=1, dtype=np.int64)
+        if counts.max(initial=0) > n:
+            places = rows_first(np.arange(values.size).reshape(values.shape), axes)[index].reshape(-1, length)
+            run, block = (int(i) for i in np.argwhere(counts > n)[0])
+            first = tuple(int(i) for i in np.unravel_index(places[run, block * m], values.shape))
+            raise ValueError(
+                f"prune: mask keeps {counts[run, block]} values of the block of {m} that begins at index {first}, expected at most {n}"
+            )
+    zero = values.dtype.type(0)
+    return choose(np.where(kept, values, zero), kept.astype(np.float32), n, m, axes, "prune")
 
 
 def _check_range(values: Array) -> None:
