@@ -62,7 +62,6 @@ bool hc_kernel_line(int number, const char **family, const char **isa, uint32_t 
 
 /* Formats. */
 hc_status hc_format_check(const hc_format *format, hc_error *error);
-bool hc_has_bf16_scales(const hc_format *format);
 /* Makes a format that a sentence defines known; its number is option[0] of the family "own". The same record has the same number. */
 hc_status hc_define(const hc_sentence *own, int32_t *number, hc_error *error);
 /* A valid format as data, without its pattern, and the values of its codes of up to 8 bits if these are fixed. */

@@ -15,13 +15,6 @@ bool hc_family(int32_t number, const char **name, const char **description) {
     return true;
 }
 
-bool hc_has_bf16_scales(const hc_format *format) {
-    const hc_geometry row = {.rows = 1, .runs = 1, .run_length = 1, .group = 1, .groups_per_run = 1, .groups = 1};
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    hc_format_layout(format, &row, layout);
-    return layout[HC_SCALES].present && layout[HC_SCALES].dtype == HC_BF16;
-}
-
 hc_status hc_define(const hc_sentence *own, int32_t *number, hc_error *error) { return hc_sentence_define(own, number, error); }
 hc_status hc_format_check(const hc_format *format, hc_error *error) { return hc_format_legal(format, error); }
 

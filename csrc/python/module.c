@@ -89,7 +89,7 @@ static PyObject *stored_form(PyObject *self, PyObject *argument) {
     }
     if (!table)
         return NULL;
-    return Py_BuildValue("{si ss sO sO sO si sl sl si si sd si si sN ss si ss sO sO sO}", "bits", (int)format.bits,
+    return Py_BuildValue("{si ss sO sO sO si sl sl si si sd si si sN ss si ss sO sO}", "bits", (int)format.bits,
                          "codes", codes[form.codes], "signed", form.is_signed ? Py_True : Py_False, "zero_points",
                          form.has_zero_points ? Py_True : Py_False, "minima", form.has_minima ? Py_True : Py_False,
                          "fraction_bits", form.fraction_bits, "lowest", (long)form.lowest, "largest",
@@ -97,8 +97,7 @@ static PyObject *stored_form(PyObject *self, PyObject *argument) {
                          (double)form.maximum, "steps", form.steps, "code_values", form.code_values, "levels", table,
                          "scale", scales[form.scale], "scale_bits", form.scale_bits, "second", seconds[form.second],
                          "shared", form.is_shared ? Py_True : Py_False, "any_axis",
-                         hc_form_fits_any_axis(&form) ? Py_True : Py_False, "has_bf16_scales",
-                         hc_has_bf16_scales(&format) ? Py_True : Py_False);
+                         hc_form_fits_any_axis(&form) ? Py_True : Py_False);
 }
 
 static PyObject *layout(PyObject *self, PyObject *args) {

@@ -70,7 +70,7 @@ def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
     ----------
     packed : ndarray of uint8, (rows, row_bytes)
     bits : int
-        1 to 8, 16, 24 or 32.
+        1 to 16, 24 or 32.
     count : int
 
     Returns
@@ -84,6 +84,13 @@ def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
     """
     if bits == 8:
         return packed[:, :count]
+    if bits > 8 and bits % 8:
+        first = np.arange(count) * bits
+        padded = np.pad(packed, ((0, 0), (0, 2)))
+        wide = padded[:, first >> 3].astype(np.uint32)
+        for byte in (1, 2):
+            wide |= padded[:, (first >> 3) + byte].astype(np.uint32) << np.uint32(8 * byte)
+        return (wide >> (first & 7).astype(np.uint32)) & np.uint32((1 << bits) - 1)
     if bits > 8:
         parts = packed[:, : count * bits // 8].reshape(len(packed), count, bits // 8)
         wide = np.zeros(parts.shape[:2], np.uint32)
@@ -100,7 +107,7 @@ def pack(codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     ----------
     codes : ndarray of unsigned integers, (rows, count)
     bits : int
-        1 to 8, 16, 24 or 32.
+        1 to 16, 24 or 32.
 
     Returns
     -------
@@ -114,6 +121,9 @@ def pack(codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     rows, count = codes.shape
     if bits == 8:
         return np.ascontiguousarray(codes, dtype=np.uint8)
+    if bits > 8 and bits % 8:
+        single = (np.asarray(codes, np.uint32)[:, :, None] >> np.arange(bits, dtype=np.uint32)) & np.uint32(1)
+        return np.packbits(single.astype(np.uint8).reshape(rows, count * bits), axis=1, bitorder="little")
     if bits > 8:
         little = np.ascontiguousarray(codes, dtype="<u4").view(np.uint8).reshape(rows, count, 4)
         return np.ascontiguousarray(little[:, :, : bits // 8]).reshape(rows, count * bits // 8)

@@ -122,14 +122,22 @@ def rows_stand_alone(fmt: Format, width: int) -> bool:
     return not has_pattern(fmt) and all(per_row for _, _, per_row in layout_of(fmt, (1, width), (1,)).values())
 
 
+def core_layout(
+    core: tuple[Any, ...], shape: Sequence[int], axis: Sequence[int]
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
+    """Return the layout of a format in the core's form, with the bfloat16 that NumPy alone lacks."""
+    layout = _core.layout(core, tuple(shape), tuple(axis))
+    return {
+        name: (numpy_dtype("bfloat16") if dtype == np.uint16 else dtype, size, per_row)
+        for name, (dtype, size, per_row) in layout.items()
+    }
+
+
 def layout_of(
     fmt: Format, shape: Sequence[int], axis: Sequence[int], values: str = "float32"
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]:
     """Return component -> (dtype, shape, whether it has a part per row). A pattern without a format has `values`."""
-    layout = _core.layout(core_format(fmt), tuple(shape), tuple(axis))
-    if fmt.form.has_bf16_scales:  # which NumPy alone lacks
-        _, size, per_row = layout["scales"]
-        layout["scales"] = numpy_dtype("bfloat16"), size, per_row
+    layout = core_layout(core_format(fmt), shape, axis)
     if not (has_pattern(fmt) and fmt.is_plain):
         return layout
     rows, row_bytes = layout["codes"][1]

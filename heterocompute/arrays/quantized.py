@@ -407,7 +407,9 @@ class QuantizedArray(PackedArray):
             raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
         if axis not in (0, -first.ndim):
             raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
-        whole: Self = first[:]  # refuses arrays without rows of their own
+        if not first.format.splits_into_rows:
+            raise ValueError(f"rows of {first.format} share blocks of scales; call {self._decoder} to join the values")
+        whole: Self = first[:]
         layout = layout_of(first.format, first.shape, first.axis)
         parts = dict(whole.components)
         for i, array in enumerate(others, 1):

@@ -47,11 +47,11 @@ def codes_of(q: Any) -> Array:
     """Return the codes as integers in the array's shape, signed if the format is; 0 at pruned positions."""
     fmt = q._stored_format
     bits = fmt.bits
-    width = 8 if bits <= 8 else 16 if bits == 16 else 32
+    width = 8 if bits <= 8 else 16 if bits <= 16 else 32
     found = row_codes(q)[:, :, : code_geometry(q)[3]].astype(f"u{width // 8}", copy=False)
     if fmt.form.signed:
         spare = width - bits
-        found = (found << np.uint8(spare)).view(f"i{width // 8}") >> np.int8(spare)
+        found = (found << found.dtype.type(spare)).view(f"i{width // 8}") >> np.int8(spare)
     return _in_shape(q, _scattered(q, found))
 
 

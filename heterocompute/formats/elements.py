@@ -484,7 +484,7 @@ class PowersOfTwo(Element):
 
     def table(self, saturate: bool = True) -> Table:
         levels = np.append(2.0 ** np.arange(-127, 128), np.nan)
-        least = [_least_above(low, high, code) for code, (low, high) in enumerate(zip(levels, levels[1:-1], strict=False))]
+        least = (levels[:-2] + levels[1:-1]) / 2  # a tie goes to the larger, as in ml_dtypes
         return Table(levels, np.arange(255), np.nextafter(least, -np.inf), 255)
 
 

@@ -48,8 +48,6 @@ class StoredForm:
         Whether the coarse scale, or the codebook, is one for the whole array.
     any_axis : bool
         Whether no row or group has a scale, so that values can be used in rows along any axis.
-    has_bf16_scales : bool
-        Whether scales are stored as bfloat16.
     """
 
     bits: int
@@ -71,7 +69,6 @@ class StoredForm:
     second: str
     shared: bool
     any_axis: bool
-    has_bf16_scales: bool
 
     @property
     def has_scales(self) -> bool:

@@ -45,7 +45,8 @@ def _check_kinds(fmt: Format) -> None:
     if fmt.unit > max(form.code_values, 1):
         near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # stored as Q8_0 and Q4_0 in GGUF
         raise ValueError(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
-    if form.code_values > 1 or (form.codes == "float" and form.bits > 8):
+    has_table = form.codes != "float" and not (form.codes == "integer" and form.fraction_bits)
+    if form.code_values > 1 or (form.bits > 8 and not has_table):
         raise ValueError(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
     if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):

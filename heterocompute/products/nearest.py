@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.components import core_format, layout_of
+from ..arrays.components import core_format, core_layout
 from ..arrays.dense import core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..formats import Format, has_pattern
+from ..formats import Format
 
 __all__ = ["nearest"]
 
@@ -54,8 +54,7 @@ def nearest(
         The array holds a NaN or an infinity, or the format does not fit it; see `heterocompute.base.errors.refusals`.
     """
     core = core_format(fmt) if core is None else core
-    layout = layout_of(fmt, x.shape, axes) if not has_pattern(fmt) else _core.layout(core, x.shape, axes)
-    parts = {name: _empty(size, dtype) for name, (dtype, size, _) in layout.items()}
+    parts = {name: _empty(size, dtype) for name, (dtype, size, _) in core_layout(core, x.shape, axes).items()}
     weights = None if importance is None else core_view(importance)
     _core.quantize(runtime.run(), core_view(x), clip, (core, x.shape, axes, parts), weights)
     return QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)

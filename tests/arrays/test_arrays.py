@@ -25,6 +25,8 @@ def test_views_are_the_values_of_the_view(text: str) -> None:
         with pytest.raises(ValueError, match=said.DEQUANTIZE):
             q[1:3]
         return
+    if q.format.shared_rows > 1:
+        pytest.skip("views of whole blocks: tests/formats/test_sentences.py")
     for index in (0, -1, 3, slice(1, 4), slice(None, None, 2), slice(None, None, -1), slice(4, 1), np.int64(2)):
         assert np.array_equal(q[index].dequantize(), values[index])
     m = hc.quantize(x[0], text)
