@@ -11,8 +11,8 @@
 #include "base/cpu.h"
 #include "base/float_env.h" /* callers enter it around a call: subnormals are kept, rounding is to nearest */
 #include "base/form.h"
-#include "base/sentence.h"
 #include "base/packed.h"
+#include "base/sentence.h"
 
 typedef struct {
     void *data;

@@ -80,7 +80,8 @@ else:  # hidden from type checkers, which would accept any name
             "files.finish": "finish_checkpoint",
             "files.opening": "Checkpoint load open_checkpoint",
             "files.safetensors": "save",
-            "formats": "GGML MX NF4 NVFP4 VSQ Affine Codebook Float Format Int Integer Levels Log Minifloat Sparse define format formats",
+            "formats": "GGML MX NF4 NVFP4 VSQ Affine Codebook Float Format Int Integer Levels Log Minifloat Sparse "
+            "define format formats",
             "hardware": "",
             "interop.onnx_run": "run_onnx",
             "products.backward": "conv2d_backward_input conv2d_backward_weight",

@@ -37,11 +37,11 @@ typedef struct {
     int32_t scale, scale_bits; /* hc_own_scale; bits of OWN_FLOAT and OWN_INTEGER */
     int32_t sharing, block_rows;
     int32_t second, rule;
-    int32_t even_places; /* of OWN_EVEN: bits of the fraction that a maximum is rounded to */
+    int32_t even_places;     /* of OWN_EVEN: bits of the fraction that a maximum is rounded to */
     hc_own_float scale_type; /* of OWN_FLOAT, OWN_BF16 and OWN_F16 */
-    double target;        /* the number of the element that a scale maps a limit to */
-    double largest_scale; /* of OWN_FLOAT */
-    double least;         /* values below it are NaN */
+    double target;           /* the number of the element that a scale maps a limit to */
+    double largest_scale;    /* of OWN_FLOAT */
+    double least;            /* values below it are NaN */
 
     double level[HC_OWN_LEVELS]; /* by code */
     double bound[HC_OWN_LEVELS]; /* ascending, then infinity */

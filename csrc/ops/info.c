@@ -15,7 +15,9 @@ bool hc_family(int32_t number, const char **name, const char **description) {
     return true;
 }
 
-hc_status hc_define(const hc_sentence *own, int32_t *number, hc_error *error) { return hc_sentence_define(own, number, error); }
+hc_status hc_define(const hc_sentence *own, int32_t *number, hc_error *error) {
+    return hc_sentence_define(own, number, error);
+}
 hc_status hc_format_check(const hc_format *format, hc_error *error) { return hc_format_legal(format, error); }
 
 hc_status hc_layout(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,

@@ -23,17 +23,17 @@ static PyObject *define(PyObject *self, PyObject *args) {
     (void)self;
     hc_sentence own;
     memset(&own, 0, sizeof own);
-    int32_t *const fields[] = {&own.bits,        &own.codes,       &own.ranks,     &own.is_signed, &own.saturates,
-                               &own.nan,         &own.minus_zero,  &own.lowest,    &own.largest,   &own.places,
-                               &own.is_plain,    &own.whole,       &own.scale,     &own.scale_bits, &own.sharing,
-                               &own.block_rows,  &own.second,      &own.rule,      &own.even_places};
+    int32_t *const fields[] = {&own.bits,       &own.codes,      &own.ranks,  &own.is_signed,  &own.saturates,
+                               &own.nan,        &own.minus_zero, &own.lowest, &own.largest,    &own.places,
+                               &own.is_plain,   &own.whole,      &own.scale,  &own.scale_bits, &own.sharing,
+                               &own.block_rows, &own.second,     &own.rule,   &own.even_places};
     hc_own_float *const types[] = {&own.type, &own.scale_type};
     enum { FIELDS = sizeof fields / sizeof *fields, OF_TYPE = 6, ALL = FIELDS + 2 * OF_TYPE };
     PyObject *given;
     const char *levels, *bounds, *ranked;
     Py_ssize_t sizes[3];
-    if (!PyArg_ParseTuple(args, "O!(ddd)y#y#y#", &PyTuple_Type, &given, &own.target, &own.largest_scale, &own.least, &levels, &sizes[0],
-                          &bounds, &sizes[1], &ranked, &sizes[2]))
+    if (!PyArg_ParseTuple(args, "O!(ddd)y#y#y#", &PyTuple_Type, &given, &own.target, &own.largest_scale, &own.least,
+                          &levels, &sizes[0], &bounds, &sizes[1], &ranked, &sizes[2]))
         return NULL;
     if (PyTuple_GET_SIZE(given) != ALL || sizes[0] != sizeof own.level || sizes[1] != sizeof own.bound ||
         sizes[2] != sizeof own.ranked) {

@@ -271,8 +271,8 @@ class PackedArray(NDArrayOperatorsMixin):
         whole = first % rows == 0 and (last % rows == 0 or at.stop == self._shape[0])
         if at.step != 1 or (len(at) and not whole):
             raise ValueError(
-                f"{rows} rows of {fmt} share scales, expected a slice that begins and ends at multiples of {rows} rows; call "
-                f"{self._decoder} to index the values"
+                f"{rows} rows of {fmt} share scales, expected a slice that begins and ends at multiples of {rows} "
+                f"rows; call {self._decoder} to index the values"
             )
         return slice(first // rows, -(-last // rows) if len(at) else first // rows)
 

@@ -29,8 +29,8 @@ from .own import Own as Own
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [
-    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Integer", "Levels", "Log", "Minifloat", "define", "Sparse", "format",
-    "formats",
+    "GGML", "MX", "NF4", "NVFP4", "VSQ", "Affine", "Codebook", "Float", "Format", "Int", "Integer", "Levels", "Log",
+    "Minifloat", "Sparse", "define", "format", "formats",
 ]  # fmt: skip
 
 

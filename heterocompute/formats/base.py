@@ -194,7 +194,7 @@ class Format(ABC, Parameters):
 
 
 def parse_family(text: str) -> Format | None:
-    """Return the format of a text without a pattern, or None; ValueError of the first family that knows what is wrong."""
+    """Return the format of a text without a pattern, or None; ValueError of the first family that refuses it."""
     problem: ValueError | None = None
     for cls in Format.families():
         try:

@@ -57,9 +57,11 @@ def define(
     second : {None, "row", "tensor"}
         What shares the second level, a float32 that the scales are relative to.
     rule : {None, "absmax", "absmean", "floor", "ceil", "rceil", "even"}
-        How a scale follows from the values. None: "absmax"; with ``scale="e8m0"`` "floor". The last four are those of `MX`.
+        How a scale follows from the values. None: "absmax"; with ``scale="e8m0"`` "floor". The last four are those of
+        `MX`.
     target : float, optional
-        The number of the element that the largest magnitude (or mean) becomes. Default: the largest; 4 of posits, 1 of takums.
+        The number of the element that the largest magnitude (or mean) becomes. Default: the largest; 4 of posits, 1
+        of takums.
     saturate : bool
         Values beyond the largest number become it. False: infinity or NaN, the first that the element has.
     rounding : {"even"}
@@ -104,8 +106,8 @@ def define(
         raise TypeError(f"define: name is {shown(name)} of type {type(name).__name__}, expected a str or None")
     if not NAME.fullmatch(name):
         raise ValueError(
-            f"define: name is {shown(name[:80])}, expected a lower-case letter, then at most 63 of letters, digits, '_', '.' "
-            "and '-'"
+            f"define: name is {shown(name[:80])}, expected a lower-case letter, then at most 63 of letters, digits, "
+            "'_', '.' and '-'"
         )
     made = Own(element, scale, group, rows, per, second, rule, target, saturate, name)
     with _lock:

@@ -1,7 +1,7 @@
 """Elements of formats: the numbers that codes stand for, and the bounds between which a value gets a code.
 
-An element is data. Its `table` has the level of each code, the codes by ascending level and the bounds between them; the
-NumPy definition and the C core encode and decode with it alone.
+An element is data. Its `table` has the level of each code, the codes by ascending level and the bounds between them;
+the NumPy definition and the C core encode and decode with it alone.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Element(ABC):
     bits: int
     kind: ClassVar[str]
     scaled: ClassVar[bool] = True
-    signed: Any = True
+    signed: bool
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -123,7 +123,8 @@ class Minifloat(Element, Parameters):
         - "fn": NaN where all bits of exponent and fraction are 1.
         - "fnuz": NaN in place of -0.
         - "finite": none.
-        - "p3109": NaN in place of -0 (without a sign: the last code), and infinity as the largest value, as in IEEE P3109.
+        - "p3109": NaN in place of -0 (without a sign: the last code), and infinity as the largest value, as in IEEE
+        P3109.
         - "p3109f": the same without infinity.
     subnormals : bool
         False: codes with the exponent field 0 are 0.
@@ -242,7 +243,13 @@ class Minifloat(Element, Parameters):
             return None
         if specials == "ieee":
             return self.largest_code + 1 + (1 << (self.mantissa - 1))
-        return self.largest_code + 1 if specials == "fn" else (1 << (self.bits - 1)) if self.signed else (1 << self.bits) - 1
+        return (
+            self.largest_code + 1
+            if specials == "fn"
+            else (1 << (self.bits - 1))
+            if self.signed
+            else (1 << self.bits) - 1
+        )
 
     @property
     def has_minus_zero(self) -> bool:
@@ -302,9 +309,7 @@ def _float_table(kind: Minifloat, saturate: bool) -> Table:
     levels[sign:] = np.copysign(levels[:sign], -1.0)
     below = [code | sign for code in reversed(used)]
     if kind.has_minus_zero:
-        return Table(
-            levels, np.array(below + used), np.array([*_negated(least), -LEAST, *bounds]), kind.nan, sign
-        )
+        return Table(levels, np.array(below + used), np.array([*_negated(least), -LEAST, *bounds]), kind.nan, sign)
     levels[sign] = np.nan  # the only one
     ranked, bounds, lowest = below[:-1] + used, [*_negated(least), *bounds], -math.inf
     if beyond is not None and beyond == kind.nan:
@@ -313,7 +318,7 @@ def _float_table(kind: Minifloat, saturate: bool) -> Table:
 
 
 def _least_above(low: float, high: float, code: int) -> float:
-    """Return the smallest number that rounds to `high` instead of `low`, whose code is given: a tie goes to the even."""
+    """Return the smallest number that rounds to `high` instead of `low`, whose code is given; ties go to the even."""
     tie = (low + high) / 2  # exact: neighbours have few bits
     return math.nextafter(tie, math.inf) if code % 2 == 0 else tie
 
@@ -429,6 +434,7 @@ class Logs(Element, Parameters):
     gamma: int
 
     kind: ClassVar[str] = "log"
+    signed: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._set_integer("bits", range(2, 9))
@@ -461,7 +467,8 @@ def _log_table(kind: Logs) -> Table:
 
 @dataclass(frozen=True)
 class PowersOfTwo(Element):
-    """The codes of E8M0: code c stands for ``2 ** (c - 127)``, and 255 for NaN. Without a sign: values up to 0 get code 0.
+    """The codes of E8M0: code c stands for ``2 ** (c - 127)``, and 255 for NaN. Without a sign: values up to 0 get
+    code 0.
 
     Examples
     --------
@@ -473,7 +480,7 @@ class PowersOfTwo(Element):
     bits: int = field(default=8, init=False, repr=False, compare=False)
     kind: ClassVar[str] = "table"
     scaled: ClassVar[bool] = False
-    signed: ClassVar[bool] = False
+    signed: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def largest(self) -> float:
@@ -550,6 +557,7 @@ class Levels(Element):
 
     bits: int = field(init=False, repr=False, compare=False)
     kind: ClassVar[str] = "table"
+    signed: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         given = _numbers(self.values, "values")
@@ -568,7 +576,8 @@ class Levels(Element):
         between = _numbers(self.thresholds, "thresholds")
         if len(between) != len(values) - 1:
             raise ValueError(
-                f"Levels: thresholds has {len(between)} numbers, expected {len(values) - 1}, one between each two levels"
+                f"Levels: thresholds has {len(between)} numbers, expected {len(values) - 1}, one between each two "
+                "levels"
             )
         for i, one in enumerate(between):
             if not values[i] <= one <= values[i + 1]:

@@ -2,8 +2,8 @@
 
     <element>[@<v>][-g<n> | -b<r>x<c> | -row | -tensor][-<scale>][-f32row | -f32tensor][-<rule>][-nosat]
 
-`csrc/formats/own/own.c` and `reference/formats/own.py` have the arithmetic. Neither knows a name: they get the record that
-`core_params` makes known.
+`csrc/formats/own/own.c` and `reference/formats/own.py` have the arithmetic. Neither knows a name: they get the record
+that `core_params` makes known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.values import shown
-from .base import MAX_GROUP, Format, StoredRules, optional
+from .base import MAX_GROUP, Format, StoredRules, optional, or_words
 from .elements import KNOWN, Element, Integer, Levels, Logs, Minifloat
 from .tapered import Posit, Takum
 
@@ -122,8 +122,8 @@ class Own(Format):
     ----------
     element : Element
     scale : str or None
-        ``"f32"``, ``"f16"``, ``"bf16"``, ``"e8m0"``, a float such as ``"e4m3fn"``, or ``"s<bits>"`` for integers. None: the
-        element's own choice, ``"f32"`` or no scale.
+        ``"f32"``, ``"f16"``, ``"bf16"``, ``"e8m0"``, a float such as ``"e4m3fn"``, or ``"s<bits>"`` for integers.
+        None: the element's own choice, ``"f32"`` or no scale.
     group : int or None
         Values along the quantized axis that share a scale; of blocks, their columns.
     block_rows : int or None
@@ -133,7 +133,8 @@ class Own(Format):
     second : {None, "row", "tensor"}
         What shares the second level, a float32.
     rule : str or None
-        ``"absmax"``, ``"absmean"``, or one of E8M0: ``"floor"``, ``"ceil"``, ``"rceil"``, ``"even"``. None: the usual one.
+        ``"absmax"``, ``"absmean"``, or one of E8M0: ``"floor"``, ``"ceil"``, ``"rceil"``, ``"even"``. None: the usual
+        one.
     target : float or None
         The number of the element that a scale maps the largest magnitude to. None: the element's.
     saturate : bool
@@ -209,8 +210,8 @@ class Own(Format):
             raise TypeError(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             raise ValueError(
-                f"define: target is {value!r}, expected above 0 and at most {self.element.largest!r}, the largest number of "
-                f"{self.element}"
+                f"define: target is {value!r}, expected above 0 and at most {self.element.largest!r}, the largest "
+                f"number of {self.element}"
             )
         self._set(target=None if value == self.element.target else value)
 
@@ -231,12 +232,13 @@ class Own(Format):
             raise ValueError(f"define: per is 'tensor' with the scale {shown(self.scale)}, expected 'f32'")
         if kind == "integer" and self.second is None:
             raise ValueError(
-                f"define: scale is {shown(self.scale)}, integers, without a second level; expected second='row' or 'tensor'"
+                f"define: scale is {shown(self.scale)}, integers, without a second level; expected second='row' or "
+                "'tensor'"
             )
         if self.second is not None and kind not in ("integer", "float"):
             raise ValueError(
-                f"define: second is {shown(self.second)} with the scale {shown(self.scale)}, expected a scale of few bits, such "
-                "as 'e4m3fn' or 's4'"
+                f"define: second is {shown(self.second)} with the scale {shown(self.scale)}, expected a scale of few "
+                "bits, such as 'e4m3fn' or 's4'"
             )
         if self.second is not None and self.group is None:
             raise ValueError(f"define: second is {shown(self.second)} without a group, expected a group or a block")
@@ -251,10 +253,13 @@ class Own(Format):
         rule = self.rule or usual
         if rule not in allowed:
             raise ValueError(
-                f"define: rule is {shown(rule)} with the scale {shown(self.scale)}, expected {' or '.join(map(repr, allowed))}"
+                f"define: rule is {shown(rule)} with the scale {shown(self.scale)}, expected "
+                f"{or_words(map(repr, allowed))}"
             )
         if rule == "even" and self.element.kind not in ("integer", "float"):
-            raise ValueError(f"define: rule is 'even' with {self.element}, expected integers or floats, which have a fraction")
+            raise ValueError(
+                f"define: rule is 'even' with {self.element}, expected integers or floats, which have a fraction"
+            )
         if rule == "absmean" and self.second is not None:
             raise ValueError("define: rule is 'absmean' with a second level, expected one level")
         self._set(rule=None if rule == usual else rule)
@@ -287,8 +292,8 @@ class Own(Format):
             return "integer"
         if self.scale_type is None:
             raise ValueError(
-                f"define: scale is {shown(text)}, expected 'f32', 'f16', 'bf16', 'e8m0', 's<bits>' or a float of at most 8 bits "
-                "such as 'e4m3fn'"
+                f"define: scale is {shown(text)}, expected 'f32', 'f16', 'bf16', 'e8m0', 's<bits>' or a float of at "
+                "most 8 bits such as 'e4m3fn'"
             )
         return "float"
 
@@ -301,7 +306,9 @@ class Own(Format):
             return None
         found = element(self.scale or "")
         if found.bits > 8 or not isinstance(found, Minifloat) or not found.subnormals or found.specials in ("fnuz",):
-            raise ValueError(f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals and a zero")
+            raise ValueError(
+                f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals and a zero"
+            )
         return found
 
     @property
@@ -419,8 +426,8 @@ DTYPES = {
     "e4m3fn": "float8_e4m3fn", "e4m3fnuz": "float8_e4m3fnuz", "e5m2": "float8_e5m2", "e5m2fnuz": "float8_e5m2fnuz",
     "e3m4": "float8_e3m4", "e4m3": "float8_e4m3", "e4m3b11fnuz": "float8_e4m3b11fnuz", "e8m0": "float8_e8m0fnu",
     "e2m1": "float4_e2m1fn", "e2m3": "float6_e2m3fn", "e3m2": "float6_e3m2fn", "e5m10": "float16", "e8m7": "bfloat16",
-    "int2": "int2", "int4": "int4", "int8": "int8", "int16": "int16", "uint2": "uint2", "uint4": "uint4", "uint8": "uint8",
-    "uint16": "uint16",
+    "int2": "int2", "int4": "int4", "int8": "int8", "int16": "int16", "uint2": "uint2", "uint4": "uint4",
+    "uint8": "uint8", "uint16": "uint16",
 }
 # fmt: on
 
@@ -468,13 +475,12 @@ def _number_of(fmt: Own) -> int:
         kind.bits, CODES[kind.kind], ranks, kind.signed, fmt.saturate, nan, minus_zero, lowest, largest, places,
         is_plain, whole, SCALES.index(fmt.scale_kind), fmt.scale_bits if fmt.scale_kind in ("integer", "float") else 0,
         SHARINGS.index(fmt.sharing), fmt.block_rows or 1, SECONDS.index(fmt.second), RULES.index(fmt.used_rule),
-        fmt.fraction_places, *_float_fields(kind if isinstance(kind, Minifloat) else None), *_float_fields(fmt.scale_type),
+        fmt.fraction_places, *_float_fields(kind if isinstance(kind, Minifloat) else None),
+        *_float_fields(fmt.scale_type),
     )  # fmt: skip
     largest_scale = fmt.scale_type.largest if fmt.scale_kind == "float" and fmt.scale_type is not None else 0.0
-    return _core.define(
-        tuple(int(one) for one in fields), (float(fmt.used_target), largest_scale, least), levels.tobytes(), bounds.tobytes(),
-        ranked.tobytes(),
-    )  # fmt: skip
+    reals = float(fmt.used_target), largest_scale, least
+    return _core.define(tuple(map(int, fields)), reals, levels.tobytes(), bounds.tobytes(), ranked.tobytes())
 
 
 def _float_fields(kind: Minifloat | None) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Levels from the literature that an equation gives: quantiles of distributions, and sums of powers of two.
 
-    normal_float    Dettmers et al., "QLoRA", NeurIPS 2023 (arXiv 2305.14314), appendix E
-    student_float   Dotzel et al., "Learning from Students", ICML 2024 (arXiv 2405.03103), equation 3
-    apot            Li, Dong and Wang, "Additive Powers-of-Two Quantization", ICLR 2020 (arXiv 1909.13144), equation 4
+normal_float    Dettmers et al., "QLoRA", NeurIPS 2023 (arXiv 2305.14314), appendix E
+student_float   Dotzel et al., "Learning from Students", ICML 2024 (arXiv 2405.03103), equation 3
+apot            Li, Dong and Wang, "Additive Powers-of-Two Quantization", ICLR 2020 (arXiv 1909.13144), equation 4
 """
 
 from __future__ import annotations

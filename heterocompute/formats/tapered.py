@@ -1,14 +1,14 @@
 """Posits and takums: elements whose numbers near 1 have more bits of fraction than those far from it.
 
-Both round in the space of their codes: between the codes U and U + 1 lies the number of the code U1, one bit longer. A value
-beyond it gets U + 1, and a value on it the even one of both. No value but 0 becomes 0.
+Both round in the space of their codes: between the codes U and U + 1 lies the number of the code U1, one bit longer.
+A value beyond it gets U + 1, and a value on it the even one of both. No value but 0 becomes 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar
 
@@ -40,8 +40,8 @@ class Posit(Element, Parameters):
 
     Notes
     -----
-    Posit Working Group, "Standard for Posit Arithmetic", 2022, sections 3 and 4, where es is 2. A scale maps the largest
-    magnitude to 4, since most numbers are near 1.
+    Posit Working Group, "Standard for Posit Arithmetic", 2022, sections 3 and 4, where es is 2. A scale maps the
+    largest magnitude to 4, since most numbers are near 1.
 
     Examples
     --------
@@ -54,6 +54,7 @@ class Posit(Element, Parameters):
     es: int
 
     kind: ClassVar[str] = "table"
+    signed: bool = field(default=True, init=False, repr=False, compare=False)
     scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -93,9 +94,9 @@ class Takum(Element, Parameters):
 
     Notes
     -----
-    Hunhold, "Beating Posits at Their Own Game: Takum Arithmetic" (arXiv 2404.18603), and "Design and Implementation of a
-    Takum Arithmetic Hardware Codec in VHDL" (arXiv 2408.10594), section II, for the linear form. Levels beyond float32 are
-    its largest number. A scale maps the largest magnitude to 1.
+    Hunhold, "Beating Posits at Their Own Game: Takum Arithmetic" (arXiv 2404.18603), and "Design and Implementation
+    of a Takum Arithmetic Hardware Codec in VHDL" (arXiv 2408.10594), section II, for the linear form. Levels beyond
+    float32 are its largest number. A scale maps the largest magnitude to 1.
 
     Examples
     --------
@@ -107,6 +108,7 @@ class Takum(Element, Parameters):
     bits: int
 
     kind: ClassVar[str] = "table"
+    signed: bool = field(default=True, init=False, repr=False, compare=False)
     scaled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -31,9 +31,7 @@ _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
 @counts_subnormals
-def prune(
-    w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None, *, mask: Any = None
-) -> Any:
+def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None, *, mask: Any = None) -> Any:
     """Set the values with the lowest scores to zero.
 
     Parameters
@@ -63,8 +61,8 @@ def prune(
     TypeError
         w or scores is not a float array, or pattern is not a str.
     ValueError
-        A score is NaN, one block holds inf and -inf, the pattern or axis is unknown, scores or mask has another shape, or
-        mask keeps more than N of a block; the message names the first.
+        A score is NaN, one block holds inf and -inf, the pattern or axis is unknown, scores or mask has another
+        shape, or mask keeps more than N of a block; the message names the first.
 
     Notes
     -----
@@ -124,7 +122,8 @@ def _masked(w: Any, pattern: str, nm: tuple[int, int] | None, axis: Any, scores:
             run, block = (int(i) for i in np.argwhere(counts > n)[0])
             first = tuple(int(i) for i in np.unravel_index(places[run, block * m], values.shape))
             raise ValueError(
-                f"prune: mask keeps {counts[run, block]} values of the block of {m} that begins at index {first}, expected at most {n}"
+                f"prune: mask keeps {counts[run, block]} values of the block of {m} that begins at index {first}, "
+                f"expected at most {n}"
             )
     zero = values.dtype.type(0)
     return choose(np.where(kept, values, zero), kept.astype(np.float32), n, m, axes, "prune")

@@ -7,6 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+
 from heterocompute.formats import Integer, Levels, Minifloat
 from heterocompute.formats.elements import Element, Logs, PowersOfTwo
 from heterocompute.formats.own import element
@@ -65,9 +66,10 @@ def test_powers_of_two_are_those_of_ml_dtypes() -> None:
 
 
 def test_every_code_decodes_to_itself() -> None:
-    texts = ["e3m4", "e2m1", "e1m6finite", "e5m2fnuz", "ue5m3", "ue4m4fn", "e4m3ns", "e3m2b5", "binary8p3se", "binary6p4uf",
-             "binary4p2sf", "binary8p1ue", "int3", "int8full", "uint4f2", "ternary", "binary", "posit8.1", "posit5.0",
-             "takum8", "takum6", "log5-3", "log8-32"]  # fmt: skip
+    texts = [
+        "e3m4", "e2m1", "e1m6finite", "e5m2fnuz", "ue5m3", "ue4m4fn", "e4m3ns", "e3m2b5", "binary8p3se", "binary6p4uf", "binary4p2sf",
+        "binary8p1ue", "int3", "int8full", "uint4f2", "ternary", "binary", "posit8.1", "posit5.0", "takum8", "takum6", "log5-3", "log8-32",
+    ]  # fmt: skip
     for text in texts:
         kind = element(text)
         assert str(kind) == text
@@ -126,7 +128,9 @@ def test_takums_are_those_of_the_definition() -> None:
             if code != half:
                 exact = defined(code, bits)
                 with np.errstate(over="ignore"):
-                    assert levels[code] == np.clip(exact, -3.4028234663852886e38, 3.4028234663852886e38).astype(np.float32)
+                    assert levels[code] == np.clip(exact, -3.4028234663852886e38, 3.4028234663852886e38).astype(
+                        np.float32
+                    )
     assert takum(12, 0b010000000000) == 1.0
 
 
@@ -141,7 +145,24 @@ def test_logs_of_any_base() -> None:
 def test_levels_of_the_literature() -> None:
     nf4 = Levels.normal_float(4).values
     assert nf4[7] == 0 and nf4[8] == np.float32(0.07958029955625534)
-    sf4 = [-1.0, -0.628, -0.455, -0.334, -0.237, -0.153, -0.075, 0.0, 0.066, 0.133, 0.205, 0.284, 0.376, 0.491, 0.657, 1.0]
+    sf4 = [
+        -1.0,
+        -0.628,
+        -0.455,
+        -0.334,
+        -0.237,
+        -0.153,
+        -0.075,
+        0.0,
+        0.066,
+        0.133,
+        0.205,
+        0.284,
+        0.376,
+        0.491,
+        0.657,
+        1.0,
+    ]
     assert [round(one, 3) for one in Levels.student_float(4, 5).values] == sf4  # table 15 of arXiv 2405.03103
     wide = Levels.student_float(4, 1000).values
     assert max(abs(a - b) for a, b in zip(wide, nf4, strict=True)) < 2e-3  # a normal distribution in the limit

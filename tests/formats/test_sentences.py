@@ -42,7 +42,10 @@ def pairs() -> list[tuple[str, Own]]:
         for saturate in (True, False):
             kind, raw = element(text), "" if saturate else "-nosat"
             if saturate or kind.table().nan is not None:
-                found += [(f"{name}{raw}", Own(kind, saturate=saturate)), (f"{name}{raw}-row", Own(kind, "f32", saturate=saturate))]
+                found += [
+                    (f"{name}{raw}", Own(kind, saturate=saturate)),
+                    (f"{name}{raw}-row", Own(kind, "f32", saturate=saturate)),
+                ]
                 found += [(f"{name}{raw}-tensor", Own(kind, per="tensor", saturate=saturate)),
                           (f"{name}{raw}-g16", Own(kind, group=16, saturate=saturate))]  # fmt: skip
     for name, text in MICROSCALED.items():
@@ -81,7 +84,9 @@ def test_formats_of_the_package_have_the_bytes_of_their_sentences(text: str, own
         assert a.components.keys() == b.components.keys()
         for name, part in a.components.items():
             assert part.dtype == b.components[name].dtype and part.tobytes() == b.components[name].tobytes(), name
-        assert same_bits(a.dequantize(), b.dequantize()) and same_bits(a.dequantize(np.float64), b.dequantize(np.float64))
+        assert same_bits(a.dequantize(), b.dequantize()) and same_bits(
+            a.dequantize(np.float64), b.dequantize(np.float64)
+        )
     x = reals((5, 33), 3)
     for clip in (0.5, "octav", "percentile:99"):
         try:
@@ -111,7 +116,9 @@ def test_a_sentence_is_its_definition(text: str) -> None:
         assert same_bits(q.dequantize(), reference.dequantize(wanted, fmt, x.shape, axis))
 
 
-@pytest.mark.parametrize("text", [*Own.examples, "int4f2", "int8f3", "e2m3-row", "ternary", "binary", "uint8-g16-s8-f32row"])
+@pytest.mark.parametrize(
+    "text", [*Own.examples, "int4f2", "int8f3", "e2m3-row", "ternary", "binary", "uint8-g16-s8-f32row"]
+)
 @pytest.mark.parametrize("activations", [None, "int8", "int8-g32", "mxfp4"])
 @pytest.mark.sweep(every=4)
 def test_products_have_the_bits_of_the_definition(text: str, activations: str | None) -> None:
@@ -130,7 +137,9 @@ def test_texts_have_one_form() -> None:
         with pytest.raises(ValueError, match=f"the nearest is '{near}'"):
             hc.format(text)
     assert type(hc.format("int4-g32")) is hc.Int and type(hc.format("log5-3")) is Own
-    assert str(hc.define(None, "int4", group=32)) == "int4-g32" and hc.define(None, "int4", group=32) != hc.format("int4-g32")
+    assert str(hc.define(None, "int4", group=32)) == "int4-g32" and hc.define(None, "int4", group=32) != hc.format(
+        "int4-g32"
+    )
     assert hc.define(None, "posit8.1@2", group=8) == hc.define(None, "posit8.1", group=8, target=2)
 
 
@@ -151,7 +160,9 @@ def test_blocks_share_scales_over_rows() -> None:
     for text in ("e2m1-b4x8-e4m3fn-f32tensor", "e4m3fn-b4x8", "int4-b4x8", "int4-b4x8-e8m0", "ternary-b4x8-absmean"):
         q = hc.quantize(x, text)
         assert q.components["scales"].shape == (3, 3)
-        assert np.array_equal(q[4:8].dequantize(), q.dequantize()[4:8]) and np.array_equal(q[8:].dequantize(), q.dequantize()[8:])
+        assert np.array_equal(q[4:8].dequantize(), q.dequantize()[4:8]) and np.array_equal(
+            q[8:].dequantize(), q.dequantize()[8:]
+        )
         for index in (1, slice(1, 3), slice(0, 3), slice(0, 8, 2), slice(None, None, -1)):
             with pytest.raises(ValueError, match="multiples of 4 rows"):
                 q[index]
@@ -200,7 +211,8 @@ def test_hostile_definitions_in_files_are_refused(tmp_path: Path) -> None:
     for bad in (
         {"element": {"levels": [0, float("nan")]}}, {"element": {"levels": [1, 0, -1]}}, {"element": {"levels": []}},
         {"element": {"levels": list(range(500))}}, {"element": {"levels": "x"}}, {"element": 3}, {"group": 2**31},
-        {"element": "e9m9"}, {"scale": "s99"}, {"surplus": 1}, {"name": "../x"}, {"name": "other"}, {"group": 8}, [], None,
+        {"element": "e9m9"}, {"scale": "s99"}, {"surplus": 1}, {"name": "../x"}, {"name": "other"}, {"group": 8}, [],
+        None,
         {"element": {"levels": [-1, 0, 1], "thresholds": [5, 6]}}, {"saturate": 1}, {"per": []},
     ):  # fmt: skip
         about["tensors"]["w"]["definition"] = {**good, **bad} if isinstance(bad, dict) else bad
@@ -215,14 +227,17 @@ def test_hostile_definitions_in_files_are_refused(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ({"name": "int8"}, "choose another"), ({"name": "X"}, "name is 'X'"), ({"name": "a b"}, "name is"),
-        ({"element": "foo"}, "is not an element"), ({"scale": "s4"}, "without a second level"), ({"scale": "f64"}, "scale is 'f64'"),
-        ({"scale": "s1", "second": "row", "group": 4}, "'s2' to 's10'"), ({"second": "tensor", "group": 4}, "second is 'tensor'"),
+        ({"element": "foo"}, "is not an element"), ({"scale": "s4"}, "without a second level"),
+        ({"scale": "f64"}, "scale is 'f64'"),
+        ({"scale": "s1", "second": "row", "group": 4}, "'s2' to 's10'"),
+        ({"second": "tensor", "group": 4}, "second is 'tensor'"),
         ({"scale": "e8m0", "group": 4, "rule": "absmean"}, "rule is 'absmean'"), ({"rule": "floor"}, "rule is 'floor'"),
         ({"group": 3, "block": (2, 2)}, "one of both"), ({"per": "tensor", "group": 3}, "one of both"),
         ({"per": "tensor", "scale": "f16"}, "per is 'tensor'"), ({"group": 2**31}, "group is 2147483648"),
         ({"block": (0, 4)}, "block_rows is 0"), ({"block": (4, 4), "scale": "s4", "second": "tensor"}, "block"),
         ({"element": "e2m1", "saturate": False}, "neither infinity nor NaN"), ({"target": 1e9}, "target is"),
-        ({"element": "ternary", "scale": "e8m0", "group": 4, "rule": "even"}, "rule is 'even'"), ({"rounding": "up"}, "rounding"),
+        ({"element": "ternary", "scale": "e8m0", "group": 4, "rule": "even"}, "rule is 'even'"),
+        ({"rounding": "up"}, "rounding"),
         ({"element": "posit8.1@2", "target": 3}, "one of both"), ({"element": "posit8.1@x"}, "a number after the @"),
     ],
 )  # fmt: skip
@@ -232,7 +247,15 @@ def test_what_cannot_be_defined_is_said_at_once(arguments: dict[str, Any], words
 
 
 def test_wrong_types_are_named() -> None:
-    for arguments in ({"element": 3}, {"name": 3}, {"group": 1.5}, {"block": 4}, {"scale": 4}, {"saturate": 1}, {"target": "x"}):
+    for arguments in (
+        {"element": 3},
+        {"name": 3},
+        {"group": 1.5},
+        {"block": 4},
+        {"scale": 4},
+        {"saturate": 1},
+        {"target": "x"},
+    ):
         with pytest.raises(TypeError, match="expected"):
             hc.define(**{"name": None, "element": "int4", **arguments})  # type: ignore[arg-type]
     hc.define("taken", "int4")
@@ -252,7 +275,8 @@ def test_an_own_mask_is_kept() -> None:
     every[1, 4:8, 2] = True
     with pytest.raises(ValueError, match=r"keeps 4 values of the block of 4 that begins at index \(1, 4, 2\)"):
         hc.prune(w, "2:4", axis=1, mask=every)
-    for wrong, kind in (({"mask": every.astype(int)}, TypeError), ({"mask": every[0]}, ValueError),
-                        ({"mask": every, "scores": w}, ValueError), ({"mask": every, "pattern": "50%"}, ValueError)):  # fmt: skip
-        with pytest.raises(kind, match="mask"):
+    with pytest.raises(TypeError, match="mask"):
+        hc.prune(w, "2:4", axis=1, mask=every.astype(int))
+    for wrong in ({"mask": every[0]}, {"mask": every, "scores": w}, {"mask": every, "pattern": "50%"}):
+        with pytest.raises(ValueError, match="mask"):
             hc.prune(**{"w": w, "pattern": "2:4", "axis": 1, **wrong})

@@ -89,8 +89,7 @@ static void own_layout(const hc_format *format, const hc_geometry *geometry,
     if (own->sharing == OWN_TENSOR || own->sharing == OWN_UNSCALED)
         return;
     static const hc_dtype dtypes[OWN_N_SCALES] = {HC_F32, HC_F16, HC_BF16, HC_U8, HC_U8, HC_U8};
-    const int64_t n =
-        own->scale == OWN_INTEGER ? hc_row_bytes(geometry->groups, own->scale_bits) : geometry->groups;
+    const int64_t n = own->scale == OWN_INTEGER ? hc_row_bytes(geometry->groups, own->scale_bits) : geometry->groups;
     layout[HC_SCALES] = (hc_component_layout){true, true, dtypes[own->scale], 1, {n, 0}};
     if (own->sharing == OWN_BLOCK)
         layout[HC_SCALES] = (hc_component_layout){
@@ -124,7 +123,8 @@ static bool own_legal(const hc_format *format, double value) {
 
 /* The largest magnitude of columns [first, first + n), or largest value of an element without a sign; NaN if a value is
  * invalid, which clears *legal, or, of e8m0, not finite, which does not. */
-static double maximum_of(const hc_sentence *own, const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+static double maximum_of(const hc_sentence *own, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
+                         bool *legal) {
     if (x->dtype == HC_F32 && own->is_signed && own->scale != OWN_E8M0)
         return (double)hc_group_absmax(x, i, first, n, legal);
     double maximum = 0;
@@ -505,9 +505,9 @@ static int64_t own_decode_int(const hc_format *format, const hc_geometry *geomet
         float *scales = mode == HC_INT_FOLDED ? NULL : out->group_scale + i * out->groups_ld;
         const double gamma = load_gamma(own, components, row);
         if (mode != HC_INT_GROUPED)
-            out->row_scale[i] = (float)(own->scale == OWN_INTEGER
-                                            ? gamma * place
-                                            : load_factor(format, own, geometry, components, row, 0) * place);
+            out->row_scale[i] =
+                (float)(own->scale == OWN_INTEGER ? gamma * place
+                                                  : load_factor(format, own, geometry, components, row, 0) * place);
         HC_FOR_GROUPS(tile, geometry) {
             const double factor = load_factor(format, own, geometry, components, row, group);
             if (mode == HC_INT_SPLIT)
@@ -540,8 +540,7 @@ static hc_scale_kind scale_kind(const hc_sentence *own) {
         return HC_SCALE_NONE;
     if (own->sharing == OWN_BLOCK)
         return HC_SCALE_OWN;
-    if (own->scale == OWN_FLOAT && own->second == OWN_SECOND_TENSOR &&
-        memcmp(&type, e4m3, sizeof *e4m3) == 0)
+    if (own->scale == OWN_FLOAT && own->second == OWN_SECOND_TENSOR && memcmp(&type, e4m3, sizeof *e4m3) == 0)
         return HC_SCALE_E4M3;
     return kinds[own->scale];
 }

@@ -11,8 +11,10 @@
                                          S = gamma * s_q; codes are made with s, and 0 where s_q is 0
     e8m0                                 S = 2^(byte - 127) as `mx` has it, from absmax in its own precision
 
-The element is a table: the code of a value has as rank the number of bounds below it. Divisions of scales are float32. A mean
-is a float64 sum by ascending column of each group, then of groups by ascending row, divided by the values without padding.
+The element is a table: the code of a value has as rank the number of bounds below it. Divisions of scales are
+float32. A mean
+is a float64 sum by ascending column of each group, then of groups by ascending row, divided by the values without
+padding.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
         stored["coarse"] = coarse
         coarse = np.broadcast_to(coarse, (sizes.rows,))[:, None]
     if fmt.scale_kind == "integer":
-        integers = np.clip(quotient(scales.astype(np.float64), np.broadcast_to(coarse, scales.shape)), 0, 2**fmt.scale_bits - 1)
+        integers = np.clip(
+            quotient(scales.astype(np.float64), np.broadcast_to(coarse, scales.shape)), 0, 2**fmt.scale_bits - 1
+        )
         divisor = np.where(integers == 0, np.float32(0), scales)
         stored["scales"] = pack(integers, fmt.scale_bits)
     elif fmt.scale_kind == "float":
@@ -124,7 +128,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
         divisor = scales
         stored["scales"] = scales
     if fmt.sharing == "tensor":
-        stored = {"coarse": scales.reshape(-1)[:1].reshape(()) if scales.size else np.float32(0).reshape(())}
+        stored = {"coarse": np.asarray(scales.flat[0] if scales.size else 0, np.float32)}
     elif fmt.sharing == "block":
         stored["scales"] = stored["scales"][:: fmt.block_rows]
     by = np.broadcast_to(divisor.astype(np.float64)[..., None], x.shape)
@@ -161,7 +165,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
         scales = stored
     else:
         codes = stored.view(np.uint16) if fmt.scale_kind != "float" else stored
-        coarse = np.float32(1)
+        coarse: Any = np.float32(1)
         if fmt.second is not None:
             coarse = np.broadcast_to(components["coarse"], (len(stored),))[:, None]
         scales = _float_scales(fmt, codes.astype(np.int64), coarse)
@@ -186,7 +190,7 @@ def integer_places(fmt: Any) -> int:
         return 1
     if fmt.element.kind == "integer":
         return int(2**fmt.element.fraction_bits)
-    return 1 << max(fmt.whole_places, 0)
+    return int(1 << max(fmt.whole_places, 0))
 
 
 def no_minus_zero(fmt: Any) -> bool:
@@ -232,7 +236,10 @@ def _limits(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> Array:
         limit = thresholds(magnitudes, real(sizes), clip, fmt.bits)
     if fmt.sharing != "block":
         return np.asarray(limit)
-    joined = [limit[i : i + rows].max(axis=0, keepdims=True).repeat(len(limit[i : i + rows]), 0) for i in range(0, len(limit), rows)]
+    joined = [
+        limit[i : i + rows].max(axis=0, keepdims=True).repeat(len(limit[i : i + rows]), 0)
+        for i in range(0, len(limit), rows)
+    ]
     return np.concatenate(joined) if joined else limit
 
 
@@ -244,7 +251,7 @@ def _means(sizes: Geometry, magnitudes: Array, rows: int) -> Array:
     counts = real(sizes).sum(axis=-1)
     found = np.zeros(sums.shape, np.float32)
     for i in range(0, len(sums), rows):
-        part, total = sums[i : i + rows], np.zeros(sums.shape[1])
+        part, total = sums[i : i + rows], np.zeros(counts.shape)
         for one in part:
             total = total + one
         count = np.maximum(counts * len(part), 1)
@@ -328,7 +335,7 @@ def _codes(fmt: Any, values: Array) -> Array:
     if table.nan is None:
         return np.asarray(codes)
     of_sign = 0 if table.minus_zero is None else np.signbit(values) * table.minus_zero
-    return np.where(np.isnan(values) | (values < table.lowest), table.nan | of_sign, codes)
+    return np.asarray(np.where(np.isnan(values) | (values < table.lowest), table.nan | of_sign, codes))
 
 
 def _packed(fmt: Any, sizes: Geometry, codes: Array) -> Array:
