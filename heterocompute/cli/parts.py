@@ -262,13 +262,16 @@ def note_instead(path: str, summary: Mapping[str, Any]) -> None:
 
 def note_unloadable(arguments: argparse.Namespace) -> None:
     """Print one line on standard error, before anything is written, if no runtime can load the output."""
-    if getattr(arguments, "layout", None) != "gguf":
+    name = getattr(arguments, "layout", None)
+    if name is None:
         return
+    from ..files.layouts.table import LAYOUTS  # 18 ms
     from ..files.opening import reader_of  # 18 ms
-    from ..files.rewrite import model_for  # 18 ms
 
+    if name not in LAYOUTS or not LAYOUTS[name].has_models:
+        return
     with reader_of(arguments.input) as reader:
-        model, reason = model_for(arguments.layout, reader)
+        model, reason = LAYOUTS[name].model_in(reader)
     note_tensors_alone(arguments.output, reason)
     note_otherwise(arguments.output, () if model is None else model.notes)
 
@@ -288,9 +291,9 @@ def note_tensors_alone(path: str, reason: str | None) -> None:
 def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
     """Print one line on standard error if the program of --layout needs more files than were written."""
     from ..files.configuration import lacking  # 18 ms
-    from ..files.layouts.layout import LAYOUTS  # 18 ms
+    from ..files.layouts.table import tensor_layout  # 18 ms
 
-    if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
+    if tensor_layout(getattr(arguments, "layout", None)) is not None and arguments.command != "dequantize":
         missing = lacking(arguments.output, is_language_model)
         if missing is not None:
             note(f"{printable(arguments.output)}: {missing}")
@@ -298,19 +301,19 @@ def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False)
 
 def note_tables(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
     """Print one line on standard error if an embedding got codes in a layout whose loaders expect plain ones."""
-    from ..files.layouts.layout import LAYOUTS  # 18 ms
+    from ..files.layouts.table import tensor_layout  # 18 ms
     from ..files.plain import plain_of  # 18 ms
 
-    layout = getattr(arguments, "layout", None)
-    if layout not in LAYOUTS or layout == "mlx":  # MLX reads them
+    layout = tensor_layout(getattr(arguments, "layout", None))
+    if layout is None or layout.reads_tables:
         return
     for row in summary["tensors"]:
         module = row["name"].removesuffix(".weight").rpartition(".")[2]
         is_table = "embed" in module or module in ("wte", "wpe")
         if is_table and row["format"] is not None and plain_of(row["format"]) is None:
             note(
-                f"{printable(arguments.output)}: {quoted(row['name'])} is quantized, but loaders of {layout} expect "
-                f"plain embeddings: repeat with --exclude '*{module}*'"
+                f"{printable(arguments.output)}: {quoted(row['name'])} is quantized, but loaders of {layout.name} "
+                f"expect plain embeddings: repeat with --exclude '*{module}*'"
             )
             return
 

@@ -22,7 +22,7 @@ from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
 from .layouts.gguf.rounding import rounded as rounded_for_gguf
-from .layouts.layout import LAYOUTS, layout_in_file
+from .layouts.layout import Layout
 from .layouts.weight import swapped, turned_array
 from .plain import Plain as Dtype
 from .recipes import Zeros
@@ -163,7 +163,7 @@ def cast(wanted: Dtype, axes: tuple[int, ...], shape: tuple[int, ...], dtype: st
     return Change(str(wanted), (wanted.dtype, shape), _Cast(wanted.dtype))
 
 
-def in_layout(layout: str, name: str, change: Change) -> Change:
+def in_layout(layout: Layout, name: str, change: Change) -> Change:
     """Return the change to the tensors that represent a weight in another program's layout.
 
     Raises
@@ -173,18 +173,18 @@ def in_layout(layout: str, name: str, change: Change) -> Change:
     """
     if not isinstance(change.stored, Entry):
         return change
-    stored = layout_in_file(layout, name, change.stored)
+    stored = layout.laid_out(name, change.stored)
     return Change(change.format, stored, _InLayout(layout, name, change.make))
 
 
 @dataclass(frozen=True)
 class _InLayout:
-    layout: str
+    layout: Layout
     name: str
     first: Callable[[Any], Any]
 
     def __call__(self, array: Any) -> dict[str, NDArray[Any]]:
-        return LAYOUTS[self.layout].parts_of(self.name, self.first(array))
+        return self.layout.tensors(self.name, self.first(array))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
+from ..formats.base import or_words
 from ..zoo.llm.experts import of_each_expert
 from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded, turned
 from .containers.container import Container
@@ -22,10 +23,9 @@ from .containers.folder import Located
 from .foreign import foreign_reader
 from .inspection import packed_row, plain_row
 from .layouts.configuration import KEY as CONFIG_KEY
-from .layouts.detection import layout_said
-from .layouts.layout import LAYOUTS
+from .layouts.layout import Layout
 from .layouts.refusals import refuse_layout, refuse_unread
-from .layouts.table import check_layout
+from .layouts.table import LAYOUTS, check_layout, layout_said
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
@@ -106,9 +106,7 @@ def quantize_checkpoint(
     consume : bool
         Delete each file of the folder `in_path` as soon as all its data are on the disk of `out_path`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"gptq-v1"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``,
-        ``"mlx"``, ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: the layout of another program, as in `save`. In a
-        folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are
+        The layout of another program, such as ``"gptq"``, as in `save`. In a folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are
         not whole blocks of GGUF get another type, as in `save_gguf`.
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
@@ -163,16 +161,16 @@ def quantize_checkpoint(
     default = None if format is None else parse_type(format)
     chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(_texts(recipe), parse_type, (Plain,)).items()}
     options = (default, chosen, include, exclude, axis, needed)
+    target = None if layout is None else check_layout(layout)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if not (requantize and any(reader.format_of(name) for name in held)):
             _refuse_packed(reader, held, patterns=True)
-        change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
-        return _chosen(reader, held, options, rounded if fake else change_of, layout=layout)
+        change_of = packed if target is None or not target.has_blocks else in_blocks if fallback else in_whole_blocks
+        return _chosen(reader, held, options, rounded if fake else change_of, layout=target)
 
     work = Work(workers, resume, shard_size, consume, part, check)
     if layout is not None and fake:
-        check_layout(layout)
         raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
     return rewrite_in(layout, in_path, out_path, choose, progress, work)
 
@@ -278,8 +276,6 @@ def dequantize_checkpoint(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -352,7 +348,7 @@ def _chosen(
     options: tuple[Any, ...],
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
     caller: str = "quantize",
-    layout: str | None = None,
+    layout: Layout | None = None,
 ) -> dict[str, Change]:
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
@@ -368,7 +364,6 @@ def _chosen(
     names = [name for name in names if first(name, default) is not None]
     guessed = [name for name in names if held[name] is None or axis is not None]
     axes = axes_of(guessed, shapes, roles, axis, caller)
-    turns = layout not in (None, "onnx")  # other layouts store (in, out) as (out, in)
     _warn_of_conv1d(layout, [name for name in names if len(shapes[name]) == 2 and roles.axes.get(name) == (0,)])
     changes = {}
     for name in names:
@@ -379,7 +374,12 @@ def _chosen(
         try:
             if isinstance(fmt, Plain):
                 changes[name] = cast(fmt, along, info.shape, info.dtype, entry)
-            elif turns and is_turned(roles.axes.get(name), info.shape) and along == roles.axes[name]:
+            elif (
+                layout is not None
+                and layout.turns
+                and is_turned(roles.axes.get(name), info.shape)
+                and along == roles.axes[name]
+            ):
                 changes[name] = turned(change_of, fmt, info.shape, info.dtype, entry)
             else:
                 changes[name] = change_of(fmt, along, info.shape, info.dtype, entry)
@@ -388,12 +388,13 @@ def _chosen(
     return changes
 
 
-def _warn_of_conv1d(layout: str | None, names: list[str]) -> None:
+def _warn_of_conv1d(layout: Layout | None, names: list[str]) -> None:
     """Warn if transformers will not load quantized weights of `Conv1D`: few of its quantizers replace these layers."""
-    if names and layout in LAYOUTS and not layout.startswith(("gptq", "bitsandbytes", "mlx")):
+    if names and layout is not None and layout.has_tensors and not layout.reads_conv1d:
+        others = or_words([one.name for one in LAYOUTS.values() if one.reads_conv1d])
         warnings.warn(
-            f"quantize: {quoted(names[0])} is a weight of Conv1D: transformers loads none from {layout}, but from gptq "
-            "and bitsandbytes",
+            f"quantize: {quoted(names[0])} is a weight of Conv1D, which transformers does not load from {layout.name}: "
+            f"expected {others}",
             stacklevel=4,
         )
 
@@ -421,8 +422,6 @@ def inspect(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

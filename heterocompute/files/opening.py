@@ -24,8 +24,8 @@ from .containers.gguf_parts import whole
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LegacyTorch, ZipTorch
+from .layouts.reading import readers_in
 from .layouts.refusals import refuse_codes, refuse_layout
-from .layouts.table import readers_in
 from .roles import Roles, roles_of
 from .safetensors import contents, entries, read_array
 
@@ -287,10 +287,7 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         - ONNX (needs ``heterocompute[onnx]``).
         - GGUF (4-bit and similar blocks need ``heterocompute[gguf]`` and are decoded to float32).
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``,
-        ``"onnx-matmulnbits"`` or ``"gguf"``.
-        As in `load`: return the weights of that program as packed arrays.
+        Layout of another program, as in `load`: return its weights as packed arrays.
 
     Returns
     -------
@@ -334,9 +331,7 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     ----------
     path : str or os.PathLike
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``,
-        ``"onnx-matmulnbits"`` or ``"gguf"``.
+        Layout of another program, such as ``"gptq"``; docs/files.md lists them, and an error about another name does.
         Load the packed weights of that program, or of `save` with this layout, as packed arrays. Settings are read from
         config.json or from the metadata. GGUF blocks without a format in this package, such as IQ2_S, are decoded to
         float32.

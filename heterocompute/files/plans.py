@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..arrays.components import entry_of
 from ..base.container import numpy_dtype
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
@@ -21,15 +22,10 @@ from ..base.texts import file_name, quoted
 from ..base.workers import Workers, in_workers, is_alone
 from ..formats import Format
 from .foreign import Weights, weights_reader
-from .layouts.layout import LAYOUTS
-from .layouts.table import WHOLE
+from .layouts.layout import Layout, Target
 from .layouts.targets import (
-    OURS,
-    Target,
     converted,
-    entry_in,
     experts_of,
-    has_one_format,
     nearest,
     refusal_of,
     rounded,
@@ -44,8 +40,7 @@ from .shards import about
 __all__ = ["CLOSED", "COPIED", "LOSSY", "REFUSED", "Plan", "plans_of"]
 
 GROUPS = 64  # tasks of workers; each opens the checkpoint, which takes time
-# The embedding of a language model. Loaders of other layouts than QUANTIZED_TABLES expect plain values.
-TABLE, QUANTIZED_TABLES = "embed_tokens.weight", ("mlx",)
+TABLE = "embed_tokens.weight"  # the embedding of a language model
 EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"
 
 
@@ -67,18 +62,20 @@ class Plan:
 def plans_of(
     reader: Weights,
     in_path: str | os.PathLike[str],
-    layout: str,
+    layout: Layout,
     rounding: Format | str | None,
     progress: Progress | None,
     workers: Workers,
 ) -> dict[str, Plan]:
     """Return the plan of each weight of a checkpoint. Afterwards `reader` has the shapes of all weights."""
-    if is_alone(workers) or (has_one_format(layout) and not isinstance(rounding, Format)):
+    if is_alone(workers) or (not layout.has_several and not isinstance(rounding, Format)):
         return _planned(reader, layout, rounding, progress)
     return _planned_by(workers, in_path, reader, layout, rounding, progress)
 
 
-def _planned(reader: Weights, layout: str, rounding: Format | str | None, progress: Progress | None) -> dict[str, Plan]:
+def _planned(
+    reader: Weights, layout: Layout, rounding: Format | str | None, progress: Progress | None
+) -> dict[str, Plan]:
     """Return the plan of each weight, without workers."""
     names = [name for name in reader.names if name in reader.weights]
     common: list[Target] | None = None
@@ -92,7 +89,7 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
                 plans[name] = table
                 continue
             options = targets_of(layout, name, reader.weight(name))
-            if not has_one_format(layout):
+            if layout.has_several:
                 plans[name] = _plan(layout, name, reader, options, rounding)
             elif rounding is not None and not isinstance(rounding, str):
                 plans[name] = _plan(layout, name, reader, [one for one in options if one == rounding], rounding)
@@ -108,15 +105,15 @@ def _planned(reader: Weights, layout: str, rounding: Format | str | None, progre
     return plans
 
 
-def _as_plain(layout: str, name: str, reader: Weights) -> Plan | None:
+def _as_plain(layout: Layout, name: str, reader: Weights) -> Plan | None:
     """Return the plan of a weight that becomes plain values exactly, None for other weights.
 
     These are codes of a plain type, and the embedding of a model whose names change: loaders expect plain values there.
     """
     weight, dtype = reader.weight(name), None
-    if reader.config and name.endswith(TABLE) and layout not in QUANTIZED_TABLES:
+    if reader.config and name.endswith(TABLE) and not layout.reads_tables:
         dtype = "float32"
-    elif layout != OURS and (found := plain_of(weight.said)) is not None:
+    elif not layout.is_own and (found := plain_of(weight.said)) is not None:
         dtype = found.dtype
     if dtype is None:
         return None
@@ -130,7 +127,7 @@ class _Some:
 
     path: str
     source: str
-    layout: str
+    layout: Layout
     rounding: Format | str | None
     names: tuple[str, ...]
 
@@ -138,12 +135,12 @@ class _Some:
 @counts_subnormals
 def _plans_of_some(some: _Some) -> list[tuple[str, Plan, Info, str]]:
     """Return the plans of some weights, and the data that the reader has about each of them."""
-    with weights_reader(some.path, some.source, renames=some.layout in LAYOUTS) as reader:
+    with weights_reader(some.path, some.source, renames=some.layout.has_tensors) as reader:
         found = []
         for name in some.names:
             with about(reader, name):
                 options = targets_of(some.layout, name, reader.weight(name))
-                if has_one_format(some.layout):
+                if not some.layout.has_several:
                     options = [one for one in options if one == some.rounding]
                 plan = _as_plain(some.layout, name, reader)
                 plan = plan or _plan(some.layout, name, reader, options, some.rounding)
@@ -155,7 +152,7 @@ def _planned_by(
     workers: Workers,
     in_path: str | os.PathLike[str],
     reader: Weights,
-    layout: str,
+    layout: Layout,
     rounding: Format | str | None,
     progress: Progress | None,
 ) -> dict[str, Plan]:
@@ -176,7 +173,7 @@ def _planned_by(
 
 
 def _in_common(
-    reader: Weights, layout: str, names: list[str], options: list[Target], rounding: Format | str | None
+    reader: Weights, layout: Layout, names: list[str], options: list[Target], rounding: Format | str | None
 ) -> dict[str, Plan]:
     """Return the plans of weights that must have one format: the first option that all of them support."""
     best: dict[str, Plan] = {}
@@ -197,12 +194,12 @@ def _in_common(
     wanted = next((plan.target for plan in best.values() if plan.status in (EQUAL, CLOSED)), None)
     for name, plan in best.items():
         if plan.status in (EQUAL, CLOSED) and plan.target != wanted:
-            why = f"{layout} has one format of all weights in a file, and others are {wanted}"
+            why = f"{layout.name} has one format of all weights in a file, and others are {wanted}"
             best[name] = replace(plan, status=REFUSED, why=why, nearest=str(wanted))
     return best
 
 
-def _plan(layout: str, name: str, reader: Weights, options: list[Target], rounding: Format | str | None) -> Plan:
+def _plan(layout: Layout, name: str, reader: Weights, options: list[Target], rounding: Format | str | None) -> Plan:
     """Return the plan of a weight: the first option whose tensors decode to its values, otherwise rounding."""
     reasons = []
     for option in options:
@@ -228,7 +225,7 @@ def _plan(layout: str, name: str, reader: Weights, options: list[Target], roundi
     return _planned_as(layout, name, made, plan)
 
 
-def _proven(layout: str, name: str, reader: Weights, option: Target) -> Plan:
+def _proven(layout: Layout, name: str, reader: Weights, option: Target) -> Plan:
     """Return the plan that converts a weight to an option; ValueError if a program would read other values.
 
     At most two of these are in memory at a time: the weight, the converted weight, the tensors that are written, and
@@ -241,7 +238,7 @@ def _proven(layout: str, name: str, reader: Weights, option: Target) -> Plan:
     if made.array is not weight.array and made.digest().digest() != digest:
         _refuse_different([(weight, made)])
     weight.release()
-    if layout not in LAYOUTS:
+    if not layout.has_tensors:
         return _planned_as(layout, name, made, Plan(status, option))
     tensors, is_ordered = written(layout, name, made), made.order is not None
     made.release()
@@ -265,12 +262,12 @@ def _refuse_different(pairs: Iterable[tuple[Weight, Weight]]) -> None:
             raise ValueError(f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}")
 
 
-def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:
+def _planned_as(layout: Layout, name: str, made: Weight, plan: Plan) -> Plan:
     """Return a plan completed with what is stored."""
-    if layout == OURS:
-        entry, array = entry_in(made)
-        return replace(plan, stored=entry, nbytes=array.nbytes)
-    if layout in WHOLE:
+    if layout.is_own:
+        q = made.packed()
+        return replace(plan, stored=entry_of(q.format, q.shape, q.axis, q.source_dtype), nbytes=q.nbytes)
+    if layout.is_file:
         return replace(plan, stored=(), nbytes=made.nbytes)
     tensors, is_ordered = written(layout, name, made), made.order is not None
     return _with_parts(plan, tensors.parts, is_ordered)

@@ -30,12 +30,9 @@ from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
-from .containers.gguf_files import Gguf
 from .layouts.configuration import KEY as CONFIG
-from .layouts.gguf import model as gguf_model
-from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
-from .layouts.layout import LAYOUTS, layout_in_file
-from .layouts.table import check_layout, described, export, is_matrix
+from .layouts.layout import Layout, is_matrix
+from .layouts.table import check_layout, tensor_layout
 from .manifest import refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
@@ -69,25 +66,27 @@ def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str
     place = printable(file_name(out_path))
     if is_same_file(in_path, out_path):
         raise ValueError(f"{place}: is the input itself")
-    if layout is None or layout in LAYOUTS:
+    if layout is None or tensor_layout(layout) is not None:
         refuse_other_name(file_name(out_path))
 
 
-def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
+def check_places(name: str | None, weights: Mapping[str, Entry]) -> None:
     """Raise what writing weights into a layout would raise, before they are made.
 
     Parameters
     ----------
-    layout : str or None
+    name : str or None
+        Of the layout.
     weights : mapping of str to Entry
         What they will be.
     """
-    if layout is None or not weights:
+    if name is None or not weights:
         return
-    if layout in LAYOUTS:
+    layout = check_layout(name)
+    if layout.has_tensors:
         for name, entry in weights.items():
-            layout_in_file(layout, name, entry)
-        described(layout, {name: entry.format for name, entry in weights.items()}, [])
+            layout.laid_out(name, entry)
+        layout.described({name: entry.format for name, entry in weights.items()}, [])
         return
     with tempfile.TemporaryDirectory() as folder:  # other kinds of files can only be checked with a row
         for name, entry in weights.items():
@@ -95,11 +94,11 @@ def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
             along = {one % n for one in entry.axis}
             row = [size if i in along else min(size, 1) for i, size in enumerate(entry.shape)]
             zeros = np.zeros(row, np.float32)
-            export(os.path.join(folder, "zeros"), {name: quantize(zeros, entry.format, entry.axis)}, layout)
+            layout.save(os.path.join(folder, "zeros"), {name: quantize(zeros, entry.format, entry.axis)}, "sample")
 
 
 def rewrite_in(
-    layout: str | None,
+    name: str | None,
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
@@ -111,15 +110,15 @@ def rewrite_in(
 
     Parameters
     ----------
-    layout : str or None
-        Of `layouts.table.NAMES`; None is our own.
+    name : str or None
+        Of a layout; None is our own.
     in_path, out_path, choose, progress, work, finished
         As of `rewrite`.
     """
-    if layout is None:
+    if name is None:
         return rewrite(in_path, out_path, choose, progress, work, finished=finished)
-    check_layout(layout)
-    if layout not in LAYOUTS:
+    layout = check_layout(name)
+    if layout.is_file:
         return _rewrite_whole(in_path, out_path, choose, progress, work, layout, finished)
 
     def laid_out(reader: Tensors, held: Held) -> dict[str, Change]:
@@ -132,7 +131,7 @@ def rewrite_in(
                 plain = [*plain, name] if is_matrix(name, change.stored[1]) else plain
             else:
                 formats[name] = parse_format(change.format)
-        return described(layout, formats, sorted(plain)) if formats or not changes else {CONFIG: None}
+        return layout.described(formats, sorted(plain)) if formats or not changes else {CONFIG: None}
 
     return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
 
@@ -236,7 +235,7 @@ def _rewrite_whole(
     choose: Choose,
     progress: Progress | None,
     work: Work,
-    layout: str,
+    layout: Layout,
     finished: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again as one file of another kind; what goes into it is in memory.
@@ -245,19 +244,19 @@ def _rewrite_whole(
     ----------
     in_path, out_path, choose, progress, work, finished
         As of `rewrite`.
-    layout : str
-        Of `layouts.table`.
+    layout : Layout
+        With a kind of file of its own.
     """
     if work.consume or work.part is not None or not is_alone(work.workers):
-        raise ValueError(f"{work.caller}: {layout} is one file: consume, part and workers are for several")
+        raise ValueError(f"{work.caller}: {layout.name} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
         with naming_file(reader):
             changes = choose(opened, held)
-        model = model_for(layout, opened)[0]
-        blocks = gguf_model.readers(opened) if layout == "gguf" and isinstance(opened, Gguf) else {}
+        model = layout.model_in(opened)[0]
+        blocks = layout.readers(opened) if layout.has_blocks and layout.recognizes(opened) else {}
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         arrays, done = {}, 0
@@ -273,17 +272,14 @@ def _rewrite_whole(
         for name in drawn(kinds, work.check):  # as it is read again; what is written is compared with the file
             again = _made(reader, name, held[name], changes.get(name), blocks.get(name))
             refuse_different(file_name(out_path), name, np.asarray(again), np.asarray(arrays[name]))
-    if model is not None:
-        gguf_model.write(out_path, arrays, model, work.check)
-    else:
-        export(out_path, arrays, layout, work.check)
+    layout.save(out_path, arrays, work.check, model)
     if finished:
         finished()
     if progress:
         call_back(progress, done, done, "")
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
     found: dict[str, Any] = {"instead": instead}
-    if layout == "gguf":
+    if layout.has_models:
         found |= {"architecture": model and model.architecture, "notes": [*model.notes] if model else []}
     return _summary(in_path, out_path, rows, held, opened) | found
 
@@ -307,19 +303,6 @@ def _made(
         return value
     with about(reader, name):
         return change.make(value)
-
-
-def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | None]:
-    """Return the language model that a file of a layout describes, or why no runtime will load the file.
-
-    Both are None if the layout describes no models.
-    """
-    if layout != "gguf":
-        return None, None
-    try:
-        return model_of_gguf(reader) if isinstance(reader, Gguf) else model_in(reader), None
-    except ValueError as error:
-        return None, str(error)
 
 
 @contextmanager

@@ -31,8 +31,7 @@ from ..base.tensors import Tensors
 from ..base.texts import printable, quoted
 from ..base.values import shown
 from ..base.writer import Writer as Writer
-from .layouts.layout import LAYOUTS
-from .layouts.table import check_layout, export
+from .layouts.table import check_layout
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]
 
@@ -181,9 +180,9 @@ def save(
     arrays : QuantizedArray, SparseArray, EIEArray, BitmapArray, or mapping of str to these and arrays
         One packed array, as its method ``save`` writes it, or several arrays by name: packed arrays, NumPy arrays, and
         arrays with DLPack support. `load` reads them back.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
-        Layout of another program, for a dict whose quantized arrays are matrices named ``NAME.weight``. See
-        docs/files.md.
+    layout : str, optional
+        Layout of another program, such as ``"gptq"``, for a dict whose quantized arrays are matrices named
+        ``NAME.weight``. docs/files.md lists the layouts.
     check : {"sample", "all", "none"}
         What is read again from the written file and compared before the file takes its name: at least one array of each
         kind and a sixteenth of the bytes, everything, or nothing.
@@ -237,9 +236,10 @@ def save(
             refuse_elsewhere(array, f"save: tensor {quoted(name)}")
             raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, expected an array")
     if layout is not None:
-        if layout in LAYOUTS:
+        found = check_layout(layout)
+        if not found.is_file:
             refuse_other_name(path)
-        export(path, arrays, layout, check)
+        found.save(path, arrays, check)
         return
     refuse_other_name(path)
     packed = {name: array._entry() for name, array in arrays.items() if isinstance(array, PackedArray)}

@@ -83,7 +83,7 @@ def quantize_checkpoint(
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     resume : bool
         Reuse the results of an earlier run. False deletes them.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
+    layout : str, optional
         Layout of another program, as in `hc.quantize_checkpoint`. Formats that it cannot represent raise an error
         before any rounding.
     workers : int, str or callable, optional
@@ -155,6 +155,7 @@ def round_checkpoint(
         for pattern, fmt in texts.items()
     }
     axes_of = getattr(hessians, "axes", {})
+    target = None if layout is None else check_layout(layout)
     found: dict[str, dict[str, float]] = {}
     roundings: dict[str, Change] = {}
 
@@ -177,7 +178,7 @@ def round_checkpoint(
             entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)
             change = Change(str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found))
             changes[name] = roundings[name] = change
-            if layout not in (None, "onnx") and axes == roles.axes.get(name) and is_turned(axes, info.shape):
+            if target is not None and target.turns and axes == roles.axes.get(name) and is_turned(axes, info.shape):
                 changes[name] = turned_after(change)
                 entries[name] = changes[name].stored
         check_places(layout, entries)

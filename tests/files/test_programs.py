@@ -14,8 +14,8 @@ import heterocompute as hc
 from heterocompute.base.container import numpy_dtype
 from heterocompute.cli import main
 from heterocompute.files.checkpoint import dequantize_checkpoint, prune_checkpoint, quantize_checkpoint
-from heterocompute.files.layouts.detection import layout_said
 from heterocompute.files.layouts.programs import program_in
+from heterocompute.files.layouts.table import layout_said
 from heterocompute.files.opening import reader_of
 
 DTYPES = {

@@ -4,7 +4,7 @@ metadata        quantization_config
 config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
 other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; PROGRAM_FILES of other programs
 
-`layout_named` says which layout a method is. AutoRound's depends on `packing_format`, see `_auto_round`.
+`table.layout_named` says which layout a method is. AutoRound's depends on `packing_format`, see `auto_round`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from .expressions import matches
 
 __all__ = [
     "KEY",
+    "auto_round",
     "config_in",
     "config_of",
-    "layout_named",
+    "is_auto_round",
+    "is_fp8_of_quark",
     "method_of",
     "of_layer",
     "own_config",
@@ -37,9 +39,6 @@ __all__ = [
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24
-# The method that a configuration names -> the layout that reads it; also the layouts that are only written.
-METHODS = {"gptq-v1": "gptq", "mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt",
-           "modelopt_mxfp8": "modelopt", "fbgemm_fp8": "fp8", "mxfp8": "fp8"}  # fmt: skip
 AUTO_ROUND = "auto-round"
 PACKING = "auto_round:auto_gptq"  # where a configuration names none
 # Suffixes of packing formats without integers -> the layout of each number of bits.
@@ -137,28 +136,7 @@ def is_auto_round(method: str | None) -> bool:
     return method is not None and AUTO_ROUND in method.lower().replace("_", "-")
 
 
-def layout_named(config: Mapping[str, Any]) -> str | None:
-    """Return the layout of a configuration's method; a method without one is returned unchanged.
-
-    Parameters
-    ----------
-    config : mapping
-        A quantization_config.
-
-    Returns
-    -------
-    str or None
-        None if the configuration names no method, or a packing of AutoRound that is not read.
-    """
-    method = method_of(config)
-    if is_auto_round(method):
-        return _auto_round(config)[0]
-    if method == "quark" and _is_fp8_of_quark(config):
-        return "fp8"
-    return method if method is None else METHODS.get(method, method)
-
-
-def _is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
+def is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
     """Tell whether Quark stored weights as FP8 with a scale for each row or for all."""
     said = config.get("global_quant_config")
     weight = said.get("weight") if isinstance(said, Mapping) else None
@@ -176,7 +154,7 @@ def packing_of(config: Mapping[str, Any]) -> str:
     return said if isinstance(said, str) and said != "auto" else PACKING
 
 
-def _auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the layout of a file of AutoRound, and the version of GPTQ.
 
     auto_round:auto_gptq, auto_round:gptq, auto   GPTQ version 1, which stores zero points minus 1
@@ -215,7 +193,7 @@ def own_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not is_auto_round(method_of(config)):
         return config
-    layout, version = _auto_round(config)
+    layout, version = auto_round(config)
     if layout is None:
         what = f"packing_format is {shown(packing_of(config))} of {shown(config.get('bits'))} bits"
         raise ValueError(

@@ -23,17 +23,11 @@ from ...base.tensors import Tensors
 from ...base.values import shown
 from ...formats import MX, Float
 from . import scaled
+from .layout import Layout
 from .linear import Array, Packed, Parts, prefix_of, refuse
+from .weight import Weight, of_array, of_codes
 
-__all__ = ["BARE", "ENDS", "MARKERS", "MARKS", "array_from", "blocks_from", "check_blocks", "codes_in", "config_of",
-           "is_weight", "layout_of", "parts_of", "parts_of_blocks"]  # fmt: skip
-
-NAME = "fp8"
 SCALES = (".weight_scale_inv", ".weight_scale", ".scale_weight", ".qscale_weight", ".scale")
-ENDS = (".weight", *SCALES)
-BARE = "_scale_inv"  # after the name of a stack itself
-MARKS = (*SCALES, BARE)
-MARKERS = ("scaled_fp8",)
 FLOATS = scaled.SCALES
 POWERS = ("float8_e8m0fnu", "uint8")
 SCALE_DTYPES = (*FLOATS, *POWERS)
@@ -41,53 +35,6 @@ EIGHTS = ("float8_e4m3fn", "float8_e5m2")
 FOURS = ("int8", "uint8")  # two codes of E2M1
 USUAL = (128, 128)
 Block = tuple[int, int]
-
-
-def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
-    if not isinstance(q.format, Float) or not scaled.is_scaled(q.format) or q.format.scaled != "tensor":
-        refuse(name, q, NAME, "fp8_e4m3fn-tensor is the nearest")
-    return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
-
-
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    layout_of(name, q)  # refuses
-    return scaled.parts_of(prefix_of(name, q, NAME), q)
-
-
-def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
-    """Raise ValueError if the layout cannot store codes with scales of blocks."""
-    if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
-        raise ValueError(f"{NAME} has no place for {blocks}")
-
-
-def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
-    """Return the tensors that represent codes with scales of blocks."""
-    prefix = name.removesuffix(".weight")
-    return {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale_inv": codes.scales}
-
-
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json."""
-    one = next(iter(formats.values()))
-    found: dict[str, Any] = {"quant_method": NAME, "fmt": str(one).removeprefix("float8_").removeprefix("fp8_")[:4]}
-    found["activation_scheme"] = "dynamic"
-    if isinstance(one, scaled.Blocks):
-        found["weight_block_size"] = [one.high, one.wide]
-    return found | {"modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
-
-
-def is_weight(reader: Tensors, prefix: str, mark: str) -> bool:
-    """Tell whether a tensor with the name of scales belongs to a weight: layers also have parameters called `scale`."""
-    if mark == BARE:
-        return not prefix.endswith(".weight") and prefix in reader and _are_codes(reader.info(prefix))
-    codes = f"{prefix}.weight"
-    return mark != ".scale" or (codes in reader and reader.info(codes).dtype in (*EIGHTS, *FOURS))
-
-
-def _are_codes(info: Any) -> bool:
-    return info.dtype in EIGHTS and len(info.shape) == 3
 
 
 def _scales_in(prefix: str, tensors: Mapping[str, Array]) -> tuple[str, Array, bool]:
@@ -181,19 +128,66 @@ def _block_of(prefix: str, config: Mapping[str, Any]) -> Block | None:
     return said[0], said[1]
 
 
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight with a scale per row, for all, or per block; a block's scale is repeated for each row."""
+def weight_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any], layout: str) -> Weight:
+    """Return one weight; other layouts have such tensors, too."""
     fours = _fours_in(prefix, tensors)
     if fours is not None:
-        return fours
-    q = scaled.array_of(prefix, codes_in(prefix, tensors, _block_of(prefix, config)), NAME)
-    shape = tensors[f"{prefix}.weight"].shape
-    return q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, (2,))
-
-
-def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with one scale for each block; None for other tensors."""
-    if tensors[f"{prefix}.weight"].dtype.name in FOURS:
-        return None
+        return of_array(fours)
     codes = codes_in(prefix, tensors, _block_of(prefix, config))
-    return None if scaled.format_of(codes) is not None else (codes, tensors[f"{prefix}.weight"].shape, None)
+    return of_codes(f"{prefix}.weight", layout, codes, tensors[f"{prefix}.weight"].shape)
+
+
+class FP8(Layout):
+    name = "fp8"
+    methods = ("fbgemm_fp8", "mxfp8")
+    ends = (".weight", *SCALES)
+    bare = "_scale_inv"
+    marks = (*SCALES, bare)
+    markers = ("scaled_fp8",)
+    signs = (
+        (".weight_scale_inv", ".weight"), ("_scale_inv", ""), (".scale_weight", ".weight"), (".weight_scale", ".weight")
+    )  # fmt: skip
+    needs_config = False
+    examples = ("fp8_e4m3fn-tensor",)
+
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        return dtypes[-1] in EIGHTS and dtypes[0] in SCALE_DTYPES
+
+    def is_weight(self, reader: Tensors, prefix: str, mark: str) -> bool:
+        """Tell whether scales belong to a weight: layers also have parameters called `scale`."""
+        if mark == self.bare:
+            info = reader.info(prefix) if not prefix.endswith(".weight") and prefix in reader else None
+            return info is not None and info.dtype in EIGHTS and len(info.shape) == 3
+        codes = f"{prefix}.weight"
+        return mark != ".scale" or (codes in reader and reader.info(codes).dtype in (*EIGHTS, *FOURS))
+
+    def shapes(self, name: str, q: Packed) -> Parts:
+        if not isinstance(q.format, Float) or not scaled.is_scaled(q.format) or q.format.scaled != "tensor":
+            refuse(name, q, self.name, "fp8_e4m3fn-tensor is the nearest")
+        return scaled.parts_like(prefix_of(name, q, self.name), q.format, q.shape)
+
+    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
+        self.shapes(name, q)  # refuses
+        return scaled.parts_of(name.removesuffix(".weight"), q)
+
+    def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
+        if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
+            raise ValueError(f"{self.name} has no place for {blocks}")
+
+    def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
+        prefix = name.removesuffix(".weight")
+        return {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale_inv": codes.scales}
+
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        one = next(iter(formats.values()))
+        found: dict[str, Any] = {
+            "quant_method": self.name,
+            "fmt": str(one).removeprefix("float8_").removeprefix("fp8_")[:4],
+        }
+        found["activation_scheme"] = "dynamic"
+        if isinstance(one, scaled.Blocks):
+            found["weight_block_size"] = [one.high, one.wide]
+        return found | {"modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
+
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        return weight_in(prefix, tensors, config, self.name)

@@ -19,19 +19,14 @@ import numpy as np
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.values import shown
+from .layout import Layout
 from .linear import Array, Codes, no_format, with_float_zeros
+from .weight import Weight, of_array, of_values
 
-__all__ = ["ENDS", "array_from", "values_from"]
-
-NAME = "hqq"
-ENDS = tuple(
-    f".{part}"
-    for part in (
-        "W_q", "scale", "zero", "shape", "nbits", "group_size", "axis", "packing", "unpack_view_dtype", "view_as_float",
-        "quant_scale", "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config",
-        "channel_wise", "optimize", "round_zero",
-    )
-)  # fmt: skip
+PARTS = (
+    "W_q scale zero shape nbits group_size axis packing unpack_view_dtype view_as_float quant_scale quant_zero "
+    "compute_dtype offload_meta encoded_state_dict stores_quant_config channel_wise optimize round_zero"
+).split()
 FLOATS = ("float16", "bfloat16", "float32")
 PACKINGS = {"8bit_u8": (8, 1), "4bit_u8": (4, 2), "3bit_32": (3, 10), "2bit_u8": (2, 4), "1bit_u8": (1, 8)}
 MOST = 1 << 31
@@ -129,18 +124,20 @@ def _array_of(weight: _Weight) -> QuantizedArray | None:
     return with_float_zeros(codes, zeros, scales, group)
 
 
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight, or refuse it if no format here represents it."""
-    q = _array_of(_weight_of(prefix, tensors))
-    if q is None:
-        raise ValueError(f"{prefix}: groups across rows, or values that are rounded otherwise, {no_format(NAME)}")
-    return q
+class HQQ(Layout):
+    name = "hqq"
+    marks = (".W_q",)
+    ends = tuple(f".{part}" for part in PARTS)
+    signs = ((".W_q", ".zero", ".scale", ".shape", ".packing"),)
+    needs_config = False
+    has_several = True
+    is_written = False
 
-
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return float32 values of a weight that no format represents, its description and its bytes; otherwise None."""
-    weight = _weight_of(prefix, tensors)
-    if _array_of(weight) is not None:
-        return None
-    along = "rows" if weight.axis == 1 else "columns"
-    return weight.values(), f"{weight.bits} bits with float zero points in groups along {along}", weight.nbytes
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        weight = _weight_of(prefix, tensors)
+        if (q := _array_of(weight)) is not None:
+            return of_array(q)
+        along = "rows" if weight.axis == 1 else "columns"
+        said = f"{weight.bits} bits with float zero points in groups along {along}"
+        why = f"{prefix}: groups across rows, or values that are rounded otherwise, {no_format(self.name)}"
+        return of_values(weight.values(), said, weight.nbytes, why)

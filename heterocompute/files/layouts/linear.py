@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -18,8 +17,8 @@ from ...base.values import shown
 from ...formats import Affine, Format, Int
 
 __all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
-           "float_zero_values", "from_words", "in_order", "matrix_of", "no_format", "not_written", "one_of", "order_of",
-           "refuse", "spaced", "spaced_words", "to_words", "with_float_zeros", "words"]  # fmt: skip
+           "float_zero_values", "from_words", "matrix_of", "no_format", "one_of", "order_of",
+           "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros", "words"]  # fmt: skip
 
 AT_ONCE = 1 << 20  # values that are decoded at a time
 Array = NDArray[Any]
@@ -125,16 +124,6 @@ class Matrix(NamedTuple):
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     """Raise ValueError: the layout cannot store this array; the message names the nearest that it can store."""
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
-
-
-def not_written(layout: str) -> Callable[..., NoReturn]:
-    """Return the writing function of a layout that can only be read: it raises."""
-
-    def refuse_all(name: Any, *_: Any) -> NoReturn:
-        what = f"tensor {quoted(name)}: " if isinstance(name, str) else ""
-        raise ValueError(f"save: {what}the layout {layout} is read, not written: expected another one")
-
-    return refuse_all
 
 
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
@@ -299,12 +288,9 @@ def order_of(name: str, index: Array, wanted: Array) -> Array | None:
     return order
 
 
-def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None]) -> QuantizedArray:
-    """Return an array if its columns are in the order of their groups, or refuse it; `name` is that of their index."""
-    q, order = found
-    if order is not None:
-        raise ValueError(f"{name}: groups of columns that are not contiguous (act-order) {no_format(layout)}")
-    return q
+def unordered(name: str, layout: str) -> str:
+    """Return the reason why columns in another order than their groups have no array; `name` is that of their index."""
+    return f"{name}: groups of columns that are not contiguous (act-order) {no_format(layout)}"
 
 
 def no_format(layout: str) -> str:

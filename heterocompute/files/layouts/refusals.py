@@ -9,8 +9,8 @@ from ...base.tensors import Tensors
 from ...base.texts import quoted
 from ...base.values import shown
 from .configuration import config_in, plain_names, said_by
-from .detection import layout_in
 from .programs import EIGHTS, is_codes, program_in
+from .table import layout_in
 
 __all__ = ["quantized_already", "refuse_changed", "refuse_codes", "refuse_layout", "refuse_lone_codes", "refuse_one",
            "refuse_programs", "refuse_scales", "refuse_unread"]  # fmt: skip

@@ -22,7 +22,7 @@ from ...formats import NVFP4, Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "described", "e4m3_values",
+__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "e4m3_values",
            "format_of", "from_row_maxima", "group_format_of", "grouped", "is_scaled", "nvfp4_groups", "nvfp4_of",
            "parts_like", "parts_of", "powers", "rows_of", "some_rows"]  # fmt: skip
 
@@ -149,11 +149,12 @@ def group_format_of(weight: Codes) -> Float | None:
     return Float(f"fp8_{codes.dtype.name.removeprefix('float8_')}", scaled="group", group=min(wide, codes.shape[1]))
 
 
-def grouped(weight: Codes) -> QuantizedArray:
-    """Return the array of `group_format_of`, the same values."""
+def grouped(weight: Codes) -> QuantizedArray | None:
+    """Return the array of `group_format_of`, the same values; None if there is no such format."""
     codes, scales, _, (high, wide) = weight
     fmt = group_format_of(weight)
-    assert fmt is not None and fmt.group is not None
+    if fmt is None or fmt.group is None:
+        return None
     rows, count = codes.shape
     stored = np.pad(codes.view(np.uint8), ((0, 0), (0, -count % fmt.group)))
     each = np.repeat(scales.astype(np.float32), high, 0)[:rows]
@@ -183,14 +184,11 @@ def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
     return Codes(stored, np.ascontiguousarray(scales), None, (high, fmt.group or q.shape[1]))
 
 
-def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
-    """Return the packed array of a weight; ValueError if no format here represents it."""
-    fmt, (codes, scales, points, block) = format_of(weight), weight
-    if fmt is None and group_format_of(weight) is not None:
-        return grouped(weight)
+def array_of(weight: Codes) -> QuantizedArray | None:
+    """Return the array of a weight whose scales a format has, None for others."""
+    fmt, (codes, scales, points, _) = format_of(weight), weight
     if fmt is None:
-        what = f"codes of {codes.dtype} with a scale for each {block[0]} x {block[1]} values"
-        raise ValueError(f"{prefix}.weight: {what} {linear.no_format(layout)}")
+        return None
     if isinstance(fmt, Float):
         wide = scales.astype(np.float32)
         parts: dict[str, Array] = {"codes": codes.view(np.uint8), "scales": wide}
@@ -204,11 +202,6 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
     middle = np.zeros_like(wide, np.int16) if points is None else np.broadcast_to(points, wide.shape).astype(np.int16)
     unsigned = codes.view(np.uint8) ^ np.uint8(128)
     return linear.array_of(fmt, unsigned, wide, (middle + 128).astype(np.uint8))
-
-
-def described(weight: Codes) -> str:
-    """Return a description of a weight's storage: the codes, and the values that share a scale."""
-    return str(blocks_of(weight))
 
 
 def rows_of(weight: Codes, begin: int, end: int) -> Array:

@@ -72,7 +72,7 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
 
 def _gguf(path: str) -> LanguageModel:
     from ...files.containers.gguf_files import Gguf  # files stand above the networks
-    from ...files.layouts.table import readers_in  # files stand above the networks
+    from ...files.layouts.reading import readers_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
 
     reader = reader_of(path)
@@ -119,7 +119,7 @@ class _Source:
 
 
 def _folder(path: str) -> LanguageModel:
-    from ...files.layouts.table import operands_in  # files stand above the networks
+    from ...files.layouts.reading import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
     from ...files.safetensors import entries, read_array  # files stand above the networks
 

@@ -164,11 +164,6 @@ def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale:
     return q
 
 
-def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
-    """Write a file of tensors alone."""
-    write(path, arrays, None, check)
-
-
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model | None, check: str) -> None:
     """Write a file; it has its name when it is complete.
 

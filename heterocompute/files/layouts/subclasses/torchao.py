@@ -12,22 +12,21 @@ quantization/quantize_/workflows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....arrays.quantized import QuantizedArray
 from ....base.json_text import strict_json
+from ....base.tensors import Tensors
 from ....base.values import shown
 from ....formats import Int
 from .. import linear, scaled
+from ..layout import Layout
 from ..linear import Array, no_format
+from ..weight import Weight, of_array, of_codes, of_values
 from . import torchao_int4, torchao_mx
 
-__all__ = ["ENDS", "array_from", "blocks_from", "is_described", "values_from"]
-
-NAME = "torchao"
 ENDS = (
     "._weight_qdata",
     "._weight_scale",
@@ -43,11 +42,6 @@ TYPES: dict[str, tuple[str, ...]] = {
     "IntxUnpackedToInt8Tensor": ("int8",),
 }
 KINDS = (*TYPES, *torchao_int4.KINDS, *torchao_mx.KINDS)
-
-
-def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
-    """Tell whether the metadata of a file describe the tensors of a layer."""
-    return f"{prefix}.weight" in metadata
 
 
 def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
@@ -68,9 +62,10 @@ def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, A
     return kind, data
 
 
-def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, int]:
+def _codes_in(
+    prefix: str, kind: str, data: Mapping[str, Any], tensors: Mapping[str, Array]
+) -> tuple[scaled.Codes, int]:
     """Return the codes and scales of a weight of 8 bits, and the bits of its integers."""
-    kind, data = _said(prefix, config["metadata"])
     high, wide = data["block_size"]
     target: Any = data.get("target_dtype") if kind == "IntxUnpackedToInt8Tensor" else {"_data": "int8"}
     dtype = target.get("_data") if isinstance(target, Mapping) else None
@@ -106,49 +101,45 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, An
     return scaled.Codes(codes, scales.reshape(blocks), points, (min(high, rows), min(wide, columns))), bits
 
 
-def _int4_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> torchao_int4.Weight | None:
-    """Return a weight of packed int4, None for others."""
-    kind, data = _said(prefix, config["metadata"])
-    return torchao_int4.weight_of(prefix, kind, data, tensors, ENDS[:4]) if kind in torchao_int4.KINDS else None
-
-
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one matrix with scales per row, per group, or one scale; float8 with scales per block."""
-    kind, data = _said(prefix, config["metadata"])
-    if kind in torchao_mx.KINDS:
-        return torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4]))
-    four = _int4_in(prefix, tensors, config)
-    if four is not None:
-        if (q := torchao_int4.array_of(four)) is None:
-            raise ValueError(f"{prefix}.weight: zero points whose values are rounded otherwise {no_format(NAME)}")
-        return q
-    weight, bits = _codes_in(prefix, tensors, config)
+def _of_eight_bits(prefix: str, layout: str, weight: scaled.Codes, bits: int) -> Weight:
+    """Return a weight of 8 bits: integers of fewer bits where all codes fit."""
     codes, scales, points, (high, wide) = weight
     least = -(1 << (bits - 1))
     held = [codes] if points is None else [codes, points]
     fits = all(part.min() >= least and part.max() < -least for part in held)
     if codes.dtype != np.int8 or bits in (1, 8) or high > 1 or not fits:
-        return scaled.array_of(prefix, weight, NAME)
+        return of_codes(f"{prefix}.weight", layout, weight)
     is_symmetric = points is None and bool(codes.min() > least)
     group = wide if wide < codes.shape[1] else None
     fmt = Int(bits, group, is_symmetric, "f16" if scales.dtype == np.float16 else "f32")
     if is_symmetric:
-        return linear.array_of(fmt, codes.view(np.uint8) & np.uint8((1 << bits) - 1), scales, None)
+        return of_array(linear.array_of(fmt, codes.view(np.uint8) & np.uint8((1 << bits) - 1), scales, None))
     middle = np.zeros(scales.shape, np.int8) if points is None else points
-    return linear.array_of(
-        fmt, (codes - np.int8(least)).view(np.uint8), scales, (middle - np.int8(least)).view(np.uint8)
-    )
+    unsigned, points = ((part - np.int8(least)).view(np.uint8) for part in (codes, middle))
+    return of_array(linear.array_of(fmt, unsigned, scales, points))
 
 
-def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with scales per block; otherwise None."""
-    if _said(prefix, config["metadata"])[0] not in TYPES:
-        return None
-    weight, _ = _codes_in(prefix, tensors, config)
-    return None if scaled.format_of(weight) is not None else (weight, weight.codes.shape, None)
+class TorchAO(Layout):
+    name = "torchao"
+    marks = ("._weight_qdata",)
+    ends = ENDS
+    signs = (("._weight_qdata",),)
+    needs_config = False
+    has_several = True
+    reads_metadata = True
+    is_written = False
 
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        return f"{prefix}.weight" in reader.metadata
 
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of packed int4 that no format here holds, what it is, its bytes; None of others."""
-    four = _int4_in(prefix, tensors, config)
-    return None if four is None or torchao_int4.array_of(four) is not None else torchao_int4.values_of(four)
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        kind, data = _said(prefix, config["metadata"])
+        if kind in torchao_mx.KINDS:
+            return of_array(torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4])))
+        if kind in torchao_int4.KINDS:
+            four = torchao_int4.weight_of(prefix, kind, data, tensors, ENDS[:4])
+            if (q := torchao_int4.array_of(four)) is not None:
+                return of_array(q)
+            why = f"{prefix}.weight: zero points whose values are rounded otherwise {no_format(self.name)}"
+            return of_values(*torchao_int4.values_of(four), why)
+        return _of_eight_bits(prefix, self.name, *_codes_in(prefix, kind, data, tensors))
