@@ -106,8 +106,9 @@ def quantize_checkpoint(
     consume : bool
         Delete each file of the folder `in_path` as soon as all its data are on the disk of `out_path`.
     layout : str, optional
-        The layout of another program, such as ``"gptq"``, as in `save`. In a folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are
-        not whole blocks of GGUF get another type, as in `save_gguf`.
+        The layout of another program, such as ``"gptq"``, as in `save`. In a folder, ``config.json`` records it. ONNX
+        and GGUF are one file, and the output is held in memory. Rows that are not whole blocks of GGUF get another
+        type, as in `save_gguf`.
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.

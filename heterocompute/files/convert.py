@@ -30,7 +30,7 @@ from .layouts.table import LAYOUTS, expected_of
 from .layouts.targets import TARGETS, converted, names_of, parts_of, refusal_of, rounded
 from .layouts.weight import Weight
 from .plain import Plain, parse_type
-from .plans import CLOSED, COPIED, LOSSY, REFUSED, Plan, plans_of
+from .plans import CLOSED, COPIED, LOSSY, REFUSED, Conversion, Plan
 from .rewrite import check_paths, rewrite
 from .shards import about
 from .work import Work
@@ -140,7 +140,7 @@ def convert_checkpoint(
         if not reader.weights:
             raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
-        plans = plans_of(reader, in_path, target, rounding, progress, work.workers)
+        plans = Conversion(target, rounding).plans(reader, in_path, progress, work.workers)
         rows = [_row(reader, name, plans.get(name), target) for name in reader.names]
         infos, found, skipped, named = reader.infos, reader.layout, dict(reader.skipped), reader.config
         why_not_renamed = reader.why_not_renamed

@@ -10,8 +10,10 @@ from heterocompute.files.layouts.table import LAYOUTS
 
 ROOT = Path(heterocompute.__file__).parent
 # Modules in which such a word is another thing: a method of rounding, a kind of file, a program, a format of a chip.
-OTHER_WORDS = ("ptq/", "studies/", "hardware/", "cli/study.py", "cli/hardware.py", "interop/torch/", "base/magic.py", "files/beside.py",
-               "files/opening.py", "zoo/", "bench/", "training/")  # fmt: skip
+OTHER_WORDS = (
+    "ptq/", "studies/", "hardware/", "cli/study.py", "cli/hardware.py", "interop/torch/", "base/magic.py",
+    "files/beside.py", "files/opening.py", "zoo/", "bench/", "training/",
+)  # fmt: skip
 
 
 def test_no_module_outside_of_their_folder_names_a_layout() -> None:

@@ -22,9 +22,11 @@ import numpy as np
 from ...arrays.bits import pack, rows_at_once, unpack
 from ...arrays.quantized import QuantizedArray
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
-from .linear import Array, array_of
+from .linear import Array, Codes, components_of
 
 __all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
+
+Components = dict[str, Array]
 
 AT_ONCE = 1 << 20  # values that are converted at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
@@ -119,7 +121,12 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
     if q.format == fmt:
         return q
     made = _maker(q, fmt, lowest)
-    return joined((made(q[i:j]) for i, j in _pieces(q)), len(q))
+    dtype = "float32" if isinstance(fmt, Int | Affine | GGML) else q.source_dtype
+
+    def rows(begin: int, end: int) -> QuantizedArray:
+        return QuantizedArray(made(q[begin:end]), fmt, (end - begin, q.shape[1]), (1,), dtype)
+
+    return joined((rows(begin, end) for begin, end in _pieces(q)), len(q))
 
 
 def integers_of(q: QuantizedArray) -> Integers:
@@ -165,8 +172,8 @@ def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:
     yield from ((i, min(i + step, len(q))) for i in range(0, len(q), step))
 
 
-def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], QuantizedArray]:
-    """Return a function that makes some rows, after computing the values of the whole tensor."""
+def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], Components]:
+    """Return a function that makes the components of some rows, after computing the values of the whole tensor."""
     own: Any = q.format
     if isinstance(fmt, Int):
         return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
@@ -176,9 +183,9 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
         return lambda rows: _with_minima(integers_of(rows), own, fmt)
     if isinstance(fmt, NVFP4) and isinstance(own, MX):
         shift = _shift(q.components["scales"])
-        return lambda rows: _as_nvfp4(rows, fmt, shift)
+        return lambda rows: _as_nvfp4(rows, shift)
     if isinstance(fmt, MX) and isinstance(own, NVFP4):
-        return lambda rows: _as_mxfp4(rows, fmt)
+        return _as_mxfp4
     if isinstance(fmt, NF4) and isinstance(own, NF4):
         return lambda rows: _as_nf4(rows, own, fmt)
     if isinstance(fmt, Float) and isinstance(own, Float):
@@ -186,7 +193,12 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
     raise ValueError(f"{own} cannot be converted exactly to {fmt}")
 
 
-def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
+def _components(fmt: Int | GGML, codes: Array, scales: Array, points: Array | None = None) -> Components:
+    packed = Codes(pack(codes.astype(np.uint8), fmt.bits), fmt.bits, codes.shape[1])
+    return components_of(fmt, packed, scales, points)
+
+
+def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> Components:
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
     group = min(fmt.group or rows.count, rows.count)
     scales = _typed(_regrouped(np.abs(rows.scales), rows, group), fmt)
@@ -206,14 +218,14 @@ def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
     if fmt.symmetric:
         if codes.max(initial=0) >= middle or codes.min(initial=0) < -middle + (not lowest):
             raise ValueError(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
-        return array_of(fmt, (codes & most).astype(np.uint8), scales, None)
+        return _components(fmt, codes & most, scales)
     if rows.bits > fmt.bits:
         low = np.minimum.reduceat(codes, np.arange(0, rows.count, group), axis=1)
         points = np.clip(-low, 0, most).astype(np.int16)
     unsigned = codes + np.repeat(points, group, 1)[:, : rows.count]
     if unsigned.size and (unsigned.min() < 0 or unsigned.max() > most):
         raise ValueError(f"codes around the zero point span more than the {most + 1} of {fmt}")
-    return array_of(fmt, unsigned.astype(np.uint8), scales, points.astype(np.uint8))
+    return _components(fmt, unsigned, scales, points.astype(np.uint8))
 
 
 def _zero_points(rows: Integers) -> Array:
@@ -232,7 +244,7 @@ def _zero_points(rows: Integers) -> Array:
     return points.astype(np.int16)
 
 
-def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
+def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> Components:
     kind = fmt.kind
     if kind.group != kind.block or kind.has_levels:
         raise ValueError(f"{fmt} has scales of two levels")
@@ -250,23 +262,22 @@ def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
     least = -middle + (fmt.type == "q8_0" or fmt.is_ternary)
     if blocks.size and (blocks.min() < least or blocks.max() >= middle):
         raise ValueError(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
-    unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape).astype(np.uint8)
-    return array_of(fmt, unsigned, _as_half(np.where(turned, -scales, scales)), None)
+    unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape)
+    return _components(fmt, unsigned, _as_half(np.where(turned, -scales, scales)))
 
 
-def _with_minima(rows: Integers, own: Any, fmt: GGML | Affine) -> QuantizedArray:
+def _with_minima(rows: Integers, own: Any, fmt: GGML | Affine) -> Components:
     if rows.bits > fmt.bits:
         raise ValueError(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
     offset = np.int16(1 << (rows.bits - 1) if own.form.signed or own.form.codes != "integer" else 0)
     minima = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
     group = min(fmt.group or rows.count, rows.count)
     typed = _as_half if isinstance(fmt, GGML) or fmt.scale == "f16" else np.ascontiguousarray
-    parts = {
+    return {
         "scales": typed(_regrouped(rows.scales, rows, group)),
         "minima": typed(_regrouped(minima, rows, group)),
         "codes": pack((rows.codes + offset).astype(np.uint8), fmt.bits),
     }
-    return QuantizedArray(parts, fmt, rows.codes.shape, (1,))
 
 
 def _spread(part: Array, rows: Integers) -> Array:
@@ -312,16 +323,15 @@ def _shift(scales: Array) -> int:
     return most - E4M3_MOST
 
 
-def _as_nvfp4(q: QuantizedArray, fmt: NVFP4, shift: int) -> QuantizedArray:
+def _as_nvfp4(q: QuantizedArray, shift: int) -> Components:
     exponents = np.repeat(q.components["scales"].astype(np.int16) - 127 - shift, 2, axis=1)[:, : -(-q.shape[1] // 16)]
     normal = (exponents + 7) << 3
     scales = np.where(exponents >= -6, normal, 1 << np.maximum(exponents + 9, 0)).astype(np.uint8)
     coarse = np.float32(2.0) ** np.float32(shift)
-    parts = {"codes": q.components["codes"], "scales": scales, "coarse": np.asarray(coarse, np.float32).reshape(())}
-    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+    return {"codes": q.components["codes"], "scales": scales, "coarse": np.asarray(coarse, np.float32).reshape(())}
 
 
-def _as_mxfp4(q: QuantizedArray, fmt: MX) -> QuantizedArray:
+def _as_mxfp4(q: QuantizedArray) -> Components:
     import ml_dtypes  # 5 ms
 
     if q.shape[1] % 32:
@@ -331,24 +341,20 @@ def _as_mxfp4(q: QuantizedArray, fmt: MX) -> QuantizedArray:
     mantissas, exponents = np.frexp(first)
     if not np.array_equal(first, second) or not (mantissas == 0.5).all() or (np.abs(exponents + 63) > 190).any():
         raise ValueError("scales are not powers of two that two groups of 16 share")
-    parts = {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
-    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+    return {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
 
 
-def _as_nf4(q: QuantizedArray, own: NF4, fmt: NF4) -> QuantizedArray:
+def _as_nf4(q: QuantizedArray, own: NF4, fmt: NF4) -> Components:
     none = np.zeros(0)
     rows = Integers(q, 4, none, none, None, min(own.group, q.shape[1]))
-    parts = {"codes": q.components["codes"], "scales": _regrouped(q.components["scales"], rows, fmt.group)}
-    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+    return {"codes": q.components["codes"], "scales": _regrouped(q.components["scales"], rows, fmt.group)}
 
 
-def _as_scaled(q: QuantizedArray, whole: QuantizedArray, fmt: Float) -> QuantizedArray:
+def _as_scaled(q: QuantizedArray, whole: QuantizedArray, fmt: Float) -> Components:
     codes = q.components["codes"]
     if fmt.scaled == "row":
-        scales = np.full((len(q), 1), q.components["coarse"], np.float32)
-        return QuantizedArray({"codes": codes, "scales": scales}, fmt, q.shape, (1,), q.source_dtype)
+        return {"codes": codes, "scales": np.full((len(q), 1), q.components["coarse"], np.float32)}
     scales = whole.components["scales"]
     if scales.min() != scales.max():
         raise ValueError("rows have scales that differ")
-    coarse = np.asarray(scales.flat[0], np.float32).reshape(())
-    return QuantizedArray({"codes": codes, "coarse": coarse}, fmt, q.shape, (1,), q.source_dtype)
+    return {"codes": codes, "coarse": np.asarray(scales.flat[0], np.float32).reshape(())}

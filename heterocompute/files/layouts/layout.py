@@ -76,7 +76,7 @@ class Layout:
     is_written : bool
         Whether `save` and `convert` write the layout.
     examples : tuple of str
-        Formats of matrices that it stores, with which tests write it. Without any, `quantize` does not offer the layout.
+        Formats of matrices that it stores, with which tests write it. Without any, `quantize` does not offer it.
     has_several : bool
         Whether weights of one file may have several formats.
     only_stacks, stacks, stacks_blocks : bool

@@ -17,8 +17,9 @@ from ...base.values import shown
 from ...formats import Affine, Format, Int
 
 __all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
-           "float_zero_values", "from_words", "matrix_of", "no_format", "one_of", "order_of",
-           "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros", "words"]  # fmt: skip
+           "components_of", "float_zero_values", "from_words", "matrix_of", "no_format", "one_of", "order_of",
+           "prefix_of", "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros",
+           "words"]  # fmt: skip
 
 AT_ONCE = 1 << 20  # values that are decoded at a time
 Array = NDArray[Any]
@@ -225,6 +226,11 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     """Return the array of codes as the format stores them, scales (out, groups) and zero points."""
     if not isinstance(codes, Codes):
         codes = Codes(pack(codes, fmt.bits), fmt.bits, codes.shape[1])
+    return QuantizedArray(components_of(fmt, codes, scales, points), fmt, (len(codes.packed), codes.length), (1,))
+
+
+def components_of(fmt: Format, codes: Codes, scales: Array, points: Array | None) -> dict[str, Array]:
+    """Return the components of `array_of`."""
     shape, stored = (len(codes.packed), codes.length), codes.stored()
     if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is padded with 0
         zero = np.zeros((shape[0], 1), np.uint8) if points is None else points[:, -1:]
@@ -234,8 +240,7 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     if points is not None:
         parts["zero_points"] = pack(np.ascontiguousarray(points), fmt.bits)
     layout = component_layout(fmt, shape, (1,))
-    parts = {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
-    return QuantizedArray(parts, fmt, shape, (1,))
+    return {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
 
 
 def with_float_zeros(codes: Codes, zeros: Array, scales: Array, group: int) -> QuantizedArray | None:

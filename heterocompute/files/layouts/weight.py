@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.bits import rows_at_once
+from ...arrays.components import entry_of
+from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
 from ...base.float_env import converted
 from . import scaled
@@ -119,6 +121,13 @@ class Weight:
         if q.shape != self.shape:
             q = QuantizedArray(dict(q.components), q.format, self.shape, (len(self.shape) - 1,), q.source_dtype)
         return turned_array(q) if self.turned else q
+
+    @property
+    def entry(self) -> Entry:
+        """Return the description of `packed`."""
+        assert self.array is not None
+        count, q = len(self.shape), self.array
+        return entry_of(q.format, self.model_shape, (count - 2 if self.turned else count - 1,), q.source_dtype)
 
     def digest(self, known: Any = None) -> Any:
         """Return the digest of all values, the bytes that `differs` compares; `known` is that of the rows above."""
