@@ -170,10 +170,10 @@ def quantize_checkpoint(
         change_of = packed if target is None or not target.has_blocks else in_blocks if fallback else in_whole_blocks
         return _chosen(reader, held, options, rounded if fake else change_of, layout=target)
 
-    work = Work(workers, resume, shard_size, consume, part, check)
+    work = Work(workers, resume, shard_size, consume, part, check, progress=progress)
     if layout is not None and fake:
         raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
-    return rewrite_in(layout, in_path, out_path, choose, progress, work)
+    return rewrite_in(layout, in_path, out_path, choose, work)
 
 
 @counts_subnormals
@@ -246,8 +246,8 @@ def prune_checkpoint(
         _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed, "prune")
 
-    work = Work(workers, resume, shard_size, part=part, check=check, caller="prune_checkpoint")
-    return rewrite(in_path, out_path, choose, progress, work)
+    work = Work(workers, resume, shard_size, part=part, check=check, caller="prune_checkpoint", progress=progress)
+    return rewrite(in_path, out_path, choose, work)
 
 
 @counts_subnormals
@@ -311,7 +311,8 @@ def dequantize_checkpoint(
     """
     check_paths(in_path, out_path)
     wanted = None if dtype is None else plain_dtype(dtype)
-    work = Work(workers, resume, shard_size, part=part, check=check, caller="dequantize_checkpoint")
+    caller = "dequantize_checkpoint"
+    work = Work(workers, resume, shard_size, part=part, check=check, caller=caller, progress=progress)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if layout is None:
@@ -327,9 +328,9 @@ def dequantize_checkpoint(
         with reader_of(in_path) as reader:
             layout = layout_said(reader)
     if layout is None:
-        return rewrite(in_path, out_path, choose, progress, work)
+        return rewrite(in_path, out_path, choose, work)
     source = partial(foreign_reader, layout=layout)
-    return rewrite(in_path, out_path, choose, progress, work, lambda *_: {CONFIG_KEY: None}, source=source)
+    return rewrite(in_path, out_path, choose, work, lambda *_: {CONFIG_KEY: None}, source=source)
 
 
 def _is_converted(reader: Tensors) -> bool:
@@ -390,11 +391,11 @@ def _chosen(
 
 
 def _warn_of_conv1d(layout: Layout | None, names: list[str]) -> None:
-    """Warn if transformers will not load quantized weights of `Conv1D`: few of its quantizers replace these layers."""
+    """Warn if programs will not load quantized weights of `Conv1D`: few quantizers replace these layers."""
     if names and layout is not None and layout.has_tensors and not layout.reads_conv1d:
         others = or_words([one.name for one in LAYOUTS.values() if one.reads_conv1d])
         warnings.warn(
-            f"quantize: {quoted(names[0])} is a weight of Conv1D, which transformers does not load from {layout.name}: "
+            f"quantize: {quoted(names[0])} is a weight of Conv1D, which programs do not load from {layout.name}: "
             f"expected {others}",
             stacklevel=4,
         )

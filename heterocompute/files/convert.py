@@ -133,7 +133,8 @@ def convert_checkpoint(
     target = TARGETS[layout]
     check_paths(in_path, out_path, None if target.is_own else layout)
     rounding, dry_run = _rounding(lossy), check_flag("convert_checkpoint", "dry_run", dry_run)
-    work = Work(workers, resume, shard_size, part=part, check=check, caller="convert_checkpoint")
+    caller = "convert_checkpoint"
+    work = Work(workers, resume, shard_size, part=part, check=check, caller=caller, progress=progress)
     if target.is_file and part is not None:
         raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
     with weights_reader(in_path, source, renames=target.has_tensors) as reader:
@@ -175,7 +176,7 @@ def convert_checkpoint(
     else:
         changes = {name: _change(target, name, plan) for name, plan in plans.items()}
         described = partial(_config, target, plans, {name: info.shape for name, info in infos.items()}, named)
-        done = rewrite(in_path, out_path, lambda *_: changes, progress, work, described, source=opened, instead=True)
+        done = rewrite(in_path, out_path, lambda *_: changes, work, described, source=opened, instead=True)
         summary |= {"part": done["part"]} if part is not None else {}
     return summary | {"written": True}
 

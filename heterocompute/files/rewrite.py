@@ -17,7 +17,6 @@ import numpy as np
 
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
-from ..base.float_env import call_back
 from ..base.magic import names_index, refuse_other_name
 from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress
@@ -102,9 +101,7 @@ def rewrite_in(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
-    progress: Progress | None,
     work: Work = USUAL,
-    finished: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again in the layout of another program, or in ours.
 
@@ -112,14 +109,14 @@ def rewrite_in(
     ----------
     name : str or None
         Of a layout; None is our own.
-    in_path, out_path, choose, progress, work, finished
+    in_path, out_path, choose, work
         As of `rewrite`.
     """
     if name is None:
-        return rewrite(in_path, out_path, choose, progress, work, finished=finished)
+        return rewrite(in_path, out_path, choose, work)
     layout = check_layout(name)
     if layout.is_file:
-        return _rewrite_whole(in_path, out_path, choose, progress, work, layout, finished)
+        return _rewrite_whole(in_path, out_path, choose, work, layout)
 
     def laid_out(reader: Tensors, held: Held) -> dict[str, Change]:
         return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
@@ -133,17 +130,15 @@ def rewrite_in(
                 formats[name] = parse_format(change.format)
         return layout.described(formats, sorted(plain)) if formats or not changes else {CONFIG: None}
 
-    return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
+    return rewrite(in_path, out_path, laid_out, work, describe)
 
 
 def rewrite(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
-    progress: Progress | None,
     work: Work = USUAL,
     describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
-    finished: Callable[[], None] | None = None,
     source: Callable[[Any], Tensors] = reader_of,
     instead: bool = False,
 ) -> dict[str, Any]:
@@ -154,13 +149,10 @@ def rewrite(
     in_path, out_path : str or os.PathLike
     choose : callable
         ``choose(reader, held)`` of `held`, name -> Entry of a packed array or None, in the order of the file.
-    progress : callable or None
     work : Work
     describe : callable, optional
         From the changes, and the names of the matrices that stay, to what goes into config.json, and into the metadata
         as JSON; what is None leaves config.json.
-    finished : callable, optional
-        Called when the output has its name, while a run that is begun again would still know the output as its own.
     source : callable
         Opens the checkpoint, here and in whatever process writes a file.
     instead : bool
@@ -202,30 +194,29 @@ def rewrite(
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source, work.check)
     if not is_several or staging is None:
-        _run(work, placed(shards, [out]), 0, total["bytes_before"], progress)
+        _run(work, placed(shards, [out]), 0, total["bytes_before"])
     else:
         is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
         beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
         if work.part is not None:
-            _run_part(staging, shards, reader, beside, work, progress)
+            _run_part(staging, shards, reader, beside, work)
             number, count = work.part
             return _summary(in_path, out_path, rows, held, opened) | {"part": f"{number}/{count}"}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
-                _run_missing(staging, missing, beside, work, total, progress)
+                _run_missing(staging, missing, beside, work, total)
             except BaseException:
                 if not (staging.holds_shards() and (work.resume or work.consume or left is not None)):
                     staging.discard()
                 raise
         if work.consume and os.path.exists(reader.path):
             os.unlink(reader.path)  # the index of the deleted files
-    if finished:
-        finished()
+    if work.finished:
+        work.finished()
     if is_several and staging is not None:
         staging.discard()
-    if progress:
-        call_back(progress, total["bytes_before"], total["bytes_before"], "")
+    work.report(total["bytes_before"], total["bytes_before"])
     return _summary(in_path, out_path, rows, held, opened)
 
 
@@ -233,16 +224,14 @@ def _rewrite_whole(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
-    progress: Progress | None,
     work: Work,
     layout: Layout,
-    finished: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again as one file of another kind; what goes into it is in memory.
 
     Parameters
     ----------
-    in_path, out_path, choose, progress, work, finished
+    in_path, out_path, choose, work
         As of `rewrite`.
     layout : Layout
         With a kind of file of its own.
@@ -262,8 +251,7 @@ def _rewrite_whole(
         arrays, done = {}, 0
         for row in rows:
             name, entry = row["name"], held[row["name"]]
-            if progress:
-                call_back(progress, done, total["bytes_before"], name)
+            work.report(done, total["bytes_before"], name)
             arrays[name] = _made(reader, name, entry, changes.get(name), blocks.get(name))
             if name in blocks and name not in changes:
                 row["bytes"] = arrays[name].nbytes
@@ -273,10 +261,9 @@ def _rewrite_whole(
             again = _made(reader, name, held[name], changes.get(name), blocks.get(name))
             refuse_different(file_name(out_path), name, np.asarray(again), np.asarray(arrays[name]))
     layout.save(out_path, arrays, work.check, model)
-    if finished:
-        finished()
-    if progress:
-        call_back(progress, done, done, "")
+    if work.finished:
+        work.finished()
+    work.report(done, done)
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
     found: dict[str, Any] = {"instead": instead}
     if layout.has_models:
@@ -361,12 +348,11 @@ def _run_missing(
     beside: Mapping[str, str | bytes],
     work: Work,
     total: Mapping[str, int],
-    progress: Progress | None,
 ) -> None:
     """Write the missing shards, and give the output its name."""
     todo = [shard for shard in missing if not exists(shard.path)]
     done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
-    _run(work, todo, done, total["bytes_before"], progress)
+    _run(work, todo, done, total["bytes_before"])
     where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
     staging.finish(where, total["bytes"], beside)
 
@@ -377,7 +363,6 @@ def _run_part(
     reader: Located,
     beside: Mapping[str, str | bytes],
     work: Work,
-    progress: Progress | None,
 ) -> None:
     """Write the shards of one part, while other runs may write the others."""
     number, count = work.part
@@ -388,9 +373,8 @@ def _run_part(
             remove(shard.path)
     todo = [shard for shard in own if not exists(shard.path)]
     total = sum(shard.source_bytes for shard in own)
-    _run(work, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
-    if progress:
-        call_back(progress, total, total, "")
+    _run(work, todo, total - sum(shard.source_bytes for shard in todo), total)
+    work.report(total, total)
 
 
 def _summary(
@@ -415,10 +399,11 @@ def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[
     }
 
 
-def _run(work: Work, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
+def _run(work: Work, shards: Sequence[Shard], done: int, total: int) -> None:
     """Write shards with the workers and report progress: tensor by tensor here, file by file elsewhere."""
 
     def shifted(begin: int) -> Progress | None:
+        progress = work.progress
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
     if is_alone(work.workers):
@@ -426,12 +411,10 @@ def _run(work: Work, shards: Sequence[Shard], done: int, total: int, progress: P
             write_shard(shard, shifted(done))
             done += shard.source_bytes
         return
-    if progress:
-        call_back(progress, done, total, "")
+    work.report(done, total)
     for i, _ in in_workers(work.workers, write_shard, shards, work.caller):
         done += shards[i].source_bytes
-        if progress:
-            call_back(progress, done, total, "")
+        work.report(done, total)
     lost = [shard for shard in shards if not exists(shard.path)]
     if lost:
         raise ValueError(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "

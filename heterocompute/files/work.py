@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.float_env import call_back
+from ..base.progress import Progress
 from ..base.rereading import as_check
 from ..base.values import as_int, shown
 from ..base.workers import Workers, checked_workers
@@ -37,6 +40,14 @@ class Work:
     part: Any = None
     check: str = "sample"
     caller: str = "quantize_checkpoint"  # the function that errors name
+    progress: Progress | None = None
+    # called when the output has its name, while a run that is begun again would still know the output as its own
+    finished: Callable[[], None] | None = None
+
+    def report(self, done: int, total: int, name: str = "") -> None:
+        """Report progress, if somebody wants to know."""
+        if self.progress:
+            call_back(self.progress, done, total, name)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))

@@ -196,8 +196,8 @@ def round_checkpoint(
                 roundings[name].make(reader.tensor(name))
         parts.remove()
 
-    writing = replace(work, workers=None)  # it reads the results of the layers
-    summary = rewrite_in(layout, in_path, out_path, choose, progress, writing, tidy)
+    writing = replace(work, workers=None, progress=progress, finished=tidy)  # it reads the results of the layers
+    summary = rewrite_in(layout, in_path, out_path, choose, writing)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
     return summary

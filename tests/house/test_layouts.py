@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 from pathlib import Path
 
 import heterocompute
@@ -33,3 +34,10 @@ def test_no_module_outside_of_their_folder_names_a_layout() -> None:
 def test_the_page_of_files_has_every_layout() -> None:
     page = (ROOT.parent / "docs/files.md").read_text()
     assert [name for name in LAYOUTS if f"`{name}`" not in page] == []
+
+
+def test_a_layout_is_known_in_another_process() -> None:
+    """Its text is part of the digest of a file, by which a run that is repeated knows what is finished."""
+    for name, layout in LAYOUTS.items():
+        assert " at 0x" not in repr(layout) and pickle.loads(pickle.dumps(layout)).name == name
+    assert len({repr(layout) for layout in LAYOUTS.values()}) == len(LAYOUTS)

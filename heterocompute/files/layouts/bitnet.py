@@ -9,7 +9,7 @@ because the class "bitlinear" divides. transformers, integrations/bitnet.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,17 +49,16 @@ class BitNet(Layout):
             refuse(name, q, self.name, "rows must have one scale, which weights of tq2_0 or bitnet may have")
         return {f"{prefix}.weight": ("uint8", (rows // PARTS, count)), f"{prefix}.weight_scale": ("float32", (1,))}
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        weight, scale = self.shapes(name, q)
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
         rows, count = q.shape
         codes = (unpack(q.components["codes"], 2, count) + np.uint8(MIDDLE)) & np.uint8(3)
         parts = codes.reshape(PARTS, rows // PARTS, count)
         packed = parts[0] | parts[1] << np.uint8(2) | parts[2] << np.uint8(4) | parts[3] << np.uint8(6)
-        return {weight: packed, scale: q.components["scales"][0].astype(np.float32).reshape(1)}
+        return packed, q.components["scales"][0].astype(np.float32).reshape(1)
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         found = {"quant_method": self.name, "linear_class": "autobitlinear", "quantization_mode": "offline"}
-        return found | {"modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
+        return found | {"modules_to_not_convert": list(plain)}
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         packed, scale = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]

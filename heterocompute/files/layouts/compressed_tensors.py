@@ -34,6 +34,7 @@ from .linear import (
     Packed,
     Parts,
     array_of,
+    check_finite,
     checked,
     codes_in,
     matrix_of,
@@ -196,8 +197,7 @@ def _nvfp4_from(
     chosen(prefix, config, check_nvfp4, tensors)
     packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
     shape, wide = (len(packed), 2 * packed.shape[1]), scaled.e4m3_values(scales)
-    if not np.isfinite(wide).all():
-        raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
+    check_finite(f"{prefix}.weight_scale", wide)
     if whole.size > 1:
         quotients = (wide.reshape(whole.size, -1) / whole.reshape(-1, 1)).reshape(len(packed), -1)
         return of_array(_shaped(scaled.nvfp4_groups(f"{prefix}.weight_scale", packed, quotients, shape), stack))

@@ -13,7 +13,7 @@ ColumnMajorTileInterleave<64, 2>; transformers, integrations/eetq.py; EETQ, pyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ...base.texts import quoted
 from ...formats import Int
 from . import scaled
 from .layout import Layout
-from .linear import Array, Packed, Parts, prefix_of, refuse
+from .linear import Array, Packed, Parts, check_finite, prefix_of, refuse
 from .weight import Weight, of_codes
 
 TILE, PAIR = 64, 2  # inputs of a tile, rows side by side
@@ -56,17 +56,15 @@ class EETQ(Layout):
             )
         return {f"{prefix}.weight": ("int8", (count, rows)), f"{prefix}.weight_scales": ("float16", (rows,))}
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        weight, scales = self.shapes(name, q)
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
         rows, count = q.shape
         codes = q.components["codes"].view(np.uint8)[:, :count].reshape(rows, count // 16, 16)[..., ORDER]
         tiles = codes.reshape(rows // PAIR, PAIR, count // TILE, TILE).transpose(0, 2, 1, 3)
         stored = tiles.reshape(-1, 4)[:, SWAPPED] ^ OFFSET
-        return {weight: stored.reshape(count, rows).view(np.int8), scales: q.components["scales"].reshape(-1)}
+        return stored.reshape(count, rows).view(np.int8), q.components["scales"].reshape(-1)
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
-        left = [name.removesuffix(".weight") for name in plain]
-        return {"quant_method": self.name, "weights": "int8", "modules_to_not_convert": left}
+        return {"quant_method": self.name, "weights": "int8", "modules_to_not_convert": list(plain)}
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         name = next(end for end in self.ends if f"{prefix}{end}" in tensors)
@@ -79,8 +77,7 @@ class EETQ(Layout):
         count, rows = stored.shape
         if scales.dtype.name not in scaled.SCALES or scales.shape != (rows,):
             raise ValueError(f"{prefix}{self.marks[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
-        if not np.isfinite(scales.astype(np.float32)).all():
-            raise ValueError(f"{prefix}{self.marks[0]} holds a value that is not finite")
+        check_finite(f"{prefix}{self.marks[0]}", scales)
         given = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 4)[:, SWAPPED] ^ OFFSET
         tiles = given.reshape(rows // PAIR, count // TILE, PAIR, TILE).transpose(0, 2, 1, 3)
         codes = tiles.reshape(rows, count // 16, 16)[..., np.argsort(ORDER)].reshape(rows, count).view(np.int8)

@@ -13,7 +13,7 @@ integrations/finegrained_fp8.py, Fp8Dequantize; FbgemmFp8Config. vLLM, layers/qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from ...base.values import shown
 from ...formats import MX, Float
 from . import scaled
 from .layout import Layout
-from .linear import Array, Packed, Parts, prefix_of, refuse
+from .linear import Array, Packed, Parts, check_finite, prefix_of, refuse
 from .weight import Weight, of_array, of_codes
 
 SCALES = (".weight_scale_inv", ".weight_scale", ".scale_weight", ".qscale_weight", ".scale")
@@ -46,8 +46,7 @@ def _scales_in(prefix: str, tensors: Mapping[str, Array]) -> tuple[str, Array, b
     scales = stored
     if stored.dtype.name in POWERS:
         scales = scaled.powers(stored)
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{name} holds a value that is not finite")
+    check_finite(f"{prefix}{name}", scales)
     return f"{prefix}{name}", scales, scales is not stored
 
 
@@ -166,9 +165,8 @@ class FP8(Layout):
             refuse(name, q, self.name, "fp8_e4m3fn-tensor is the nearest")
         return scaled.parts_like(prefix_of(name, q, self.name), q.format, q.shape)
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        self.shapes(name, q)  # refuses
-        return scaled.parts_of(name.removesuffix(".weight"), q)
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        return scaled.parts_of(name, q).values()
 
     def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
         if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
@@ -187,7 +185,7 @@ class FP8(Layout):
         found["activation_scheme"] = "dynamic"
         if isinstance(one, scaled.Blocks):
             found["weight_block_size"] = [one.high, one.wide]
-        return found | {"modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
+        return found | {"modules_to_not_convert": list(plain)}
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         return weight_in(prefix, tensors, config, self.name)

@@ -59,15 +59,12 @@ class GptOss(Layout):
         prefix, groups = name.removesuffix(".weight"), (*q.shape[:-1], q.shape[-1] // 32)
         return {f"{prefix}_blocks": ("uint8", (*groups, 16)), f"{prefix}_scales": ("uint8", groups)}
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        shapes = self.shapes(name, q)
-        return {
-            key: q.components[part].reshape(shape)
-            for part, (key, (_, shape)) in zip(("codes", "scales"), shapes.items(), strict=True)
-        }
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        groups = (*q.shape[:-1], q.shape[-1] // 32)
+        return q.components["codes"].reshape(*groups, 16), q.components["scales"].reshape(groups)
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
-        return {"quant_method": "mxfp4", "modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
+        return {"quant_method": "mxfp4", "modules_to_not_convert": list(plain)}
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         blocks, scales = tensors[f"{prefix}_blocks"], tensors[f"{prefix}_scales"]

@@ -11,7 +11,7 @@ The layout gptq writes symmetric arrays in version 1 and others in version 2, gp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,8 +161,7 @@ class GPTQ(Layout):
             f"{prefix}.g_idx": ("int32", (count,)),
         }
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        self.shapes(name, q)  # refuses
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
         fmt: Any = q.format
         m = matrix_of(name, q, self.name)
         if self.is_first and not m.points.all():
@@ -170,12 +169,8 @@ class GPTQ(Layout):
                 f"save: tensor {quoted(name)}: version 1 of GPTQ has no place for the zero point 0; layout gptq has one"
             )
         points = m.points - np.uint8(fmt.symmetric or self.is_first)
-        return {
-            f"{m.prefix}.qweight": m.packed.word_columns(),
-            f"{m.prefix}.qzeros": to_words(points.T, m.bits),
-            f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
-            f"{m.prefix}.g_idx": np.arange(q.shape[1], dtype=np.int32) // np.int32(m.group),
-        }
+        index = np.arange(q.shape[1], dtype=np.int32) // np.int32(m.group)
+        return m.packed.word_columns(), to_words(points.T, m.bits), np.ascontiguousarray(m.scales.T), index
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         fmt = next(iter(formats.values()))
@@ -254,20 +249,15 @@ class AWQ(Layout):
             f"{prefix}.scales": ("float16", (groups, rows)),
         }
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        self.shapes(name, q)  # refuses
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
         m = matrix_of(name, q, self.name)
-        return {
-            f"{m.prefix}.qweight": m.packed.columns(AWQ_ORDER),
-            f"{m.prefix}.qzeros": Codes(pack(m.points, 4), 4, m.points.shape[1]).columns(AWQ_ORDER),
-            f"{m.prefix}.scales": np.ascontiguousarray(m.scales.T),
-        }
+        points = Codes(pack(m.points, 4), 4, m.points.shape[1])
+        return m.packed.columns(AWQ_ORDER), points.columns(AWQ_ORDER), np.ascontiguousarray(m.scales.T)
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         fmt = next(iter(formats.values()))
-        left = [name.removesuffix(".weight") for name in plain]
         return {"quant_method": self.name, "bits": 4, "group_size": fmt.group or -1, "zero_point": True,
-                "version": "gemm", "modules_to_not_convert": left}  # fmt: skip
+                "version": "gemm", "modules_to_not_convert": list(plain)}  # fmt: skip
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         config = of_layer(prefix, config)

@@ -20,7 +20,7 @@ from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
 from ...base.values import shown
 from .layout import Layout
-from .linear import Array, Codes, no_format, with_float_zeros
+from .linear import Array, Codes, check_finite, no_format, with_float_zeros
 from .weight import Weight, of_array, of_values
 
 PARTS = (
@@ -106,8 +106,7 @@ def _weight_of(prefix: str, tensors: Mapping[str, Array]) -> _Weight:
     for part, floats in (("scale", scales), ("zero", zeros)):
         if floats.dtype.name not in FLOATS or (floats.shape != groups and floats.size != 1):
             raise ValueError(f"{prefix}.{part} is {floats.dtype} {floats.shape}, expected floats {groups}")
-        if not np.isfinite(floats.astype(np.float32)).all():
-            raise ValueError(f"{prefix}.{part} holds a value that is not finite")
+        check_finite(f"{prefix}.{part}", floats)
     wider = [part.astype(np.float32).reshape(groups if part.shape == groups else (1, 1)) for part in (zeros, scales)]
     nbytes = stored.nbytes + scales.nbytes + zeros.nbytes
     return _Weight(codes, wider[0], wider[1], axis, bits, shape, nbytes)

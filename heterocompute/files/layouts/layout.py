@@ -1,7 +1,7 @@
 """A layout of files of another program: what each of them declares, and what they share.
 
 A layout is one file with one subclass of `Layout`, and its entry in `table.LAYOUTS`. The subclass names the layout,
-tells by which names its files are recognized, and has four methods: `shapes` and `tensors` write a weight, `config`
+tells by which names its files are recognized, and has four methods: `shapes` and `values` write a weight, `config`
 describes the weights of a file, and `read` reads one of them.
 """
 
@@ -125,9 +125,9 @@ class Layout:
         """Return dtypes and shapes of the tensors that represent a weight, or refuse it: `q` may be an `Entry`."""
         self.refuse_writing(f"tensor {quoted(name)}: ")
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        """Return the tensors that represent a weight, or refuse it."""
-        self.refuse_writing(f"tensor {quoted(name)}: ")
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        """Return the tensors that represent a weight, in the order of `shapes`, which has accepted it."""
+        raise NotImplementedError
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         """Return the quantization_config of weights with these targets; the arguments are those of `described`."""
@@ -141,6 +141,10 @@ class Layout:
         raise NotImplementedError
 
     # What a layout may define.
+
+    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
+        """Return the tensors that represent a weight, or refuse it."""
+        return dict(zip(self.shapes(name, q), self.values(name, q), strict=True))
 
     def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
         """Tell whether tensors with the names of `signs` have the layout's dtypes; other programs use these names."""
@@ -177,7 +181,7 @@ class Layout:
         """Return the tensors of codes with scales of blocks that `check_blocks` accepts."""
         raise NotImplementedError
 
-    # What a layout with a kind of file of its own defines, instead of `shapes`, `tensors`, `config` and `read`.
+    # What a layout with a kind of file of its own defines, instead of `shapes`, `values`, `config` and `read`.
 
     def recognizes(self, reader: Tensors) -> bool:
         """Tell whether a file is of this layout."""
@@ -233,6 +237,9 @@ class Layout:
 
     # What follows from it.
 
+    def __repr__(self) -> str:  # part of the digest by which a run that is repeated knows its files
+        return f"{type(self).__name__}()"
+
     @property
     def has_tensors(self) -> bool:
         """Whether a weight is several tensors of a safetensors file."""
@@ -281,7 +288,7 @@ class Layout:
         formats : mapping of str to Target
             Of the weights by name.
         plain : sequence of str
-            Matrices called ``NAME.weight`` that are not quantized.
+            Matrices called ``NAME.weight`` that are not quantized; `config` gets the names of their layers.
         ordered : bool
             Whether columns lie in another order than their groups.
 
@@ -300,7 +307,7 @@ class Layout:
         is_tied = any(name.endswith(TABLES) for name in plain)
         if is_tied and not any(name.endswith(HEAD) for name in (*formats, *plain)):
             plain = [*plain, HEAD]
-        config = self.config(formats, plain, ordered)
+        config = self.config(formats, [name.removesuffix(".weight") for name in plain], ordered)
         return {KEY: config, **self.files(config)}
 
     def save(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str, model: Any = None) -> None:

@@ -16,9 +16,9 @@ from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import Affine, Format, Int
 
-__all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
-           "components_of", "float_zero_values", "from_words", "matrix_of", "no_format", "one_of", "order_of",
-           "prefix_of", "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros",
+__all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "check_finite", "checked",
+           "codes_in", "components_of", "float_zero_values", "from_words", "matrix_of", "no_format", "one_of",
+           "order_of", "prefix_of", "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros",
            "words"]  # fmt: skip
 
 AT_ONCE = 1 << 20  # values that are decoded at a time
@@ -125,6 +125,12 @@ class Matrix(NamedTuple):
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     """Raise ValueError: the layout cannot store this array; the message names the nearest that it can store."""
     raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
+
+
+def check_finite(name: str, values: Array) -> None:
+    """Raise ValueError for floats that are not finite."""
+    if not np.isfinite(values.astype(np.float32, copy=False)).all():
+        raise ValueError(f"{name} holds a value that is not finite")
 
 
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:

@@ -28,7 +28,21 @@ from ...base.values import shown
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int
 from .forms import AT_ONCE, integers_of
 from .layout import Layout
-from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
+from .linear import (
+    ROWS,
+    Array,
+    Codes,
+    Packed,
+    Parts,
+    array_of,
+    check_finite,
+    codes_in,
+    no_format,
+    one_of,
+    prefix_of,
+    refuse,
+    words,
+)
 from .weight import Weight, as_matrix, of_array, of_values
 
 BITS, GROUPS = (2, 3, 4, 5, 6, 8), (32, 64, 128)
@@ -109,8 +123,7 @@ def _affine(
             raise ValueError(
                 f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}"
             )
-        if not np.isfinite(values).all():
-            raise ValueError(f"{prefix}.{part} holds a value that is not finite")
+        check_finite(f"{prefix}.{part}", values)
     return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group, lead
 
 

@@ -13,7 +13,7 @@ NVIDIA Model Optimizer, torch/export/unified_export_hf.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,17 +56,12 @@ class ModelOpt(Layout):
             f"{prefix}.weight_scale_2": ("float32", ()),
         }
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        self.shapes(name, q)  # refuses
-        prefix, parts = prefix_of(name, q, self.name), q.components
-        eights, coarse = numpy_dtype("float8_e4m3fn"), parts["coarse"].reshape(())
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        parts, eights = q.components, numpy_dtype("float8_e4m3fn")
+        coarse = parts["coarse"].reshape(())
         if not isinstance(q.format, NVFP4):
-            return {f"{prefix}.weight": parts["codes"].view(eights), f"{prefix}.weight_scale": coarse}
-        return {
-            f"{prefix}.weight": parts["codes"],
-            f"{prefix}.weight_scale": parts["scales"].view(eights),
-            f"{prefix}.weight_scale_2": coarse,
-        }
+            return parts["codes"].view(eights), coarse
+        return parts["codes"], parts["scales"].view(eights), coarse
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         is_four = isinstance(next(iter(formats.values())), NVFP4)
@@ -77,7 +72,7 @@ class ModelOpt(Layout):
             "quant_method": self.name,
             "quant_algo": "NVFP4" if is_four else "FP8",
             "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-            "ignore": [name.removesuffix(".weight") for name in plain],
+            "ignore": list(plain),
             "producer": PRODUCER,
         }
 

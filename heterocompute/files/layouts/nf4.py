@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,7 @@ from ...base.values import shown
 from ...formats import NF4
 from ..selection import FLOATS
 from .layout import Layout
-from .linear import Array, Packed, Parts, no_format, one_of, prefix_of, refuse
+from .linear import Array, Packed, Parts, check_finite, no_format, one_of, prefix_of, refuse
 from .scaled import from_row_maxima
 from .weight import Weight, of_array, of_values
 
@@ -123,16 +123,11 @@ class BitsAndBytes(Layout):
             f"{name}.{STATE}": ("uint8", (len(_state(q, dtype)),)),
         }
 
-    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
-        self.shapes(name, q)  # refuses
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
         codes = q.components["codes"]
         turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), (q.shape[0], q.shape[1]))
-        return {
-            name: turned.reshape(-1, 1),
-            f"{name}.absmax": q.components["scales"].reshape(-1),
-            f"{name}.quant_map": _levels(),
-            f"{name}.{STATE}": np.frombuffer(_state(q, q.source_dtype), np.uint8).copy(),
-        }
+        state = np.frombuffer(_state(q, q.source_dtype), np.uint8).copy()
+        return turned.reshape(-1, 1), q.components["scales"].reshape(-1), _levels(), state
 
     def stacked(self, name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
         state = {**json.loads(parts[f"{name}.{STATE}"].tobytes()), "shape": list(shape)}
@@ -141,7 +136,7 @@ class BitsAndBytes(Layout):
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
                 "bnb_4bit_use_double_quant": False, "bnb_4bit_quant_storage": "uint8",
-                "llm_int8_skip_modules": [name.removesuffix(".weight") for name in plain]}  # fmt: skip
+                "llm_int8_skip_modules": list(plain)}  # fmt: skip
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         name, maxima = f"{prefix}.weight", tensors.get(f"{prefix}.SCB")
@@ -160,8 +155,7 @@ class BitsAndBytes(Layout):
             moved((packed.reshape(codes.shape), 4, HIGH_FIRST), (codes, 4, ROWS), size)
             parts = {"codes": codes, "scales": scales.reshape(rows, count // group)}
             return of_array(QuantizedArray(parts, NF4(group), shape, (len(shape) - 1,)))
-        if not np.isfinite(scales).all():
-            raise ValueError(f"{name}.absmax holds a value that is not finite")
+        check_finite(f"{name}.absmax", scales)
         codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[: rows * count]
         values: Array = _levels_of(kind)[codes] * scales[np.arange(rows * count) // group]
         levels = f"codes of fp4 in blocks of {group}, whose levels are those of bitsandbytes,"

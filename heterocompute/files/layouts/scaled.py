@@ -113,8 +113,7 @@ def check(prefix: str, codes: Array, scales: Array, points: Array | None, block:
     if scales.dtype.name not in SCALES or (points is not None and points.dtype != np.int8):
         kinds = scales.dtype if points is None else f"{scales.dtype} with zero points of {points.dtype}"
         raise ValueError(f"{prefix}.weight_scale is {kinds}, expected {', '.join(SCALES)}, and int8")
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
+    linear.check_finite(f"{prefix}.weight_scale", scales)
     return blocks
 
 
@@ -227,8 +226,7 @@ def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str,
             "in) "
             "and float32 (out,)"
         )
-    if not np.isfinite(maxima).all():
-        raise ValueError(f"{name}: SCB holds a value that is not finite")
+    linear.check_finite(f"{name}: SCB", maxima)
     values = codes.astype(np.float32)
     values *= maxima[:, None]
     values *= INVERSE

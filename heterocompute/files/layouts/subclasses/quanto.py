@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import scaled
 from ..layout import Layout
-from ..linear import Array, no_format
+from ..linear import Array, check_finite, no_format
 from ..weight import Weight, of_codes, of_values
 
 ENDS = (".weight._data", ".weight._scale")
@@ -33,8 +33,7 @@ def _parts(prefix: str, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
         scales.size != 1 and scales.shape != (len(codes), *[1] * (codes.ndim - 1))
     ):
         raise ValueError(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{ENDS[1]} holds a value that is not finite")
+    check_finite(f"{prefix}{ENDS[1]}", scales)
     return codes, scales.reshape(-1)
 
 

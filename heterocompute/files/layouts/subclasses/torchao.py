@@ -23,7 +23,7 @@ from ....base.values import shown
 from ....formats import Int
 from .. import linear, scaled
 from ..layout import Layout
-from ..linear import Array, no_format
+from ..linear import Array, check_finite, no_format
 from ..weight import Weight, of_array, of_codes, of_values
 from . import torchao_int4, torchao_mx
 
@@ -93,8 +93,7 @@ def _codes_in(
             raise ValueError(
                 f"{prefix}{end} is {what}, expected {', '.join(dtypes)} {blocks} of blocks {high} x {wide}"
             )
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{ENDS[1]} holds a value that is not finite")
+    check_finite(f"{prefix}{ENDS[1]}", scales)
     if points is not None and (kind == "Float8Tensor" or not points.any()):
         points = None
     points = None if points is None else points.reshape(blocks)

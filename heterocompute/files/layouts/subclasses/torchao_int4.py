@@ -59,8 +59,8 @@ def _part(prefix: str, tensors: Mapping[str, Array], end: str, dtypes: tuple[str
     if part.dtype.name not in dtypes or (shape is not None and part.shape != shape):
         wanted = f"{' or '.join(dtypes)} {shape or '(out / 8, in / 128, 32, 4)'}"
         raise ValueError(f"{prefix}{end} is {part.dtype} {part.shape}, expected {wanted}")
-    if part.dtype.kind != "i" and part.dtype.kind != "u" and not np.isfinite(part.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{end} holds a value that is not finite")
+    if part.dtype.kind not in "iu":
+        linear.check_finite(f"{prefix}{end}", part)
     return part
 
 
