@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ...arrays.quantized import QuantizedArray
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from .linear import Array, Codes, components_of
 
-__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
+__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "is_uniform", "joined"]
 
 Components = dict[str, Array]
 
@@ -55,6 +55,11 @@ class Integers:
         return self._q.codes().astype(np.int16)
 
 
+def is_uniform(fmt: Format) -> TypeGuard[Int | Affine | GGML]:
+    """Tell whether the codes of a format are integers with a scale, a zero point or a minimum for each group."""
+    return isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
+
+
 def forms(fmt: Format, columns: int) -> list[Format]:
     """Return formats that may hold the values of another one, the nearest first.
 
@@ -65,7 +70,7 @@ def forms(fmt: Format, columns: int) -> list[Format]:
         Values of a row.
     """
     found: list[Format] = [fmt]
-    if isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+    if is_uniform(fmt):
         own = fmt.group if fmt.group is None or fmt.group < columns else None
         wide = [one for one in GROUPS if one is None or columns % one == 0]
         smaller = [one for one in wide if one is not None and one < (own or columns)]
@@ -137,7 +142,7 @@ def integers_of(q: QuantizedArray) -> Integers:
     zeros = np.zeros((len(q), -(-q.shape[1] // group)), np.int16)
     if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         return Integers(q, 5, zeros, q.scales_expanded()[every] * np.float32(0.5), None, group)
-    if not isinstance(fmt, Int | Affine) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+    if not is_uniform(fmt):
         raise ValueError(f"{fmt} does not hold uniform integers")
     if isinstance(fmt, Int) and not fmt.symmetric:
         zeros = q.zero_points_expanded()[every].astype(np.int16)
@@ -175,21 +180,22 @@ def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:
 def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], Components]:
     """Return a function that makes the components of some rows, after computing the values of the whole tensor."""
     own: Any = q.format
-    if isinstance(fmt, Int):
-        return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
-    if isinstance(fmt, GGML):
-        return lambda rows: _as_blocks(integers_of(rows), own, fmt)
-    if isinstance(fmt, Affine):
-        return lambda rows: _with_minima(integers_of(rows), own, fmt)
-    if isinstance(fmt, NVFP4) and isinstance(own, MX):
-        shift = _shift(q.components["scales"])
-        return lambda rows: _as_nvfp4(rows, shift)
-    if isinstance(fmt, MX) and isinstance(own, NVFP4):
-        return _as_mxfp4
-    if isinstance(fmt, NF4) and isinstance(own, NF4):
-        return lambda rows: _as_nf4(rows, own, fmt)
-    if isinstance(fmt, Float) and isinstance(own, Float):
-        return lambda rows: _as_scaled(rows, q, fmt)
+    match fmt, own:
+        case Int(), _:
+            return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
+        case GGML(), _:
+            return lambda rows: _as_blocks(integers_of(rows), own, fmt)
+        case Affine(), _:
+            return lambda rows: _with_minima(integers_of(rows), own, fmt)
+        case NVFP4(), MX():
+            shift = _shift(q.components["scales"])
+            return lambda rows: _as_nvfp4(rows, shift)
+        case MX(), NVFP4():
+            return _as_mxfp4
+        case NF4(), NF4():
+            return lambda rows: _as_nf4(rows, own, fmt)
+        case Float(), Float():
+            return lambda rows: _as_scaled(rows, q, fmt)
     raise ValueError(f"{own} cannot be converted exactly to {fmt}")
 
 

@@ -26,7 +26,7 @@ from ...base.tensors import Tensors
 from ...base.texts import counted, quoted
 from ...base.values import shown
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int
-from .forms import AT_ONCE, integers_of
+from .forms import AT_ONCE, integers_of, is_uniform
 from .layout import Layout
 from .linear import (
     ROWS,
@@ -50,13 +50,12 @@ FLOATS = ("float16", "bfloat16", "float32")
 MODES = ("affine", "mxfp4", "nvfp4")
 
 
-def _mode_of(fmt: Any) -> str | None:
+def _mode_of(fmt: Format) -> str | None:
     if isinstance(fmt, MX) and fmt.element == "fp4":
         return "mxfp4"
     if isinstance(fmt, NVFP4):
         return "nvfp4"
-    fits = isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
-    return "affine" if fits and fmt.bits in BITS and fmt.group in GROUPS else None
+    return "affine" if is_uniform(fmt) and fmt.bits in BITS and fmt.group in GROUPS else None
 
 
 def _dtype_of(fmt: Any) -> str:
