@@ -7,7 +7,7 @@
  * Option 0 is the type, an entry of GGML_KIND. encode_blocks.h encodes blocks.
  */
 #include "formats/ggml/ggml.h"
-#include "formats/lanes.h"
+#include "base/lanes/scalar.h"
 
 #include "formats/ggml/encode_blocks.h"
 

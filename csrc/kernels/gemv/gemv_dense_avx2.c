@@ -1,6 +1,6 @@
 /* gemv_dense: 8 rows in lanes; blocks of 8 columns are transposed. At least two independent sums hide the latency of
  * fma. */
-#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "base/lanes/avx2.h"
 #include "kernels/kernel.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -27,7 +27,7 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_ve
                 if (k % 16 == 0)
                     _mm_prefetch((const char *)(row + k + AHEAD), _MM_HINT_T1);
             }
-            transpose(w);
+            lanes_transpose(w);
             if (steps == 8) {
 #pragma GCC unroll 8
                 for (int i = 0; i < 8; i++)

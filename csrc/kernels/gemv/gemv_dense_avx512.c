@@ -2,8 +2,10 @@
  * but rows that are 4 KiB apart share the sets of L1: 64 rows take twice as long (2048 x 2048, one vector, Zen 5,
  * 2026-11).
  */
-#include "kernels/gemv/gemv_transpose_avx512.h"
+#include "base/lanes/avx512.h"
 #include "kernels/kernel.h"
+
+#define INLINE static inline __attribute__((always_inline))
 
 enum { AHEAD = 128 }; /* columns: 4096 x 4096 in 2.5 ms, 2.8 without (one thread, Zen 5, 2026-11) */
 
@@ -20,7 +22,7 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_vectors, const f
             w[i] = _mm512_maskz_loadu_ps(mask, rows[i] + k);
             _mm_prefetch((const char *)(rows[i] + k + AHEAD), _MM_HINT_T1);
         }
-        transpose(w);
+        lanes_transpose(w);
         if (steps == 16) {
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++)

@@ -1,5 +1,5 @@
 /* gemv_minima: 16 rows in two registers. Minima are transposed once for all lines of x. */
-#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "base/lanes/avx2.h"
 #include "kernels/kernel.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ void hc_gemv_minima_avx2(int64_t n, int64_t ld, int64_t n_lines, const float *x_
                 __m256 block[8];
                 for (int i = 0; i < 8; i++)
                     block[i] = _mm256_loadu_ps(minima + (half + i) * ld + first + s);
-                transpose(block);
+                lanes_transpose(block);
                 for (int i = 0; i < 8; i++)
                     _mm256_store_ps(turned + (s + i) * 16 + half, block[i]);
             }

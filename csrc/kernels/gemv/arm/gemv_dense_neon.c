@@ -20,7 +20,7 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_ve
                     memcpy(last, rows[g * 4 + i] + k, (size_t)steps * sizeof *last);
                 w[i] = steps < 4 ? vld1q_f32(last) : vld1q_f32(rows[g * 4 + i] + k);
             }
-            transpose_f32(w);
+            lanes_transpose(w);
             for (int64_t i = 0; i < steps; i++)
                 for (int v = 0; v < n_vectors; v++)
                     acc[g * n_vectors + v] = vfmaq_f32(acc[g * n_vectors + v], vdupq_n_f32(x[v * ldx + k + i]), w[i]);

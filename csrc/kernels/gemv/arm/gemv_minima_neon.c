@@ -28,7 +28,7 @@ void hc_gemv_minima_neon(int64_t n, int64_t ld, int64_t n_lines, const float *x_
                 float32x4_t block[4];
                 for (int i = 0; i < 4; i++)
                     block[i] = vld1q_f32(minima + (row + i) * ld + first + s);
-                transpose_f32(block);
+                lanes_transpose(block);
                 for (int i = 0; i < 4; i++)
                     vst1q_f32(turned + (s + i) * 16 + row, block[i]);
             }
