@@ -39,18 +39,6 @@ static void codebook_layout(const hc_format *format, const hc_geometry *geometry
         (hc_component_layout){true, !codebook_is_tensor(format), HC_F32, dim > 1 ? 2 : 1, {levels_of(format), dim}};
 }
 
-static bool codebook_has_groups(const hc_format *format) { return format->group != 0; }
-
-static int codebook_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
-
-static hc_clip_domain codebook_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
 static int codebook_unit(const hc_format *format) { return codebook_dim(format); }
 
 static hc_learning codebook_learns(const hc_format *format) {
@@ -260,8 +248,6 @@ const hc_format_ops hc_format_codebook = {
                    "k-means, product quantization",
     .check = codebook_check,
     .layout = codebook_layout,
-    .has_groups = codebook_has_groups,
-    .passes = codebook_passes,
     .shared = codebook_shared,
     .share = codebook_share,
     .learns = codebook_learns,
@@ -275,5 +261,4 @@ const hc_format_ops hc_format_codebook = {
     .decode_f64 = codebook_decode_f64,
     .decode_codes = codebook_decode_codes,
     .stored_form = codebook_stored_form,
-    .clip_domain = codebook_clip_domain,
 };

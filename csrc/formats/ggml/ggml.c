@@ -50,16 +50,6 @@ static void ggml_layout(const hc_format *format, const hc_geometry *geometry,
 /* With minima, the codes in matmuls with floats are decoded values, so they have no scale. */
 static bool ggml_has_groups(const hc_format *format) { return !ggml_kind(format)->has_minimum; }
 
-static hc_clip_domain ggml_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
-static int ggml_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
-
 static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
     hc_bit_writer writer = {out, 0, 0};
     for (int64_t i = 0; i < n; i++)
@@ -207,7 +197,6 @@ const hc_format_ops hc_format_ggml = {
     .check = ggml_check,
     .layout = ggml_layout,
     .has_groups = ggml_has_groups,
-    .passes = ggml_passes,
     .weighs = ggml_weighs,
     .unit = ggml_unit,
     .encode = encode,
@@ -218,5 +207,4 @@ const hc_format_ops hc_format_ggml = {
     .minima = ggml_minima,
     .decode_codes = ggml_decode_codes,
     .stored_form = ggml_stored_form,
-    .clip_domain = ggml_clip_domain,
 };

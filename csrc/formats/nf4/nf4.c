@@ -29,11 +29,6 @@ static void nf4_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_MEAN] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
 }
 
-static bool nf4_has_groups(const hc_format *format) {
-    (void)format;
-    return true;
-}
-
 static hc_clip_domain nf4_clip_domain(const hc_format *format) {
     (void)format;
     return HC_CLIP_ABSOLUTE;
@@ -221,7 +216,6 @@ const hc_format_ops hc_format_nf4 = {
                    "scale for a group",
     .check = nf4_check,
     .layout = nf4_layout,
-    .has_groups = nf4_has_groups,
     .passes = nf4_passes,
     .observe = nf4_observe,
     .finish = nf4_finish,

@@ -34,11 +34,6 @@ static void vsq_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_COARSE] = (hc_component_layout){true, !vsq_has_tensor_coarse(format), HC_F32, 0, {0, 0}};
 }
 
-static bool vsq_has_groups(const hc_format *format) {
-    (void)format;
-    return true;
-}
-
 static hc_clip_domain vsq_clip_domain(const hc_format *format) {
     return vsq_is_unsigned(format) ? HC_CLIP_POSITIVE : HC_CLIP_ABSOLUTE;
 }
@@ -281,7 +276,6 @@ const hc_format_ops hc_format_vsq = {
     .description = "VS-Quant: integers, one scale for a short group, the scales integers too",
     .check = vsq_check,
     .layout = vsq_layout,
-    .has_groups = vsq_has_groups,
     .passes = vsq_passes,
     .observe = vsq_observe,
     .finish = vsq_finish,
