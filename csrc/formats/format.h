@@ -168,4 +168,19 @@ void hc_format_layout(const hc_format *format, const hc_geometry *geometry,
 hc_status hc_format_geometry(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                              hc_geometry *geometry, hc_error *error);
 
+/* The functions of a format. Every format has those that are named here.
+ *
+ *   HC_FORMAT_OPS(int, "uniform integers", .encode = int_encode);     defines hc_format_int
+ */
+#define HC_FORMAT_OPS(f, text, ...)                                                                                    \
+    const hc_format_ops hc_format_##f = {.name = #f,                                                                   \
+                                         .description = text,                                                          \
+                                         .check = f##_check,                                                           \
+                                         .layout = f##_layout,                                                         \
+                                         .decode = f##_decode,                                                         \
+                                         .decode_f64 = f##_decode_f64,                                                 \
+                                         .decode_codes = f##_decode_codes,                                             \
+                                         .stored_form = f##_stored_form,                                               \
+                                         __VA_ARGS__}
+
 #endif

@@ -120,18 +120,6 @@ static void affine_stored_form(const hc_format *format, hc_stored_form *form) {
                              .scale = affine_has_halves(format) ? HC_SCALE_F16 : HC_SCALE_F32};
 }
 
-const hc_format_ops hc_format_affine = {
-    .name = "affine",
-    .description = "integers with a scale and a minimum for a row or a group: zero points that are floats",
-    .check = affine_check,
-    .layout = affine_layout,
-    .has_groups = affine_has_groups,
-    .encode = encode,
-    .decode = affine_decode,
-    .decode_f64 = affine_decode_f64,
-    .int_form = affine_int_form,
-    .decode_int = affine_decode_int,
-    .minima = affine_minima,
-    .decode_codes = affine_decode_codes,
-    .stored_form = affine_stored_form,
-};
+HC_FORMAT_OPS(affine, "integers with a scale and a minimum for a row or a group: zero points that are floats",
+              .has_groups = affine_has_groups, .encode = encode, .int_form = affine_int_form,
+              .decode_int = affine_decode_int, .minima = affine_minima);

@@ -242,23 +242,7 @@ static void codebook_stored_form(const hc_format *format, hc_stored_form *form) 
                              .is_shared = codebook_is_tensor(format)};
 }
 
-const hc_format_ops hc_format_codebook = {
-    .name = "codebook",
-    .description = "learned codebooks, one for a row or the array: optimal "
-                   "k-means, product quantization",
-    .check = codebook_check,
-    .layout = codebook_layout,
-    .shared = codebook_shared,
-    .share = codebook_share,
-    .learns = codebook_learns,
-    .learn_count = codebook_learn_count,
-    .learn_values = codebook_learn_values,
-    .learn_bytes = codebook_learn_bytes,
-    .learn = learn,
-    .unit = codebook_unit,
-    .encode = codebook_encode,
-    .decode = codebook_decode,
-    .decode_f64 = codebook_decode_f64,
-    .decode_codes = codebook_decode_codes,
-    .stored_form = codebook_stored_form,
-};
+HC_FORMAT_OPS(codebook, "learned codebooks, one for a row or the array: optimal k-means, product quantization",
+              .shared = codebook_shared, .share = codebook_share, .learns = codebook_learns,
+              .learn_count = codebook_learn_count, .learn_values = codebook_learn_values,
+              .learn_bytes = codebook_learn_bytes, .learn = learn, .unit = codebook_unit, .encode = codebook_encode);

@@ -197,19 +197,6 @@ static void float_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_float = {
-    .name = "float",
-    .description = "small floats, alone or scaled to the largest magnitude of a row, of a group or of the array",
-    .check = float_check,
-    .layout = float_layout,
-    .passes = float_passes,
-    .observe = float_observe,
-    .finish = float_finish,
-    .legal = float_legal,
-    .encode = float_encode,
-    .decode = float_decode,
-    .decode_f64 = float_decode_f64,
-    .decode_codes = float_decode_codes,
-    .stored_form = float_stored_form,
-    .clip_domain = float_clip_domain,
-};
+HC_FORMAT_OPS(float, "small floats, alone or scaled to the largest magnitude of a row, of a group or of the array",
+              .passes = float_passes, .observe = float_observe, .finish = float_finish, .legal = float_legal,
+              .encode = float_encode, .clip_domain = float_clip_domain);

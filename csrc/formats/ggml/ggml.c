@@ -191,20 +191,6 @@ static void ggml_stored_form(const hc_format *format, hc_stored_form *form) {
     form->largest = hc_largest_code(kind->bits, !kind->is_signed);
 }
 
-const hc_format_ops hc_format_ggml = {
-    .name = "ggml",
-    .description = "blocks of ggml: a float16 for 32 values, or for 256 and integer scales below it",
-    .check = ggml_check,
-    .layout = ggml_layout,
-    .has_groups = ggml_has_groups,
-    .weighs = ggml_weighs,
-    .unit = ggml_unit,
-    .encode = encode,
-    .decode = ggml_decode,
-    .decode_f64 = ggml_decode_f64,
-    .int_form = ggml_int_form,
-    .decode_int = ggml_decode_int,
-    .minima = ggml_minima,
-    .decode_codes = ggml_decode_codes,
-    .stored_form = ggml_stored_form,
-};
+HC_FORMAT_OPS(ggml, "blocks of ggml: a float16 for 32 values, or for 256 and integer scales below it",
+              .has_groups = ggml_has_groups, .weighs = ggml_weighs, .unit = ggml_unit, .encode = encode,
+              .int_form = ggml_int_form, .decode_int = ggml_decode_int, .minima = ggml_minima);

@@ -225,17 +225,5 @@ static void int_stored_form(const hc_format *format, hc_stored_form *form) {
                              .scale = int_has_half_scales(format) ? HC_SCALE_F16 : HC_SCALE_F32};
 }
 
-const hc_format_ops hc_format_int = {
-    .name = "int",
-    .description = "uniform integers, one scale for a row or a group, zero point or none",
-    .check = int_check,
-    .layout = int_layout,
-    .encode = int_encode,
-    .decode = int_decode,
-    .decode_f64 = int_decode_f64,
-    .int_form = int_int_form,
-    .decode_int = int_decode_int,
-    .decode_codes = int_decode_codes,
-    .stored_form = int_stored_form,
-    .clip_domain = int_clip_domain,
-};
+HC_FORMAT_OPS(int, "uniform integers, one scale for a row or a group, zero point or none", .encode = int_encode,
+              .int_form = int_int_form, .decode_int = int_decode_int, .clip_domain = int_clip_domain);

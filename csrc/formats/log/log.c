@@ -159,16 +159,5 @@ static void log_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_log = {
-    .name = "log",
-    .description = "log numbers: sign and exponent in steps of 1/gamma octave, "
-                   "one code for zero",
-    .check = log_check,
-    .layout = log_layout,
-    .encode = log_encode,
-    .decode = log_decode,
-    .decode_f64 = log_decode_f64,
-    .decode_codes = log_decode_codes,
-    .stored_form = log_stored_form,
-    .clip_domain = log_clip_domain,
-};
+HC_FORMAT_OPS(log, "log numbers: sign and exponent in steps of 1/gamma octave, one code for zero", .encode = log_encode,
+              .clip_domain = log_clip_domain);

@@ -273,17 +273,5 @@ static void mx_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_mx = {
-    .name = "mx",
-    .description = "microscaling: floats of 4 to 8 bits or int8, a power of two for every 32 values",
-    .check = mx_check,
-    .layout = mx_layout,
-    .legal = mx_legal,
-    .encode = mx_encode,
-    .decode = mx_decode,
-    .decode_f64 = mx_decode_f64,
-    .int_form = mx_int_form,
-    .decode_int = mx_decode_int,
-    .decode_codes = mx_decode_codes,
-    .stored_form = mx_stored_form,
-};
+HC_FORMAT_OPS(mx, "microscaling: floats of 4 to 8 bits or int8, a power of two for every 32 values", .legal = mx_legal,
+              .encode = mx_encode, .int_form = mx_int_form, .decode_int = mx_decode_int);

@@ -271,21 +271,6 @@ static void vsq_stored_form(const hc_format *format, hc_stored_form *form) {
                              .is_shared = has_two_levels && vsq_has_tensor_coarse(format)};
 }
 
-const hc_format_ops hc_format_vsq = {
-    .name = "vsq",
-    .description = "VS-Quant: integers, one scale for a short group, the scales integers too",
-    .check = vsq_check,
-    .layout = vsq_layout,
-    .passes = vsq_passes,
-    .observe = vsq_observe,
-    .finish = vsq_finish,
-    .encode = vsq_encode,
-    .decode = vsq_decode,
-    .decode_f64 = vsq_decode_f64,
-    .int_form = vsq_int_form,
-    .splits = true,
-    .decode_int = vsq_decode_int,
-    .decode_codes = vsq_decode_codes,
-    .stored_form = vsq_stored_form,
-    .clip_domain = vsq_clip_domain,
-};
+HC_FORMAT_OPS(vsq, "VS-Quant: integers, one scale for a short group, the scales integers too", .passes = vsq_passes,
+              .observe = vsq_observe, .finish = vsq_finish, .encode = vsq_encode, .int_form = vsq_int_form,
+              .splits = true, .decode_int = vsq_decode_int, .clip_domain = vsq_clip_domain);

@@ -1,5 +1,5 @@
 /* One filter per channel, of integers: 16 channels at a time, with two taps interleaved for vpmaddwd;
- * kernels/conv/conv.h. AT_ONCE outputs share the loads of filters. */
+ * hc_depthwise_s16_avx2; kernels/conv/conv.h. AT_ONCE outputs share the loads of filters. */
 #include "kernels/kernel.h"
 
 #include <immintrin.h>

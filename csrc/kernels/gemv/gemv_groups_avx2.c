@@ -1,4 +1,4 @@
-/* gemv_groups: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
+/* hc_gemv_groups_avx2: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
  * back; others are an index into a table of 16, which is two registers.
  */
 #include "kernels/gemv/gemv_avx2.h"

@@ -1,4 +1,4 @@
-/* Limits of the machine: kernels/peak/peak_x86.h. */
+/* hc_peak_fma_avx2, hc_peak_dot_avx2, hc_peak_shuffle_avx2 and hc_peak_read_avx2: kernels/peak/peak_x86.h. */
 #include "base/lanes/avx2.h"
 
 typedef __m256i vector;

@@ -1,4 +1,4 @@
-/* Limits of the machine: kernels/peak/peak_x86.h. */
+/* hc_peak_fma_avx512, hc_peak_dot_avx512, hc_peak_shuffle_avx512 and hc_peak_read_avx512: kernels/peak/peak_x86.h. */
 #include "base/lanes/avx512.h"
 
 typedef __m512i vector;

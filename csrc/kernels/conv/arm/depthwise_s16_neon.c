@@ -1,5 +1,5 @@
-/* One filter per channel, of integers, 8 channels at a time; kernels/conv/conv.h. AT_ONCE outputs share the loads of
- * filters, of which two taps are interleaved. */
+/* One filter per channel, of integers, 8 channels at a time: hc_depthwise_s16_neon; kernels/conv/conv.h. AT_ONCE
+ * outputs share the loads of filters, of which two taps are interleaved. */
 #include "kernels/kernel.h"
 
 #include <arm_neon.h>

@@ -1,4 +1,4 @@
-/* gemv_groups: 4 groups in lanes, the four quarters of 16 one after the other; the chains of 4 rows are interleaved. */
+/* hc_gemv_groups_neon: 4 groups in lanes, the four quarters of 16 one after the other; the chains of 4 rows are interleaved. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
 enum { QUARTERS = 16 / LANES };
