@@ -3,6 +3,6 @@
 #include "base/lanes/avx2.h"
 #include "kernels/kernel.h"
 
-#include "kernels/conv/fft_tiles.h"
+#include "kernels/conv/transforms/fft_tiles.h"
 
 HC_FFT(avx2)

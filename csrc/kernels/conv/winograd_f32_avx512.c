@@ -3,6 +3,6 @@
 #include "base/lanes/avx512.h"
 #include "kernels/kernel.h"
 
-#include "kernels/conv/winograd_tiles.h"
+#include "kernels/conv/transforms/winograd_tiles.h"
 
 HC_WINOGRAD(avx512)

@@ -5,16 +5,16 @@
 #define filter_tile_lanes filter_tile_one
 #define output_tile_lanes output_tile_one
 #else
-#include "kernels/conv/each_lanes.h"
-#include "kernels/conv/winograd_floats.h"
+#include "kernels/conv/transforms/each_lanes.h"
+#include "kernels/conv/transforms/winograd_floats.h"
 
-#include "kernels/conv/winograd.h"
+#include "kernels/conv/transforms/winograd.h"
 #endif
 
-#include "kernels/conv/each_one.h"
-#include "kernels/conv/winograd_floats.h"
+#include "kernels/conv/transforms/each_one.h"
+#include "kernels/conv/transforms/winograd_floats.h"
 
-#include "kernels/conv/winograd.h"
+#include "kernels/conv/transforms/winograd.h"
 
 #define INLINE __attribute__((always_inline)) static inline
 

@@ -4,14 +4,14 @@
 #define forward_lanes forward_one
 #define back_lanes back_one
 #else
-#include "kernels/conv/each_lanes.h"
+#include "kernels/conv/transforms/each_lanes.h"
 
-#include "kernels/conv/fft_f32.h"
+#include "kernels/conv/transforms/fft_f32.h"
 #endif
 
-#include "kernels/conv/each_one.h"
+#include "kernels/conv/transforms/each_one.h"
 
-#include "kernels/conv/fft_f32.h"
+#include "kernels/conv/transforms/fft_f32.h"
 
 #define HC_FFT(isa)                                                                                                    \
     void hc_fft_forward_f32_##isa(int height, int width, bool filter, const hc_fft_pixels *pixels, int64_t count,      \
