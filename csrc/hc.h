@@ -345,7 +345,7 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
  * chosen ones, for the first matrix (or its first rows) that is not empty. reason: why not, or NULL. seconds: an
  * estimate for one thread, 0 if a route or path refuses. chosen, route: -1 if there is nothing to multiply. */
 enum { HC_MAX_CANDIDATES = 32, HC_MAX_ROUTES = 8 };
-/* The work of a path for a product. Each count has a cost in nanoseconds (ops/product/costs/). */
+/* The work of a path for a product. Each count has a cost in nanoseconds (ops/product/costs.def). */
 typedef struct {
     double codes;    /* codes that are read as they are stored */
     double decoded;  /* codes that are decoded, and packed if the path packs; scales that are decoded without codes */

@@ -245,7 +245,7 @@ hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, b
 typedef enum { NOTHING, ROW_MAXIMA, ARRAY_MAXIMUM } hc_cuda_need;
 static hc_cuda_need need_of(const hc_format *format, bool has_thresholds) {
     const hc_stored_form form = hc_form_of(format);
-    if (hc_format_find(format->family)->passes(format) > 0)
+    if (hc_passes(format) > 0)
         return ARRAY_MAXIMUM;
     if (form.second == HC_SECOND_ROW)
         return ROW_MAXIMA;
@@ -397,7 +397,7 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
 static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_format *format,
                                 const hc_geometry *geometry, int n_axes, const int *axes, float *thresholds,
                                 hc_cuda_plan *plan, hc_error *error) {
-    const hc_clip_domain domain = hc_format_find(format->family)->clip_domain(format);
+    const hc_clip_domain domain = hc_clip_domain_of(format);
     const int64_t teams = geometry->rows * geometry->groups,
                   blocks = hc_ceil_div(teams * HC_CUDA_CLIP_TEAM, CLIP_THREADS);
     const hc_status status = hc_clip_check(clip, format, "clip", error);

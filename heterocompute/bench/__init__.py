@@ -79,7 +79,7 @@ def main(
     markdown : bool
         Print tables in Markdown instead, with the rate of every candidate of a row that has several.
     costs : str, optional
-        A folder: ``plan`` writes what it measured to ``product/costs/<processor>.csv`` and ``conv/costs`` there.
+        A folder: ``plan`` writes its measurements to ``product-<processor>.csv.gz`` and ``conv-<processor>.csv.gz``.
     check : bool
         ``cuda`` compares every kernel with the CPU first, and fails without a device.
 

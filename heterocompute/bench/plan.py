@@ -9,6 +9,8 @@ HETEROCOMPUTE_ISA leaves instruction sets out.
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -166,14 +168,14 @@ def _is_known(taken: list[int], least: int) -> bool:
 def write_costs(costs: Mapping[str, list[list[Any]]], folder: Path) -> None:
     """Write rows of `columns` to the processor's CSV files, in place of those of the same instruction sets."""
     for kind, rows in costs.items():
-        path = folder / kind / "costs" / f"{_core.cpu_processor()}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        others = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
-        with open(path, "w", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(columns(kind))
-            for isa, name, *counts, ns, slower, spread, calls in rows:
-                numbers = (f"{count:.6g}" for count in counts)
-                lines.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
-            measured = {isa for isa, *_ in rows}
-            file.writelines(line for line in others if line.partition(",")[0] not in measured)
+        path = folder / f"{kind}-{_core.cpu_processor()}.csv.gz"
+        others = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)[1:] if path.exists() else []
+        file = io.StringIO(newline="")
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(columns(kind))
+        for isa, name, *counts, ns, slower, spread, calls in rows:
+            numbers = (f"{count:.6g}" for count in counts)
+            lines.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
+        measured = {isa for isa, *_ in rows}
+        file.writelines(line for line in others if line.partition(",")[0] not in measured)
+        path.write_bytes(gzip.compress(file.getvalue().encode(), mtime=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 import subprocess
@@ -255,10 +256,10 @@ def test_json_and_markdown_are_one_or_the_other(capsys):
 def test_costs_of_paths_become_files(tmp_path, capsys):
     assert cli.main(["bench", "plan", "--quick", "--json", "--threads", "1", "--costs", str(tmp_path)]) == 0
     for kind, least in (("product", 50), ("conv", 16)):
-        (path,) = (tmp_path / kind / "costs").iterdir()
-        with open(path, newline="") as file:
+        (path,) = tmp_path.glob(f"{kind}-*")
+        with gzip.open(path, "rt", newline="") as file:
             header, *rows = csv.reader(file)
-        assert path.name == f"{_core.cpu_processor()}.csv" and tuple(header) == columns(kind)
+        assert path.name == f"{kind}-{_core.cpu_processor()}.csv.gz" and tuple(header) == columns(kind)
         assert len(rows) > least and all(len(row) == len(header) and float(row[header.index("ns")]) > 0 for row in rows)
     assert cli.main(["bench", "plan", "--quick", "--costs", str(path)]) == 2
     assert "is not a folder" in capsys.readouterr().err

@@ -121,7 +121,8 @@ def test_a_format_is_a_folder_that_sees_no_other_format() -> None:
     found = []
     for path in (ROOT / "csrc/formats").rglob("*.[ch]"):
         allowed = {path.parent.name} | ({"simd"} if path.stem.endswith("_simd") else set())
-        seen = {header.split("/")[1] for header in quoted_includes(path) if header.count("/") == 2}
+        headers = (header for header in quoted_includes(path) if header.startswith("formats/"))
+        seen = {header.split("/")[1] for header in headers if header.count("/") == 2}
         found += [f"{name(path)}: {other}/" for other in sorted(seen - allowed)]
     report("what formats share lies in formats/", found)
 
@@ -142,7 +143,7 @@ def test_every_folder_of_formats_has_its_line() -> None:
 
 
 def has_registers(path: Path) -> bool:
-    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name == "simd"
+    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name in ("simd", "lanes")
 
 
 def test_registers_stay_in_kernels() -> None:
@@ -151,7 +152,7 @@ def test_registers_stay_in_kernels() -> None:
     macro = re.compile(r"#\s*(?:el)?if.*\b(__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*)")
     plain = {path: path.read_text() for path in C_FILES if not has_registers(path)}
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in intrinsic.findall(text))
-    report("intrinsics live in kernels/ and formats/simd/; *_simd.c use the primitives of these", found)
+    report("intrinsics live in kernels/, base/lanes/ and formats/simd/; *_simd.c use the primitives of these", found)
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in macro.findall(text))
     report("kernels are picked at run time, not by the compiler's macros", found)
     sets = {path: re.findall(r"\bHC_SIMD_[a-z]\w*", code_of(path)) for path in C_FILES if path.name != "simd.h"}

@@ -133,9 +133,8 @@ hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const f
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = hc_cuda_gemm_of(out);
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
     if (rows.rows <= GEMV_MOST && !hc_sums_of_codes_overflow(&packed->format)) {
-        const bool has_groups = ops->has_groups(&packed->format);
+        const bool has_groups = hc_has_groups(&packed->format);
         hc_cuda_gemv gemv = {.format = packed->format,
                              .geometry = geometry,
                              .parts = packed->components,

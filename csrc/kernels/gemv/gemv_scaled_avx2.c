@@ -2,7 +2,7 @@
  * row. Two such quads are 8 rows of a segment in lanes, and each lane is the chain of its row. The part of the zero is
  * subtracted from whole segments. Products of bytes of 64 or more, which vpmaddubsw would saturate, are widened.
  */
-#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "base/lanes/avx2.h"
 #include "kernels/kernel.h"
 
 #include <string.h>
@@ -116,7 +116,7 @@ INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *f
         const void *whole = n < STEP ? (const void *)halves : from[row] + 2 * s;
         scales[row] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)whole));
     }
-    transpose(scales);
+    lanes_transpose(scales);
 }
 
 INLINE __m256 step(__m256 acc, __m256i dots, int32_t correction, __m256 scale, float x_scale) {

@@ -7,6 +7,8 @@
 #ifndef HC_GEMV_SCALED_AVX512_H
 #define HC_GEMV_SCALED_AVX512_H
 
+#include "kernels/dots/avx512vnni.h"
+
 /* CHUNK: registers of codes per row whose parts are computed before the chains use them (Zen 4, 2026-11). AHEAD_BYTES:
  * distance of the prefetch in codes. Every line is prefetched: without the last lines, rows of 288 bytes took twice as
  * long (Zen 5). */
@@ -14,12 +16,6 @@ enum { ROWS = 16, QUADS = 4, CHUNK = 32, AHEAD_BYTES = 8192 };
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
 _Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");
-
-/* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back. */
-INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
-    return sum;
-}
 
 /* Adds neighbours: every 128 bits of the result have the sums of a, then those of b. is_small: all sums are within
  * int16, so that they can be packed first. */
@@ -130,7 +126,7 @@ INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *f
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; i++)
         scales[i] = _mm512_maskz_loadu_ps(mask, from[i] + 4 * s);
-    transpose(scales);
+    lanes_transpose(scales);
 }
 
 /* Adds the next `steps` segments, at most 16. A segment has `slices` slices, or `more` times 4 if slices is 4. */

@@ -1,21 +1,20 @@
-/* Shared by every set of Winograd's transforms of floats: tiles of one channel or filter, for channels that do not fill
- * lanes, and the kernels, with constant n, r and dims. Included after LANES, winograd_floats.h and winograd.h with
- * names in _lanes. */
-#include <math.h>
+/* Shared by every set of Winograd's transforms of floats: tiles in lanes, those of one channel or filter for channels
+ * that do not fill lanes, and the kernels, with constant n, r and dims. Included after a header of base/lanes/. */
+#ifdef HC_LANES_SCALAR_H /* a vector is one float */
+#define input_tile_lanes input_tile_one
+#define filter_tile_lanes filter_tile_one
+#define output_tile_lanes output_tile_one
+#else
+#include "kernels/conv/transforms/each_lanes.h"
+#include "kernels/conv/transforms/winograd_floats.h"
 
-#include "kernels/conv/winograd_floats.h"
-#define HC_V float
-#define HC_NAME(name) name##_one
-#define HC_LOAD(at) (*(at))
-#define HC_LOAD_SOME(at, some) (*((void)(some), (at)))
-#define HC_STORE(at, value) (*(at) = (value))
-#define HC_SET(value) (value)
-#define HC_ADD(a, b) ((a) + (b))
-#define HC_SUB(a, b) ((a) - (b))
-#define HC_MUL(a, b) ((a) * (b))
-#define HC_FMA(a, b, c) fmaf(a, b, c)
-#define HC_RELU(a) ((a) <= 0 ? 0.0f : (a))
-#include "kernels/conv/winograd.h"
+#include "kernels/conv/transforms/winograd.h"
+#endif
+
+#include "kernels/conv/transforms/each_one.h"
+#include "kernels/conv/transforms/winograd_floats.h"
+
+#include "kernels/conv/transforms/winograd.h"
 
 #define INLINE __attribute__((always_inline)) static inline
 

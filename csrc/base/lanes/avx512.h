@@ -1,37 +1,41 @@
-/* The primitives of formats/simd for AVX-512: encoding, decoding, and several floats as one. */
-#ifndef HC_SIMD_AVX512_H
-#define HC_SIMD_AVX512_H
+/* Vectors of floats of AVX-512; base/lanes/scalar.h defines each operation for one float. */
+#ifndef HC_LANES_AVX512_H
+#define HC_LANES_AVX512_H
 
-#include "formats/simd/avx512_decode.h"
-#include "formats/simd/avx512_encode.h"
-
-#define HC_SIMD_F64 8 /* float64 in a register */
-
-/* --- lanes: vectors of floats; formats/lanes.h defines each operation for one float --- */
+#include <immintrin.h>
+#include <stdint.h>
 
 enum { LANES = 16 };
 typedef __m512 lanes;
 typedef __mmask16 lanes_mask;
 static inline lanes lanes_load(const float *from) { return _mm512_loadu_ps(from); }
 static inline void lanes_store(float *to, lanes a) { _mm512_storeu_ps(to, a); }
+static inline __mmask16 first_lanes(int64_t n) { return (__mmask16)(0xffffu >> (LANES - n)); }
+static inline lanes lanes_load_some(const float *from, int64_t n) {
+    return _mm512_maskz_loadu_ps(first_lanes(n), from);
+}
+static inline void lanes_store_some(float *to, lanes a, int64_t n) { _mm512_mask_storeu_ps(to, first_lanes(n), a); }
 static inline lanes lanes_of(float a) { return _mm512_set1_ps(a); }
 static inline lanes lanes_add(lanes a, lanes b) { return _mm512_add_ps(a, b); }
 static inline lanes lanes_sub(lanes a, lanes b) { return _mm512_sub_ps(a, b); }
 static inline lanes lanes_mul(lanes a, lanes b) { return _mm512_mul_ps(a, b); }
 static inline lanes lanes_div(lanes a, lanes b) { return _mm512_div_ps(a, b); }
-/* b if either is NaN */
 static inline lanes lanes_min(lanes a, lanes b) { return _mm512_min_ps(a, b); }
 static inline lanes lanes_max(lanes a, lanes b) { return _mm512_max_ps(a, b); }
 static inline lanes lanes_abs(lanes a) { return _mm512_abs_ps(a); }
+static inline lanes lanes_relu(lanes a) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NLE_UQ), a);
+}
 static inline lanes_mask lanes_above(lanes a, lanes b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 static inline lanes_mask lanes_both(lanes_mask a, lanes_mask b) { return a & b; }
-static inline lanes lanes_pick(lanes_mask mask, lanes a, lanes b) { return _mm512_mask_mov_ps(b, mask, a); }
+static inline lanes lanes_select(lanes_mask mask, lanes a, lanes b) { return _mm512_mask_mov_ps(b, mask, a); }
 static inline lanes lanes_trunc(lanes a) { return _mm512_cvtepi32_ps(_mm512_cvttps_epi32(a)); }
 static inline lanes lanes_nearest(lanes a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm512_fmadd_ps(a, b, sum); }
-static inline void lanes_turn(lanes *a) {
+static inline __attribute__((always_inline)) void lanes_transpose(lanes *a) {
     __m512 b[16];
 #pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
@@ -62,6 +66,8 @@ static inline void lanes_turn(lanes *a) {
         a[i + 12] = _mm512_shuffle_f32x4(b[i + 4], b[i + 12], 0xdd);
     }
 }
+static inline uint16_t lanes_to_f16(float a) { return (uint16_t)_cvtss_sh(a, _MM_FROUND_TO_NEAREST_INT); }
+static inline float lanes_from_f16(uint16_t a) { return _cvtsh_ss(a); }
 static inline void lanes_store_bytes(uint8_t *to, lanes a) {
     _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(a)));
 }

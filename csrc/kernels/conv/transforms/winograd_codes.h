@@ -6,32 +6,32 @@
 #define HC_V words
 #define HC_SIGNED words
 #define HC_NAME(name) name##_words
-#include "kernels/conv/winograd_integers.h"
+#include "kernels/conv/transforms/winograd_integers.h"
 
 #define HC_T int16_t
 #define HC_V int16_t
 #define HC_SIGNED int16_t
 #define HC_NAME(name) name##_word
-#include "kernels/conv/winograd_integers.h"
+#include "kernels/conv/transforms/winograd_integers.h"
 
 #define HC_T uint32_t
 #define HC_V sums
 #define HC_SIGNED signed_sums
 #define HC_NAME(name) name##_sums
-#include "kernels/conv/winograd_integers.h"
+#include "kernels/conv/transforms/winograd_integers.h"
 
 #define HC_T uint32_t
 #define HC_V uint32_t
 #define HC_SIGNED int32_t
 #define HC_NAME(name) name##_sum
-#include "kernels/conv/winograd_integers.h"
+#include "kernels/conv/transforms/winograd_integers.h"
 
 #ifdef HC_HALF
 #define HC_T int16_t
 #define HC_V HC_HALF
 #define HC_SIGNED HC_HALF
 #define HC_NAME(name) name##_half
-#include "kernels/conv/winograd_integers.h"
+#include "kernels/conv/transforms/winograd_integers.h"
 #endif
 
 #define INLINE __attribute__((always_inline)) static inline

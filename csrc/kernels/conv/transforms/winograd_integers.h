@@ -34,5 +34,5 @@ __attribute__((always_inline)) static inline HC_V HC_NAME(load)(const HC_T *at) 
 __attribute__((always_inline)) static inline void HC_NAME(store)(HC_T *at, HC_V value) {
     memcpy(at, &value, sizeof value);
 }
-#include "kernels/conv/winograd.h"
+#include "kernels/conv/transforms/winograd.h"
 #undef HC_SIGNED

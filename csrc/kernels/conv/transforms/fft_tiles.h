@@ -1,18 +1,17 @@
-/* Shared by every set of Fourier transforms: tiles of one channel or filter, for channels that do not fill lanes, and
- * the kernels. Included after LANES and fft_f32.h with names in _lanes. */
-#include <math.h>
+/* Shared by every set of Fourier transforms: tiles in lanes, those of one channel or filter for channels that do not fill
+ * lanes, and the kernels. Included after a header of base/lanes/. */
+#ifdef HC_LANES_SCALAR_H /* a vector is one float */
+#define forward_lanes forward_one
+#define back_lanes back_one
+#else
+#include "kernels/conv/transforms/each_lanes.h"
 
-#define HC_V float
-#define HC_NAME(name) name##_one
-#define HC_LOAD(at) (*(at))
-#define HC_STORE(at, value) (*(at) = (value))
-#define HC_SET(value) (value)
-#define HC_ADD(a, b) ((a) + (b))
-#define HC_SUB(a, b) ((a) - (b))
-#define HC_MUL(a, b) ((a) * (b))
-#define HC_FMA(a, b, c) fmaf(a, b, c)
-#define HC_RELU(a) ((a) <= 0 ? 0.0f : (a))
-#include "kernels/conv/fft_f32.h"
+#include "kernels/conv/transforms/fft_f32.h"
+#endif
+
+#include "kernels/conv/transforms/each_one.h"
+
+#include "kernels/conv/transforms/fft_f32.h"
 
 #define HC_FFT(isa)                                                                                                    \
     void hc_fft_forward_f32_##isa(int height, int width, bool filter, const hc_fft_pixels *pixels, int64_t count,      \

@@ -282,6 +282,7 @@ HC_INLINE void HC_NAME(back)(int height, int width, const float *y, int64_t step
 #undef HC_V
 #undef HC_NAME
 #undef HC_LOAD
+#undef HC_LOAD_SOME
 #undef HC_STORE
 #undef HC_SET
 #undef HC_ADD
