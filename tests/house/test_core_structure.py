@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ C_ROOMS: dict[str, set[str]] = {
 }
 
 
+@cache
 def quoted_includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
 
