@@ -6,7 +6,7 @@
  *   add_words, multiply_add, shuffle        on int32; pairs of products of int16; bytes within each 128 bits
  *   add_doubles, line, sum_of               on int64; the sum of 64 bytes of memory; the sum of a register
  */
-#include "kernels/peak/peak.h"
+#include "kernels/kernel.h"
 
 /* peak_fma on LANES lanes. */
 static inline int64_t fma_chains(int64_t steps, float *chain) {
