@@ -1,4 +1,4 @@
-/* One name for each instruction that C++ has no word for: inline PTX where nvcc compiles, a function of host.h where a C++
+/* One name for each instruction that C++ has no word for: inline PTX where nvcc compiles, a function of the tests where a C++
  * compiler of the host does, so that one source is both.
  */
 #ifndef HC_CUDA_DEVICE_H
@@ -138,7 +138,7 @@ static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 #else
-#include "cuda/host.h"
+#include <host/device.h> /* tests/cuda/host/device.h: on the path of those who build for the host */
 #endif
 
 #endif

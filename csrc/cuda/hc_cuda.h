@@ -125,11 +125,6 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
 hc_status hc_cuda_plan_check(const uint32_t *in, uint32_t *out, bool of_warpgroups, hc_cuda_plan *plan,
                              hc_error *error);
 
-/* The host build (params.h) runs all steps of a plan; NULL, or what went wrong. */
-const char *hc_cuda_host_run(const hc_cuda_plan *plan, uint32_t order);
-const char *hc_cuda_host_step(const hc_cuda_plan *plan, int number); /* its kernel; NULL past the end */
-bool hc_cuda_host_is_in(const char *kernel, const char *module);
-
 #ifdef __cplusplus
 }
 #endif

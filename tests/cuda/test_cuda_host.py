@@ -1,4 +1,4 @@
-"""The host build finds the faults that a device would hide: csrc/cuda/host.h."""
+"""The host build finds the faults that a device would hide: host/device.h."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import emulated
 import numpy as np
 import pytest
 
-SOURCES = [Path(__file__).parent / "faults.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+SOURCES = [Path(__file__).parent / "faults.cu", emulated.HOST]
 THREADS = 64
 
 

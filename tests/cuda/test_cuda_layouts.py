@@ -18,7 +18,7 @@ import pytest
 from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, random_words
 
 Array = np.ndarray[Any, Any]
-SOURCES = [Path(__file__).parent / "layouts.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+SOURCES = [Path(__file__).parent / "layouts.cu", emulated.HOST]
 
 
 def offsets(shape: Any, stride: Any) -> Array:

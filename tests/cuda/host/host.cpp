@@ -1,6 +1,6 @@
-/* Blocks in turn, threads as fibres: host.h says what for. A fault ends the launch with a sentence. */
-#include "cuda/host.h"
-#include "cuda/hc_cuda.h"
+/* Blocks in turn, threads as fibres: device.h says what for. A fault ends the launch with a sentence. */
+#include "run.h"
+
 #include "cuda/matmul/wgmma.h"
 
 #include <algorithm>
