@@ -4,6 +4,9 @@
 #ifndef HC_CUDA_DEVICE_H
 #define HC_CUDA_DEVICE_H
 
+enum { HC_WARP = 32 }; /* threads that run together; planners read it, too */
+
+#ifdef __cplusplus
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -139,6 +142,7 @@ static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
 }
 #else
 #include <host/device.h> /* tests/cuda/host/device.h: on the path of those who build for the host */
+#endif
 #endif
 
 #endif

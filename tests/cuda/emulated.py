@@ -109,6 +109,7 @@ class PlanHead(ctypes.Structure):
         ("architecture", ctypes.c_int32),
         ("multiprocessors", ctypes.c_int32),
         ("device_order", ctypes.c_bool),
+        ("path", ctypes.c_char_p),
         ("illegal", ctypes.c_void_p),
     ]
 

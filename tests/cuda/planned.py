@@ -1,0 +1,116 @@
+"""Plans of matmuls on devices that are not there: what they launch for shapes, formats and architectures by a seed."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import emulated
+import numpy as np
+
+import heterocompute as hc
+
+WEIGHTS = (
+    "int8 int4 int4-g32-f16 int4-g64-f16 int4-g128-f16 int4-g16 int8-g32 int8-g64 int8-g128 int8-g48 int16 int3 int2-g32 "
+    "vsq4-g16-s4 vsq4-g16 vsq8-g32 vsq6-g16-s6 mxfp4 mxfp8_e4m3 mxint8 nvfp4 nf4-g64 nf4-g64-dq fp8_e4m3fn-row bf16 "
+    "log8-8 q4_0 q8_0 q4_k q6_k q2_k int8+2:4 int4+2:4 vsq4-g16-s4+2:4 int4-g32-f16+2:4 int8+1:4 int4-g32-f16+1:4 int8 int8 int4 vsq4-g16-s4 vsq4-g16-s4 int8+2:4 vsq4-g16-s4+2:4 "
+    "int8-g32+2:4"
+).split()
+ACTIVATIONS = (*["int8"] * 7, None, None, None, "int16", "int4", "vsq4-g16-s4", "int8-g32", "mxfp8_e4m3", "int8-g128")
+ADDRESS = 1 << 32  # of memory that no plan reads
+
+
+class Case(NamedTuple):
+    """A matmul of x (m, k) with w (n, k): activations None for float32; shifts: bytes from an address of 256."""
+
+    w: str
+    activations: str | None
+    m: int
+    n: int
+    k: int
+    architecture: int
+    multiprocessors: int
+    device_order: bool
+    shift_x: int
+    shift_w: int
+
+
+def cases(seed: int, count: int) -> Iterator[Case]:
+    """Draw matmuls: rows near the limits of kernels, sizes of layers and odd ones, devices of several sizes."""
+    random = np.random.default_rng(seed)
+
+    def size(exponents: tuple[int, int], step: int) -> int:
+        found = 2 ** random.uniform(*exponents)
+        return max(step, int(found / step) * step) if random.random() < 0.85 else max(1, int(found))
+
+    for _ in range(count):
+        near = random.choice([1, 8, 16, 32, 64, 127, 128, 256, 1024, 8192]) + random.integers(-1, 2)
+        m = max(1, int(near)) if random.random() < 0.7 else size((0, 13), 1)
+        architecture, multiprocessors = [(90, 0), (90, 132), (90, 78), (80, 108), (86, 82), (0, 0), (120, 188)][
+            random.integers(7)
+        ]
+        yield Case(
+            WEIGHTS[random.integers(len(WEIGHTS))],
+            ACTIVATIONS[random.integers(len(ACTIVATIONS))],
+            m,
+            size((0, 15), int(random.choice([1, 16, 64, 128]))),
+            size((4, 14.5), int(random.choice([32, 64, 128, 256]))),
+            architecture,
+            multiprocessors,
+            bool(random.random() < 0.2),
+            int(random.choice([0, 0, 0, 0, 4, 16])),
+            int(random.choice([0, 0, 0, 0, 0, 8, 16, 1])),
+        )
+
+
+@functools.cache
+def row_of(spec: str, k: int) -> Any:
+    """Return one row of k values in a format, whose components have the strides of any array."""
+    fmt = hc.format(spec)
+    row = np.ones((1, k), np.float32)
+    if "+" in spec:
+        _, _, pattern = spec.partition("+")
+        return hc.quantize(hc.prune(row, pattern), spec.partition("+")[0])
+    return hc.quantize(row, fmt)
+
+
+@functools.cache
+def describe() -> Any:
+    """Return the function of host/steps.cpp."""
+    library = emulated.library_of("steps", [emulated.HOST.with_name("steps.cpp")])
+    return ctypes.CDLL(str(library)).hc_cuda_host_steps
+
+
+def packed(spec: str, rows: int, k: int, shift: int) -> emulated.Packed:
+    """Describe a packed array that is nowhere."""
+    q = row_of(spec, k)
+    made = emulated.packed(q, q.components)
+    made.shape[0] = rows
+    for number, part in enumerate(made.parts):
+        if part.data:
+            part.data = ADDRESS * (number + 2) + shift
+    return made
+
+
+def steps(case: Case, **said: Any) -> str:
+    """Return the steps of a plan, one a line, or why there is none."""
+    x, out = emulated.View(ADDRESS + case.shift_x, 0, 2), emulated.View(ADDRESS * 90, 0, 2)
+    x.shape[:2], x.strides[:2] = (case.m, case.k), (4 * case.k, 4)
+    out.shape[:2], out.strides[:2] = (case.m, case.n), (4 * case.n, 4)
+    operand = emulated.Operand(ctypes.addressof(x))
+    spec = emulated.format_of(hc.format(case.activations)) if case.activations else None
+    plan, error = ctypes.create_string_buffer(emulated.PLAN_BYTES), emulated.Error()
+    head = emulated.PlanHead.from_buffer(plan)
+    head.architecture, head.multiprocessors = case.architecture, case.multiprocessors
+    head.device_order = case.device_order
+    for name, value in said.items():
+        setattr(head, name, value)
+    weights = packed(case.w, case.n, case.k, case.shift_w)
+    passed = [ctypes.byref(operand), ctypes.byref(spec) if spec else None, ctypes.byref(weights), None]
+    if emulated.function_of("matmul")(*passed, ctypes.byref(out), None, plan, ctypes.byref(error)):
+        return str(error.text.decode())
+    text = ctypes.create_string_buffer(4096)
+    describe()(plan, text, len(text))
+    return text.value.decode() + f"workspace {head.workspace_bytes}\n"
