@@ -48,7 +48,7 @@ static inline HC_DEVICE uint32_t hc_larger(uint32_t a, uint32_t b) { return a > 
 /* The largest of 32 lanes, all of which call. */
 static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
+    for (int mask = HC_WARP / 2; mask > 0; mask /= 2)
         value = hc_larger(value, hc_shuffle_xor(value, mask));
     return value;
 }

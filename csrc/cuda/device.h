@@ -4,7 +4,7 @@
 #ifndef HC_CUDA_DEVICE_H
 #define HC_CUDA_DEVICE_H
 
-enum { HC_WARP = 32 }; /* threads that run together; planners read it, too */
+#define HC_WARP 32 /* threads that run together; planners read it, too */
 
 #ifdef __cplusplus
 #include <float.h>
@@ -143,6 +143,10 @@ static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
 #else
 #include <host/device.h> /* tests/cuda/host/device.h: on the path of those who build for the host */
 #endif
+
+/* The number of a thread in its warp, and of that in its block. */
+static inline HC_DEVICE int hc_lane() { return (int)threadIdx.x % HC_WARP; }
+static inline HC_DEVICE int hc_warp() { return (int)threadIdx.x / HC_WARP; }
 #endif
 
 #endif

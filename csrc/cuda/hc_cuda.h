@@ -53,10 +53,10 @@ enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
     int64_t workspace_bytes;
-    int32_t architecture;     /* 90: of compute capability 9.0; said before planning, 0: any */
-    int32_t multiprocessors;  /* likewise, 0: those of an H100 */
-    bool device_order;        /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
-    const char *path;         /* likewise, the name of a path of matmuls (cuda/paths.def); NULL: the smallest estimate */
+    int32_t architecture;    /* 90: of compute capability 9.0; said before planning, 0: any */
+    int32_t multiprocessors; /* likewise, 0: those of an H100 */
+    bool device_order;       /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
+    const char *path;        /* likewise, the name of a path of matmuls (cuda/paths.def); NULL: the smallest estimate */
     hc_cuda_illegal *illegal; /* likewise, of who waits for what a format refuses (cuda/params.h); NULL: nobody */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
@@ -92,9 +92,10 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
 /* The paths of a matmul (cuda/paths.h). reason: why not, or NULL. seconds: an estimate, 0 if a path refuses, 1e6 more without
  * costs for so many rows of x. */
 typedef struct {
-    double rounds; /* stages of shared memory that a multiprocessor fills, block after block; of floats, 1,024 columns */
-    double bytes;  /* of w and x that a multiprocessor reads */
-    double codes;  /* that are decoded */
+    double
+        rounds;   /* stages of shared memory that a multiprocessor fills, block after block; of floats, 1,024 columns */
+    double bytes; /* of w and x that a multiprocessor reads */
+    double codes; /* that are decoded */
 } hc_cuda_work;
 enum { HC_CUDA_MAX_CANDIDATES = 24 };
 typedef struct {

@@ -53,8 +53,8 @@ static double nanoseconds(const hc_cuda_product *p, int number, const hc_cuda_wo
     while (COSTS[entry].architecture && COSTS[entry].architecture != p->architecture)
         entry++;
     const hc_cuda_cost *cost = &COSTS[entry].of[number];
-    const double ns = cost->call + cost->of.rounds * work->rounds + cost->of.bytes * work->bytes +
-                      cost->of.codes * work->codes;
+    const double ns =
+        cost->call + cost->of.rounds * work->rounds + cost->of.bytes * work->bytes + cost->of.codes * work->codes;
     return cost->call && p->m >= cost->least && p->m <= cost->most ? ns : UNMEASURED + ns;
 }
 

@@ -33,10 +33,10 @@ typedef struct {
 typedef struct hc_cuda_path hc_cuda_path;
 struct hc_cuda_path {
     hc_cuda_section section;
-    const char *id;             /* its number's name: SECTION_symbol */
-    const char *name;           /* shown by hc.explain; a call can force it */
-    const char *what;           /* it does, a phrase */
-    const char *module;         /* and its kernel, of few rows also that of more; floats have those of a pattern second */
+    const char *id;     /* its number's name: SECTION_symbol */
+    const char *name;   /* shown by hc.explain; a call can force it */
+    const char *what;   /* it does, a phrase */
+    const char *module; /* and its kernel, of few rows also that of more; floats have those of a pattern second */
     const char *kernel[2];
     hc_cuda_code code;          /* the devices that the build has it for */
     hc_cuda_kind reads;         /* how w lies; HC_CUDA_BYTES: or HC_CUDA_STORED */

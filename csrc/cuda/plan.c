@@ -163,8 +163,8 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
     chunks->own_bytes = has_components ? (int32_t)hc_round_up(chunks->own_bytes, 4) | 4 : 0;
     const int64_t each = (int64_t)chunks->ld * size + chunks->own_bytes;
     chunks->threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
-    if (chunks->threads >= 32)
-        chunks->threads -= chunks->threads % 32;
+    if (chunks->threads >= HC_WARP)
+        chunks->threads -= chunks->threads % HC_WARP;
     if (chunks->threads < 1 || chunks->all > UINT32_MAX) /* HC_ROW_QUOTIENT */
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows with groups of %lld values",
                        (long long)geometry->rows, (long long)geometry->group);
@@ -200,7 +200,7 @@ static void add_codec(hc_cuda_plan *plan, const char *module, const char *kernel
     chunks->flat = (is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
                    (codec->y.data && codec->x.dtype != HC_F64 && is_flat(chunks, g, &codec->y) ? HC_FLAT_Y : 0) |
                    (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
-    const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
+    const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, HC_WARP) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
         hc_cuda_add_step(plan, module, kernel, hc_ceil_div(chunks->all, chunks->threads), 1, threads,
                          hc_cuda_shared_bytes(chunks, size) + chunks->rows * (int64_t)sizeof(uint32_t), sizeof *codec);
@@ -540,7 +540,7 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
     p.chunks.all = p.chunks.per_row * g->rows;
     const int64_t each = hc_max(p.chunks.ld, HC_CUDA_KNOWN_LD) * (int64_t)sizeof(float);
-    p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / 32 * 32);
+    p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / HC_WARP * HC_WARP);
     p.illegal = plan->illegal;
     hc_rows_init(&p.x, x, g, n_axes, axes);
     if (g->groups % 8 == 0 && (m & (m - 1)) == 0)

@@ -13,10 +13,10 @@ import numpy as np
 import heterocompute as hc
 
 WEIGHTS = (
-    "int8 int4 int4-g32-f16 int4-g64-f16 int4-g128-f16 int4-g16 int8-g32 int8-g64 int8-g128 int8-g48 int16 int3 int2-g32 "
-    "vsq4-g16-s4 vsq4-g16 vsq8-g32 vsq6-g16-s6 mxfp4 mxfp8_e4m3 mxint8 nvfp4 nf4-g64 nf4-g64-dq fp8_e4m3fn-row bf16 "
-    "log8-8 q4_0 q8_0 q4_k q6_k q2_k int8+2:4 int4+2:4 vsq4-g16-s4+2:4 int4-g32-f16+2:4 int8+1:4 int4-g32-f16+1:4 int8 int8 int4 vsq4-g16-s4 vsq4-g16-s4 int8+2:4 vsq4-g16-s4+2:4 "
-    "int8-g32+2:4"
+    "int8 int4 int4-g32-f16 int4-g64-f16 int4-g128-f16 int4-g16 int8-g32 int8-g64 int8-g128 int8-g48 int16 int3 "
+    "int2-g32 vsq4-g16-s4 vsq4-g16 vsq8-g32 vsq6-g16-s6 mxfp4 mxfp8_e4m3 mxint8 nvfp4 nf4-g64 nf4-g64-dq "
+    "fp8_e4m3fn-row bf16 log8-8 q4_0 q8_0 q4_k q6_k q2_k int8+2:4 int4+2:4 vsq4-g16-s4+2:4 int4-g32-f16+2:4 int8+1:4 "
+    "int4-g32-f16+1:4 int8 int8 int4 vsq4-g16-s4 vsq4-g16-s4 int8+2:4 vsq4-g16-s4+2:4 int8-g32+2:4"
 ).split()
 ACTIVATIONS = (*["int8"] * 7, None, None, None, "int16", "int4", "vsq4-g16-s4", "int8-g32", "mxfp8_e4m3", "int8-g128")
 ADDRESS = 1 << 32  # of memory that no plan reads
@@ -94,23 +94,56 @@ def packed(spec: str, rows: int, k: int, shift: int) -> emulated.Packed:
     return made
 
 
-def steps(case: Case, **said: Any) -> str:
-    """Return the steps of a plan, one a line, or why there is none."""
+class Candidate(ctypes.Structure):
+    """A candidate of hc_cuda_explanation."""
+
+    _fields_ = [
+        *[(name, ctypes.c_char_p) for name in ("path", "id", "what", "reason")],
+        ("seconds", ctypes.c_double),
+        ("work", ctypes.c_double * 3),
+    ]
+
+
+class Explanation(ctypes.Structure):
+    """hc_cuda_explanation of csrc/cuda/hc_cuda.h."""
+
+    _fields_ = [("n", ctypes.c_int), ("chosen", ctypes.c_int), ("candidates", Candidate * 24)]
+
+
+def plan(name: str, case: Case, given: Any, **said: Any) -> tuple[Any, str]:
+    """Return a plan of a matmul by a planner of the core, and its error; `given`: its last argument but those two."""
     x, out = emulated.View(ADDRESS + case.shift_x, 0, 2), emulated.View(ADDRESS * 90, 0, 2)
     x.shape[:2], x.strides[:2] = (case.m, case.k), (4 * case.k, 4)
     out.shape[:2], out.strides[:2] = (case.m, case.n), (4 * case.n, 4)
     operand = emulated.Operand(ctypes.addressof(x))
     spec = emulated.format_of(hc.format(case.activations)) if case.activations else None
-    plan, error = ctypes.create_string_buffer(emulated.PLAN_BYTES), emulated.Error()
-    head = emulated.PlanHead.from_buffer(plan)
+    made, error = ctypes.create_string_buffer(emulated.PLAN_BYTES), emulated.Error()
+    head = emulated.PlanHead.from_buffer(made)
     head.architecture, head.multiprocessors = case.architecture, case.multiprocessors
     head.device_order = case.device_order
-    for name, value in said.items():
-        setattr(head, name, value)
+    for field, value in said.items():
+        setattr(head, field, value)
     weights = packed(case.w, case.n, case.k, case.shift_w)
-    passed = [ctypes.byref(operand), ctypes.byref(spec) if spec else None, ctypes.byref(weights), None]
-    if emulated.function_of("matmul")(*passed, ctypes.byref(out), None, plan, ctypes.byref(error)):
-        return str(error.text.decode())
+    first = [ctypes.byref(operand), ctypes.byref(spec) if spec else None, ctypes.byref(weights)]
+    last = [None, ctypes.byref(out), None, made] if given is None else [ctypes.byref(out), made, ctypes.byref(given)]
+    failed = emulated.function_of(name)(*first, *last, ctypes.byref(error))
+    return made, error.text.decode() if failed else ""
+
+
+def steps(case: Case, **said: Any) -> str:
+    """Return the steps of a plan, one a line, and the bytes of its workspace, or why there is none."""
+    made, error = plan("matmul", case, None, **said)
+    if error:
+        return error
     text = ctypes.create_string_buffer(4096)
-    describe()(plan, text, len(text))
-    return text.value.decode() + f"workspace {head.workspace_bytes}\n"
+    describe()(made, text, len(text))
+    return f"{text.value.decode()}workspace {emulated.PlanHead.from_buffer(made).workspace_bytes}\n"
+
+
+def explain(case: Case, **said: Any) -> Explanation:
+    """Return the paths of a matmul; ValueError with the sentence of the core."""
+    found = Explanation()
+    _, error = plan("explain_matmul", case, found, **said)
+    if error:
+        raise ValueError(error)
+    return found

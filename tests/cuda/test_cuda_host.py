@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
 import emulated
 import numpy as np
 import pytest
 
-SOURCES = [Path(__file__).parent / "faults.cu", emulated.HOST]
+SOURCES = [emulated.HOST.with_name("faults.cu"), emulated.HOST]
 THREADS = 64
 
 

@@ -24,7 +24,7 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
     const bool is_gate = layer->kind == HC_LAYER_SILU || layer->kind == HC_LAYER_GELU;
     const bool has_row = !is_gate && layer->kind != HC_LAYER_ROPE && layer->n <= HC_CUDA_LAYER_SHARED;
     const int64_t blocks = is_gate                        ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES)
-                           : layer->kind == HC_LAYER_ROPE ? hc_ceil_div(layer->rows, THREADS / 32)
+                           : layer->kind == HC_LAYER_ROPE ? hc_ceil_div(layer->rows, THREADS / HC_WARP)
                                                           : layer->rows;
     if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX ||
         (!is_gate && (layer->rows > UINT32_MAX || layer->n > INT32_MAX)))
@@ -95,7 +95,7 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
         p.scores = hc_cuda_reserve(workspace, plan, all * given->m * (int64_t)sizeof(float));
         p.largest = hc_cuda_reserve(workspace, plan, all * tiles * (int64_t)sizeof(float));
         step = hc_cuda_add_step(plan, "attend", "hc_attend_scores", tiles, queries, THREADS,
-                                THREADS / 32 * (int64_t)sizeof(float), sizeof p);
+                                THREADS / HC_WARP * (int64_t)sizeof(float), sizeof p);
         step->grid[2] = (uint32_t)given->batch;
         step->params.attend = p;
         const int64_t floats =

@@ -22,7 +22,8 @@ const char *hc_cuda_few_refuses(const hc_cuda_product *p, const hc_cuda_path *pa
     return reason        ? reason
            : p->m > MOST ? "x has more than 64 rows"
            : path->reads_pieces
-               ? (has_pieces(&p->w) ? NULL : "w is not codes of 4 bits in pieces of 16 bytes with scales of rows or of 16")
+               ? (has_pieces(&p->w) ? NULL
+                                    : "w is not codes of 4 bits in pieces of 16 bytes with scales of rows or of 16")
            : p->form.ld % STEP ? "rows are not a multiple of 128 bytes"
                                : NULL;
 }
@@ -87,8 +88,7 @@ hc_cuda_work hc_cuda_few_segments_work(const hc_cuda_product *p, const hc_cuda_p
     return (hc_cuda_work){.rounds = (double)(hc_ceil_div(hc_ceil_div(p->n, 64), p->at_once) * (p->form.ld / STEP))};
 }
 
-void hc_cuda_few_segments_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace,
-                              hc_cuda_plan *plan) {
+void hc_cuda_few_segments_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
     (void)workspace;
     const int rows = p->m <= FEWER ? FEWER : MOST, threads = 256, columns = threads / 4, stages = 4;
     hc_cuda_step *step = hc_cuda_add_step(plan, "few_grouped", path->kernel[p->m > FEWER], hc_ceil_div(p->n, columns),

@@ -155,8 +155,8 @@ void hc_cuda_groups_add(const hc_cuda_product *p, const hc_cuda_path *path, void
     const int threads = group_threads(p, path);
     hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
                      hc_cuda_kernel_of(gemv->format.family, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN),
-                     hc_ceil_div(p->n * gemv->lanes, threads), 1, threads,
-                     threads * gemv->ld * (int64_t)sizeof(float), sizeof *gemv)
+                     hc_ceil_div(p->n * gemv->lanes, threads), 1, threads, threads * gemv->ld * (int64_t)sizeof(float),
+                     sizeof *gemv)
         ->params.gemv = *gemv;
 }
 
@@ -227,13 +227,8 @@ hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const f
                  : plan->device_order && !p->is_kept                                   ? HC_CUDA_DEVICE
                                                                                        : HC_CUDA_CHAIN;
     if (p->section != HC_CUDA_GEMV) {
-        p->sgemm = (hc_cuda_sgemm){.m = p->m,
-                                   .n = p->n,
-                                   .k = p->columns,
-                                   .bias = bias,
-                                   .y = to.y,
-                                   .y_row = to.y_row,
-                                   .y_column = to.y_column};
+        p->sgemm = (hc_cuda_sgemm){
+            .m = p->m, .n = p->n, .k = p->columns, .bias = bias, .y = to.y, .y_row = to.y_row, .y_column = to.y_column};
         hc_rows_init(&p->sgemm.x, x, &rows, 1, &last);
         p->sgemm.has_16 = p->columns % 4 == 0;
         return HC_OK;
@@ -264,8 +259,7 @@ static hc_status add_decoded(const hc_packed *packed, hc_cuda_product *p, void *
                              hc_error *error) {
     const void *decoded = NULL;
     if (!p->is_kept) {
-        const hc_status status =
-            hc_cuda_decode_rows(packed, &p->w.geometry, HC_F32, workspace, plan, &decoded, error);
+        const hc_status status = hc_cuda_decode_rows(packed, &p->w.geometry, HC_F32, workspace, plan, &decoded, error);
         p->sgemm.w = decoded;
         return status;
     }

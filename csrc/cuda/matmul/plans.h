@@ -2,7 +2,6 @@
 #ifndef HC_CUDA_MATMUL_PLANS_H
 #define HC_CUDA_MATMUL_PLANS_H
 
-#include "cuda/device.h"
 #include "cuda/paths.h"
 
 enum {
@@ -14,8 +13,7 @@ enum {
 
 static inline hc_cuda_product hc_cuda_product_on(const hc_cuda_plan *plan) {
     return (hc_cuda_product){.architecture = plan->architecture,
-                             .at_once =
-                                 plan->multiprocessors ? plan->multiprocessors : HC_CUDA_H100_MULTIPROCESSORS};
+                             .at_once = plan->multiprocessors ? plan->multiprocessors : HC_CUDA_H100_MULTIPROCESSORS};
 }
 
 static inline hc_cuda_gemm hc_cuda_gemm_of(const hc_view *out) {

@@ -27,26 +27,26 @@ static hc_cuda_gemm_s4 gemm_s4_of(const hc_cuda_product *p) {
     const float *scales = p->form.mode == HC_INT_GROUPED ? p->made.scales : NULL;
     const hc_component *parts = w->parts.part, *row_scales = &parts[w->format.group ? HC_COARSE : HC_SCALES];
     const bool has_group_scales = p->form.mode == HC_INT_FOLDED && w->format.group;
-    return (hc_cuda_gemm_s4){
-        .m = gemm->m,
-        .n = gemm->n,
-        .ld = gemm->ld,
-        .segments = gemm->segments,
-        .w_row_bytes = w->geometry.columns / 2,
-        .length = gemm->length,
-        .x = gemm->x,
-        .w = parts[HC_CODES].data,
-        .group_scales = has_group_scales ? parts[HC_SCALES].data : NULL,
-        .w_stride = parts[HC_CODES].row_stride,
-        .group_scales_stride = has_group_scales ? parts[HC_SCALES].row_stride : 0,
-        .w_scales_stride = p->form.mode == HC_INT_GROUPED ? gemm->segments * (int64_t)sizeof(float)
-                                                          : row_scales->row_stride,
-        .x_scales = gemm->x_scales,
-        .bias = gemm->bias,
-        .w_scales = p->form.mode == HC_INT_GROUPED ? (const char *)scales : (const char *)row_scales->data,
-        .y = gemm->y,
-        .y_row = gemm->y_row,
-        .y_column = gemm->y_column};
+    return (hc_cuda_gemm_s4){.m = gemm->m,
+                             .n = gemm->n,
+                             .ld = gemm->ld,
+                             .segments = gemm->segments,
+                             .w_row_bytes = w->geometry.columns / 2,
+                             .length = gemm->length,
+                             .x = gemm->x,
+                             .w = parts[HC_CODES].data,
+                             .group_scales = has_group_scales ? parts[HC_SCALES].data : NULL,
+                             .w_stride = parts[HC_CODES].row_stride,
+                             .group_scales_stride = has_group_scales ? parts[HC_SCALES].row_stride : 0,
+                             .w_scales_stride = p->form.mode == HC_INT_GROUPED ? gemm->segments * (int64_t)sizeof(float)
+                                                                               : row_scales->row_stride,
+                             .x_scales = gemm->x_scales,
+                             .bias = gemm->bias,
+                             .w_scales =
+                                 p->form.mode == HC_INT_GROUPED ? (const char *)scales : (const char *)row_scales->data,
+                             .y = gemm->y,
+                             .y_row = gemm->y_row,
+                             .y_column = gemm->y_column};
 }
 
 void hc_cuda_set_gemm(const hc_cuda_product *p, const hc_cuda_path *path, int w_warps, hc_cuda_step *step) {
@@ -132,8 +132,7 @@ void hc_cuda_warpgroups_add(const hc_cuda_product *given, const hc_cuda_path *pa
     }
     const int stage = path->rows * path->step + path->columns * path->w_step;
     const int operands = of.reads == HC_CUDA_NIBBLES ? 3 * path->columns * path->step : 0; /* decoded */
-    const int scales =
-        p.form.mode == HC_INT_FOLDED ? 0 : 3 * 4 * (path->rows + path->columns) * (int)sizeof(float);
+    const int scales = p.form.mode == HC_INT_FOLDED ? 0 : 3 * 4 * (path->rows + path->columns) * (int)sizeof(float);
     hc_cuda_set_gemm(&p, &of, 0, add_tiles(&p, path, path->stages * stage + operands + scales, plan));
 }
 
@@ -150,7 +149,7 @@ void hc_cuda_warpgroups_24_add(const hc_cuda_product *p, const hc_cuda_path *pat
     (void)workspace;
     /* places of two stages lie together; scales of x */
     const int places = path->columns * path->step / 8, stage = path->rows * path->step + path->columns * path->w_step;
-    const int shared_bytes = path->stages * stage + (path->stages + 1) / 2 * (2 * places) +
-                             path->rows * (int)sizeof(float);
+    const int shared_bytes =
+        path->stages * stage + (path->stages + 1) / 2 * (2 * places) + path->rows * (int)sizeof(float);
     hc_cuda_set_gemm(p, path, 0, add_tiles(p, path, shared_bytes, plan));
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { THREADS = 128, PASS_THREADS = 256, PASS_BLOCKS = 4096, LANES = 32 };
+enum { THREADS = 128, PASS_THREADS = 256, PASS_BLOCKS = 4096, LANES = HC_WARP };
 
 /* Rows whose offsets are the indices of the values in C order. */
 static void init_order(hc_row_view *order, const hc_view *x, const hc_geometry *geometry, int n_axes, const int *axes) {
@@ -74,7 +74,7 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const 
     init_order(&p.order, x, &p.geometry, q->n_axes, q->axes);
     const int64_t each = hc_max(p.chunks.groups, 1) * 3 * (int64_t)sizeof(double);
     const int64_t fit = HC_CUDA_SHARED_BYTES / each;
-    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= 32 ? fit / 32 * 32 : fit);
+    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= HC_WARP ? fit / HC_WARP * HC_WARP : fit);
     hc_cuda_step *step = hc_cuda_add_step(
         plan, hc_cuda_module_of(q->format.family), hc_cuda_kernel_of(q->format.family, HC_CUDA_CHANCE),
         hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, p.chunks.threads * each, sizeof p);
