@@ -6,8 +6,7 @@
 #define HC_CUDA_PATH(section, symbol, family, ...)                                                                     \
     const char *hc_cuda_##family##_refuses(const hc_cuda_product *p, const hc_cuda_path *path);                        \
     hc_cuda_work hc_cuda_##family##_work(const hc_cuda_product *p, const hc_cuda_path *path);                          \
-    void hc_cuda_##family##_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace,                   \
-                                hc_cuda_plan *plan);
+    void hc_cuda_##family##_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan);
 #include "cuda/paths.def"
 #undef HC_CUDA_PATH
 
@@ -38,7 +37,7 @@ typedef struct {
     double call;
     hc_cuda_work of;
 } hc_cuda_cost;
-/* The last entry is for all architectures that have no other. */
+/* The last entry is for all architectures, where a path has no costs of its own. */
 static const struct {
     int architecture;
     hc_cuda_cost of[HC_CUDA_N_PATHS];
@@ -49,13 +48,14 @@ static const struct {
 static const double UNMEASURED = 1e15; /* ns, of a path without costs for so many rows */
 
 static double nanoseconds(const hc_cuda_product *p, int number, const hc_cuda_work *work) {
+    const hc_cuda_cost *cost;
     int entry = 0;
-    while (COSTS[entry].architecture && COSTS[entry].architecture != p->architecture)
-        entry++;
-    const hc_cuda_cost *cost = &COSTS[entry].of[number];
+    do
+        cost = &COSTS[entry].of[number];
+    while (COSTS[entry++].architecture && (COSTS[entry - 1].architecture != p->architecture || !cost->call));
     const double ns =
         cost->call + cost->of.rounds * work->rounds + cost->of.bytes * work->bytes + cost->of.codes * work->codes;
-    return cost->call && p->m >= cost->least && p->m <= cost->most ? ns : UNMEASURED + ns;
+    return p->m >= cost->least && p->m <= cost->most ? ns : UNMEASURED + ns;
 }
 
 /* The path of that name; NULL, with a message, where it refuses or there is none. */

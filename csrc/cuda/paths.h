@@ -50,7 +50,7 @@ struct hc_cuda_path {
     int gap;                    /* bytes between rows of x in shared memory */
     const char *(*refuses)(const hc_cuda_product *p, const hc_cuda_path *path); /* NULL, or why */
     hc_cuda_work (*work)(const hc_cuda_product *p, const hc_cuda_path *path);
-    void (*add)(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan);
+    void (*add)(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan);
 };
 
 /* `forced`: the name of a path, or NULL. *path is the chosen one; HC_VALUE where a forced one refuses, HC_UNSUPPORTED

@@ -143,7 +143,6 @@ def make_devices() -> str:
         for row in group:
             most = row["most"] or "INT64_MAX"
             counts = ", ".join(row[name] for name in ("rounds", "bytes", "codes"))
-            lines.append(f"     /* {row['source']} */")
             lines.append(
                 f"     [HC_CUDA_PATH_{row['path']}] = {{{row['least']}, {most}, {row['call']}, {{{counts}}}}},"
             )

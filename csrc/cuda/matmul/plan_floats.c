@@ -86,9 +86,7 @@ static hc_cuda_work gemv_work(const hc_cuda_product *p) {
 
 const char *hc_cuda_words_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
     (void)path;
-    return p->is_kept     ? "w has a pattern"
-           : p->word_bits ? NULL
-                          : "codes have no kernel for words, or codes or x lie at addresses that it does not read";
+    return p->word_bits ? NULL : "codes have no kernel for words, or codes or x lie at addresses that it does not read";
 }
 
 hc_cuda_work hc_cuda_words_work(const hc_cuda_product *p, const hc_cuda_path *path) {
@@ -96,41 +94,22 @@ hc_cuda_work hc_cuda_words_work(const hc_cuda_product *p, const hc_cuda_path *pa
     return gemv_work(p);
 }
 
-void hc_cuda_words_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
+void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
     (void)workspace;
-    /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
     const hc_cuda_gemv *gemv = &p->gemv;
-    const int threads = path->threads, rows_at_once = gemv->vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS;
+    const bool has_one = gemv->vectors == 1;
+    const int threads = path->threads, rows_at_once = has_one && !p->is_kept ? HC_CUDA_GEMV_ROWS : 1;
+    /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
     const int64_t x_bytes = gemv->lanes * (16 * 8 / p->word_bits) * (int64_t)sizeof(float) / 8 * 9;
     const int64_t stage_bytes = x_bytes * gemv->vectors + threads * 16 * rows_at_once;
-    const int64_t teams = hc_ceil_div(p->n, rows_at_once);
+    const int64_t stages = (int64_t)sizeof gemv->table + HC_CUDA_GEMV_STAGES(gemv->vectors) * stage_bytes;
+    const hc_cuda_words_kernel kernel = p->is_kept ? HC_CUDA_KEPT_WORDS
+                                        : has_one  ? HC_CUDA_ONE_VECTOR
+                                                   : HC_CUDA_VECTORS;
     hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
-                     hc_cuda_words_kernel_of(gemv->format.family, p->word_bits,
-                                             gemv->vectors > 1 ? HC_CUDA_VECTORS : HC_CUDA_ONE_VECTOR),
-                     hc_ceil_div(teams * gemv->lanes, threads), 1, threads,
-                     (int64_t)sizeof gemv->table + HC_CUDA_GEMV_STAGES(gemv->vectors) * stage_bytes, sizeof *gemv)
-        ->params.gemv = *gemv;
-}
-
-const char *hc_cuda_kept_words_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
-    (void)path;
-    return !p->is_kept    ? "w has no pattern"
-           : p->word_bits ? NULL
-                          : "nonzeros have no kernel for words, or lie at addresses that it does not read";
-}
-
-hc_cuda_work hc_cuda_kept_words_work(const hc_cuda_product *p, const hc_cuda_path *path) {
-    (void)path;
-    return gemv_work(p);
-}
-
-void hc_cuda_kept_words_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
-    const hc_cuda_gemv *gemv = &p->gemv;
-    hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
-                     hc_cuda_words_kernel_of(gemv->format.family, p->word_bits, HC_CUDA_KEPT_WORDS),
-                     hc_ceil_div(p->n * gemv->lanes, path->threads), gemv->vectors, path->threads, kept_x_bytes(p),
-                     sizeof *gemv)
+                     hc_cuda_words_kernel_of(gemv->format.family, p->word_bits, kernel),
+                     hc_ceil_div(hc_ceil_div(p->n, rows_at_once) * gemv->lanes, threads), p->is_kept ? p->m : 1,
+                     threads, p->is_kept ? kept_x_bytes(p) : stages, sizeof *gemv)
         ->params.gemv = *gemv;
 }
 
@@ -149,7 +128,7 @@ hc_cuda_work hc_cuda_groups_work(const hc_cuda_product *p, const hc_cuda_path *p
     return gemv_work(p);
 }
 
-void hc_cuda_groups_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
+void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
     (void)workspace;
     const hc_cuda_gemv *gemv = &p->gemv;
     const int threads = group_threads(p, path);
@@ -160,42 +139,28 @@ void hc_cuda_groups_add(const hc_cuda_product *p, const hc_cuda_path *path, void
         ->params.gemv = *gemv;
 }
 
-/* Rounds of blocks, and the codes that become floats before. */
-static hc_cuda_work tile_work(const hc_cuda_product *p, const hc_cuda_path *path) {
-    return (hc_cuda_work){.rounds = (double)hc_cuda_rounds(p, path) * (double)p->columns / UNIT,
-                          .codes = (double)p->n * (double)p->columns};
-}
-
-static void add_floats(const hc_cuda_product *p, const hc_cuda_path *path, const char *module, int64_t shared_bytes,
-                       hc_cuda_plan *plan) {
-    hc_cuda_add_step(plan, module, path->kernel[p->is_kept], hc_ceil_div(p->m, path->rows),
-                     hc_ceil_div(p->n, path->columns), path->threads, shared_bytes, sizeof p->sgemm)
-        ->params.sgemm = p->sgemm;
-}
-
 const char *hc_cuda_chains_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
     return path->kernel[p->is_kept] ? NULL : "there is no such tile for weights in a pattern";
 }
 
-hc_cuda_work hc_cuda_chains_work(const hc_cuda_product *p, const hc_cuda_path *path) { return tile_work(p, path); }
-
-void hc_cuda_chains_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
-    const int64_t stage = (path->rows + path->columns) * (path->step + 4) * (int64_t)sizeof(float);
-    add_floats(p, path, p->is_kept ? "patterns" : "floats", path->stages * stage, plan);
+hc_cuda_work hc_cuda_chains_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    return (hc_cuda_work){.rounds = (double)hc_cuda_rounds(p, path) * (double)p->columns / UNIT,
+                          .codes = (double)p->n * (double)p->columns}; /* which become floats before */
 }
 
-const char *hc_cuda_bf16_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
-    (void)p, (void)path;
-    return NULL;
-}
-
-hc_cuda_work hc_cuda_bf16_work(const hc_cuda_product *p, const hc_cuda_path *path) { return tile_work(p, path); }
-
-void hc_cuda_bf16_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
+void hc_cuda_chains_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
     (void)workspace;
-    const int stages = 2 * (path->rows + path->columns) * path->step;
-    add_floats(p, path, "floats_bf16", hc_max(stages, path->rows * (path->columns + 8) * (int)sizeof(float)), plan);
+    const bool is_bf16 = p->section == HC_CUDA_DEVICE;
+    const int size = (int)sizeof(float), pitch = is_bf16 ? path->step : (path->step + 4) * size;
+    const int stages = path->stages * (path->rows + path->columns) * pitch;
+    const int sums = is_bf16 ? path->rows * (path->columns + 8) * size : 0; /* after the stages, in their memory */
+    hc_cuda_add_step(plan,
+                     is_bf16      ? "floats_bf16"
+                     : p->is_kept ? "patterns"
+                                  : "floats",
+                     path->kernel[p->is_kept], hc_ceil_div(p->m, path->rows), hc_ceil_div(p->n, path->columns),
+                     path->threads, hc_max(stages, sums), sizeof p->sgemm)
+        ->params.sgemm = p->sgemm;
 }
 
 hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,

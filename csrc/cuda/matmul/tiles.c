@@ -50,7 +50,7 @@ static hc_cuda_gemm_s4 gemm_s4_of(const hc_cuda_product *p) {
 }
 
 void hc_cuda_set_gemm(const hc_cuda_product *p, const hc_cuda_path *path, int w_warps, hc_cuda_step *step) {
-    if (path->reads == HC_CUDA_NIBBLES) {
+    if (path->reads == HC_CUDA_NIBBLES && !path->expands) {
         step->params.gemm_s4 = gemm_s4_of(p);
         step->params.gemm_s4.w_warps = w_warps;
         step->params_bytes = sizeof step->params.gemm_s4;
@@ -65,34 +65,12 @@ void hc_cuda_set_gemm(const hc_cuda_product *p, const hc_cuda_path *path, int w_
     }
 }
 
-/* A step of as many blocks as tiles. */
-static hc_cuda_step *add_tiles(const hc_cuda_product *p, const hc_cuda_path *path, int shared_bytes,
-                               hc_cuda_plan *plan) {
-    return hc_cuda_add_step(plan, path->module, path->kernel[0], hc_ceil_div(p->m, path->rows),
-                            hc_ceil_div(p->n, path->columns), path->threads, shared_bytes, 0);
-}
-
-const char *hc_cuda_tiles_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
-    return hc_cuda_unreadable(p, path);
-}
-
-hc_cuda_work hc_cuda_tiles_work(const hc_cuda_product *p, const hc_cuda_path *path) {
-    return (hc_cuda_work){.rounds = (double)(hc_cuda_rounds(p, path) * hc_ceil_div(p->form.ld, path->step)) *
-                                    p->gemm.x_limbs * p->gemm.w_limbs};
-}
-
-void hc_cuda_tiles_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
-    const int stage = p->gemm.x_limbs * path->rows * path->step + p->gemm.w_limbs * path->columns * path->w_step;
-    hc_cuda_set_gemm(p, path, 0, add_tiles(p, path, path->stages * stage, plan));
-}
-
 /* One float behind the other. */
 static bool has_dense_row_scales(const hc_cuda_side *w) {
     return w->parts.part[w->format.group ? HC_COARSE : HC_SCALES].row_stride == sizeof(float);
 }
 
-const char *hc_cuda_warpgroups_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
+const char *hc_cuda_tiles_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
     const char *reason = hc_cuda_unreadable(p, path);
     const bool has_whole = p->form.segments * p->form.length == hc_round_up(p->form.ld, path->step);
     return reason ? reason
@@ -103,9 +81,23 @@ const char *hc_cuda_warpgroups_refuses(const hc_cuda_product *p, const hc_cuda_p
                : NULL;
 }
 
-hc_cuda_work hc_cuda_warpgroups_work(const hc_cuda_product *p, const hc_cuda_path *path) {
-    return (hc_cuda_work){.rounds = (double)(hc_cuda_rounds(p, path) * hc_ceil_div(p->form.ld, path->step)),
+hc_cuda_work hc_cuda_tiles_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    const int64_t stages = hc_cuda_rounds(p, path) * hc_ceil_div(p->form.ld, path->step);
+    return (hc_cuda_work){.rounds = (double)stages * p->gemm.x_limbs * p->gemm.w_limbs,
                           .codes = path->expands ? (double)p->n * (double)p->form.ld : 0};
+}
+
+/* Bytes of shared memory: stages of all limbs; of warpgroups also decoded codes, scales of groups, and of 2:4 places, of which
+ * those of two stages lie together, with scales of x. */
+static int shared_bytes(const hc_cuda_product *p, const hc_cuda_path *path) {
+    const int x_bytes = path->rows * path->step, w_bytes = path->columns * path->w_step, size = (int)sizeof(float);
+    const int stages = path->stages * (p->gemm.x_limbs * x_bytes + p->gemm.w_limbs * w_bytes);
+    if (path->code != HC_CUDA_OF_90A)
+        return stages;
+    if (path->reads == HC_CUDA_24)
+        return stages + (path->stages + 1) / 2 * (2 * path->columns * path->step / 8) + path->rows * size;
+    return stages + (path->w_step < path->step ? 3 * path->columns * path->step : 0) +
+           (p->form.mode == HC_INT_GROUPED ? 3 * 4 * (path->rows + path->columns) * size : 0);
 }
 
 /* Rows of bytes that all tiles read, in place of codes that each tile decodes. */
@@ -122,34 +114,10 @@ static void add_expanded(hc_cuda_product *p, void *workspace, hc_cuda_plan *plan
     p->gemm.w_scales = (const float *)stored.w_scales;
 }
 
-void hc_cuda_warpgroups_add(const hc_cuda_product *given, const hc_cuda_path *path, void *workspace,
-                            hc_cuda_plan *plan) {
-    hc_cuda_product p = *given;
-    hc_cuda_path of = *path;
-    if (path->expands) {
-        add_expanded(&p, workspace, plan);
-        of.reads = HC_CUDA_BYTES;
-    }
-    const int stage = path->rows * path->step + path->columns * path->w_step;
-    const int operands = of.reads == HC_CUDA_NIBBLES ? 3 * path->columns * path->step : 0; /* decoded */
-    const int scales = p.form.mode == HC_INT_FOLDED ? 0 : 3 * 4 * (path->rows + path->columns) * (int)sizeof(float);
-    hc_cuda_set_gemm(&p, &of, 0, add_tiles(&p, path, path->stages * stage + operands + scales, plan));
-}
-
-const char *hc_cuda_warpgroups_24_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
-    return hc_cuda_unreadable(p, path);
-}
-
-hc_cuda_work hc_cuda_warpgroups_24_work(const hc_cuda_product *p, const hc_cuda_path *path) {
-    return hc_cuda_tiles_work(p, path);
-}
-
-void hc_cuda_warpgroups_24_add(const hc_cuda_product *p, const hc_cuda_path *path, void *workspace,
-                               hc_cuda_plan *plan) {
-    (void)workspace;
-    /* places of two stages lie together; scales of x */
-    const int places = path->columns * path->step / 8, stage = path->rows * path->step + path->columns * path->w_step;
-    const int shared_bytes =
-        path->stages * stage + (path->stages + 1) / 2 * (2 * places) + path->rows * (int)sizeof(float);
-    hc_cuda_set_gemm(p, path, 0, add_tiles(p, path, shared_bytes, plan));
+void hc_cuda_tiles_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
+    if (path->expands)
+        add_expanded(p, workspace, plan);
+    hc_cuda_set_gemm(p, path, 0,
+                     hc_cuda_add_step(plan, path->module, path->kernel[0], hc_ceil_div(p->m, path->rows),
+                                      hc_ceil_div(p->n, path->columns), path->threads, shared_bytes(p, path), 0));
 }
