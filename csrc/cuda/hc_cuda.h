@@ -111,6 +111,9 @@ hc_status hc_cuda_explain_matmul(const hc_operand *x, const hc_format *activatio
                                  const hc_view *out, hc_cuda_plan *plan, hc_cuda_explanation *explanation,
                                  hc_error *error);
 
+/* The names of paths, each once; NULL past the end. */
+const char *hc_cuda_path_name(int number);
+
 /* The form of w that products of integers read, made once: the workspace is kept, and is `prepacked` of w where it is multiplied.
  * It has no bytes where products read w as it is stored. */
 hc_status hc_cuda_plan_prepack(const hc_packed *w, void *workspace, hc_cuda_plan *plan, hc_error *error);

@@ -45,17 +45,34 @@ static const struct {
 #include "cuda/costs/costs.def"
 };
 
+enum { H100_MULTIPROCESSORS = 132 /* of a plan for no device */ };
 static const double UNMEASURED = 1e15; /* ns, of a path without costs for so many rows */
 
 static double nanoseconds(const hc_cuda_product *p, int number, const hc_cuda_work *work) {
-    const hc_cuda_cost *cost;
-    int entry = 0;
-    do
-        cost = &COSTS[entry].of[number];
-    while (COSTS[entry++].architecture && (COSTS[entry - 1].architecture != p->architecture || !cost->call));
+    int i = 0;
+    while (COSTS[i].architecture && (COSTS[i].architecture != p->architecture || !COSTS[i].of[number].call))
+        i++;
+    const hc_cuda_cost *cost = &COSTS[i].of[number];
     const double ns =
         cost->call + cost->of.rounds * work->rounds + cost->of.bytes * work->bytes + cost->of.codes * work->codes;
     return p->m >= cost->least && p->m <= cost->most ? ns : UNMEASURED + ns;
+}
+
+hc_cuda_product hc_cuda_product_on(const hc_cuda_plan *plan) {
+    return (hc_cuda_product){.architecture = plan->architecture,
+                             .at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS};
+}
+
+const char *hc_cuda_path_name(int number) {
+    int n = 0;
+    for (int i = 0; i < HC_CUDA_N_PATHS; i++) {
+        bool is_new = true;
+        for (int j = 0; j < i; j++)
+            is_new = is_new && strcmp(PATHS[j].name, PATHS[i].name) != 0;
+        if (is_new && n++ == number)
+            return PATHS[i].name;
+    }
+    return NULL;
 }
 
 /* The path of that name; NULL, with a message, where it refuses or there is none. */

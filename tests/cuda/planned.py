@@ -130,14 +130,17 @@ def plan(name: str, case: Case, given: Any, **said: Any) -> tuple[Any, str]:
     return made, error.text.decode() if failed else ""
 
 
-def steps(case: Case, **said: Any) -> str:
-    """Return the steps of a plan, one a line, and the bytes of its workspace, or why there is none."""
-    made, error = plan("matmul", case, None, **said)
-    if error:
-        return error
+def described(made: Any) -> str:
+    """Return the steps of a plan, one a line, and the bytes of its workspace."""
     text = ctypes.create_string_buffer(4096)
     describe()(made, text, len(text))
     return f"{text.value.decode()}workspace {emulated.PlanHead.from_buffer(made).workspace_bytes}\n"
+
+
+def steps(case: Case, **said: Any) -> str:
+    """Return the steps of a matmul, or why there is none."""
+    made, error = plan("matmul", case, None, **said)
+    return error or described(made)
 
 
 def explain(case: Case, **said: Any) -> Explanation:
@@ -147,3 +150,79 @@ def explain(case: Case, **said: Any) -> Explanation:
     if error:
         raise ValueError(error)
     return found
+
+
+class Convolution(NamedTuple):
+    """A convolution of x (images, channels, size, size), channels last or not, with filters of kernel x kernel."""
+
+    w: str
+    activations: str | None
+    images: int
+    channels: int
+    groups: int
+    filters: int
+    size: int
+    kernel: int
+    stride: int
+    channels_last: bool
+    architecture: int
+
+
+def convolutions(seed: int, count: int) -> Iterator[Convolution]:
+    """Draw convolutions with few and many filters of a group."""
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        groups = int(random.choice([1, 1, 1, 2, 32]))
+        kernel = int(random.choice([1, 3, 5]))
+        yield Convolution(
+            WEIGHTS[random.integers(len(WEIGHTS))],
+            ACTIVATIONS[random.integers(len(ACTIVATIONS))],
+            int(random.choice([1, 2, 32])),
+            groups * int(random.choice([1, 3, 8, 32, 64])),
+            groups,
+            groups * int(random.choice([1, 4, 7, 8, 9, 64, 100])),
+            kernel + int(random.integers(0, 60)),
+            kernel,
+            int(random.choice([1, 2])),
+            bool(random.random() < 0.5),
+            int(random.choice([0, 80, 90])),
+        )
+
+
+@functools.cache
+def filter_of(spec: str, depth: int, kernel: int) -> Any:
+    """Return one filter in a format."""
+    values = np.ones((1, depth, kernel, kernel), np.float32)
+    name, _, pattern = spec.partition("+")
+    return hc.quantize(hc.prune(values, pattern, axis=(2, 3, 1)) if pattern else values, name, axis=(2, 3, 1))
+
+
+def steps_of(case: Convolution) -> str:
+    """Return the steps of a convolution, one a line, and the bytes of its workspace, or why there is none."""
+    shape = (case.images, case.channels, case.size, case.size)
+    size = (case.size - case.kernel) // case.stride + 1
+    answer = (case.images, case.filters, size, size)
+
+    def view(address: int, shape: tuple[int, ...]) -> emulated.View:
+        made = emulated.View(address, 0, 4)
+        n, c, h, w = shape
+        made.shape[:4] = shape
+        last = (4 * h * w * c, 4, 4 * w * c, 4 * c)
+        made.strides[:4] = last if case.channels_last else (4 * c * h * w, 4 * h * w, 4 * w, 4)
+        return made
+
+    q = filter_of(case.w, case.channels // case.groups, case.kernel)
+    filters = emulated.packed(q, q.components)
+    filters.shape[0] = case.filters
+    for number, part in enumerate(filters.parts):
+        if part.data:
+            part.data = ADDRESS * (number + 2)
+    window = emulated.Window(groups=case.groups)
+    window.stride[:], window.dilation[:] = [case.stride] * 2, [1, 1]
+    spec = emulated.format_of(hc.format(case.activations)) if case.activations else None
+    made, error = ctypes.create_string_buffer(emulated.PLAN_BYTES), emulated.Error()
+    emulated.PlanHead.from_buffer(made).architecture = case.architecture
+    x, out = view(ADDRESS, shape), view(ADDRESS * 90, answer)
+    passed = [ctypes.byref(x), ctypes.byref(spec) if spec else None, ctypes.byref(filters), ctypes.byref(window)]
+    passed += [ctypes.c_bool(False), None, ctypes.byref(out), None, made, ctypes.byref(error)]
+    return error.text.decode() if emulated.function_of("conv2d")(*passed) else described(made)

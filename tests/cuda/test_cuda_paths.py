@@ -13,8 +13,9 @@ import pytest
 
 import heterocompute as hc
 
-# Of the steps of the first 4,000 matmuls of seed 1, with blocks and bytes. Other costs may change it.
+# Of the steps of 4,000 matmuls and 3,000 convolutions of seed 1, with blocks and bytes. Other costs may change them.
 DIGEST = "3af94ba92d1f3eea880dcaf956e78bde7af993067d2865420dab2dcbdc79bdc4"
+CONVOLUTIONS = "9d47f7ce29644c0dae8f08587686cded5bb8e1bc8b2eade9fc16fe90fd48f0ac"
 
 
 def recorded() -> list[tuple[planned.Case, str]]:
@@ -46,6 +47,10 @@ def test_thousands_of_plans_are_those_that_were_recorded() -> None:
     for case in planned.cases(1, 4000):
         made.update(planned.steps(case).encode())
     assert made.hexdigest() == DIGEST
+    made = hashlib.sha256()
+    for convolution in planned.convolutions(1, 3000):
+        made.update(planned.steps_of(convolution).encode())
+    assert made.hexdigest() == CONVOLUTIONS
 
 
 def test_every_path_refuses_with_a_reason_or_has_an_estimate() -> None:
@@ -60,6 +65,7 @@ def test_every_path_refuses_with_a_reason_or_has_an_estimate() -> None:
         assert best.seconds == min(one.seconds for one in found.candidates[: found.n] if not one.reason)
         assert multiplying(planned.steps(case, path=best.path)) == kernels
     assert admitted == chosen  # each path is somewhere the fastest
+    assert len(admitted) > 40
 
 
 def test_a_forced_path_refuses_by_its_name() -> None:

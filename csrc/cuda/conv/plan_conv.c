@@ -1,11 +1,11 @@
 /* Steps of a convolution: images and filters become rows of integers, or filters decode to floats (cuda/hc_cuda.h). */
-#include "cuda/sides.h"
+#include "cuda/paths.h"
 
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
-enum { TILE = 64, THREADS = 128, FLOAT_ROWS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
-enum { PIECE = 16, K_BYTES = 32 /* of an mma */, FEW_FILTERS = 8, MOST_GROUPS = 65535 };
+enum { TILE = 64, THREADS = 128, STEP_BYTES = 64, UNIT = 64 /* values of a count of rounds */ };
+enum { PIECE = 16, K_BYTES = 32 /* of an mma */, MOST_GROUPS = 65535 };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 128 rows of a block are at offsets of 32 bits */ };
 
 static const int AXES[] = {1, 3, 4, 2};
@@ -50,6 +50,44 @@ static bool is_small(const hc_cuda_conv *conv) {
     return conv->windows * conv->filters * conv->groups <= UINT32_MAX - THREADS;
 }
 
+const char *hc_cuda_conv_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
+    return p->form.is_wide && !path->is_wide ? "a side has limbs, or sums pass 32 bits" : NULL;
+}
+
+/* Blocks of windows and filters, of each group of channels. */
+static int64_t blocks_of(const hc_cuda_conv *conv, const hc_cuda_path *path) {
+    return path->rows
+               ? hc_ceil_div(conv->windows, path->rows) * hc_ceil_div(conv->filters, path->columns) * conv->groups
+               : hc_ceil_div(conv->windows * conv->filters * conv->groups, path->threads);
+}
+
+hc_cuda_work hc_cuda_conv_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    const int64_t rounds = hc_ceil_div(blocks_of(p->conv, path), p->at_once);
+    return (hc_cuda_work){.rounds = (double)rounds * (double)(p->conv->taps * p->conv->channels) / UNIT};
+}
+
+void hc_cuda_conv_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
+    (void)workspace;
+    const hc_cuda_conv *conv = p->conv;
+    hc_cuda_step *step = hc_cuda_add_step(plan, "conv", path->kernel[0],
+                                          path->rows ? hc_ceil_div(conv->windows, path->rows) : blocks_of(conv, path),
+                                          path->rows ? hc_ceil_div(conv->filters, path->columns) : 1, path->threads,
+                                          path->stages * (path->rows + path->columns) * path->step, 0);
+    step->grid[2] = path->rows ? (uint32_t)conv->groups : 1;
+}
+
+/* The path of a convolution; is_wide: a side has limbs, or sums pass 32 bits. */
+static hc_status choose(const hc_cuda_conv *conv, hc_cuda_section section, bool is_wide, const hc_cuda_plan *plan,
+                        hc_cuda_product *p, const hc_cuda_path **path, hc_error *error) {
+    *p = hc_cuda_product_on(plan);
+    p->section = section;
+    p->m = conv->filters;
+    p->n = conv->windows;
+    p->conv = conv;
+    p->form.is_wide = is_wide;
+    return hc_cuda_choose(p, NULL, path, NULL, error);
+}
+
 /* x at any strides times filters that one step decodes. */
 static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
                             const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
@@ -70,18 +108,15 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     p.has_fours = conv->channels % 4 == 0;
     p.has_16 = p.has_fours && x->dtype == HC_F32 && (uintptr_t)x->data % 16 == 0 && x->strides[1] == sizeof(float) &&
                x->strides[0] % 16 == 0 && x->strides[2] % 16 == 0 && x->strides[3] % 16 == 0;
-    hc_cuda_step *step;
-    if (conv->filters < FEW_FILTERS) {
-        step = hc_cuda_add_step(plan, "conv", "hc_conv_direct_f32",
-                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
-                                sizeof p);
-    } else {
-        step = hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, FLOAT_ROWS),
-                                hc_ceil_div(conv->filters, TILE), FLOAT_THREADS,
-                                STAGES * (FLOAT_ROWS + TILE) * (16 + 4) * (int64_t)sizeof(float), sizeof p);
-        step->grid[2] = (uint32_t)conv->groups;
-    }
+    hc_cuda_product product;
+    const hc_cuda_path *path;
+    status = choose(conv, HC_CUDA_CONV_CHAIN, false, plan, &product, &path, error);
+    if (status != HC_OK)
+        return status;
+    path->add(&product, path, workspace, plan);
+    hc_cuda_step *step = &plan->step[plan->n - 1];
     step->params.conv_floats = p;
+    step->params_bytes = sizeof p;
     return HC_OK;
 }
 
@@ -114,10 +149,16 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve with filters of these groups: use the CPU");
     const int x_limbs = a->form[mode].n_limbs, w_limbs = w->form[mode].n_limbs;
-    const bool is_direct = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most || conv->filters < FEW_FILTERS;
+    const bool is_wide = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most;
+    hc_cuda_product product;
+    const hc_cuda_path *path;
+    hc_status status = choose(conv, mode == HC_INT_FOLDED ? HC_CUDA_CONV_FOLDED : HC_CUDA_CONV_GROUPED, is_wide, plan,
+                              &product, &path, error);
+    if (status != HC_OK)
+        return status;
     hc_cuda_conv_integers p = {.conv = *conv, .mode = mode, .x_limbs = x_limbs, .w_limbs = w_limbs};
     p.is_small = is_small(conv);
-    p.length = (int32_t)(is_direct ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
+    p.length = (int32_t)(!path->rows ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
     p.pixel_segments = hc_ceil_div(conv->channels, group);
     p.pixel = p.pixel_segments * p.length;
     p.segments = conv->taps * p.pixel_segments;
@@ -142,7 +183,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     of_x.ld = p.image_bytes;
     of_x.integers = x_integers;
     of_x.scales = x_scales;
-    hc_status status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, workspace, plan, error);
+    status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, workspace, plan, error);
     if (status == HC_OK) {
         hc_cuda_integer_rows of_w = both;
         of_w.segments = p.segments;
@@ -157,19 +198,10 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     p.w = w_integers;
     p.x_scales = x_scales;
     p.w_scales = w_scales;
-    static const char *const KERNELS[][2] = {{"hc_conv_s8_folded", "hc_conv_direct_folded"},
-                                             {"hc_conv_s8_grouped", "hc_conv_direct_grouped"}};
-    hc_cuda_step *step;
-    if (is_direct) {
-        step = hc_cuda_add_step(plan, "conv", KERNELS[mode][1],
-                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
-                                sizeof p);
-    } else {
-        step = hc_cuda_add_step(plan, "conv", KERNELS[mode][0], hc_ceil_div(conv->windows, TILE),
-                                hc_ceil_div(conv->filters, TILE), THREADS, 2 * TILE * STEP_BYTES * STAGES, sizeof p);
-        step->grid[2] = (uint32_t)conv->groups;
-    }
+    path->add(&product, path, workspace, plan);
+    hc_cuda_step *step = &plan->step[plan->n - 1];
     step->params.conv_integers = p;
+    step->params_bytes = sizeof p;
     return HC_OK;
 }
 

@@ -5,16 +5,10 @@
 #include "cuda/paths.h"
 
 enum {
-    HC_CUDA_MOST_ROWS = 65535 * 32,        /* of w: the second size of a grid times the fewest columns of a block */
-    HC_CUDA_FEW_STEP = 128,                /* bytes or columns of few rows of x */
-    HC_CUDA_LARGE_SHARED_BYTES = 99 << 10, /* which all devices have */
-    HC_CUDA_H100_MULTIPROCESSORS = 132
+    HC_CUDA_MOST_ROWS = 65535 * 32,       /* of w: the second size of a grid times the fewest columns of a block */
+    HC_CUDA_FEW_STEP = 128,               /* bytes or columns of few rows of x */
+    HC_CUDA_LARGE_SHARED_BYTES = 99 << 10 /* which all devices have */
 };
-
-static inline hc_cuda_product hc_cuda_product_on(const hc_cuda_plan *plan) {
-    return (hc_cuda_product){.architecture = plan->architecture,
-                             .at_once = plan->multiprocessors ? plan->multiprocessors : HC_CUDA_H100_MULTIPROCESSORS};
-}
 
 static inline hc_cuda_gemm hc_cuda_gemm_of(const hc_view *out) {
     hc_cuda_gemm gemm = {.y = out->data};
