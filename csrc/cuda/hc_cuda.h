@@ -58,6 +58,7 @@ typedef struct {
     bool device_order;       /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
     const char *path;        /* likewise, the name of a path of matmuls (cuda/paths.def); NULL: the smallest estimate */
     hc_cuda_illegal *illegal; /* likewise, of who waits for what a format refuses (cuda/params.h); NULL: nobody */
+    void *workspace;          /* of the planner that runs */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
 } hc_cuda_plan;
 

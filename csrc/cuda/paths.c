@@ -6,7 +6,7 @@
 #define HC_CUDA_PATH(section, symbol, family, ...)                                                                     \
     const char *hc_cuda_##family##_refuses(const hc_cuda_product *p, const hc_cuda_path *path);                        \
     hc_cuda_work hc_cuda_##family##_work(const hc_cuda_product *p, const hc_cuda_path *path);                          \
-    void hc_cuda_##family##_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan);
+    void hc_cuda_##family##_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan);
 #include "cuda/paths.def"
 #undef HC_CUDA_PATH
 

@@ -60,7 +60,7 @@ struct hc_cuda_path {
     int gap;                    /* bytes between rows of x in shared memory */
     const char *(*refuses)(const hc_cuda_product *p, const hc_cuda_path *path); /* NULL, or why */
     hc_cuda_work (*work)(const hc_cuda_product *p, const hc_cuda_path *path);
-    void (*add)(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan);
+    void (*add)(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan);
 };
 
 hc_cuda_product hc_cuda_product_on(const hc_cuda_plan *plan);

@@ -66,8 +66,7 @@ hc_cuda_work hc_cuda_conv_work(const hc_cuda_product *p, const hc_cuda_path *pat
     return (hc_cuda_work){.rounds = (double)rounds * (double)(p->conv->taps * p->conv->channels) / UNIT};
 }
 
-void hc_cuda_conv_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
+void hc_cuda_conv_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     const hc_cuda_conv *conv = p->conv;
     hc_cuda_step *step = hc_cuda_add_step(plan, "conv", path->kernel[0],
                                           path->rows ? hc_ceil_div(conv->windows, path->rows) : blocks_of(conv, path),
@@ -90,14 +89,14 @@ static hc_status choose(const hc_cuda_conv *conv, hc_cuda_section section, bool 
 
 /* x at any strides times filters that one step decodes. */
 static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
-                            const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                            const hc_geometry *geometry, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_conv_floats p = {.conv = *conv, .x = x->data, .x_dtype = x->dtype};
     hc_format whole = packed->format;
     whole.n = whole.m = 0;
     const void *decoded = NULL;
     hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
-        status = hc_cuda_decode_whole(packed, geometry, workspace, plan, &decoded, error);
+        status = hc_cuda_decode_whole(packed, geometry, plan, &decoded, error);
     if (status != HC_OK)
         return status;
     p.w = decoded;
@@ -113,7 +112,7 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     status = choose(conv, HC_CUDA_CONV_CHAIN, false, plan, &product, &path, error);
     if (status != HC_OK)
         return status;
-    path->add(&product, path, workspace, plan);
+    path->add(&product, path, plan);
     hc_cuda_step *step = &plan->step[plan->n - 1];
     step->params.conv_floats = p;
     step->params_bytes = sizeof p;
@@ -123,7 +122,7 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
 /* x is rounded to values in the workspace, channels last. */
 static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const hc_format *activations,
                              const hc_geometry *geometry, const hc_packed *packed, const hc_geometry *of_w,
-                             void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                             hc_cuda_plan *plan, hc_error *error) {
     const hc_view images = with_groups(x, conv->groups);
     hc_view rounded = *x;
     rounded.dtype = HC_F32;
@@ -131,16 +130,16 @@ static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const h
     rounded.strides[3] = x->shape[1] * rounded.strides[1];
     rounded.strides[2] = x->shape[3] * rounded.strides[3];
     rounded.strides[0] = x->shape[2] * rounded.strides[2];
-    rounded.data = hc_cuda_reserve(workspace, plan, x->shape[0] * rounded.strides[0]);
+    rounded.data = hc_cuda_reserve(plan, x->shape[0] * rounded.strides[0]);
     const hc_view y = with_groups(&rounded, conv->groups);
     const hc_cuda_result result = {.y = &y};
     const hc_status status =
-        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, -1, workspace, plan, error);
-    return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, workspace, plan, error) : status;
+        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, -1, plan, error);
+    return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, plan, error) : status;
 }
 
 static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cuda_side *a, hc_cuda_side *w,
-                              hc_int_mode mode, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                              hc_int_mode mode, hc_cuda_plan *plan, hc_error *error) {
     const int64_t group = mode == HC_INT_FOLDED ? a->geometry.whole_length : hc_cuda_segment_of(a, w);
     const int64_t images = x->shape[0], pixels = conv->groups * conv->height * conv->width;
     const int64_t most = (int64_t)a->form[mode].max_abs * w->form[mode].max_abs;
@@ -171,11 +170,11 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve with filters of %lld values: use the CPU",
                        (long long)w->geometry.whole_columns);
-    float *x_scales = hc_cuda_reserve(workspace, plan, images * p.image_segments * (int64_t)sizeof(float));
-    float *w_scales = hc_cuda_reserve(workspace, plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
+    float *x_scales = hc_cuda_reserve(plan, images * p.image_segments * (int64_t)sizeof(float));
+    float *w_scales = hc_cuda_reserve(plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
     const int64_t cleared = plan->workspace_bytes;
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * p.x_limb_bytes);
-    int8_t *w_integers = hc_cuda_reserve(workspace, plan, w_limbs * p.w_limb_bytes);
+    int8_t *x_integers = hc_cuda_reserve(plan, x_limbs * p.x_limb_bytes);
+    int8_t *w_integers = hc_cuda_reserve(plan, w_limbs * p.w_limb_bytes);
     const hc_view view = with_groups(x, conv->groups);
     const hc_cuda_integer_rows both = {.mode = mode, .group = group, .length = p.length};
     hc_cuda_integer_rows of_x = both;
@@ -183,7 +182,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     of_x.ld = p.image_bytes;
     of_x.integers = x_integers;
     of_x.scales = x_scales;
-    status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, workspace, plan, error);
+    status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, plan, error);
     if (status == HC_OK) {
         hc_cuda_integer_rows of_w = both;
         of_w.segments = p.segments;
@@ -198,7 +197,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     p.w = w_integers;
     p.x_scales = x_scales;
     p.w_scales = w_scales;
-    path->add(&product, path, workspace, plan);
+    path->add(&product, path, plan);
     hc_cuda_step *step = &plan->step[plan->n - 1];
     step->params.conv_integers = p;
     step->params_bytes = sizeof p;
@@ -208,8 +207,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
 hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, const hc_packed *packed,
                               const hc_window *window, bool relu, const float *bias, const hc_view *out,
                               void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, workspace);
     const hc_cuda_conv conv = conv_of(x, packed, window, relu, bias, out);
     hc_cuda_side a = {.parts = {.first_row = 0}}, w = {.format = packed->format, .parts = packed->components};
     hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
@@ -220,7 +218,7 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve arrays of these shapes or float64: use the CPU");
     if (!activations)
-        return add_floats(&conv, x, packed, &w.geometry, workspace, plan, error);
+        return add_floats(&conv, x, packed, &w.geometry, plan, error);
     if (activations->m > 0)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not convolve images in a pattern: use the CPU");
     const hc_view view = with_groups(x, conv.groups);
@@ -236,6 +234,6 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
         a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
     const bool has_minima = a.form[mode].has_minima || w.form[mode].has_minima;
     if (a.form[mode].available && w.form[mode].available && !has_minima)
-        return add_integers(&conv, x, &a, &w, mode, workspace, plan, error);
-    return add_rounded(&conv, x, activations, &a.geometry, packed, &w.geometry, workspace, plan, error);
+        return add_integers(&conv, x, &a, &w, mode, plan, error);
+    return add_rounded(&conv, x, activations, &a.geometry, packed, &w.geometry, plan, error);
 }

@@ -66,8 +66,7 @@ hc_cuda_work hc_cuda_few_work(const hc_cuda_product *p, const hc_cuda_path *path
     return (hc_cuda_work){.bytes = (double)shape_of(p, path).read};
 }
 
-void hc_cuda_few_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
+void hc_cuda_few_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     const few_shape shape = shape_of(p, path);
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "few_rows", path->kernel[p->m > 8], shape.blocks, 1, shape.threads, shape.shared, 0);
@@ -88,8 +87,7 @@ hc_cuda_work hc_cuda_few_segments_work(const hc_cuda_product *p, const hc_cuda_p
     return (hc_cuda_work){.rounds = (double)(hc_ceil_div(hc_ceil_div(p->n, 64), p->at_once) * (p->form.ld / STEP))};
 }
 
-void hc_cuda_few_segments_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
+void hc_cuda_few_segments_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     const int rows = p->m <= FEWER ? FEWER : MOST, threads = 256, columns = threads / 4, stages = 4;
     hc_cuda_step *step = hc_cuda_add_step(plan, "few_grouped", path->kernel[p->m > FEWER], hc_ceil_div(p->n, columns),
                                           1, threads, stages * rows * (STEP + 16), 0);

@@ -94,8 +94,7 @@ hc_cuda_work hc_cuda_words_work(const hc_cuda_product *p, const hc_cuda_path *pa
     return gemv_work(p);
 }
 
-void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
+void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     const hc_cuda_gemv *gemv = &p->gemv;
     const bool has_one = gemv->vectors == 1;
     const int threads = path->threads, rows_at_once = has_one && !p->is_kept ? HC_CUDA_GEMV_ROWS : 1;
@@ -128,8 +127,7 @@ hc_cuda_work hc_cuda_groups_work(const hc_cuda_product *p, const hc_cuda_path *p
     return gemv_work(p);
 }
 
-void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
+void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     const hc_cuda_gemv *gemv = &p->gemv;
     const int threads = group_threads(p, path);
     hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
@@ -148,8 +146,7 @@ hc_cuda_work hc_cuda_chains_work(const hc_cuda_product *p, const hc_cuda_path *p
                           .codes = (double)p->n * (double)p->columns}; /* which become floats before */
 }
 
-void hc_cuda_chains_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
-    (void)workspace;
+void hc_cuda_chains_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     const bool is_bf16 = p->section == HC_CUDA_DEVICE;
     const int size = (int)sizeof(float), pitch = is_bf16 ? path->step : (path->step + 4) * size;
     const int stages = path->stages * (path->rows + path->columns) * pitch;
@@ -220,11 +217,10 @@ hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const f
 }
 
 /* The values of w, (n, columns), whose dropped ones are HC_CUDA_ABSENT. */
-static hc_status add_decoded(const hc_packed *packed, hc_cuda_product *p, void *workspace, hc_cuda_plan *plan,
-                             hc_error *error) {
+static hc_status add_decoded(const hc_packed *packed, hc_cuda_product *p, hc_cuda_plan *plan, hc_error *error) {
     const void *decoded = NULL;
     if (!p->is_kept) {
-        const hc_status status = hc_cuda_decode_rows(packed, &p->w.geometry, HC_F32, workspace, plan, &decoded, error);
+        const hc_status status = hc_cuda_decode_rows(packed, &p->w.geometry, HC_F32, plan, &decoded, error);
         p->sgemm.w = decoded;
         return status;
     }
@@ -235,33 +231,33 @@ static hc_status add_decoded(const hc_packed *packed, hc_cuda_product *p, void *
     memcpy(&between, &absent, sizeof between);
     every.strides[1] = sizeof(float);
     every.strides[0] = every.shape[1] * every.strides[1];
-    every.data = hc_cuda_reserve(workspace, plan, every.shape[0] * every.strides[0]);
+    every.data = hc_cuda_reserve(plan, every.shape[0] * every.strides[0]);
     p->sgemm.w = every.data;
-    return hc_cuda_add_decode_kept(packed, &p->w.geometry, between, &every, 1, &along, workspace, plan, error);
+    return hc_cuda_add_decode_kept(packed, &p->w.geometry, between, &every, 1, &along, plan, error);
 }
 
 hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
-                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                              hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_product p;
     const hc_cuda_path *path;
     hc_status status = hc_cuda_load_floats(x, packed, bias, out, plan, &p, error);
     if (status == HC_OK)
         status = hc_cuda_choose(&p, plan->path, &path, NULL, error);
     if (status == HC_OK && p.section != HC_CUDA_GEMV)
-        status = add_decoded(packed, &p, workspace, plan, error);
+        status = add_decoded(packed, &p, plan, error);
     if (status != HC_OK)
         return status;
     hc_row_view *of_x = &p.sgemm.x;
     if (p.section != HC_CUDA_GEMV && (of_x->rows.n > 1 || !has_pieces_of_16(of_x))) {
         hc_cuda_floats floats = {.k = p.columns, .x = *of_x};
         const int64_t row_bytes = p.columns * (int64_t)sizeof(float);
-        floats.to = hc_cuda_reserve(workspace, plan, p.m * row_bytes);
+        floats.to = hc_cuda_reserve(plan, p.m * row_bytes);
         hc_cuda_add_step(plan, "floats", "hc_floats", p.m, hc_ceil_div(p.columns, FLOATS_COLUMNS), HC_CUDA_MAX_THREADS,
                          0, sizeof floats)
             ->params.floats = floats;
         *of_x = (hc_row_view){.data = (char *)floats.to, .dtype = HC_F32, .column_stride = sizeof(float)};
         of_x->rows = (hc_dims){.n = 1, .shape = {p.m}, .stride = {row_bytes}};
     }
-    path->add(&p, path, workspace, plan);
+    path->add(&p, path, plan);
     return HC_OK;
 }

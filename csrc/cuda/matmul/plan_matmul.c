@@ -67,8 +67,7 @@ hc_status hc_cuda_explain_matmul(const hc_operand *x, const hc_format *activatio
                                  hc_error *error) {
     hc_cuda_product p;
     const hc_cuda_path *path;
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     const hc_status status = x->dense && !activations
                                  ? hc_cuda_load_floats(x->dense, packed, NULL, out, plan, &p, error)
                                  : load(x, activations, packed, NULL, out, plan, &p, error);
@@ -78,10 +77,9 @@ hc_status hc_cuda_explain_matmul(const hc_operand *x, const hc_format *activatio
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
                               const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, workspace);
     if (x->dense && !activations)
-        return hc_cuda_plan_floats(x->dense, packed, bias, out, workspace, plan, error);
+        return hc_cuda_plan_floats(x->dense, packed, bias, out, plan, error);
     hc_cuda_product p;
     const hc_cuda_path *path;
     hc_status status = load(x, activations, packed, bias, out, plan, &p, error);
@@ -99,22 +97,21 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const bool is_made = !path->reads_pieces && !hc_cuda_find_prepacked(packed, &p.w, form, &p.made);
     if (is_made) {
         hc_cuda_lay_out(&p.w, form, NULL, &p.made);
-        hc_cuda_lay_out(&p.w, form, hc_cuda_reserve(workspace, plan, p.made.bytes), &p.made);
+        hc_cuda_lay_out(&p.w, form, hc_cuda_reserve(plan, p.made.bytes), &p.made);
         if (p.made.cleared)
             hc_cuda_add_clear(plan, p.made.integers, p.made.cleared);
     }
-    float *x_scales = hc_cuda_reserve(workspace, plan, gemm->m * gemm->segments * (int64_t)sizeof(float));
+    float *x_scales = hc_cuda_reserve(plan, gemm->m * gemm->segments * (int64_t)sizeof(float));
     const int64_t x_bytes = x_is_there ? 0 : gemm->x_limbs * gemm->m * gemm->ld;
     const bool x_is_whole = a->geometry.columns == gemm->ld && a->format.m == 0; /* no zeros lie between its integers */
     const int64_t cleared = x_is_whole || !x_bytes ? -1 : plan->workspace_bytes;
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_bytes);
+    int8_t *x_integers = hc_cuda_reserve(plan, x_bytes);
     gemm->x = x_integers;
     gemm->x_scales = x_scales;
     if (x_is_there && !x->packed) {
         const hc_cuda_result result = {.parts = &a->parts};
-        hc_cuda_reserve_parts(&a->format, &a->geometry, workspace, plan, &a->parts);
-        status = hc_cuda_add_quantize(x->dense, NULL, &a->format, &a->geometry, 1, &last, &result, -1, workspace, plan,
-                                      error);
+        hc_cuda_reserve_parts(&a->format, &a->geometry, plan, &a->parts);
+        status = hc_cuda_add_quantize(x->dense, NULL, &a->format, &a->geometry, 1, &last, &result, -1, plan, error);
     }
     if (x_is_there) {
         gemm->x = (const int8_t *)a->parts.part[HC_CODES].data;
@@ -131,7 +128,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         if (x->packed && cleared >= 0)
             hc_cuda_add_clear(plan, x_integers, x_bytes);
         status = x->packed ? hc_cuda_add_integers(a, to, plan, error)
-                           : hc_cuda_add_quantized_integers(a, x->dense, 1, &last, to, cleared, workspace, plan, error);
+                           : hc_cuda_add_quantized_integers(a, x->dense, 1, &last, to, cleared, plan, error);
     }
     if (status == HC_OK && is_made)
         status = hc_cuda_add_weights(&p.w, form, &p.made, plan, error);
@@ -143,7 +140,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
         gemm->w = (const int8_t *)p.w.parts.part[HC_CODES].data;
         gemm->w_scales = (const float *)p.w.parts.part[HC_SCALES].data;
     }
-    path->add(&p, path, workspace, plan);
+    path->add(&p, path, plan);
     if (form->has_minima)
         add_minima(gemm, bias, p.made.minima, plan);
     return HC_OK;

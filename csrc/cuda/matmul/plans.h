@@ -42,6 +42,6 @@ void hc_cuda_set_gemm(const hc_cuda_product *p, const hc_cuda_path *path, int w_
 hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                               const hc_cuda_plan *plan, hc_cuda_product *p, hc_error *error);
 hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
-                              void *workspace, hc_cuda_plan *plan, hc_error *error);
+                              hc_cuda_plan *plan, hc_error *error);
 
 #endif

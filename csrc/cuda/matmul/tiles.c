@@ -101,10 +101,10 @@ static int shared_bytes(const hc_cuda_product *p, const hc_cuda_path *path) {
 }
 
 /* Rows of bytes that all tiles read, in place of codes that each tile decodes. */
-static void add_expanded(hc_cuda_product *p, void *workspace, hc_cuda_plan *plan) {
+static void add_expanded(hc_cuda_product *p, hc_cuda_plan *plan) {
     enum { PIECE = 16, EACH = 4 /* codes and rows of a thread */, THREADS = 256, MOST_BLOCKS = 65535 };
     const hc_cuda_gemm_s4 stored = gemm_s4_of(p);
-    int8_t *bytes = hc_cuda_reserve(workspace, plan, stored.n * stored.ld);
+    int8_t *bytes = hc_cuda_reserve(plan, stored.n * stored.ld);
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "warpgroup_90a", "hc_expand_nibbles", hc_ceil_div(stored.ld, PIECE * THREADS),
                          hc_min(hc_ceil_div(stored.n, EACH), MOST_BLOCKS), THREADS, 0, sizeof(hc_cuda_expand_nibbles));
@@ -114,9 +114,9 @@ static void add_expanded(hc_cuda_product *p, void *workspace, hc_cuda_plan *plan
     p->gemm.w_scales = (const float *)stored.w_scales;
 }
 
-void hc_cuda_tiles_add(hc_cuda_product *p, const hc_cuda_path *path, void *workspace, hc_cuda_plan *plan) {
+void hc_cuda_tiles_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     if (path->expands)
-        add_expanded(p, workspace, plan);
+        add_expanded(p, plan);
     hc_cuda_set_gemm(p, path, 0,
                      hc_cuda_add_step(plan, path->module, path->kernel[0], hc_ceil_div(p->m, path->rows),
                                       hc_ceil_div(p->n, path->columns), path->threads, shared_bytes(p, path), 0));
