@@ -18,11 +18,10 @@ struct hc_any_pointer {
 };
 
 #define _Alignas alignas
+#define HC_STATIC static HC_DEVICE
 #ifdef __CUDACC__
-#define HC_STATIC static __device__
 #pragma nv_diag_suppress 128, 177, 550, 1675 /* what a kernel does not use or reach, pragmas for other compilers */
 #else
-#define HC_STATIC static
 #pragma GCC diagnostic ignored "-Wunused-function"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wunknown-pragmas" /* unroll */

@@ -1,10 +1,19 @@
-"""Plans of matmuls on devices that are not there: what they launch for shapes, formats and architectures by a seed."""
+"""Plans of matmuls on devices that are not there: what they launch for shapes, formats and architectures by a seed.
+
+    python tests/cuda/planned.py
+
+writes choices.csv, and prints the digests of test_cuda_paths.py: for costs that changed on purpose.
+"""
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import functools
-from collections.abc import Iterator
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import emulated
@@ -226,3 +235,42 @@ def steps_of(case: Convolution) -> str:
     passed = [ctypes.byref(x), ctypes.byref(spec) if spec else None, ctypes.byref(filters), ctypes.byref(window)]
     passed += [ctypes.c_bool(False), None, ctypes.byref(out), None, made, ctypes.byref(error)]
     return error.text.decode() if emulated.function_of("conv2d")(*passed) else described(made)
+
+
+def multiplying(steps: str) -> str:
+    """Return the kernels of a plan without those that make the operands."""
+    names = (line.split()[0] for line in steps.splitlines())
+    first = ("hc_gemm", "hc_sgemm", "hc_gemv", "hc_expand_nibbles", "hc_add_minima")
+    return " ".join(name for name in names if name.startswith(first))
+
+
+def digest(plans: Iterable[str]) -> str:
+    """Return the digest of plans in words."""
+    made = hashlib.sha256()
+    for text in plans:
+        made.update(text.encode())
+    return made.hexdigest()
+
+
+def record(path: Path) -> None:
+    """Write two matmuls of each kernel, on compute capability 9.0 and on another one."""
+    rows: list[tuple[Any, ...]] = []
+    counts: Counter[tuple[str, bool]] = Counter()
+    for seed in range(1, 5):
+        for case in cases(seed, 15000):
+            kernels = multiplying(steps(case))
+            key = kernels, case.architecture == 90
+            counts[key] += bool(kernels)
+            if kernels and counts[key] <= 2:
+                rows.append((*case[:7], int(case.device_order), *case[8:], kernels))
+    rows.sort(key=lambda row: (row[-1].split()[-1], row[5], row[2]))
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*Case._fields, "kernels"])
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    record(Path(__file__).with_name("choices.csv"))
+    print(digest(steps(case) for case in cases(1, 4000)))
+    print(digest(steps_of(case) for case in convolutions(1, 3000)))
