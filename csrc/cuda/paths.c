@@ -58,9 +58,11 @@ static double nanoseconds(const hc_cuda_product *p, int number, const hc_cuda_wo
     return p->m >= cost->least && p->m <= cost->most ? ns : UNMEASURED + ns;
 }
 
-hc_cuda_product hc_cuda_product_on(const hc_cuda_plan *plan) {
-    return (hc_cuda_product){.architecture = plan->architecture,
-                             .at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS};
+void hc_cuda_init_product(hc_cuda_product *p, const hc_cuda_plan *plan) {
+    p->architecture = plan->architecture;
+    p->at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
+    p->is_kept = false;
+    p->made = (hc_cuda_made){.integers = NULL};
 }
 
 const char *hc_cuda_path_name(int number) {

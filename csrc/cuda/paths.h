@@ -63,7 +63,8 @@ struct hc_cuda_path {
     void (*add)(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan);
 };
 
-hc_cuda_product hc_cuda_product_on(const hc_cuda_plan *plan);
+/* The device; all that a section does not use stays unset, as it is large. */
+void hc_cuda_init_product(hc_cuda_product *p, const hc_cuda_plan *plan);
 /* `forced`: the name of a path, or NULL. *path is the chosen one; HC_VALUE where a forced one refuses, HC_UNSUPPORTED
  * where all do. */
 hc_status hc_cuda_choose(const hc_cuda_product *p, const char *forced, const hc_cuda_path **path,

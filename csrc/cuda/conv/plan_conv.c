@@ -78,12 +78,12 @@ void hc_cuda_conv_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan
 /* The path of a convolution; is_wide: a side has limbs, or sums pass 32 bits. */
 static hc_status choose(const hc_cuda_conv *conv, hc_cuda_section section, bool is_wide, const hc_cuda_plan *plan,
                         hc_cuda_product *p, const hc_cuda_path **path, hc_error *error) {
-    *p = hc_cuda_product_on(plan);
+    hc_cuda_init_product(p, plan);
     p->section = section;
     p->m = conv->filters;
     p->n = conv->windows;
     p->conv = conv;
-    p->form.is_wide = is_wide;
+    p->form = (hc_cuda_form){.is_wide = is_wide};
     return hc_cuda_choose(p, NULL, path, NULL, error);
 }
 

@@ -165,7 +165,7 @@ hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const f
     hc_geometry rows;
     hc_format whole = packed->format; /* of a pattern, kept values alone meet x */
     whole.n = whole.m = 0;
-    *p = hc_cuda_product_on(plan);
+    hc_cuda_init_product(p, plan);
     p->is_kept = packed->format.m > 0;
     hc_geometry *geometry = &p->w.geometry;
     const int last = x->ndim - 1;

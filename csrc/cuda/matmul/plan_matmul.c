@@ -19,11 +19,10 @@ static void add_minima(const hc_cuda_gemm *gemm, const float *bias, const float 
 /* The operands of a product of integers, and the order of its sums. */
 static hc_status load(const hc_operand *x, const hc_format *activations, const hc_packed *packed, const float *bias,
                       const hc_view *out, const hc_cuda_plan *plan, hc_cuda_product *p, hc_error *error) {
-    *p = hc_cuda_product_on(plan);
+    hc_cuda_init_product(p, plan);
     hc_cuda_side *a = &p->x, *w = &p->w;
-    a->format = x->packed ? x->packed->format : *activations;
-    w->format = packed->format;
-    w->parts = packed->components;
+    *a = (hc_cuda_side){.format = x->packed ? x->packed->format : *activations};
+    *w = (hc_cuda_side){.format = packed->format, .parts = packed->components};
     const int last = x->dense ? x->dense->ndim - 1 : 0;
     hc_status status = hc_cuda_packed_geometry(packed, &w->geometry, error);
     if (status == HC_OK)
