@@ -34,6 +34,7 @@ class Kind(NamedTuple):
 
 HERE = Path(__file__).resolve().parent
 MEASUREMENTS = HERE.parents[1] / "docs" / "measurements"
+DEVICES = HERE.parent / "cuda" / "costs"
 PRODUCTS = Kind(
     "product",
     ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
@@ -141,6 +142,24 @@ def make(kind: Kind, folder: Path = MEASUREMENTS) -> str:
     return "\n".join(lines) + "\n"
 
 
+def make_devices() -> str:
+    """Return the text of costs.def of devices: costs of paths by architecture, for a range of rows of x."""
+    with open(DEVICES / "carried.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = ["/* Made by csrc/ops/fit_costs.py from the CSV files in this folder: do not edit. */"]
+    for architecture, group in itertools.groupby(rows, key=lambda row: row["architecture"]):
+        lines += [f"{{.architecture = {architecture},", " .of = {"]
+        for row in group:
+            most = row["most"] or "INT64_MAX"
+            counts = ", ".join(row[name] for name in ("rounds", "bytes", "codes"))
+            lines.append(
+                f"     [HC_CUDA_PATH_{row['path']}] = {{{row['least']}, {most}, {row['call']}, {{{counts}}}}},"
+            )
+        lines.append(" }},")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     for each in (PRODUCTS, CONVOLUTIONS):
         (HERE / each.name / "costs.def").write_text(make(each))
+    (DEVICES / "costs.def").write_text(make_devices())

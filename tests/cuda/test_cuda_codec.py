@@ -282,7 +282,7 @@ QUICK_SCALES = [1.0, 3.0 / 127, 1.9999999, 1.0000001, 0.7071068, 2.0**-120 * 1.1
 def quick_counts(kind: str, scale: float, first: int, step: int) -> tuple[int, int, int]:
     """Count values from `first` on, `step` apart: certain, of these wrong, in range (quick/sweep.cu)."""
     counts = (ctypes.c_int64 * 3)()
-    sources = [Path(__file__).parent / "quick/sweep.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+    sources = [Path(__file__).parent / "quick/sweep.cu", emulated.HOST]
     nf4 = emulated.ROOT / "csrc/cuda/formats/nf4.cu"  # which sweep.cu includes
     library = emulated.opened(emulated.library_of("quick", sources, [nf4]))
     library.hc_sweep_quick(QUICK_KINDS.index(kind), ctypes.c_float(scale), first, step, counts)

@@ -29,6 +29,7 @@ def fit() -> ModuleType:
 def test_the_costs_are_those_of_the_measurements(fit: ModuleType) -> None:
     for kind in (fit.PRODUCTS, fit.CONVOLUTIONS):
         assert (SCRIPT.parent / kind.name / "costs.def").read_text() == fit.make(kind), "run csrc/ops/fit_costs.py"
+    assert (fit.DEVICES / "costs.def").read_text() == fit.make_devices(), "run csrc/ops/fit_costs.py"
 
 
 def test_counts_have_the_same_names_everywhere(fit: ModuleType) -> None:

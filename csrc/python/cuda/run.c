@@ -272,6 +272,7 @@ hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) 
     plan->architecture = architecture ? architecture : hc_cuda_architecture(device);
     plan->multiprocessors = architecture ? 0 : hc_cuda_multiprocessors(device);
     plan->device_order = device_order;
+    plan->path = NULL;
     plan->illegal = NULL;
     return plan;
 }

@@ -1,10 +1,10 @@
-// A driver of CUDA for tests: two devices whose memory is of this machine, and kernels that the host runs (csrc/cuda/host.h).
+// A driver of CUDA for tests: two devices whose memory is of this machine, and kernels that the host runs (device.h).
 //
 // The memory of a device is a region that only launches and copies of that device may touch, so that other code ends with a
 // segmentation fault. An allocation lies between bytes that must not change. The rules of the real driver hold: a current context,
 // modules and functions of that context, kernels in the module that has them, shared memory that was asked for, limits of sizes.
 // Work of a stream ends when the host waits for it: memory is freed and used by no other stream before.
-#include "cuda/hc_cuda.h"
+#include "run.h"
 
 #include <deque>
 #include <dlfcn.h>

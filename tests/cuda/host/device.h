@@ -4,8 +4,8 @@
  *   collectives  exact functions over the 32 lanes of a warp, which must arrive at the same one
  *   copies       arrive at their wait, and not before; until then their target holds junk
  */
-#ifndef HC_CUDA_HOST_H
-#define HC_CUDA_HOST_H
+#ifndef HC_CUDA_HOST_DEVICE_H
+#define HC_CUDA_HOST_DEVICE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* Blocks in turn, threads as fibres: host.h says what for. A fault ends the launch with a sentence. */
-#include "cuda/host.h"
-#include "cuda/hc_cuda.h"
-#include "cuda/matmul/wgmma.h"
+/* Blocks in turn, threads as fibres: device.h says what for. A fault ends the launch with a sentence. */
+#include "run.h"
+
+#include "cuda/matmul/wgmma.h" /* and device.h */
 
 #include <algorithm>
 #include <mutex>
@@ -29,7 +29,7 @@ hc_host_launch hc_host_running;
 
 namespace {
 
-enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096, WARP = 32 };
+enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096, WARP = HC_WARP };
 enum { JUNK = 0xa5, GUARD = 0x5a, UNARRIVED = 0xcd };
 
 struct copy {
