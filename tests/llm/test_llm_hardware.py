@@ -14,7 +14,7 @@ from common import run
 import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.hardware.network.builtin import published
-from heterocompute.hardware.network.language import CONFIGS, decoder_of_config
+from heterocompute.hardware.network.language import decoder_of_config
 from heterocompute.zoo.llm.configuration import of_config
 
 SMALL = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -256,7 +256,7 @@ def test_a_folder_without_sizes_is_refused(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "config.json").write_text("[]")
     code, _, errors = run(capsys, "count", str(tmp_path))
     assert code == 1 and "config.json: not a JSON object" in errors
-    assert "llama" in CONFIGS and len(published()) > 30
+    assert len(published()) > 30
 
 
 def test_a_network_of_a_file_is_counted_by_its_file(tmp_path: Path) -> None:

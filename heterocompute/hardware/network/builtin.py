@@ -55,6 +55,8 @@ def published() -> dict[str, dict[str, Any]]:
     for name, entries in said.items():
         base = {key: value for key, value in found.get(entries.get("like", ""), {}).items() if key != "params"}
         found[name] = base | {key: value for key, value in entries.items() if key != "like"}
+        if found[name].get("sliding_window") == 0:  # TOML has no null
+            found[name]["sliding_window"] = None
     return found
 
 

@@ -184,7 +184,7 @@ def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str
     """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
     wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
     missing = next((role for role in wanted if role not in roles), None)
-    if missing is not None and (shape.family != "qwen2" or any(role in roles for role in wanted)):
+    if missing is not None and (not shape.options.always_biased or any(role in roles for role in wanted)):
         name = wanted_names(shape, prefix, "lm_head.weight")[missing]
         raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
 
