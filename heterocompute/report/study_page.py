@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .chart import Chart, Dot
+from .chart import Chart, Dot, Key
 from .numbers import quantity
-from .page import key, page as whole_page, tiles
+from .page import legend, page as whole_page, tiles
 from .palette import FAMILIES, GREY, family
 from .scale import for_metric, logarithmic
 from .study import (
@@ -129,7 +129,7 @@ def page(
         "words": html.escape(words[0]),
         "judge": html.escape(TITLES.get(metric, metric)),
         "choice": _choice(judges),
-        "keys": legend([row for row in rows if not elsewhere(row)]),
+        "keys": legend(keys_of([row for row in rows if not elsewhere(row)])),
         "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges) + below,
         "table": table_html(given, front, metric, higher, style=False, notes=notes) + more,
     }
@@ -155,19 +155,19 @@ def _choice(judges: Sequence[Judge]) -> str:
     return f'<label>Judged by <select id="metric" autocomplete="off">{inside}</select></label>'
 
 
-def legend(rows: Sequence[Row]) -> str:
+def keys_of(rows: Sequence[Row]) -> list[Key]:
     """Return the families of the rows, and the other meanings of the dots."""
     present = {family(row["format"]) for row in rows}
-    found = [key(mark, mark.words) for name, mark in FAMILIES.items() if name in present]
+    found = [Key(mark, mark.words) for name, mark in FAMILIES.items() if name in present]
     grey = FAMILIES["vsq"]._replace(color=GREY)
     kinds = dict.fromkeys(row["activations"] for row in rows if row["activations"] is not None)
     if kinds:
-        found.append(key(grey, f"hollow: activations {', '.join(map(str, kinds))}", hollow=True))
+        found.append(Key(grey, f"hollow: activations {', '.join(map(str, kinds))}", hollow=True))
     if any(row.get("emulate") for row in rows):
-        found.append(key(grey, "with a point: accumulator emulated", inner=True, hollow=True))
+        found.append(Key(grey, "with a point: accumulator emulated", inner=True, hollow=True))
     if any(row.get("retrained") for row in rows):
-        found.append(key(grey, "in a ring: retrained", ring=True))
-    return "".join(found)
+        found.append(Key(grey, "in a ring: retrained", ring=True))
+    return found
 
 
 def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
@@ -191,18 +191,22 @@ def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
     return dots, [*front, *(k for k in plain if order[k] not in chosen)][:MAX_NAMES]
 
 
-def corners(dots: Sequence[Dot], judge: Judge) -> list[tuple[float, float]]:
-    """Return the corners of the front."""
+def chart_of(
+    rows: Sequence[Row], judge: Judge, width: int, height: int, axis: str = AXIS, first: int | None = None
+) -> Chart:
+    """Return the scatter of a metric of rows against bits; `first` is the index of the first row in the page."""
+    dots, named = dots_of(rows, judge)
     places = {dot.row: (dot.x, dot.y) for dot in dots}
-    return [places[i] for i in judge.front if i in places]
-
-
-def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int, axis: str = AXIS) -> Chart:
-    """Return the frame of a scatter whose dots are all inside."""
+    front = [places[i] for i in judge.front if i in places]
+    if first is not None:
+        dots = [replace(dot, row=None if dot.row is None else dot.row + first) for dot in dots]
     ticks = [bits for bits in BITS if bits != 1.5 or width > 600]
     x = logarithmic([dot.x for dot in dots], ticks)
-    y = for_metric([dot.y for dot in dots], judge.higher)
-    return Chart(x, y, width, height, axis, judge.title, title=f"{judge.title} against {axis}")
+    y = for_metric([dot.y for dot in dots] or [0.0], judge.higher)
+    title = f"{judge.title} against {axis}"
+    return Chart(
+        x, y, width, height, axis, judge.title, title=title, dots=dots, named=named, front=front, keys=keys_of(rows)
+    )  # fmt: skip
 
 
 def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None = None, axis: str = AXIS) -> str:
@@ -210,19 +214,11 @@ def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None =
 
     With `first`, hints are those of the page's rows from that one, and the choice of a metric hides nothing.
     """
-    dots, named = dots_of(rows, judge)
-    if not dots:
-        return ""
-    found = []
-    front = corners(dots, judge)
+    charts = [(kind, chart_of(rows, judge, width, height, axis, first)) for kind, width, height in SIZES]
+    found = "".join(f'<div class="{kind}">{chart.svg()}</div>' for kind, chart in charts if chart.dots)
     if first is not None:
-        dots = [replace(dot, row=None if dot.row is None else dot.row + first) for dot in dots]
-    for kind, width, height in SIZES:
-        chart = chart_of(dots, judge, width, height, axis)
-        found.append(f'<div class="{kind}">{chart.draw(dots, named, front)}</div>')
-    if first is not None:
-        return f"<div>{''.join(found)}</div>"
-    return f'<div data-metric="{html.escape(judge.metric)}"{" hidden" if hidden else ""}>{"".join(found)}</div>'
+        return found and f"<div>{found}</div>"
+    return found and f'<div data-metric="{html.escape(judge.metric)}"{" hidden" if hidden else ""}>{found}</div>'
 
 
 def _drawable(one: Row) -> Row:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.float_env import counts_subnormals
 from ..base.values import shown
-from ..report import alone as alone_report, study as report, study_page
+from ..report import sensitivity, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
 from ..report.study_page import Judge, View, views_of
@@ -73,7 +73,7 @@ class Study(Tabular):
         object.__setattr__(self, "layers", sorted(self.layers, key=lambda row: order[row["name"]]))
         object.__setattr__(self, "histograms", sorted(self.histograms, key=lambda one: order[one["name"]]))
         if self.alone:
-            costly = alone_report.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
+            costly = sensitivity.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
             object.__setattr__(self, "alone", [row for _, row in costly])
 
     @counts_subnormals
@@ -196,7 +196,7 @@ class Study(Tabular):
         """
         first, *others = self._judges
         views = self._views()
-        more = "" if not self.alone else alone_report.section(*self._harm)
+        more = "" if not self.alone else sensitivity.section(*self._harm)
         below = study_page.sections(views, len(self.table))
         page = study_page.page(
             title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others, more,
@@ -266,7 +266,7 @@ class Study(Tabular):
         """
         if not self.alone:
             raise ValueError("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
-        figure = alone_report.figure(*self._harm)
+        figure = sensitivity.figure(*self._harm)
         if path is not None:
             write_figure(path, figure)
         return figure
@@ -289,7 +289,7 @@ class Study(Tabular):
         for what, why in (view.advice for view in self._views()):
             say_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
         if self.alone:
-            alone_report.show(*self._harm, console)
+            sensitivity.show(*self._harm, console)
 
     @counts_subnormals
     def __repr__(self) -> str:
