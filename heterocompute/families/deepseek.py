@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import ATTENTION, MLP, Experts, Family, Kind
 
-__all__ = ["DEEPSEEK2"]
+__all__ = ["FAMILIES"]
 
 V2 = Kind(
     "deepseek_v2", {"num_experts_per_tok": 2}, biases={"attention_bias": ATTENTION, "mlp_bias": MLP},
@@ -16,3 +16,4 @@ V3 = Kind(
     biases={"attention_bias": ATTENTION}, experts=Experts(256, "moe_intermediate_size", "first", "count"),
 )  # fmt: skip
 DEEPSEEK2 = Family("deepseek2", (V2, V3), runs=False, is_latent=True, period=None)
+FAMILIES = (DEEPSEEK2,)

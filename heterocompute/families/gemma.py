@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .record import ATTENTION, LOGIT_CAPS, POST_NORMS, Family, Kind, Windows
 
-__all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
+__all__ = ["FAMILIES"]
 
 ATTENTION_CAP, LOGIT_CAP = LOGIT_CAPS
 FLAG = {"attention_bias": ATTENTION}
@@ -41,3 +41,4 @@ GEMMA3 = replace(
     GEMMA2, name="gemma3", kinds=(TEXT, replace(TEXT, name="gemma3", end=None)), qk_norm="head", period=6, window=0,
     local_base=10_000.0, caps={LOGIT_CAP: None}, largest=62, has_output=True,
 )  # fmt: skip
+FAMILIES = (GEMMA, GEMMA2, GEMMA3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import ATTENTION, Experts, Family, Kind, Windows
 
-__all__ = ["GPT2", "GPT_OSS"]
+__all__ = ["FAMILIES"]
 
 GPT2 = Family(
     "gpt2",
@@ -29,3 +29,4 @@ GPT_OSS = Family(
     ),
     runs=False, sinks=True, period=2,
 )  # fmt: skip
+FAMILIES = (GPT2, GPT_OSS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import ATTENTION, MLP, Experts, Family, Kind, Windows
 
-__all__ = ["LLAMA"]
+__all__ = ["FAMILIES"]
 
 LLAMA = Family(
     "llama",
@@ -18,3 +18,4 @@ LLAMA = Family(
     ),
     pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True,
 )  # fmt: skip
+FAMILIES = (LLAMA,)

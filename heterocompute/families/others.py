@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import ATTENTION, MLP, Family, Kind, Windows
 
-__all__ = ["GRANITE", "OLMO2", "SMOLLM3"]
+__all__ = ["FAMILIES"]
 
 FLAG = {"attention_bias": ATTENTION}
 BOTH = {**FLAG, "mlp_bias": MLP}
@@ -18,3 +18,4 @@ SMOLLM3 = Family(
     runs=False, period=None,
 )  # fmt: skip
 GRANITE = Family("granite", (Kind("granite", biases=BOTH),), runs=False, period=None)
+FAMILIES = (OLMO2, SMOLLM3, GRANITE)

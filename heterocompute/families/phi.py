@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import Family, Kind, Windows
 
-__all__ = ["PHI3"]
+__all__ = ["FAMILIES"]
 
 PHI3 = Family(
     "phi3",
@@ -15,3 +15,4 @@ PHI3 = Family(
     is_fused=True, is_partial=True, biases=("attn_qkv",), has_long=True, is_square=True, has_windows="key",
     rope_types={"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"},  # early names
 )  # fmt: skip
+FAMILIES = (PHI3,)

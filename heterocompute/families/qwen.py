@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
 
-__all__ = ["QWEN2", "QWEN2MOE", "QWEN3", "QWEN3MOE"]
+__all__ = ["FAMILIES"]
 
 LATE = Windows(is_switched=True, is_listed=True, is_late=True)
 WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}
@@ -38,3 +38,4 @@ QWEN3MOE = Family(
     ),
     qk_norm="head",
 )  # fmt: skip
+FAMILIES = (QWEN2, QWEN2MOE, QWEN3, QWEN3MOE)

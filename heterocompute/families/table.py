@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from ..base.texts import near_words
 from ..base.values import shown
-from .deepseek import DEEPSEEK2
-from .gemma import GEMMA, GEMMA2, GEMMA3
-from .gpt import GPT2, GPT_OSS
 from .keys import Keys
-from .llama import LLAMA
-from .others import GRANITE, OLMO2, SMOLLM3
-from .phi import PHI3
-from .qwen import QWEN2, QWEN2MOE, QWEN3, QWEN3MOE
 from .record import Family, Kind
 
 __all__ = ["FAMILIES", "KINDS", "RUN", "RUN_KINDS", "family_of", "kind_named"]
 
-FAMILIES = {
-    family.name: family
-    for family in (
-        LLAMA, QWEN2, QWEN2MOE, QWEN3, QWEN3MOE, PHI3, GEMMA, GEMMA2, GEMMA3,
-        DEEPSEEK2, GPT2, GPT_OSS, OLMO2, SMOLLM3, GRANITE,
-    )
-}  # fmt: skip
+# The modules of this folder with a tuple FAMILIES, in the order of lists in messages.
+MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others")
+FAMILIES: dict[str, Family] = {
+    family.name: family for name in MODULES for family in import_module(f".{name}", __package__).FAMILIES
+}
 KINDS = {kind.name: (family, kind) for family in FAMILIES.values() for kind in family.kinds}
 RUN = {name: family for name, family in FAMILIES.items() if family.runs}  # by zoo.open_llm
 RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs}

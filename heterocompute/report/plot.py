@@ -94,8 +94,8 @@ def draw(axes: Any, figure: Any, chart: Chart, title: str = "", legend: Literal[
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title or chart.heading, loc="left", fontsize=11, fontweight="bold")
     for curve in chart.curves:
-        look = {"color": curve.color, "linestyle": curve.style, "linewidth": 0.8 * curve.width, "zorder": 1}
-        axes.plot(*zip(*curve.points, strict=True), label=curve.label or None, **look)
+        line = {"color": curve.color, "linestyle": curve.style, "linewidth": 0.8 * curve.width, "zorder": 1}
+        axes.plot(*zip(*curve.points, strict=True), label=curve.label or None, **line)
     alike: dict[Dot, list[Dot]] = {}
     for dot in chart.dots:
         alike.setdefault(replace(dot, x=0.0, y=0.0, name="", kind="", row=None, hint=""), []).append(dot)

@@ -44,8 +44,7 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
         tokenizer.json. The folder may hold packed arrays of this package, or be in any layout of another program that
-        `heterocompute.load` reads; config.json or the names of its tensors say which. Families: llama, mistral,
-        mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
+        `heterocompute.load` reads; config.json or the names of its tensors say which. An error lists the families.
 
     Returns
     -------
