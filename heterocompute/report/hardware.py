@@ -98,5 +98,7 @@ def front_figure(
         curves=[Curve(sorted((rows[i][x], rows[i][y]) for i in front), is_rail=False, label="beaten by none")],
         keys=[Key(mark, mark.words) for mark in dict.fromkeys(marks.values())],
     )  # fmt: skip
-    draw(figure.subplots(), figure, chart, title, "inside")
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=11)
+    draw(axes, figure, chart, legend="inside")
     return figure

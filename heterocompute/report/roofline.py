@@ -115,10 +115,13 @@ def roofline_figure(found: Mapping[str, Any]) -> Any:
     """
     figure, chart, ridge = new_figure(7, 4.4), roof(found, 700, 440), found["peak"] / found["bandwidth"]
     upright = Curve([(ridge, chart.y.value(0)), (ridge, found["peak"])], style="dotted", is_rail=False)
-    chart = replace(chart, curves=[*chart.curves, upright], named=chart.named[:MAX_NAMES_DRAWN])
+    keys = [key for key in chart.keys if any(dot.mark == key.mark for dot in chart.dots)]
+    chart = replace(chart, curves=[*chart.curves, upright], named=chart.named[:MAX_NAMES_DRAWN], keys=keys)
     weights = f", weights {found['format']}" if found["format"] != found["dtype"] else ""
     title = f"{found['network']} on {found['device']}{weights}, batch {found['batch']}, ridge {ridge:.4g}"
-    draw(figure.subplots(), figure, chart, title, "inside" if chart.dots else "")
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=11)
+    draw(axes, figure, chart, legend="inside" if chart.dots else "")
     return figure
 
 
