@@ -206,6 +206,8 @@ class Family:
         Queries, keys and values are one matrix, gate and up another.
     layer : mapping of str to str
         Names in a Hugging Face checkpoint that differ from `LAYER`.
+    gguf : mapping of str to str
+        Roles whose tensors have another name in GGUF.
     period : int or None
         GGUF without a pattern: every `period`-th layer sees all positions, 0: none does; None: no layer has a window.
     window : int
@@ -249,6 +251,7 @@ class Family:
     is_latent: bool = False
     is_fused: bool = False
     layer: Mapping[str, str] = field(default_factory=dict)
+    gguf: Mapping[str, str] = field(default_factory=dict)
     period: int | None = 0
     window: int = 0
     local_base: float | None = None

@@ -103,11 +103,12 @@ def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.n
 def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
     """Return role -> name of the tensor in a GGUF file; the roles have the names of GGUF."""
     found = {name: name for name in names if shape.options.qk_norm or not QK_NORM.search(name)}
-    if shape.options.is_fused:  # gate and up are one tensor
-        for i in range(shape.layers):
-            role = f"blk.{i}.ffn_up.weight"
-            if role in found and f"blk.{i}.ffn_gate.weight" not in found:
-                found[f"blk.{i}.ffn_gate_up.weight"] = found.pop(role)
+    for role, part in shape.options.gguf.items():
+        for at in (f"blk.{i}." for i in range(shape.layers)):
+            is_split = role == "ffn_gate_up" and f"{at}ffn_gate.weight" in found
+            for end in ("weight", "bias") if not is_split else ():
+                if f"{at}{part}.{end}" in found:
+                    found[f"{at}{role}.{end}"] = found.pop(f"{at}{part}.{end}")
     return found
 
 
