@@ -70,13 +70,15 @@ class Decoder(Sizes):
     latent: Latent | None = None
     learned_positions: int = 0
 
-    def network(self) -> Network:
-        """Return the network, whose input is tokens."""
-        found = self._network(False)
-        return found if self.latent is None else replace(found, decoder=self._network(True).nodes)
+    def network(self, tokens: int = POSITIONS, note: str = "") -> Network:
+        """Return the network, whose input is tokens: so many, or the context if that is less."""
+        tokens = min(self.context, tokens)
+        note = note or f"{self.kind}, {tokens} tokens unless said otherwise; rotary positions not counted"
+        found = self._network(tokens, note, False)
+        return found if self.latent is None else replace(found, decoder=self._network(tokens, note, True).nodes)
 
-    def _network(self, cached: bool) -> Network:
-        net = Builder(self.name, (min(self.context, POSITIONS),))
+    def _network(self, tokens: int, note: str, cached: bool) -> Network:
+        net = Builder(self.name, (tokens,))
         bias, before = self.options.norm_bias, self.options.pre_norms
         after = self.post_norms or not before
         source = net.add("embeddings.word", Embedding(self.vocabulary, self.width))
@@ -99,9 +101,7 @@ class Decoder(Sizes):
             source = net.add(f"{at}add2", Add(), source, last)
         net.add("norm", LayerNorm(self.width, bias=bias), source)
         net.add("output", Linear(self.width, self.vocabulary, bias=False, shared=self.tied))
-        return net.build(
-            f"{self.kind}, {net.input_shape[0]} tokens unless said otherwise; rotary positions not counted"
-        )
+        return net.build(note)
 
     def _attention(self, net: Builder, at: str, source: str, window: int | None, cached: bool) -> str:
         if self.latent is not None:
