@@ -15,8 +15,8 @@ from .chart import Chart, Dot, steps
 from .labels import place
 from .palette import FAMILIES, GREY, Mark
 from .scale import Scale
-from .study import layer_key, pivot, shortly
-from .study_page import Judge, View, chart_of
+from .study import Judge, layer_key, pivot, shortly
+from .study_page import View, chart_of
 
 Row = dict[str, Any]
 

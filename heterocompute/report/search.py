@@ -9,7 +9,8 @@ from .numbers import quantity
 from .page import legend, page as whole_page, section, table, tiles
 from .palette import FAMILIES, family
 from .plot import draw, new_figure
-from .study_page import Judge, chart_of, figures, keys_of
+from .study import Judge
+from .study_page import chart_of, figures, keys_of
 
 Row = dict[str, Any]
 

@@ -20,7 +20,7 @@ from .palette import FAMILIES, GREY, family
 from .scale import for_metric, logarithmic
 from .study import (
     DECIBELS,
-    TITLES,
+    Judge,
     advice,
     elsewhere,
     labelled,
@@ -45,31 +45,15 @@ BITS = (1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64)
 SIZES = (("broad", 1060, 430), ("narrow", 340, 380))  # the second for narrow screens
 
 
-class Judge(NamedTuple):
-    """A column of numbers, whether more is better, and the rows on its Pareto front against bits."""
-
-    metric: str
-    higher: bool
-    front: Sequence[int]
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.metric, self.metric)
-
-
 def page(
     title: str,
     rows: Sequence[Row],
     layers: Sequence[Row],
-    front: Sequence[int],
-    metric: str,
-    higher: bool,
+    judges: Sequence[Judge],
     histograms: Sequence[Row],
-    others: Sequence[Judge] = (),
     more: str = "",
     notes: Sequence[str] = (),
-    further: Sequence[Row] = (),
-    below: str = "",
+    views: Sequence[View] = (),
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -77,22 +61,16 @@ def page(
     ----------
     title : str
     rows, layers : sequence of dict
-    front : sequence of int
-    metric : str
-    higher : bool
-        Whether more of `metric` is better.
+    judges : sequence of Judge
+        The metric of the table, and further ones that the page lets one choose.
     histograms : sequence of dict
         `Study.histograms`; the first 40 are shown.
-    others : sequence of Judge, optional
-        Further metrics that the page lets one choose.
     more : str, optional
         HTML that follows the table.
     notes : sequence of str, optional
         Sentences that follow the table.
-    further : sequence of dict, optional
-        Rows of the pictures in `below`.
-    below : str, optional
-        HTML that follows the pictures.
+    views : sequence of View, optional
+        Further pictures.
 
     Returns
     -------
@@ -100,16 +78,16 @@ def page(
     """
     given = rows
     rows, _ = shortly(rows)
-    judges = [Judge(metric, higher, front), *others][:MAX_FIGURES]
+    judge, judges, further = judges[0], judges[:MAX_FIGURES], [row for view in views for row in view.rows]
     names, formats, found = pivot(layers)
     shapes = {row["name"]: " x ".join(map(str, row["shape"])) for row in layers}
     shown = names[:MAX_PAGE_LAYERS]
-    words = [_words(judge) for judge in judges]
+    words = [_words(one) for one in judges]
     data = {
         "rows": [{**row, "speed": speed(row, rows)} for row in [*rows, *further]],
-        "front": list(front),
-        "metric": metric,
-        "metrics": [judge.metric for judge in judges],
+        "front": list(judge.front),
+        "metric": judge.metric,
+        "metrics": [one.metric for one in judges],
         "words": words,
         "families": {labelled(row["format"], row.get("method")): family(row["format"]) for row in [*rows, *layers]},
         "layers": {
@@ -125,13 +103,13 @@ def page(
         "histograms": [_drawable(one) for one in histograms[:MAX_HISTOGRAMS]],
     }
     parts = {
-        "tiles": tiles(_headlines(rows, layers, metric, higher)),
+        "tiles": tiles(_headlines(rows, layers, judge)),
         "words": html.escape(words[0]),
-        "judge": html.escape(TITLES.get(metric, metric)),
+        "judge": html.escape(judge.title),
         "choice": _choice(judges),
         "keys": legend(keys_of([row for row in rows if not elsewhere(row)])),
-        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges) + below,
-        "table": table_html(given, front, metric, higher, style=False, notes=notes) + more,
+        "figures": "".join(figures(rows, one, one is not judge) for one in judges) + sections(views, len(given)),
+        "table": table_html(given, judge, style=False, notes=notes) + more,
     }
     here = Path(__file__)
     body = re.sub(
@@ -234,10 +212,10 @@ def _drawable(one: Row) -> Row:
     return {**one, "levels": levels}
 
 
-def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: bool) -> list[tuple[str, str]]:
+def _headlines(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> list[tuple[str, str]]:
     """Return the figures that answer most questions: (figure, description)."""
     tensors = {row["name"]: math.prod(row["shape"]) for row in layers}
-    base = rows[0]
+    base, metric = rows[0], judge.metric
     found = [
         (
             quantity(base["bytes"], "B"),
@@ -246,10 +224,10 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
     ]
     if metric not in DECIBELS and base[metric] is not None:
         found.append((number(base[metric], 4), f"{metric} of the baseline"))
-    best = advice(rows, metric, higher)
+    best = advice(rows, metric, judge.higher)
     if best is not None:
         found.append(best)
-    good, near = within_reach(rows, metric, higher)
+    good, near = within_reach(rows, metric, judge.higher)
     quick = max(good, key=lambda row: speed(row, rows) or 0, default=base)
     gain = speed(quick, rows)
     if gain and gain > 1:

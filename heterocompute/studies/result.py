@@ -12,7 +12,8 @@ from ..base.values import shown
 from ..report import sensitivity, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
-from ..report.study_page import Judge, View, views_of
+from ..report.study import Judge
+from ..report.study_page import View, views_of
 from ..report.table import say_words, terminal
 
 __all__ = ["Study"]
@@ -141,10 +142,6 @@ class Study(Tabular):
         return "output_db" if self.table and "output_db" in self.table[0] else "sqnr_db"
 
     @property
-    def _shown(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int], str, bool]:
-        return self.table, self.layers, self.pareto(), self._metric, more_is_better(self._metric)
-
-    @property
     def _judges(self) -> list[Judge]:
         """Return the columns to draw against bits: the numbers of `evaluate`, without the spread of seeds, and SQNR."""
         spread = ("_lowest", "_highest")
@@ -194,14 +191,10 @@ class Study(Tabular):
         title : str, optional
             Heading of the page.
         """
-        first, *others = self._judges
-        views = self._views()
         more = "" if not self.alone else sensitivity.section(*self._harm)
-        below = study_page.sections(views, len(self.table))
         page = study_page.page(
-            title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others, more,
-            self.notes, [row for view in views for row in view.rows], below,
-        )  # fmt: skip
+            title, self.table, self.layers, self._judges, self.histograms, more, self.notes, self._views()
+        )
         write_text(path, page)
 
     @counts_subnormals
@@ -285,7 +278,7 @@ class Study(Tabular):
             How to show the columns of formats and of tensors that do not fit a narrow terminal.
         """
         console = terminal() if console is None else console
-        report.show(*self._shown, console, more, more_layers, self.notes)
+        report.show(self.table, self.layers, self._judge(self._metric), console, more, more_layers, self.notes)
         for what, why in (view.advice for view in self._views()):
             say_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
         if self.alone:
@@ -297,9 +290,7 @@ class Study(Tabular):
 
     @counts_subnormals
     def _repr_html_(self) -> str:
-        return report.table_html(
-            self.table, self.pareto(), self._metric, more_is_better(self._metric), notes=self.notes
-        )
+        return report.table_html(self.table, self._judge(self._metric), notes=self.notes)
 
 
 def more_is_better(metric: str) -> bool:
