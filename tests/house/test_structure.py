@@ -22,9 +22,10 @@ from sources import C_FILES, PY_FILES, ROOT, TEST_FILES, circles, name, report
 CORE = {"_heterocompute", "base"}
 ARRAYS = {*CORE, "formats", "arrays"}
 PRODUCTS = {*ARRAYS, "products"}
-MODELS = {*PRODUCTS, "pruning", "emulate", "zoo"}
+MODELS = {*PRODUCTS, "families", "pruning", "emulate", "zoo"}
 PY_ROOMS: dict[str, set[str]] = {
     "base": {"_heterocompute"},
+    "families": {"base"},
     "formats": CORE,
     "arrays": ARRAYS,
     "products": PRODUCTS,
@@ -33,7 +34,7 @@ PY_ROOMS: dict[str, set[str]] = {
     "zoo": MODELS,
     "reference": set(),
     "report": set(),
-    "hardware": {*PRODUCTS, "report"},
+    "hardware": {*PRODUCTS, "families", "report"},
 }
 ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "cli", "__main__"}
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}

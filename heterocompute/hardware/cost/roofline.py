@@ -16,8 +16,7 @@ from typing import Any
 from ...base.values import check_count, check_flag, shown
 from ...formats import Format
 from ...report.files import write_figure, write_text
-from ...report.hardware import roofline_figure
-from ...report.roofline import roofline_page
+from ...report.roofline import roofline_figure, roofline_page
 from ..chips.chip import LARGEST, Device, dtype_bits
 from ..chips.database import device
 from ..network.graph import Flow, Network

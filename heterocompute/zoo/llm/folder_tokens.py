@@ -18,6 +18,8 @@ from ...base.json_text import json_object
 from ...base.regular import check_regular
 from ...base.texts import printable
 from ...base.values import shown
+from ...families.record import Kind
+from ...families.table import KINDS
 from .tokenizers_package import package, refusals
 from .tokens import Around, Tokens
 
@@ -34,11 +36,8 @@ CLEAN_BPE = f"{CLEAN}_for_bpe_even_though_it_will_corrupt_output"
 CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
            (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
 SPACE = "\u2581"
-# Families whose folders have LlamaTokenizer of transformers if they name it, and its tokens where they name none.
-REBUILT = ("llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3", "gemma3_text")
+# The tokens of LlamaTokenizer where a folder that names it names none.
 LLAMA_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-# The token that ends texts where no file names one: the default of transformers' configuration.
-USUAL_ENDS = {"llama": 2, "mistral": 2, "mixtral": 2, "phi3": 32000, "gemma": 1, "gemma2": 1, "gemma3_text": 1}
 
 
 def of_folder(path: str, config: Mapping[str, Any], vocabulary: int) -> Tokens:
@@ -71,7 +70,7 @@ def ends_of(path: str, config: Mapping[str, Any], vocabulary: int) -> list[int]:
     inner, found = config.get("text_config"), dict[int, None]()
     files = [config, inner if isinstance(inner, Mapping) else {}, _object(path, GENERATION)]
     if not any("eos_token_id" in said for said in files) and not files[2]:
-        files.append({"eos_token_id": USUAL_ENDS.get(str(config.get("model_type")))})
+        files.append({"eos_token_id": kind.end if (kind := _kind(config)) else None})
     for said in files:
         value = said.get("eos_token_id")
         for one in value if isinstance(value, list) else [value]:
@@ -199,7 +198,13 @@ def is_rebuilt(steps: Iterable[Any], options: Mapping[str, Any], config: Mapping
     named = options.get("tokenizer_class") or config.get("tokenizer_class")
     is_llama = isinstance(named, str) and named.removesuffix("Fast") == "LlamaTokenizer"
     is_bytes = any("ByteLevel" in repr(step) for step in steps)
-    return is_llama and not is_bytes and config.get("model_type") in REBUILT
+    kind = _kind(config)
+    return is_llama and not is_bytes and kind is not None and kind.is_rebuilt
+
+
+def _kind(config: Mapping[str, Any]) -> Kind | None:
+    found = KINDS.get(str(config.get("model_type")))
+    return None if found is None else found[1]
 
 
 def scheme_of(options: Mapping[str, Any]) -> str:

@@ -44,8 +44,7 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
         tokenizer.json. The folder may hold packed arrays of this package, or be in any layout of another program that
-        `heterocompute.load` reads; config.json or the names of its tensors say which. Families: llama, mistral,
-        mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
+        `heterocompute.load` reads; config.json or the names of its tensors say which. An error lists the families.
 
     Returns
     -------
@@ -184,7 +183,7 @@ def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str
     """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
     wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
     missing = next((role for role in wanted if role not in roles), None)
-    if missing is not None and (shape.family != "qwen2" or any(role in roles for role in wanted)):
+    if missing is not None and (not shape.options.always_biased or any(role in roles for role in wanted)):
         name = wanted_names(shape, prefix, "lm_head.weight")[missing]
         raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
 

@@ -113,14 +113,15 @@ def model_in(reader: Tensors) -> Model:
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     said = described(shape, roles)
     keys = said.keys | vocabulary_keys(folder, config, shape.vocabulary)
+
+    def called(role: str) -> str:
+        part = role.split(".")[-2]
+        return role.replace(f".{part}.", f".{family.gguf.get(part, part)}.")
+
     return Model(
-        shape.family, keys, {name: _called(role) for role, name in roles.items()},
-        {_called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,
+        shape.family, keys, {name: called(role) for role, name in roles.items()},
+        {called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,
     )  # fmt: skip
-
-
-def _called(role: str) -> str:
-    return role.replace(".ffn_gate_up.", ".ffn_up.")
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:

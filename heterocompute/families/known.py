@@ -1,6 +1,6 @@
 """The keys of config.json and of GGUF files: read, harmless, or refused by name.
 
-    read        configuration.py or shape.py computes with it
+    read        computed with, by every family or by those whose record has the key
     neutral     changes the network, except for the values in the table
     another     another name of a key that is read, with the same value
     harmless    does not change the network: names, training, generation, tokens, layouts of weights
@@ -16,11 +16,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ...base.texts import quoted
-from ...base.values import shown
+from ..base.texts import quoted
+from ..base.values import shown
 from .keys import Keys
+from .record import Kind
+from .table import RUN_KINDS
 
-__all__ = ["READ", "READ_BY", "check_config", "check_gguf", "check_rope"]
+__all__ = ["READ", "check_config", "check_gguf", "check_rope"]
 
 READ = frozenset(
     "model_type hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
@@ -28,27 +30,6 @@ READ = frozenset(
     "rope_scaling rope_theta partial_rotary_factor original_max_position_embeddings use_bidirectional_attention "
     "bos_token_id eos_token_id".split()
 )
-# Keys of some families. transformers ignores them in all others.
-READ_BY: dict[str, Collection[str]] = {
-    "attention_bias": ("llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3", "gemma3_text"),
-    "mlp_bias": ("llama",),
-    "sliding_window": ("mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3", "gemma3_text"),
-    "use_sliding_window": ("qwen2", "qwen3", "qwen3_moe"),
-    "max_window_layers": ("qwen2", "qwen3"),
-    "layer_types": ("qwen2", "qwen3", "gemma2", "gemma3", "gemma3_text"),
-    "sliding_window_pattern": ("gemma3", "gemma3_text"),
-    "rope_local_base_freq": ("gemma3", "gemma3_text"),
-    "query_pre_attn_scalar": ("gemma2", "gemma3", "gemma3_text"),
-    "attn_logit_softcapping": ("gemma2", "gemma3", "gemma3_text"),
-    "final_logit_softcapping": ("gemma2", "gemma3", "gemma3_text"),
-    "num_local_experts": ("mixtral", "qwen3_moe"),
-    "num_experts": ("mixtral", "qwen3_moe"),
-    "num_experts_per_tok": ("mixtral", "qwen3_moe"),
-    "moe_intermediate_size": ("qwen3_moe",),
-    "norm_topk_prob": ("qwen3_moe",),
-    "decoder_sparse_step": ("qwen3_moe",),
-    "mlp_only_layers": ("qwen3_moe",),
-}
 # Keys that change a network in other families, forks or programs, with the values that do not.
 NEUTRAL: dict[str, Collection[Any]] = {
     "is_encoder_decoder": (False,), "add_cross_attention": (False,), "tie_encoder_decoder": (False,),
@@ -162,7 +143,10 @@ GGUF_ANOTHER = {
 }  # fmt: skip
 
 
-def check_config(keys: Keys, config: Mapping[str, Any], kind: str) -> None:
+READ_BY = frozenset[str]().union(*(kind.read_keys() for _, kind in RUN_KINDS.values()))
+
+
+def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:
     """Refuse a key of config.json that may change the network and is not read.
 
     Parameters
@@ -170,21 +154,22 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: str) -> None:
     keys : Keys
         For errors.
     config : mapping
-    kind : str
-        The ``model_type``.
+    kind : Kind
+        Keys that only other kinds read are ignored, as transformers does.
 
     Raises
     ------
     ValueError
         It names the key and its value.
     """
+    read = kind.read_keys() | (READ_BY - NEUTRAL.keys())
     for key, value in config.items():
-        is_known = key in READ or key in READ_BY or key in HARMLESS or key.startswith("_")
+        is_known = key in READ or key in read or key in HARMLESS or key.startswith("_")
         is_known = is_known or (key in ANOTHER and value == config.get(ANOTHER[key]))
         if not is_known and value is not None and not _among(value, NEUTRAL.get(key, ())):
             keys.fail(
-                f"{printed(key)} is {shown(value)}, which is not read in the family {kind} and may change the network; "
-                "remove the key if it does not"
+                f"{printed(key)} is {shown(value)}, which is not read in the family {kind.name} and may change the "
+                "network; remove the key if it does not"
             )
 
 

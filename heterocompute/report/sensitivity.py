@@ -1,4 +1,4 @@
-"""The effect of rounding single layers: a table, a sentence and a picture of layers that are rounded one at a time.
+"""Sensitivity of layers: a table, a sentence and a picture of a metric with one layer rounded at a time.
 
 `rows` are those of `Study.alone`: ``name``, ``format``, ``method`` and the numbers of `evaluate`; `base` is the row of
 the unrounded network. This module imports nothing from the rest of the package.
