@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..base.values import shown
+from ..base.errors import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import add_input, batch_of, network_of, show

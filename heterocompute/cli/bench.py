@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from ..base.values import shown
+from ..base.errors import shown
 from .parts import UsageError, add_threads, interruptible
 
 __all__ = ["register"]

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from .. import __version__
+from ..base.errors import printable, shown
 from ..base.interrupt import over, seen
 from ..base.places import is_url
 from ..base.regular import check_regular
 from ..base.runtime import use
-from ..base.texts import is_same_file, near_words, printable, sentence, shortened
-from ..base.values import shown
+from ..base.texts import is_same_file, near_words, sentence, shortened
 from . import (
     accelerators,
     bench,

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ..base.errors import printable, shown
 from ..base.json_text import strict_json
 from ..base.regular import open_regular
-from ..base.texts import printable
-from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import batch_of, show

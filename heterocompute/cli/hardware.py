@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..base.texts import counted, printable, quoted
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import counted, quoted
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .parts import MORE, UsageError, print_json, print_table, say, say_words

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..base.texts import printable, read_small
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import read_small
 from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, say
 
 MAX_TEXT = 64 << 20  # bytes

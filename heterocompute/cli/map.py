@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..base.texts import printable
-from ..base.values import shown
+from ..base.errors import printable, shown
 from ..report.table import can_steer
 from .parts import UsageError, note, print_json, print_table, say, say_words, thread_count
 

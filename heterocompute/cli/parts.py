@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..arrays.components import bits_of_long_rows
+from ..base.errors import printable, shown
 from ..base.runtime import MAX_THREADS
-from ..base.texts import counted, one_line, printable, quoted, shortened
-from ..base.values import shown
+from ..base.texts import counted, one_line, quoted, shortened
 from ..base.writer import remove_temporaries
 from ..formats import format as parse_format
 from ..report import table

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..base.texts import counted, is_same_file, one_line, printable
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import counted, is_same_file, one_line
 from ..report.table import Column
 from .parts import (
     ProgressBar,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..base.texts import printable
-from ..base.values import shown
+from ..base.errors import printable, shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .hardware import chip_of

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import printable, shown
 from ..base.regular import open_regular
-from ..base.texts import printable
-from ..base.values import shown
 from ..base.version import __version__
 from .hardware import chip_of
 from .language import language_model, naming_text, text_of

@@ -18,10 +18,11 @@ import numpy as np
 
 from ..arrays.quantized import QuantizedArray
 from ..base.container import numpy_dtype
+from ..base.errors import WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.progress import Progress
-from ..base.texts import counted, printable, quoted
-from ..base.values import check_flag, shown
+from ..base.texts import counted, quoted
+from ..base.values import check_flag
 from ..base.workers import Workers
 from ..formats import Format, format as parse_format
 from .changes import Change
@@ -146,18 +147,18 @@ def convert_checkpoint(
     ('int4-g32-f16', 'int4-g32-f16', 'equal')
     """
     if layout not in TARGETS:
-        raise ValueError(
+        raise WrongValue(
             f"convert_checkpoint: layout is {shown(layout)}, expected one of {expected_of(layout, TARGETS)}"
         )
     check_paths(in_path, out_path, None if layout == OURS else layout)
     rounding, dry_run = _rounding(lossy), check_flag("convert_checkpoint", "dry_run", dry_run)
     work = Work(workers, resume, shard_size, part=part, check=check, caller="convert_checkpoint")
     if layout in WHOLE and part is not None:
-        raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
+        raise WrongValue(f"convert_checkpoint: {layout} is one file, and part is for several")
     renames = layout in LAYOUTS
     with weights_reader(in_path, source, renames=renames) as reader:
         if not reader.weights:
-            raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
+            raise WrongValue(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
         plans = plans_of(reader, in_path, layout, rounding, progress, work.workers)
         rows = [_row(reader, name, plans.get(name), layout) for name in reader.names]

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from ..arrays.layout import KEY as PACKED
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue, printable, shown
 from ..base.tensors import Info, Tensors
-from ..base.texts import printable
-from ..base.values import shown
 from .containers.folder import Located
 from .containers.gguf_files import Gguf
 from .containers.onnx_files import Onnx
@@ -300,7 +299,7 @@ def _layout_of(reader: Tensors) -> str:
     try:
         refuse_unread(reader)
     except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: {error}") from None
+        raise WrongValue(f"{printable(reader.path)}: {error}") from None
     return OURS
 
 
@@ -325,7 +324,7 @@ def _weights_of(reader: Tensors, layout: str) -> tuple[list[str], dict[str, Call
         plain, packed = onnx_readers(reader)
         return plain, {name: partial(_of_onnx, read) for name, read in packed.items()}, [*plain, *packed]
     if layout not in LAYOUTS:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(reader.path)}: source is {shown(layout)}, expected {', '.join((OURS, *LAYOUTS, GGUF, *ONNX))}"
         )
     plain, stored = weights_in(reader, layout)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.container import numpy_dtype
+from ..base.errors import WrongValue
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
 from ..base.progress import Progress
@@ -262,7 +263,7 @@ def _refuse_different(pairs: Iterable[tuple[Weight, Weight]]) -> None:
         if where is not None:
             row, column = where
             first, second = (float(one.rows(row, row + 1)[0, column]) for one in (before, after))
-            raise ValueError(f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}")
+            raise WrongValue(f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}")
 
 
 def _planned_as(layout: str, name: str, made: Weight, plan: Plan) -> Plan:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.kept import kept
 from ..base.texts import quoted
-from ..base.values import shown
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format
@@ -75,11 +75,11 @@ def methods_of(methods: Any, hessians: Any) -> list[str | None]:
     given = [methods] if isinstance(methods, str) else several(methods, "study: methods", f"some of {METHODS}")
     for one in given:
         if one not in METHODS:
-            raise ValueError(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
+            raise WrongValue(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
     if not given:
-        raise ValueError(f"study: methods is empty, expected some of {', '.join(METHODS)}")
+        raise WrongValue(f"study: methods is empty, expected some of {', '.join(METHODS)}")
     if "gptq" in given and hessians is None:
-        raise ValueError(
+        raise WrongValue(
             "study: methods has 'gptq', which needs hessians=, the inputs of the layers: heterocompute.ptq.calibrate "
             "gathers them (on the command line, --calibration)"
         )
@@ -101,7 +101,7 @@ def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
         ]
     for method in methods:
         if method is not None and not any(entry.method == method for entry in found):
-            raise ValueError(f"study: the method {shown(method)} rounds to none of these formats")
+            raise WrongValue(f"study: the method {shown(method)} rounds to none of these formats")
     return found
 
 
@@ -110,11 +110,11 @@ def hessians_of(hessians: Any, names: list[str], needed: bool) -> dict[str, Any]
     if hessians is None:
         return {}
     if not isinstance(hessians, Mapping):
-        raise TypeError(f"study: hessians is {shown(hessians)}, expected a mapping of names, as of ptq.calibrate")
+        raise WrongType(f"study: hessians is {shown(hessians)}, expected a mapping of names, as of ptq.calibrate")
     missing = [name for name in names if name not in hessians]
     if missing and needed:
         more = f" and {len(missing) - 1} more" * (len(missing) > 1)
-        raise ValueError(
+        raise WrongValue(
             f"study: hessians has none of tensor {quoted(missing[0])}{more}, which the method 'gptq' needs: "
             "include= and exclude= choose the tensors"
         )
@@ -146,10 +146,10 @@ def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:
     texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
     for text in texts:
         if not isinstance(text, str):
-            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, expected a str")
+            raise WrongType(f"emulate: {shown(text)} is of type {type(text).__name__}, expected a str")
         parse(text)
     if evaluate is None:
-        raise ValueError(
+        raise WrongValue(
             "study: emulate needs evaluate, or a network: otherwise the effect of an accumulator is not measured"
         )
     return list(dict.fromkeys([None, *texts]))
@@ -176,7 +176,7 @@ def plan_of(
     found = {text for rows in plan for _, _, text in rows}
     for text in emulations:
         if text not in found:
-            raise ValueError(f"study: emulate {shown(text)} multiplies none of these formats and activations")
+            raise WrongValue(f"study: emulate {shown(text)} multiplies none of these formats and activations")
     return plan
 
 
@@ -187,7 +187,7 @@ def chip_asked(device: Any) -> Any:
     from .. import hardware  # 60 ms
 
     if not isinstance(device, (str, hardware.Device)):
-        raise TypeError(f"study: device is {shown(device)}, expected the name of a device, a Device or 'mac'")
+        raise WrongType(f"study: device is {shown(device)}, expected the name of a device, a Device or 'mac'")
     chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
     if not isinstance(chip, str):
         chip.need("bandwidth")

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..base.progress import Progress, Steps
 from ..base.texts import counted
 from ..emulate.text import accumulator_bits
@@ -73,7 +74,7 @@ def study_text(
 ) -> Study:
     """Do the work of `heterocompute.study` for a language model."""
     if text is None:
-        raise ValueError("study: text is None, expected the text that judges the language model")
+        raise WrongValue("study: text is None, expected the text that judges the language model")
     kinds, caches = activations_of(activations), caches_of(kv_cache)
     chosen_methods = methods_of(methods, {})
     entries = by_methods(entries_of(FORMATS if formats is None else formats), chosen_methods)
@@ -156,7 +157,7 @@ def _divided(ids: Any) -> tuple[Any, Any]:
     """Return the tokens for calibration and for evaluation: weights fitted to a text would predict it too well."""
     count = min(CALIBRATION, len(ids) // 2)
     if count < 2:
-        raise ValueError(
+        raise WrongValue(
             f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq, which is calibrated with "
             "the first half"
         )
@@ -175,7 +176,7 @@ def names_of(net: Any, include: Any, exclude: Any) -> list[str]:
     tables = set(net.tables) if include is None else set()
     names = select({name: info for name, info in infos.items() if name not in tables}, include, exclude)
     if not names:
-        raise ValueError("study: include and exclude leave no matrix of the language model")
+        raise WrongValue("study: include and exclude leave no matrix of the language model")
     return names
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
@@ -92,7 +93,7 @@ def run(
             retrain, to_retrain = True, NETWORK_RETRAINED
     train = retrainer(retrain, network.retrain, "study")
     if train is not None and evaluate is None:
-        raise ValueError(
+        raise WrongValue(
             "study: retrain needs evaluate, or a network: otherwise the effect of training is not measured"
         )
     trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
@@ -103,7 +104,7 @@ def run(
     if formats is None:
         formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
     if check_flag("study", "per_layer", per_layer) and call is None:
-        raise ValueError("study: per_layer needs evaluate, or a network: otherwise the cost of a layer is not measured")
+        raise WrongValue("study: per_layer needs evaluate, or a network: otherwise the cost of a layer is not measured")
     ways = methods_of(methods, hessians)
     entries = by_methods(entries_of(formats), ways)
     modelled = modelled_by(chip_asked(device))
@@ -112,7 +113,7 @@ def run(
         source = Source(weights, stack)
         names = select(source.infos, include, exclude, plain=source.roles.plain)
         if not names:
-            raise ValueError("study: no float tensor with two or more dimensions among the weights")
+            raise WrongValue("study: no float tensor with two or more dimensions among the weights")
         for entry in entries:
             check_patterns(names, entry.formats)
         axes = axes_of(names, source.shapes, source.roles, axis, "study")

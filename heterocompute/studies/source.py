@@ -11,8 +11,8 @@ import numpy as np
 
 from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
+from ..base.errors import TooLarge, WrongType, WrongValue, shown
 from ..base.texts import quoted, sentence
-from ..base.values import shown
 from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, place_of
 from ..files.roles import roles_from
 
@@ -58,7 +58,7 @@ class Source:
     def _in_memory(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         for name, value in self._arrays.items():
             if not isinstance(name, str):
-                raise TypeError(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
+                raise WrongType(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
             try:
                 self._plain[name] = as_any(value, f"study: weights[{shown(name)}]")
             except Unreadable:
@@ -123,7 +123,7 @@ def module_of(
         (retrain or None, "retrain", "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
     ):
         if value is not None:
-            raise ValueError(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
+            raise WrongValue(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
     from ..interop.models.network import module_network  # optional: torch
 
     return module_network(model, evaluate, include, exclude, study)
@@ -139,6 +139,6 @@ class named:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        for kind in (TypeError, ValueError, MemoryError):
-            if isinstance(error, kind):
+        for kind in (WrongType, WrongValue, TooLarge):
+            if isinstance(error, kind.__bases__[1]):
                 raise kind(f"tensor {quoted(self.name)}: {sentence(error)}") from error

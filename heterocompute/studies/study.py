@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.workers import Workers, checked_workers, is_alone
 from ..formats import Format
@@ -137,16 +138,16 @@ def study(
         others = {"evaluate": evaluate, "axis": axis, "retrain": retrain, "hessians": hessians}
         for name, value in others.items():
             if value is not None:
-                raise ValueError(f"study: {name} does not apply to a language model, which text judges")
+                raise WrongValue(f"study: {name} does not apply to a language model, which text judges")
         if not is_alone(checked_workers(workers, "study")):
-            raise ValueError("study: workers does not apply to a language model, which is evaluated in one process")
+            raise WrongValue("study: workers does not apply to a language model, which is evaluated in one process")
         return study_text(
             weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate,
             per_layer,
         )  # fmt: skip
     if text is not None or kv_cache is not None:
         name = "kv_cache" if text is None else "text"
-        raise ValueError(f"study: {name} is for a language model of heterocompute.zoo.open_llm")
+        raise WrongValue(f"study: {name} is for a language model of heterocompute.zoo.open_llm")
     return run(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
         methods, hessians, per_layer, workers,

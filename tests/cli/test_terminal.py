@@ -8,7 +8,8 @@ import pytest
 import said
 
 import heterocompute as hc
-from heterocompute.base.texts import MAX_MESSAGE, one_line, printable, quoted, read_small, shortened
+from heterocompute.base.errors import printable
+from heterocompute.base.texts import MAX_MESSAGE, one_line, quoted, read_small, shortened
 from heterocompute.base.toml_text import read_toml
 from heterocompute.cli import command as cli
 from heterocompute.files.safetensors import save

@@ -14,7 +14,7 @@ import pytest
 import said
 
 import heterocompute as hc
-from heterocompute.base.texts import printable
+from heterocompute.base.errors import printable
 
 
 def one_sentence(error: BaseException, path: Path) -> str:

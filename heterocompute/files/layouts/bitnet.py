@@ -16,6 +16,7 @@ import numpy as np
 
 from ...arrays.bits import unpack
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import Int
 from .linear import Array, Packed, Parts, array_of, one_of, prefix_of, refuse
@@ -40,7 +41,7 @@ def layout_of(name: str, q: Packed) -> Parts:
         refuse(name, q, NAME, "int2 is the nearest")
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
     if rows % PARTS:
-        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: {NAME} has multiples of {PARTS} rows")
+        raise WrongValue(f"save: tensor {quoted(name)} of shape {q.shape}: {NAME} has multiples of {PARTS} rows")
     scales = q.components["scales"] if isinstance(q, QuantizedArray) else None
     if scales is None or (scales != scales[0, 0]).any():
         refuse(name, q, NAME, "rows must have one scale, which weights of tq2_0 or bitnet may have")
@@ -68,19 +69,19 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     """Return one weight, `int2` with the same scale in each row."""
     packed, scale = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
     if packed.dtype != np.uint8 or packed.ndim != 2 or 0 in packed.shape:
-        raise ValueError(f"{prefix}.weight is {packed.dtype} {packed.shape}, expected uint8 (out / {PARTS}, in)")
+        raise WrongValue(f"{prefix}.weight is {packed.dtype} {packed.shape}, expected uint8 (out / {PARTS}, in)")
     if scale.dtype.name not in FLOATS or scale.size != 1:
-        raise ValueError(f"{prefix}.weight_scale is {scale.dtype} {scale.shape}, expected one of {', '.join(FLOATS)}")
+        raise WrongValue(f"{prefix}.weight_scale is {scale.dtype} {scale.shape}, expected one of {', '.join(FLOATS)}")
     own = scale.reshape(1, 1).astype(np.float32)
     if one_of(prefix, "linear_class", config.get("linear_class"), CLASSES) == CLASSES[0]:
         with np.errstate(divide="ignore", over="ignore"):
             own = np.float32(1) / own
     if not np.isfinite(own).all() or (own < 0).any():
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, from which no finite scale of 0 or more follows"
         )
     codes = np.concatenate([packed >> np.uint8(2 * i) & np.uint8(3) for i in range(PARTS)])
     if (codes == UNUSED).any():
-        raise ValueError(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")
+        raise WrongValue(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")
     stored = (codes - np.uint8(MIDDLE)) & np.uint8(3)
     return array_of(Int(2), stored, np.repeat(own, len(codes), 0), None)

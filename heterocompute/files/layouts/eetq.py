@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import Int
 from . import scaled
@@ -42,7 +43,7 @@ def layout_of(name: str, q: Packed) -> Parts:
         refuse(name, q, NAME, "int8-f16 is the nearest")
     prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
     if rows % TILE or count % TILE:
-        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: {NAME} has multiples of {TILE} values")
+        raise WrongValue(f"save: tensor {quoted(name)} of shape {q.shape}: {NAME} has multiples of {TILE} values")
     return {f"{prefix}.weight": ("int8", (count, rows)), f"{prefix}.weight_scales": ("float16", (rows,))}
 
 
@@ -71,12 +72,12 @@ def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, A
     stored, scales = tensors[f"{prefix}{name}"], tensors[f"{prefix}{MARKS[0]}"]
     if stored.dtype != np.int8 or stored.ndim != 2 or 0 in stored.shape or any(n % TILE for n in stored.shape):
         what = f"expected int8 (in, out), multiples of {TILE}"
-        raise ValueError(f"{prefix}{name} is {stored.dtype} {stored.shape}, {what}")
+        raise WrongValue(f"{prefix}{name} is {stored.dtype} {stored.shape}, {what}")
     count, rows = stored.shape
     if scales.dtype.name not in scaled.SCALES or scales.shape != (rows,):
-        raise ValueError(f"{prefix}{MARKS[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
+        raise WrongValue(f"{prefix}{MARKS[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
     if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{MARKS[0]} holds a value that is not finite")
+        raise WrongValue(f"{prefix}{MARKS[0]} holds a value that is not finite")
     given = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 4)[:, SWAPPED] ^ OFFSET
     tiles = given.reshape(rows // PAIR, count // TILE, PAIR, TILE).transpose(0, 2, 1, 3)
     codes = tiles.reshape(rows, count // 16, 16)[..., np.argsort(ORDER)].reshape(rows, count).view(np.int8)

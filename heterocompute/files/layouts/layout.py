@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from . import bitnet, compressed_tensors, eetq, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
 from .configuration import KEY
@@ -238,7 +239,7 @@ def layout_in_file(layout: str, name: str, q: Entry) -> Parts:
 def refuse_no_stack(layout: str, name: str, q: Packed) -> None:
     """Raise ValueError for a matrix in a layout that stores stacks of experts alone."""
     if LAYOUTS[layout].only_stacks and (len(q.shape) != 3 or tuple(q.axis) != (2,)):
-        raise ValueError(
+        raise WrongValue(
             f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {layout} stores stacks of experts "
             "(experts, out, in) quantized along in"
         )

@@ -18,10 +18,10 @@ from ...arrays.layout import save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, printable, shown
 from ...base.float_env import converted
 from ...base.tensors import Tensors
-from ...base.texts import near_words, printable, quoted
-from ...base.values import shown
+from ...base.texts import near_words, quoted
 from ..plain import plain_of
 from ..roles import roles_of, turned_in
 from .configuration import KEY, config_in, config_of, layout_named, method_of, own_config, plain_names
@@ -77,7 +77,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, c
     for key, array in arrays.items():
         if isinstance(array, PackedArray):
             if type(array) is not QuantizedArray:
-                raise ValueError(f"save: tensor {quoted(key)} is {type(array).__name__}: {name} has no place for it")
+                raise WrongValue(f"save: tensor {quoted(key)} is {type(array).__name__}: {name} has no place for it")
             packed[key] = array
     cast = {key: found.dtype for key, array in packed.items() if (found := plain_of(array.format)) is not None}
     for key, dtype in cast.items():
@@ -90,7 +90,7 @@ def export(path: str | os.PathLike[str], arrays: Mapping[str, Any], name: str, c
         parts = _parts_of(name, key, array) if key in packed else {key: np.asarray(array)}
         for part, values in parts.items():
             if part in stored:
-                raise ValueError(f"save: two tensors would be called {quoted(part)}")
+                raise WrongValue(f"save: two tensors would be called {quoted(part)}")
             stored[part] = values
     plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
     config = described(name, {key: array.format for key, array in packed.items()}, sorted(plain))
@@ -120,7 +120,7 @@ PROGRAMS |= {"autogptq": "gptq", "gptqmodel": "gptq", "autoawq": "awq", "onnxrun
 def check_layout(name: Any) -> None:
     """Raise ValueError for a name that is not in `NAMES`."""
     if name not in NAMES:
-        raise ValueError(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
+        raise WrongValue(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
 
 
 def expected_of(name: Any, names: Sequence[str]) -> str:
@@ -166,9 +166,9 @@ def described(name: str, formats: Mapping[str, Any], plain: Sequence[str], order
         Formats that differ where a file has one, or none.
     """
     if not formats:
-        raise ValueError(f"save: no weight is packed, expected one at least for {name}")
+        raise WrongValue(f"save: no weight is packed, expected one at least for {name}")
     if len(set(formats.values())) != 1 and not LAYOUTS[name].has_several:
-        raise ValueError(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
+        raise WrongValue(f"save: the formats are {shown(sorted({str(one) for one in formats.values()}))}: {name} has "
                          "one of all weights in a file")  # fmt: skip
     layout = LAYOUTS[name]
     config = layout.config_of(formats, _with_tied_head(formats, plain), ordered)
@@ -195,7 +195,7 @@ def readers_in(reader: Tensors, name: str) -> dict[str, Callable[[], Any]]:
         Another name, or no configuration.
     """
     if name not in NAMES:
-        raise ValueError(f"layout is {shown(name)}, expected {', '.join(NAMES)}")
+        raise WrongValue(f"layout is {shown(name)}, expected {', '.join(NAMES)}")
     with _blaming(reader, name):
         if name == "gguf":
             found = gguf_model.readers(reader)
@@ -229,7 +229,7 @@ def weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Callabl
         As `readers_in`.
     """
     if name not in LAYOUTS:
-        raise ValueError(f"layout is {shown(name)}, expected {', '.join(LAYOUTS)}")
+        raise WrongValue(f"layout is {shown(name)}, expected {', '.join(LAYOUTS)}")
     with _blaming(reader, name):
         plain, weights = _weights_in(reader, name)
         refuse_lone_codes(reader, plain, shown(name))
@@ -262,9 +262,9 @@ def operands_in(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]
         if name is None:
             if method == "heterocompute":
                 said = "load it by from_pretrained, or open the output of heterocompute quantize instead"
-                raise ValueError(f"HeteroConfig of transformers wrote it: {said}")
+                raise WrongValue(f"HeteroConfig of transformers wrote it: {said}")
             if method is not None and (layout_named(config) or method) not in LAYOUTS:
-                raise ValueError(f"quant_method is {shown(method)}, which is not read; expected {', '.join(LAYOUTS)}")
+                raise WrongValue(f"quant_method is {shown(method)}, which is not read; expected {', '.join(LAYOUTS)}")
             refuse_unread(reader)
             return plain_names(reader), {}
         plain, weights = _weights_in(reader, name)
@@ -301,7 +301,7 @@ def _weights_in(reader: Tensors, name: str) -> tuple[list[str], dict[str, Stored
         config = {}
     said, own = config.get("quant_method", name), layout_named(config)
     if own in LAYOUTS and own != layout_named({"quant_method": name}):
-        raise ValueError(f"layout is {shown(name)}, but its configuration says {shown(said)}")
+        raise WrongValue(f"layout is {shown(name)}, but its configuration says {shown(said)}")
     config = own_config(config)
     marks, ends, is_weight = LAYOUTS[name].marks, LAYOUTS[name].ends, LAYOUTS[name].is_weight
     marked = [(one.removesuffix(mark), mark) for one in reader.names for mark in marks if one.endswith(mark)]
@@ -417,7 +417,7 @@ def weight_from(layout: Layout, prefix: str, tensors: Mapping[str, Any], config:
 def _sound(prefix: str, q: QuantizedArray) -> QuantizedArray:
     wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
     if wrong is not None:
-        raise ValueError(f"{prefix}: component {wrong[0]} {wrong[1]}")
+        raise WrongValue(f"{prefix}: component {wrong[0]} {wrong[1]}")
     return q
 
 
@@ -433,8 +433,8 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise ValueError(f"{prefix}is not a {name} file, or not all of one: {error} is missing") from None
+        raise WrongValue(f"{prefix}is not a {name} file, or not all of one: {error} is missing") from None
     except (AttributeError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
-        raise ValueError(f"{prefix}is not a {name} file, or its configuration is missing ({error})") from None
+        raise WrongValue(f"{prefix}is not a {name} file, or its configuration is missing ({error})") from None
     except ValueError as error:
-        raise ValueError(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None
+        raise WrongValue(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None

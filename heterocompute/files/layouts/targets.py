@@ -12,6 +12,7 @@ from ...arrays.bits import rows_at_once, unpack
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from ...products.quantize import quantize
@@ -79,13 +80,13 @@ def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -
         elif layout == "gguf":
             fmt: Any = target
             if isinstance(target, Int) or isinstance(target, scaled.Blocks) or blocks_name(target) is None:
-                raise ValueError(f"gguf has no place for {target}")
+                raise WrongValue(f"gguf has no place for {target}")
             if shape[-1] % block_of(fmt):
-                raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}")
+                raise WrongValue(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}")
         elif layout != OURS:
             _refuse_onnx(layout, name, shape, target)
         elif isinstance(target, scaled.Blocks):
-            raise ValueError(f"no format here has the scales of {target}")
+            raise WrongValue(f"no format here has the scales of {target}")
     except ValueError as error:
         return str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: ")
     return None
@@ -93,10 +94,10 @@ def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -
 
 def _refuse_onnx(layout: str, name: str, shape: tuple[int, ...], target: Target) -> None:
     if not isinstance(target, Int) or len(shape) != 2 or not name.endswith(".weight"):
-        raise ValueError(f"{layout} has no place for {target} of shape {shape}")
+        raise WrongValue(f"{layout} has no place for {target} of shape {shape}")
     if layout == "onnx":
         if target.bits not in (2, 4, 8):
-            raise ValueError(f"onnx has no place for {target}: int4-g32 or int8 is the nearest")
+            raise WrongValue(f"onnx has no place for {target}: int4-g32 or int8 is the nearest")
         return
     one = np.zeros((1, min(shape[1], 512)), np.float32)
     operands(name, quantize(one, target, 1))
@@ -106,12 +107,12 @@ def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target
     """Raise ValueError if a layout does not support a weight, a matrix or a stack of matrices."""
     found = LAYOUTS[layout]
     if found.only_stacks and len(shape) != 3:
-        raise ValueError(f"{layout} has stacks of experts (experts, out, in) alone, not {shape}")
+        raise WrongValue(f"{layout} has stacks of experts (experts, out, in) alone, not {shape}")
     if len(shape) not in (2, 3) or 0 in shape:
-        raise ValueError(f"{layout} has matrices (out, in) and stacks of them, not {shape}")
+        raise WrongValue(f"{layout} has matrices (out, in) and stacks of them, not {shape}")
     if isinstance(target, scaled.Blocks):
         if found.check_blocks is None:
-            raise ValueError(f"{layout} has no place for {target}")
+            raise WrongValue(f"{layout} has no place for {target}")
         found.check_blocks(name, shape, target)
         return
     if found.depends_on_values is not None and found.depends_on_values(target):
@@ -138,7 +139,7 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
         q, order = in_form(weight.array, target, layout in LOWEST), weight.order
     if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
         if getattr(target, "group", None) not in (None, q.shape[1]):
-            raise ValueError(f"groups of columns that are not contiguous (act-order) have no place in {layout}: "
+            raise WrongValue(f"groups of columns that are not contiguous (act-order) have no place in {layout}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
         q, order = _in_place(q, order), None
     return Weight(str(q.format), weight.shape, q.nbytes, q, order, turned=weight.turned)

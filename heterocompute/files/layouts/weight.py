@@ -17,6 +17,7 @@ import numpy as np
 
 from ...arrays.bits import rows_at_once
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.float_env import converted
 from . import scaled
 from .forms import AT_ONCE
@@ -183,7 +184,7 @@ def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
 def differs(first: Weight, second: Weight) -> tuple[int, int] | None:
     """Return the row and column of the first value in which two weights differ; 0 and -0 are equal."""
     if first.matrix != second.matrix:
-        raise ValueError(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
+        raise WrongValue(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
     for begin, end in _pieces(first):
         ours, theirs = first.rows(begin, end), second.rows(begin, end)
         wrong = (ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs))

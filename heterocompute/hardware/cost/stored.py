@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _heterocompute as _core
+from ...base.errors import WrongValue
 from ...formats import Format, format as parse_format
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
@@ -92,7 +93,7 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
             base, n, m = match["base"], int(match["n"]), int(match["m"])
     if n is not None and m is not None:
         if not 1 <= n <= m <= 32:
-            raise ValueError(f"format is {fmt!s}: the pattern is {n}:{m}, expected 1 <= N <= M <= 32")
+            raise WrongValue(f"format is {fmt!s}: the pattern is {n}:{m}, expected 1 <= N <= M <= 32")
         under = stored(base, dtype)
         return Stored(str(fmt), under.format, under.plain_bits, (n, m))
     if isinstance(fmt, str) and fmt in ("fp32", "fp16", "bf16", "fp64", "tf32"):
@@ -122,7 +123,7 @@ def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
     """
     found = stored(fmt, dtype)
     if found.pattern is not None:
-        raise ValueError(f"kv_cache is {found.text}, expected a format without a pattern")
+        raise WrongValue(f"kv_cache is {found.text}, expected a format without a pattern")
     return found
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...base.texts import near_words, printable
-from ...base.values import shown
+from ...base.errors import WrongValue, printable, shown
+from ...base.texts import near_words
 from .graph import Builder, Network
 from .heads import Experts, HeadNorm, Heads, Sinks
 from .layers import AddTable, Context, Embedding, LayerNorm, Linear, Scores
@@ -258,12 +258,12 @@ class _Keys:
         value = self.found.get(key)
         if value is None:
             if default is None:
-                raise ValueError(f"{printable(self.place)}: the key {shown(key)} is missing")
+                raise WrongValue(f"{printable(self.place)}: the key {shown(key)} is missing")
             return default
         if isinstance(value, str) and value.isdecimal() and len(value) < 16:  # as the keys of a GGUF file are listed
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(self.place)}: {key} is {shown(value)}, expected an integer from {low} to {high}"
             )
         return value
@@ -300,14 +300,14 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     if family not in CONFIGS:
         near = near_words(family, CONFIGS) if isinstance(family, str) else []
         hint = f"; the nearest is {near[0]}" if near else ""
-        raise ValueError(
+        raise WrongValue(
             f"{printable(place)}: model_type is {shown(family)}, expected one of {', '.join(CONFIGS)}{hint}"
         )
     config = {**DEFAULTS.get(family, {}), **config}
     keys = _Keys(place, config)
     for key in UNREAD:
         if config.get(key):
-            raise ValueError(f"{printable(place)}: {key} is {shown(config[key])}, which is not read, expected none")
+            raise WrongValue(f"{printable(place)}: {key} is {shown(config[key])}, which is not read, expected none")
     if family == "gpt2":
         return _gpt2(keys, name)
     width, heads = keys.count("hidden_size"), keys.count("num_attention_heads", high=1 << 16)
@@ -347,7 +347,7 @@ def _count_of_experts(keys: _Keys, family: str) -> int:
     """Return the number of experts: transformers gives the key of each family the names of the others."""
     given = {one: keys.count(one, 0, 0) for one in COUNTS_OF_EXPERTS if one in keys.found}
     if len(set(given.values())) > 1:
-        raise ValueError(f"{printable(keys.place)}: {' and '.join(given)} are {shown(list(given.values()))}, expected "
+        raise WrongValue(f"{printable(keys.place)}: {' and '.join(given)} are {shown(list(given.values()))}, expected "
                          "one number of experts")  # fmt: skip
     return next(iter(given.values()), MOST_EXPERTS.get(family, 0))
 
@@ -356,7 +356,7 @@ def _without_experts(keys: _Keys, family: str, layers: int) -> tuple[int, ...]:
     """Return the layers with one dense feed-forward part in a model with experts."""
     for key in UNREAD_EXPERTS:
         if keys.found.get(key) not in (None, 1):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(keys.place)}: {key} is {shown(keys.found[key])}, which layers of {family} do not read"
             )
     if family in ("deepseek_v2", "deepseek_v3"):
@@ -365,7 +365,7 @@ def _without_experts(keys: _Keys, family: str, layers: int) -> tuple[int, ...]:
         return ()
     step, listed = keys.count("decoder_sparse_step", 1), keys.found.get("mlp_only_layers") or []
     if not isinstance(listed, list) or not all(type(one) is int for one in listed):
-        raise ValueError(
+        raise WrongValue(
             f"{printable(keys.place)}: mlp_only_layers is {shown(listed)}, expected a list of layers, such as [0, 2]"
         )
     return tuple(i for i in range(layers) if i in listed or (i + 1) % step)
@@ -412,9 +412,9 @@ def decoder_of_keys(
     family = found.get("general.architecture", "none")
     table = shapes.get("token_embd.weight")
     if table is None or len(table) != 2 or f"{family}.block_count" not in found:
-        raise ValueError(f"{printable(place)}: describes no language model: its architecture is {shown(family)}")
+        raise WrongValue(f"{printable(place)}: describes no language model: its architecture is {shown(family)}")
     if "blk.0.attn_kv_a_mqa.weight" in shapes or not ({"blk.0.attn_q.weight", "blk.0.attn_qkv.weight"} & {*shapes}):
-        raise ValueError(f"{printable(place)}: the attention of the architecture {shown(family)} is not read; "
+        raise WrongValue(f"{printable(place)}: the attention of the architecture {shown(family)} is not read; "
                          "expected a Hugging Face folder")  # fmt: skip
     keys = _Keys(place, {key.removeprefix(f"{family}."): value for key, value in found.items()})
     width, heads = keys.count("embedding_length"), keys.count("attention.head_count", high=1 << 16)

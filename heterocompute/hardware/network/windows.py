@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 
 __all__ = ["windows_of_config", "windows_of_keys"]
 
@@ -51,7 +51,7 @@ def windows_of_config(family: str, config: Mapping[str, Any], count: Count, laye
     if kinds is not None and PERIOD.get(family) != 0:
         known = isinstance(kinds, list) and all(isinstance(one, str) and one in (SLIDING, FULL) for one in kinds)
         if not known or len(kinds) != layers:
-            raise ValueError(f"layer_types is {shown(kinds)}, expected {SLIDING} or {FULL} for each of {layers} layers")
+            raise WrongValue(f"layer_types is {shown(kinds)}, expected {SLIDING} or {FULL} for each of {layers} layers")
         return tuple(window if kind == SLIDING else None for kind in kinds)
     if family == "smollm3":  # windows are in the layers without rotary positions
         rotary, step = config.get("no_rope_layers"), count("no_rope_layer_interval", 4)

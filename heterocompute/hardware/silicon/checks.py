@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from ..ledger.records import published
 from .operands import operand
 
@@ -40,7 +40,7 @@ def ranked(*formats: str, by: str = "energy") -> bool:
     (True, False, False)
     """
     if not isinstance(by, str) or by not in ("energy", "area"):
-        raise ValueError(f"ranked: by is {shown(by)}, expected 'energy' or 'area'")
+        raise WrongValue(f"ranked: by is {shown(by)}, expected 'energy' or 'area'")
     return all(_plain(name) or (by == "energy" and _met(name)) for name in formats)
 
 

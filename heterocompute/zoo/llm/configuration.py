@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import shown
 from .families import FAMILIES, Family
 from .keys import Keys
 from .known import READ_BY, check_config

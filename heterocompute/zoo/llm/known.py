@@ -16,8 +16,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from ...base.errors import shown
 from ...base.texts import quoted
-from ...base.values import shown
 from .keys import Keys
 
 __all__ = ["READ", "READ_BY", "check_config", "check_gguf", "check_rope"]

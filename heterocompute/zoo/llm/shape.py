@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import shown
 from ...base.texts import near_words
-from ...base.values import shown
 from .families import FAMILIES, Family
 from .keys import Keys
 from .known import check_gguf

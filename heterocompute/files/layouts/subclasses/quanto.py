@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
 from .. import scaled
 from ..linear import Array, no_format
 
@@ -30,20 +31,20 @@ def _parts(prefix: str, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
     """Return the codes of a weight, and its scales (out,) or (1,)."""
     codes, scales = (tensors[f"{prefix}{end}"] for end in ENDS)
     if codes.dtype.name not in CODES or codes.ndim not in (2, 3, 4) or 0 in codes.shape:
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {', '.join(CODES)} (out, in)")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {', '.join(CODES)} (out, in)")
     if scales.dtype.name not in scaled.SCALES or (
         scales.size != 1 and scales.shape != (len(codes), *[1] * (codes.ndim - 1))
     ):
-        raise ValueError(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
+        raise WrongValue(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
     if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{ENDS[1]} holds a value that is not finite")
+        raise WrongValue(f"{prefix}{ENDS[1]} holds a value that is not finite")
     return codes, scales.reshape(-1)
 
 
 def _codes_in(prefix: str, tensors: Mapping[str, Array]) -> scaled.Codes:
     codes, scales = _parts(prefix, tensors)
     if codes.ndim != 2:
-        raise ValueError(f"{prefix}{ENDS[0]}: filters {codes.shape} {no_format(NAME)}")
+        raise WrongValue(f"{prefix}{ENDS[0]}: filters {codes.shape} {no_format(NAME)}")
     high = 1 if len(scales) == len(codes) else len(codes)
     return scaled.Codes(codes, scales.reshape(-1, 1), None, (high, codes.shape[1]))
 
