@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class Unreadable(TypeError):
+class Unreadable(WrongType):
     """An array of another library that must not be read: not on the CPU, or one that records gradients."""
 
 

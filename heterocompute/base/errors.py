@@ -33,17 +33,21 @@ Index = tuple[int, ...]
 QUOTED = 80  # characters of a value in a message
 
 # `linear: x has shape (5,), expected ...`: the subject is one name after those of functions, perhaps with an index
-# (`rows[3]`), an attribute (`x.grad`) or a part in brackets (`cells (rows)`). A clause after the name of a tensor or
-# of a file is not of the argument that holds it.
+# (`rows[3]`), an attribute (`x.grad`), a value (`algorithm 'fft'`) or a part in brackets (`cells (rows)`). A clause
+# after the name of a tensor or of a file is not of the argument that holds it.
 _SUBJECT = re.compile(
     r"(?:[A-Za-z_][\w.]*: )*(?:elements of )?"
-    r"(?P<argument>[A-Za-z_]\w*)(?:\[[^]]*\]|\.\w+| \(\w+\)| -?\d+)* "
-    r"(?P<clause>(?:is|are|has|have|holds?|shares?|needs?|gives?|lacks|returned|does not|applies|was)\b.*)",
+    r"(?P<argument>[A-Za-z_]\w*)(?:\[[^]]*\]|\.\w+| \(\w+\)| -?\d+| '[^']*')* "
+    r"(?P<clause>(?:is|are|has|have|holds?|shares?|needs?|gives?|lacks|returned|does not|applies|was|cannot|"
+    r"named|refuses|multiplies|changed|must|leaves)\b.*)",
     re.DOTALL,
 )
+_PREFIX = re.compile(r"[A-Za-z_][\w.]*: (?P<argument>[a-z_]\w*): (?P<clause>.*)", re.DOTALL)  # `use: isa: expected ...`
 _FILE = re.compile(r"(?:\w+: )?[^ :]*(?:[/\\][^:]*|\.(?:json|safetensors|gguf|onnx|np[yz]|toml|yaml)): ")
 _QUOTED = re.compile(r"'[^']*'")
-_NO_NAMES = frozenset("it this that there which what nothing one no both neither each some all".split())
+_NO_NAMES = frozenset(
+    "it this that there which what nothing one no both neither each some all tensor tensors path key row layer".split()
+)
 _REASONS = tuple(
     (reason, re.compile(pattern))
     for reason, pattern in (
@@ -60,13 +64,6 @@ _REASONS = tuple(
 
 class ArgumentError(Exception):
     """An error of an argument; base of those below, each of which is a built-in error too.
-
-    Parameters
-    ----------
-    message : str
-        `function: argument is X, expected Y`.
-    argument, reason : str, optional
-        Given where the message does not have that form.
 
     Attributes
     ----------
@@ -88,22 +85,18 @@ class ArgumentError(Exception):
 
     kind = "value"  # the reason unless the message states another one
 
-    def __init__(self, message: object = "", *, argument: str | None = None, reason: str | None = None) -> None:
-        super().__init__(message)
-        self._argument, self._reason = argument, reason
-
     @property
     def argument(self) -> str | None:
-        return self._argument or self._read()[0]
+        return self._read()[0]
 
     @property
     def reason(self) -> str:
-        return self._reason or self._read()[1]
+        return self._read()[1]
 
     def _read(self) -> tuple[str | None, str]:
         """Return the argument and the reason that the message states."""
         message = str(self)
-        found = _SUBJECT.match(message)
+        found = _SUBJECT.match(message) or _PREFIX.match(message)
         if found and found["argument"] not in _NO_NAMES:
             argument, clause = found.groups()
         elif _FILE.match(message):

@@ -58,7 +58,7 @@ PLAIN_GGUF = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i
               "int64": "i64"}  # fmt: skip
 
 
-class NotRepresentable(ValueError):
+class NotRepresentable(WrongValue):
     """The layout cannot represent some weights, and nothing is written.
 
     `summary` is that of `convert_checkpoint`. `nearest` is a format to which all of these weights can be rounded, or

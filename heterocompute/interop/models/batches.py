@@ -28,7 +28,7 @@ _WANTED = (
 )
 
 
-class Problem(ValueError):
+class Problem(WrongValue):
     """An error of this package, raised while the model runs: it is not the model's own refusal of a batch."""
 
 
