@@ -53,7 +53,7 @@ _REASONS = tuple(
     for reason, pattern in (
         ("memory", r"shares? memory|read-only|overflows the size|out of memory|takes? more memory"),
         ("device", r"\bis on \w|\bon (?:a|the) (?:CPU|CUDA)\b|\bCUDA device"),
-        ("axis", r"quantized along|\baxis \S+ is out of range|reduction ax"),
+        ("axis", r"quantized along|out of range for an array|reduction ax"),
         ("dtype", r"\bdtype\b"),
         ("shape", r"\bshapes?\b|\bdimensions?\b|^has \d+ |along axis|wrong length"),
         ("missing", r"\bmissing\b|^needs? |^lacks |has no "),
@@ -96,9 +96,10 @@ class ArgumentError(Exception):
     def _read(self) -> tuple[str | None, str]:
         """Return the argument and the reason that the message states."""
         message = str(self)
-        found = _SUBJECT.match(message) or _PREFIX.match(message)
-        if found and found["argument"] not in _NO_NAMES:
-            argument, clause = found.groups()
+        read = (found for form in (_SUBJECT, _PREFIX) if (found := form.match(message)))
+        named = next((found for found in read if found["argument"] not in _NO_NAMES), None)
+        if named:
+            argument, clause = named.groups()
         elif _FILE.match(message):
             return None, "file"
         else:

@@ -267,7 +267,7 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
 
 def _check_words(order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
-        if value not in wanted:
+        if not isinstance(value, str) or value not in wanted:
             raise WrongValue(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
 
 

@@ -74,7 +74,7 @@ def methods_of(methods: Any, hessians: Any) -> list[str | None]:
         return [None]
     given = [methods] if isinstance(methods, str) else several(methods, "study: methods", f"some of {METHODS}")
     for one in given:
-        if one not in METHODS:
+        if not isinstance(one, str) or one not in METHODS:
             raise WrongValue(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
     if not given:
         raise WrongValue(f"study: methods is empty, expected some of {', '.join(METHODS)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _heterocompute as _core
-from ...base.errors import WrongValue
+from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format, format as parse_format
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
@@ -61,7 +61,7 @@ class Stored:
         return self.pattern == (2, 4)
 
 
-def stored(fmt: str | Format | None, dtype: str) -> Stored:
+def stored(fmt: str | Format | None, dtype: str, name: str = "format") -> Stored:
     """Return the storage of weights in a format.
 
     Parameters
@@ -71,6 +71,8 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
         device; None is `dtype`.
     dtype : str
         The type of plain weights.
+    name : str, optional
+        The argument that errors name.
 
     Returns
     -------
@@ -78,6 +80,8 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
 
     Raises
     ------
+    TypeError
+        Not a format or its text.
     ValueError
         No such format.
     """
@@ -98,6 +102,8 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
         return Stored(str(fmt), under.format, under.plain_bits, (n, m))
     if isinstance(fmt, str) and fmt in ("fp32", "fp16", "bf16", "fp64", "tf32"):
         return Stored(fmt, None, dtype_bits(fmt))
+    if not isinstance(fmt, (str, Format)):
+        raise WrongType(f"{name} is {shown(fmt)}, expected a format or its text")
     found = parse_format(fmt)
     return Stored(str(found), found, bits)
 
@@ -121,7 +127,7 @@ def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
     ValueError
         No such format, or it has a pattern.
     """
-    found = stored(fmt, dtype)
+    found = stored(fmt, dtype, "kv_cache")
     if found.pattern is not None:
         raise WrongValue(f"kv_cache is {found.text}, expected a format without a pattern")
     return found
