@@ -26,6 +26,7 @@ from .errors import WrongType, WrongValue, printable, shown
 from .float_env import counts_subnormals
 from .kept import kept
 from .texts import one_line, shortened
+from .values import check_choice
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
@@ -243,8 +244,7 @@ def use(
     if threads is not None:
         settings = replace(settings, threads=_thread_count(threads, "use: threads"))
     if blas is not None:
-        if blas not in CHOICES:
-            raise WrongValue(f"use: blas is {shown(blas)}, expected 'auto', 'openblas' or 'own'")
+        check_choice("use", "blas", blas, CHOICES)
         if blas == "openblas" and open_blas() is None:
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
@@ -258,12 +258,10 @@ def use(
             raise WrongType(f"use: tuned is {shown(tuned)}, expected a bool")
         settings = replace(settings, tuned=bool(tuned))
     if backend is not None:
-        if not isinstance(backend, str) or backend not in BACKENDS:
-            raise WrongValue(f"use: backend is {shown(backend)}, expected 'cpu' or 'cuda'")
+        check_choice("use", "backend", backend, BACKENDS)
         settings = replace(settings, device=check_device(0, "use: backend") if backend == "cuda" else None)
     if order is not None:
-        if not isinstance(order, str) or order not in ORDERS:
-            raise WrongValue(f"use: order is {shown(order)}, expected 'fast', 'one' or 'device'")
+        check_choice("use", "order", order, ORDERS)
         settings = replace(settings, order=order)
     if settings.blas == "openblas" and settings.one_order:
         raise WrongValue("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
@@ -395,8 +393,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     >>> "scalar" in hc.show_config(mode="dicts")["isa_found"]
     True
     """
-    if mode not in ("stdout", "dicts"):
-        raise WrongValue(f"show_config: mode is {shown(mode)}, expected 'stdout' or 'dicts'")
+    check_choice("show_config", "mode", mode, ("stdout", "dicts"))
     found = config()
     if mode == "dicts":
         return found

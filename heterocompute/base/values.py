@@ -16,6 +16,7 @@ __all__ = [
     "as_int",
     "as_list",
     "as_real",
+    "check_choice",
     "check_count",
     "check_fields",
     "check_flag",
@@ -94,6 +95,14 @@ def check_text(function: str, name: str, value: Any) -> str:
     """Return a str; TypeError names the value."""
     if not isinstance(value, str):
         raise WrongType(f"{function}: {name} is {shown(value)}, expected a str")
+    return value
+
+
+def check_choice(function: str, name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return a str that is one of several; ValueError names the value and the choices."""
+    words = list(choices)
+    if not isinstance(value, str) or value not in words:
+        raise WrongValue(f"{function}: {name} is {shown(value)}, expected one of {', '.join(words)}")
     return value
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays.dense import as_any, as_array, check_dimensions
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
+from ..base.values import check_choice
 
 NAME = "emulate.matmul"
 NO_END = -(2**20)  # below every exponent
@@ -106,8 +107,7 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
     if rounding not in (None, "rne", "truncate"):
         raise WrongValue(f"{NAME}: rounding is {shown(rounding)}, expected 'rne' or 'truncate'")
     if instruction is not None:
-        if instruction not in INSTRUCTIONS:
-            raise WrongValue(f"{NAME}: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
+        check_choice(NAME, "instruction", instruction, INSTRUCTIONS)
         preset = INSTRUCTIONS[instruction]
         if accumulator == "int32":  # the default
             accumulator = preset.accumulators[0]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from .. import _heterocompute as _core
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import LARGEST
+from ..base.values import LARGEST, check_choice
 
 __all__ = ["Run", "Simulation", "conv", "gemm", "simulate"]
 
@@ -117,8 +117,7 @@ def gemm(
     """
     m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
     r, c = _size(rows, "rows"), _size(cols, "cols")
-    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise WrongValue(f"systolic: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+    check_choice("systolic", "dataflow", dataflow, DATAFLOWS)
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
     cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
@@ -268,8 +267,7 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
         raise WrongValue(f"systolic: a is {left.shape} and b is {right.shape}, expected (M, K) and (K, N)")
     if 0 in (*left.shape, *right.shape):
         raise WrongValue(f"systolic: a is {left.shape} and b is {right.shape}, expected no empty side")
-    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise WrongValue(f"systolic: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+    check_choice("systolic", "dataflow", dataflow, DATAFLOWS)
     out = np.empty((left.shape[0], right.shape[1]))
     size = (_size(rows, "rows"), _size(cols, "cols"))
     if size[0] * size[1] > MAX_CELLS:

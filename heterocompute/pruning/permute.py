@@ -15,6 +15,7 @@ from ..arrays.sparse import pattern_of
 from ..base import runtime
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.values import check_choice
 
 __all__ = ["permute_channels", "permute_linear"]
 
@@ -72,8 +73,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     n, m = pattern_of(pattern, "permute_channels")
     values = as_array(w, "permute_channels: w")
     (along,) = normalize_axes((axis,), values.ndim, "permute_channels")
-    if not isinstance(effort, str) or effort not in _WORK:
-        raise WrongValue(f"permute_channels: effort is {shown(effort)}, expected 'fast' or 'thorough'")
+    check_choice("permute_channels", "effort", effort, _WORK)
     columns = values.shape[along]
     refuse_infinite(values, "permute_channels: w")
     rows_first = np.moveaxis(as_single(values, "permute_channels: w"), along, -1)

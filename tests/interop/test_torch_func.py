@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from common import bad_argument, reals, same_bits
+from common import reals, same_bits
 
 import heterocompute as hc
 
@@ -116,7 +116,7 @@ def test_compiled_derivatives_are_right_or_refused():
     compiled = torch.compile(loss, backend="eager", fullgraph=True)
     assert all(torch.equal(a, b) for a, b in zip(derivatives(compiled, W), derivatives(loss, W), strict=True))
     assert same_bits(torch.compile(each, backend="aot_eager", fullgraph=True)(W).numpy(), each(W).numpy())
-    with bad_argument(Exception, None, "unsupported", "derivatives of torch.func inside of torch.compile"):
+    with pytest.raises(Exception, match="derivatives of torch.func inside of torch.compile"):
         torch.compile(along, backend="eager", fullgraph=True)(W)
     torch.compiler.reset()
     assert torch.equal(torch.compile(along, backend="eager")(W), along(W)) and (along(W) != 0).any()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
-from ...base.values import as_list, check_count, check_fields, check_number
+from ...base.values import as_list, check_choice, check_count, check_fields, check_number
 from ..network.lookup import as_network
 from ..network.loops import Loops
 from ..silicon.gate_costs import PROCESSES
@@ -298,8 +298,7 @@ class Accelerator:
     def _format(self, format: str | None) -> str:
         if format is None:
             return next(iter(self.formats))
-        if not isinstance(format, str) or format not in self.formats:
-            raise WrongValue(f"{self.name}: format is {shown(format)}, expected one of {', '.join(self.formats)}")
+        check_choice(self.name, "format", format, self.formats)
         return format
 
     def __repr__(self) -> str:

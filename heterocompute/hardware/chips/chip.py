@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.values import as_list, check_flag, check_text
+from ...base.values import as_list, check_choice, check_flag, check_text
 
 __all__ = ["Device"]
 
@@ -103,8 +103,7 @@ class Device:
         if not isinstance(name, str) or not name:
             raise WrongValue(f"Device: name is {shown(name)}, expected a non-empty str")
         place = f"device {shown(name)}"
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise WrongValue(f"{place}: kind is {shown(kind)}, expected one of {', '.join(KINDS)}")
+        check_choice(place, "kind", kind, KINDS)
         for what, value in (("title", title), ("process", process), ("note", note)):
             if value is not None:
                 check_text(place, what, value)

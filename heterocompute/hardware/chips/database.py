@@ -15,7 +15,7 @@ from typing import Any
 from ...base.errors import WrongType, WrongValue, printable, shown
 from ...base.texts import near_words, quoted, shortened
 from ...base.toml_text import read_toml
-from ...base.values import as_list
+from ...base.values import as_list, check_choice
 from .chip import KINDS, Device
 from .host import host
 
@@ -129,8 +129,8 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     >>> [name for name in hw.devices(kind="gpu", year=2016)]
     ['p4', 'p40', 'p100-sxm2', 'p100-pcie-12gb']
     """
-    if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
-        raise WrongValue(f"devices: kind is {shown(kind)}, expected one of {', '.join(KINDS)}")
+    if kind is not None:
+        check_choice("devices", "kind", kind, KINDS)
     if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
         raise WrongValue(f"devices: year is {shown(year)}, expected an integer")
     return {

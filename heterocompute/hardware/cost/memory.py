@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ...base.errors import WrongValue, shown
-from ...base.values import check_count, is_several
+from ...base.errors import WrongValue
+from ...base.values import check_choice, check_count, is_several
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Context, Embedding, Scores
@@ -273,8 +273,7 @@ def training(
     >>> (m.params + m.gradients + m.master + m.optimizer) / hw.networks["llama_7b"].params
     16.0
     """
-    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise WrongValue(f"memory.training: optimizer is {shown(optimizer)}, expected one of {', '.join(OPTIMIZERS)}")
+    check_choice("memory.training", "optimizer", optimizer, OPTIMIZERS)
     recompute = check_count("memory.training", "recompute", recompute, 0)
     batch = check_count("memory.training", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.errors import WrongValue, shown
+from ...base.errors import WrongValue
+from ...base.values import check_choice
 from .arch import Arch
 from .problem import Problem
 
@@ -113,8 +114,8 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     ValueError
         The dataflow is unknown, or this problem or machine does not allow it.
     """
-    if dataflow is not None and (not isinstance(dataflow, str) or dataflow not in DATAFLOWS):
-        raise WrongValue(f"search: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+    if dataflow is not None:
+        check_choice("search", "dataflow", dataflow, DATAFLOWS)
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)
     plain = tuple(problem.dims)

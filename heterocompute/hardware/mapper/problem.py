@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import check_choice
 
 Axis = dict[str, int]
 
@@ -179,8 +180,7 @@ class Problem:
         return [tensor for tensor in self.tensors if tensor != self.output]
 
     def _known(self, tensor: str) -> list[Axis]:
-        if not isinstance(tensor, str) or tensor not in self.tensors:
-            raise WrongValue(f"Problem: tensor is {shown(tensor)}, expected one of {', '.join(self.tensors)}")
+        check_choice("Problem", "tensor", tensor, self.tensors)
         return self.tensors[tensor]
 
     def words(self, tensor: str) -> int:

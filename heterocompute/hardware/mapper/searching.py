@@ -11,7 +11,8 @@ from threading import Lock, Thread
 from typing import Any
 
 from ... import _heterocompute as _core
-from ...base.errors import Unsupported, WrongValue, shown
+from ...base.errors import Unsupported, WrongValue
+from ...base.values import check_choice
 from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate
 from .arch import Arch
@@ -128,10 +129,8 @@ def search(
     (True, 64)
     """
     check_kinds("search", problem=problem, arch=arch)
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise WrongValue(f"search: objective is {shown(objective)}, expected one of {', '.join(OBJECTIVES)}")
-    if not isinstance(method, str) or method not in METHODS:
-        raise WrongValue(f"search: method is {shown(method)}, expected one of {', '.join(METHODS)}")
+    check_choice("search", "objective", objective, OBJECTIVES)
+    check_choice("search", "method", method, METHODS)
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
     n_threads = whole(workers, "search: workers") if workers is not None else _core.processors()
     _check_limits(problem, arch)

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ...base.errors import WrongValue, shown
+from ...base.values import check_choice
 
 __all__ = [
     "ASSUMPTIONS",
@@ -193,8 +194,7 @@ def sram_area(bits: float, process: str) -> float:
     >>> round(sram_area(8 * 2**20, "5nm") / 1e6, 3)
     0.251
     """
-    if not isinstance(process, str) or process not in SRAM_CELLS:
-        raise WrongValue(f"sram_area: process is {shown(process)}, expected one of {', '.join(SRAM_CELLS)}")
+    check_choice("sram_area", "process", process, SRAM_CELLS)
     return bits * SRAM_CELLS[process] / ARRAY_EFFICIENCY
 
 
@@ -236,8 +236,7 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
     ValueError
         The process is unknown, or the voltage is not positive.
     """
-    if not isinstance(process, str) or process not in PROCESSES:
-        raise WrongValue(f"mac: process is {shown(process)}, expected one of {', '.join(PROCESSES)}")
+    check_choice("mac", "process", process, PROCESSES)
     length, nominal = PROCESSES[process]
     volts = nominal if voltage is None else voltage
     if isinstance(volts, bool) or not isinstance(volts, (int, float)) or not 0 < volts < 10:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import WrongValue, shown
-from ...base.values import check_flag, check_number
+from ...base.values import check_choice, check_flag, check_number
 from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
 from .mac import mac
@@ -126,8 +126,7 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
     name = instruction.strip().lower() if isinstance(instruction, str) else ""
     if name not in INSTRUCTIONS:
         raise WrongValue(f"overhead: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
-    if not isinstance(relative_to, str) or relative_to not in ("math", "total"):
-        raise WrongValue(f"overhead: relative_to is {shown(relative_to)}, expected 'math' or 'total'")
+    check_choice("overhead", "relative_to", relative_to, ("math", "total"))
     overhead_pj = check_number("overhead", "overhead_pj", overhead_pj)
     one = INSTRUCTIONS[name]
     total = one.math_pj + overhead_pj

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import shortened
-from ...base.values import as_int, check_count, check_number
+from ...base.values import as_int, check_choice, check_count, check_number
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import as_devices
@@ -177,8 +177,7 @@ def dispatch(
     chips = as_devices("dispatch", devices)
     if not chips or len({one.name for one in chips}) < len(chips):
         raise WrongValue(f"dispatch: devices are {shown([one.name for one in chips])}, expected one or more, each once")
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise WrongValue(f"dispatch: objective is {shown(objective)}, expected one of {', '.join(OBJECTIVES)}")
+    check_choice("dispatch", "objective", objective, OBJECTIVES)
     for table, rates in (("links", links), ("launch", launch)):
         if rates is not None and not isinstance(rates, Mapping):
             raise WrongType(f"dispatch: {table} is {shown(rates)}, expected a mapping of devices to numbers")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...base.errors import WrongValue, shown
-from ...base.values import as_int, check_count, check_flag, check_number, is_several
+from ...base.values import as_int, check_choice, check_count, check_flag, check_number, is_several
 from ...report.files import write_text
 from ...report.timeline import timeline_svg
 from .events import Clock, Gate, Process, Shelf
@@ -48,8 +48,7 @@ class Feed:
 
     def at(self, stage: str, batch: int) -> float:
         """Return the seconds of a stage for a batch; listed seconds repeat."""
-        if not isinstance(stage, str) or stage not in ("step", "read", "decode", "copy"):
-            raise WrongValue(f"Feed: stage is {shown(stage)}, expected step, read, decode or copy")
+        check_choice("Feed", "stage", stage, ("step", "read", "decode", "copy"))
         times: tuple[float, ...] = getattr(self, stage)
         return times[as_int(batch, "Feed: batch", 0) % len(times)]
 
