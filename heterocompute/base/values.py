@@ -70,9 +70,12 @@ def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
 
 def as_list(value: Any, name: str, wanted: str) -> list[Any]:
     """Return an iterable as a list; TypeError for anything else, and for a str."""
-    if not is_several(value):
-        raise WrongType(f"{name} is {shown(value)}, expected {wanted}")
-    return list(value)
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return list(value)
+    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or an array whose rows have no size
+        raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def check_count(function: str, name: str, value: Any, least: int = 1) -> int:

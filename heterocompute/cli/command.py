@@ -44,6 +44,7 @@ from . import (
     search,
     study,
 )
+from .options import Parser
 from .parts import UsageError, note, note_lines, open_streams, refuse_closed_output, say, standard_output, tidy
 
 __all__ = ["UsageError", "main"]
@@ -78,7 +79,7 @@ class _Help(argparse.HelpFormatter):
         return text if text.startswith("example:") else super()._fill_text(text, width, indent)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", _Help)
         options.setdefault("allow_abbrev", False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,10 @@ from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
 
-__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "several", "train_again"]
+__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "train_again"]
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")  # columns that `device` adds
-
-
-def several(value: Any, name: str, wanted: str) -> list[Any]:
-    """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
-    try:
-        return list(value)
-    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or an array whose rows have no size
-        raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
@@ -135,18 +128,14 @@ def evaluator(
     return call
 
 
-class noted:
+@contextmanager
+def noted(given: str) -> Iterator[None]:
     """Add a note to an error of the caller's function that names its arguments."""
-
-    def __init__(self, given: str) -> None:
-        self.given = given
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception):
-            error.add_note(f"study: evaluate was given {self.given}")
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"study: evaluate was given {given}")
+        raise
 
 
 def finite(value: float) -> float | None:

@@ -12,11 +12,12 @@ from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
-from ..base.values import as_real
+from ..base.values import as_list, as_real
 from ..files.selection import axes_of, check_patterns, select
 from ..pruning.prune import parsed, prune
-from .callers import evaluator, retrainer, several, train_again
+from .callers import evaluator, retrainer, train_again
 from .density_result import DensityStudy
+from .request import Request
 from .source import Source, module_of, named, network_of
 
 __all__ = ["study_density"]
@@ -92,8 +93,10 @@ def study_density(
     [(None, None, 1.0), ('linear', '50%', 0.5), ('linear', '90%', 0.1)]
     """
     if is_module(weights):
-        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, None, retrain, "study_density")
-        include = exclude = None
+        request = module_of(
+            Request(weights, None, evaluate, include, exclude, axis=axis, retrain=retrain, study="study_density")
+        )
+        weights, evaluate, include, exclude = request.weights, request.evaluate, None, None
     network = network_of(weights)
     if evaluate is None:
         evaluate = network.evaluate
@@ -159,7 +162,7 @@ def _curves(patterns: Any) -> dict[str, list[str]]:
     curves = dict(patterns) if isinstance(patterns, Mapping) else {"pruned": patterns}
     found = {}
     for name, texts in curves.items():
-        texts = [texts] if isinstance(texts, str) else several(texts, "study_density: patterns", "texts such as '2:4'")
+        texts = [texts] if isinstance(texts, str) else as_list(texts, "study_density: patterns", "texts such as '2:4'")
         for text in texts:
             parsed(text, "study_density")  # an unknown pattern is refused before any work
         found[str(name)] = texts

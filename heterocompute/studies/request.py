@@ -1,4 +1,4 @@
-"""The arguments of a study: its formats and methods, activations, emulations and device, checked before any work."""
+"""The request of a study: formats and methods, activations, emulations and device, checked before any work."""
 
 from __future__ import annotations
 
@@ -9,16 +9,47 @@ from typing import Any, NamedTuple
 
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.kept import kept
+from ..base.progress import Progress
 from ..base.texts import quoted
+from ..base.values import as_list
+from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format
 from ..ptq.methods import METHODS, takes
-from .callers import several
 
 PLAIN = "fp32"  # the baseline: unchanged arrays
 PLAIN_TEXTS = (PLAIN, "none", "skip")
 FormatOrMix = str | Format | Mapping[str, str | Format]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `heterocompute.study`, as they were given."""
+
+    weights: Any
+    formats: Any = None
+    evaluate: Callable[..., Any] | None = None
+    include: Any = None
+    exclude: Any = None
+    activations: Any = None
+    axis: Any = None
+    progress: Progress | None = None
+    device: Any = None
+    emulate: Any = None
+    retrain: Any = None
+    seeds: Any = 1
+    methods: Any = None
+    hessians: Any = None
+    per_layer: Any = False
+    text: Any = None
+    kv_cache: Any = None
+    workers: Workers = None
+    study: str = "study"  # the name of the function in errors
+
+    def entries(self, formats: Sequence[str], methods: list[str | None]) -> list[Entry]:
+        """Return the lines of the study: `formats` if none are given, each with each method that supports it."""
+        return by_methods(entries_of(formats if self.formats is None else self.formats), methods)
 
 
 class Way(NamedTuple):
@@ -57,7 +88,7 @@ def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:
     if isinstance(formats, (str, Format, Mapping)):
         formats = [formats]
     entries = [Entry(PLAIN, {})]
-    for item in several(formats, "study: formats", "formats"):
+    for item in as_list(formats, "study: formats", "formats"):
         if isinstance(item, Mapping):
             table = {pattern: _format(value) for pattern, value in item.items()}
             text = " ".join(f"{pattern}={text_of(fmt)}" for pattern, fmt in table.items())
@@ -72,7 +103,7 @@ def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:
 def methods_of(methods: Any, hessians: Any) -> list[str | None]:
     if methods is None:
         return [None]
-    given = [methods] if isinstance(methods, str) else several(methods, "study: methods", f"some of {METHODS}")
+    given = [methods] if isinstance(methods, str) else as_list(methods, "study: methods", f"some of {METHODS}")
     for one in given:
         if not isinstance(one, str) or one not in METHODS:
             raise WrongValue(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
@@ -129,20 +160,20 @@ def text_of(fmt: Format | None) -> str:
     return PLAIN if fmt is None else str(fmt)
 
 
-def activations_of(activations: Any) -> list[Format | None]:
-    if activations is None:
-        return [None]
-    if isinstance(activations, (str, Format)):
-        items = [activations]
-    else:
-        items = several(activations, "study: activations", "formats")
+def formats_of(formats: Any, name: str) -> list[Format | None]:
+    """Return the formats of activations or of a KV cache, None (float32) first."""
+    items = (
+        [formats]
+        if formats is None or isinstance(formats, (str, Format))
+        else as_list(formats, f"study: {name}", "formats")
+    )
     return list(dict.fromkeys([None, *map(_format, items)]))
 
 
 def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:
     if emulate is None:
         return [None]
-    given = [emulate] if isinstance(emulate, str) else several(emulate, "study: emulate", "texts of emulations")
+    given = [emulate] if isinstance(emulate, str) else as_list(emulate, "study: emulate", "texts of emulations")
     texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
     for text in texts:
         if not isinstance(text, str):
