@@ -31,8 +31,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add = Options(found, "hardware:explore")
     add("models", "MODEL", "built-in networks (resnet50, ...) or ONNX files", nargs="+")
-    add("--set", "NAME=V,V,...", "values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, global_kib, "
-        "entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points", dest="space",
+    add("--set", "NAME=V,V,...", "values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, "
+        "global_kib, entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points", dest="space",
         **REPEATED)  # fmt: skip
     add("--objective", "COLUMNS", "columns to minimize, the first most of all; -NAME maximizes")
     add(
@@ -42,11 +42,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--budget", "N", "maximum number of points, drawn at random")
     add("--seed", "N", "random seed; the same seed draws the same points")
     add_workers(found, "processes that evaluate points")
-    add("--keep", "PATH", "file of evaluated points: points are added to it, and those in it are not evaluated again, so "
-        "an interrupted command continues")  # fmt: skip
+    add("--keep", "PATH", "file of evaluated points: points are added to it, and those in it are not evaluated again, "
+        "so an interrupted command continues")  # fmt: skip
     add("--all", None, "show every point, not only the Pareto-optimal ones")
     add("--csv", "PATH", "also write every point as CSV")
-    add.common("--plot", "--html")
+    add("--plot", "PATH", "also write the plot")
+    add.common("--html")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add = Options(generate, "zoo.llm.network:LanguageModel.generate")
     add("model", "MODEL", "GGUF file or Hugging Face folder")
     add("prompt", "PROMPT", "text to continue")
-    add("--tokens", "N", "maximum number of new tokens", type=_count)
+    add("--tokens", "N", "maximum number of new tokens", type=_count, of="n")
     add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
     add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)
     add("--kv-cache", "F", "format of keys and values; default: unchanged", type=_one_format)

@@ -74,8 +74,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "map machine.toml --gemm 256,128,256 --objective energy",
     )
     add = Options(parser, "hardware:search")
-    add("files", "FILE", "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files are "
-        "merged", nargs="*")  # fmt: skip
+    add("files", "FILE", "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files "
+        "are merged", nargs="*")  # fmt: skip
     add("--example", None, "print an example file")
     add("--gemm", "M,N,K", "problem: inputs (M, K) times weights (K, N)", type=_numbers(3, 3), alone="shape")
     add("--conv", "C,K,P,Q,R,S[,STRIDE]", "problem: channels, filters, output size, filter size", type=_numbers(6, 7),

@@ -97,8 +97,8 @@ class Options:
         help : str, optional
             Default: the first sentence on the parameter in the documentation of the function.
         **more
-            As of `argparse.ArgumentParser.add_argument`; these win over the signature. ``alone``: the name of a group
-            of options of which one can be given.
+            As of `argparse.ArgumentParser.add_argument`; these win over the signature. ``of``: the parameter, if it
+            has another name. ``alone``: the name of a group of options of which one can be given.
         """
         self._parser.defer(lambda: self._add(flags.split(), metavar, help, more))
 
@@ -110,7 +110,9 @@ class Options:
     def _add(self, flags: list[str], metavar: str | None, help: str | None, more: dict[str, Any]) -> None:
         is_off = flags[0].startswith("--no-")
         name = more.get("dest") or flags[0].lstrip("-").replace("-", "_").removeprefix("no_" if is_off else "")
-        default, text = _documented(self._function).get(name, (None, "")) if self._function else (None, "")
+        default, text = (
+            _documented(self._function).get(more.pop("of", name), (None, "")) if self._function else (None, "")
+        )
         help = help or text
         if flags[0].startswith("-") and "action" not in more and metavar is None and "choices" not in more:
             more = {"action": "store_false" if is_off else "store_true", **({"dest": name} if is_off else {}), **more}
@@ -122,10 +124,11 @@ class Options:
                 f"; default: {more['default']}")  # fmt: skip
         if metavar is not None:
             more["metavar"] = metavar
-        group = more.pop("alone", None)
-        place: Any = (
-            self._groups.setdefault(group, self._parser.add_mutually_exclusive_group()) if group else self._parser
-        )
+        place: Any = self._parser
+        if (group := more.pop("alone", None)) is not None:
+            if group not in self._groups:
+                self._groups[group] = place.add_mutually_exclusive_group()
+            place = self._groups[group]
         place.add_argument(*flags, help=help, **more)
 
 
@@ -137,7 +140,7 @@ def _documented(function: str) -> dict[str, tuple[Any, str]]:
     texts: dict[str, str] = {}
     section = PARAMETERS.search(inspect.getdoc(found) or "")
     for names, text in PARAMETER.findall(section[1] + "\n" if section else ""):
-        first = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0].replace("`", "")
+        first = re.split(r"[.;](?:\s|$)", " ".join(text.split()), maxsplit=1)[0].replace("`", "")
         texts |= dict.fromkeys(names.split(", "), first[:1].lower() + first[1:])
     parameters = inspect.signature(found).parameters.values()
     return {

@@ -64,7 +64,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_workers(ptq, "who rounds the layers")
     add_check(ptq)
     add_threads(ptq)
-    add.common("--csv", "--html")
+    add.common("--csv")
+    add("--html", "PATH", "also write one page with the table and a plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -55,8 +55,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "search model.gguf --text corpus.txt --budget bytes=60MB --save recipe.toml",
     )
     add = Options(search, "ptq.search:search")
-    add("model", "MODEL", "checkpoint: safetensors, .npz, ...; with --text a GGUF file or Hugging Face folder; default: "
-        "the shipped network", nargs="?")  # fmt: skip
+    add("model", "MODEL", "checkpoint: safetensors, .npz, ...; with --text a GGUF file or Hugging Face folder; "
+        "default: the shipped network", nargs="?")  # fmt: skip
     add("--text", "FILE", "UTF-8 text on which a language model is evaluated; --metric is kl or perplexity")
     add("--network", None, "shipped network: digits (default) or adder", choices=NETWORKS)
     add("--budget", "K=N", "upper bound of bits (per value), bytes (also 60MB), seconds (measured here), device_us, "
@@ -65,8 +65,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--evaluate", "M:F", "module:function, called with the weights; returns a loss; default: errors of all tensors "
         "count equally")  # fmt: skip
     add("--metric", "NAME", "name of the loss, if --evaluate returns several numbers")
-    add("--calibration", "C", "x.npz or module:function, see the command ptq: round with gptq; all Hessians are held in "
-        "memory")  # fmt: skip
+    add("--calibration", "C", "x.npz or module:function, see the command ptq: round with gptq; all Hessians are held "
+        "in memory")  # fmt: skip
     add("--group", "A,B", "patterns of tensors that share a format; repeatable", **REPEATED)
     add("--probe", "F", "format that perturbs each tensor once; default: that with an error nearest to 15 dB",
         type=one_format)  # fmt: skip
@@ -76,7 +76,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_selection(search)
     add_threads(search)
     add("--save --out", "PATH", "write the recipe as TOML, for quantize and ptq --recipe")
-    add.common("--csv", "--html", "--plot")
+    add.common("--csv")
+    add("--html", "PATH", "also write one page with tables and plots")
+    add.common("--plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

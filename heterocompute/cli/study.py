@@ -55,8 +55,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "study model.gguf --text corpus.txt --formats q8_0,int4-g32,vsq4-g16-s4 --activations int8 --kv-cache int8-g32",
     )
     add = Options(study, "studies.study:study")
-    add("model", "MODEL", "safetensors or ONNX file; with --text a GGUF file or Hugging Face folder; default: the shipped "
-        "network", nargs="?")  # fmt: skip
+    add("model", "MODEL", "safetensors or ONNX file; with --text a GGUF file or Hugging Face folder; default: the "
+        "shipped network", nargs="?")  # fmt: skip
     add("--text", "FILE", "UTF-8 text on which a language model is evaluated (perplexity)")
     add("--data", "NPY", "inputs of an ONNX MODEL, to measure its accuracy by format")
     add("--labels", "NPY", "class of each input of --data")
@@ -81,7 +81,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
     add.common("--device-file")
     add("--emulate", "A,B", "accumulators or instructions to emulate", type=_emulation_list)
-    add.common("--csv", "--html", "--plot")
+    add.common("--csv")
+    add("--html", "PATH", "also write one page with tables and plots")
+    add.common("--plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     Parameters
     ----------
     kind : str, optional
-        Only devices of this kind: gpu, tpu, npu, cpu, fpga, asic, phone, system.
+        Only devices of this kind: gpu, tpu, npu, cpu, fpga, asic, phone or system.
     year : int, optional
         Only devices of this year.
 
