@@ -34,32 +34,27 @@ QUOTED = 80  # characters of a value in a message
 
 # `linear: x has shape (5,), expected ...`: the subject is one name after those of functions, perhaps with an index
 # (`rows[3]`), an attribute (`x.grad`), a value (`algorithm 'fft'`) or a part in brackets (`cells (rows)`). A clause
-# after the name of a tensor or of a file is not of the argument that holds it.
-_SUBJECT = re.compile(
-    r"(?:[A-Za-z_][\w.]*: )*(?:elements of )?"
+# after the name of a tensor or of a file is not of the argument that holds it. Compiled when they are first needed.
+_SUBJECT = (
+    r"(?s)(?:[A-Za-z_][\w.]*: )*(?:elements of )?"
     r"(?P<argument>[A-Za-z_]\w*)(?:\[[^]]*\]|\.\w+| \(\w+\)| -?\d+| '[^']*')* "
     r"(?P<clause>(?:is|are|has|have|holds?|shares?|needs?|gives?|lacks|returned|does not|applies|was|cannot|"
-    r"named|refuses|multiplies|changed|must|leaves)\b.*)",
-    re.DOTALL,
+    r"named|refuses|multiplies|changed|must|leaves)\b.*)"
 )
-_PREFIX = re.compile(r"[A-Za-z_][\w.]*: (?P<argument>[a-z_]\w*): (?P<clause>.*)", re.DOTALL)  # `use: isa: expected ...`
-_FILE = re.compile(r"(?:\w+: )?[^ :]*(?:[/\\][^:]*|\.(?:json|safetensors|gguf|onnx|np[yz]|toml|yaml)): ")
-_QUOTED = re.compile(r"'[^']*'")
+_PREFIX = r"(?s)[A-Za-z_][\w.]*: (?P<argument>[a-z_]\w*): (?P<clause>.*)"  # `use: isa: expected ...`
+_FILE = r"(?:\w+: )?[^ :]*(?:[/\\][^:]*|\.(?:json|safetensors|gguf|onnx|np[yz]|toml|yaml)): "
 _NO_NAMES = frozenset(
     "it this that there which what nothing one no both neither each some all tensor tensors path key row layer".split()
 )
-_REASONS = tuple(
-    (reason, re.compile(pattern))
-    for reason, pattern in (
-        ("memory", r"shares? memory|read-only|overflows the size|out of memory|takes? more memory"),
-        ("device", r"\bis on \w|\bon (?:a|the) (?:CPU|CUDA)\b|\bCUDA device"),
-        ("axis", r"quantized along|out of range for an array|reduction ax"),
-        ("dtype", r"\bdtype\b"),
-        ("shape", r"\bshapes?\b|\bdimensions?\b|^has \d+ |along axis|wrong length"),
-        ("missing", r"\bmissing\b|^needs? |^lacks |has no "),
-        ("unsupported", r"does not apply|^applies to|refuses|not supported|already"),
-    )
-)
+_REASONS = {
+    "memory": r"shares? memory|read-only|overflows the size|out of memory|takes? more memory",
+    "device": r"\bis on \w|\bon (?:a|the) (?:CPU|CUDA)\b|\bCUDA device",
+    "axis": r"quantized along|out of range for an array|reduction ax",
+    "dtype": r"\bdtype\b",
+    "shape": r"\bshapes?\b|\bdimensions?\b|^has \d+ |along axis|wrong length",
+    "missing": r"\bmissing\b|^needs? |^lacks |has no ",
+    "unsupported": r"does not apply|^applies to|refuses|not supported|already",
+}
 
 
 class ArgumentError(Exception):
@@ -80,10 +75,10 @@ class ArgumentError(Exception):
     ...     hc.quantize([1.0, 2.0], "int8", axis=3)
     ... except hc.ArgumentError as error:
     ...     error.argument, error.reason, isinstance(error, ValueError)
-    ('axis', 'value', True)
+    ('axis', 'axis', True)
     """
 
-    kind = "value"  # the reason unless the message states another one
+    _usual = "value"  # the reason unless the message states another one
 
     @property
     def argument(self) -> str | None:
@@ -96,17 +91,17 @@ class ArgumentError(Exception):
     def _read(self) -> tuple[str | None, str]:
         """Return the argument and the reason that the message states."""
         message = str(self)
-        read = (found for form in (_SUBJECT, _PREFIX) if (found := form.match(message)))
+        read = (found for form in (_SUBJECT, _PREFIX) if (found := re.match(form, message)))
         named = next((found for found in read if found["argument"] not in _NO_NAMES), None)
         if named:
             argument, clause = named.groups()
-        elif _FILE.match(message):
+        elif re.match(_FILE, message):
             return None, "file"
         else:
             argument, clause = None, message
-        clause = _QUOTED.sub("''", clause).partition(", expected ")[0]
-        stated = (reason for reason, pattern in _REASONS if pattern.search(clause))
-        return argument, self.kind if self.kind == "unsupported" else next(stated, self.kind)
+        clause = re.sub("'[^']*'", "''", clause).partition(", expected ")[0]
+        stated = (reason for reason, pattern in _REASONS.items() if re.search(pattern, clause))
+        return argument, self._usual if self._usual == "unsupported" else next(stated, self._usual)
 
 
 class WrongValue(ArgumentError, ValueError):
@@ -116,7 +111,7 @@ class WrongValue(ArgumentError, ValueError):
 class WrongType(ArgumentError, TypeError):
     """An argument of another type or dtype."""
 
-    kind = "type"
+    _usual = "type"
 
 
 class WrongIndex(ArgumentError, IndexError):
@@ -126,13 +121,13 @@ class WrongIndex(ArgumentError, IndexError):
 class Unsupported(ArgumentError, NotImplementedError):
     """A valid argument for which there is no kernel, or none on this device."""
 
-    kind = "unsupported"
+    _usual = "unsupported"
 
 
 class TooLarge(ArgumentError, MemoryError):
     """A result that does not fit into the memory."""
 
-    kind = "memory"
+    _usual = "memory"
 
 
 class _Short(reprlib.Repr):

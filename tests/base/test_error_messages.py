@@ -202,7 +202,7 @@ def test_a_source_dtype_is_one_of_floats() -> None:
             hc.SparseArray(S.components, S.format, S.shape, S.axis, odd)  # type: ignore[arg-type]
     with bad_argument(TypeError, "shape", "type"):
         hc.SparseArray(S.components, S.format, None, S.axis)  # type: ignore[arg-type]
-    with bad_argument(ValueError, "axis", "shape"):
+    with bad_argument(ValueError, "axis", "axis"):
         hc.SparseArray(S.components, S.format, S.shape, (2,))
 
 

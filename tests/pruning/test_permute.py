@@ -102,7 +102,7 @@ def test_bad_input_is_named() -> None:
         hc.permute_channels(w, "2:4", effort=[])  # type: ignore[arg-type]
     with bad_argument(TypeError, "permutation", "dtype"):
         hc.permute_linear(w.T, None, w, np.arange(8.0))
-    with bad_argument(ValueError, "axis", "shape"):
+    with bad_argument(ValueError, "axis", "axis"):
         hc.permute_channels(w, "2:4", axis=2)
     with bad_argument(TypeError, "w", "dtype"):
         hc.permute_channels(np.ones((2, 8), np.int64), "2:4")
