@@ -73,8 +73,10 @@ PyObject *hc_raise(hc_status status, const hc_error *error) {
     else if (status == HC_VALUE && error->argument)
         raise_refused(error);
     else
-        raise_class(status == HC_TYPE ? "WrongType" : status == HC_UNSUPPORTED ? "Unsupported" : "WrongValue", "(s)",
-                    error->text);
+        raise_class(status == HC_TYPE          ? "WrongType"
+                    : status == HC_UNSUPPORTED ? "Unsupported"
+                                               : "WrongValue",
+                    "(N)", PyUnicode_DecodeUTF8(error->text, (Py_ssize_t)strlen(error->text), "replace"));
     return NULL;
 }
 

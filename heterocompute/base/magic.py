@@ -148,7 +148,8 @@ def refuse_other_name(path: str) -> None:
     >>> refuse_other_name("model.gguf")
     Traceback (most recent call last):
     ...
-    ValueError: model.gguf: what is written is a safetensors file, expected a name without .gguf or the layout gguf
+    heterocompute.base.errors.WrongValue: model.gguf: what is written is a safetensors file, expected a name \
+without .gguf or the layout gguf
     """
     ending = os.path.splitext(path)[1].lower()
     for kind in KINDS:

@@ -13,6 +13,7 @@ import pytest
 from common import bad_argument
 
 import heterocompute as hc
+from heterocompute.base.errors import WrongValue
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
@@ -241,7 +242,7 @@ def test_the_core_names_the_value_that_it_refuses_not_one_that_it_takes() -> Non
         index = (2, 1) if name == "matmul: b" else (1, 2)
         with pytest.raises(ValueError) as caught:
             call()
-        assert type(caught.value) is ValueError and str(caught.value) == f"{name} has nan at index {index}"
+        assert type(caught.value) is WrongValue and str(caught.value) == f"{name} has nan at index {index}"
 
 
 def test_a_text_is_not_an_array() -> None:

@@ -98,8 +98,8 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     >>> unpickled(pickle.dumps(print), 0, {}, None)
     Traceback (most recent call last):
     ...
-    ValueError: a pickle that names builtins.print, which files of tensors do not need: nothing of it was \
-run; torch.save(model.state_dict(), path) writes only the tensors of a model
+    heterocompute.base.errors.WrongValue: a pickle that names builtins.print, which files of tensors do \
+not need: nothing of it was run; torch.save(model.state_dict(), path) writes only the tensors of a model
     """
     machine = _Machine(data, begin, table, persistent)
     try:
