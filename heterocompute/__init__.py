@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .arrays.prepacked import *
     from .arrays.quantized import *
     from .arrays.sparse import *
+    from .base.errors import ArgumentError as ArgumentError
     from .base.runtime import *
     from .emulate.logs import *
     from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
@@ -71,6 +72,7 @@ else:  # hidden from type checkers, which would accept any name
             "arrays.prepacked": "Prepacked PrepackedFilters prepack",
             "arrays.quantized": "QuantizedArray",
             "arrays.sparse": "SparseArray",
+            "base.errors": "ArgumentError",
             "base.runtime": "get_num_threads set_num_threads show_config use",
             "emulate": "",
             "emulate.logs": "log_add log_multiply",

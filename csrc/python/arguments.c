@@ -31,12 +31,28 @@ int hc_hold(hc_held *held, PyObject *object) {
     return 1;
 }
 
-/* heterocompute.base.errors.Refused(argument, index or None, value, text), from which Python builds the message. */
+/* Raises a class of heterocompute.base.errors, called with the arguments that `format` builds. */
+static void raise_class(const char *name, const char *format, ...) {
+    PyObject *module = PyImport_ImportModule("heterocompute.base.errors"), *class, *values = NULL, *error = NULL;
+    va_list list;
+    class = module ? PyObject_GetAttrString(module, name) : NULL;
+    va_start(list, format);
+    if (class)
+        values = Py_VaBuildValue(format, list);
+    va_end(list);
+    if (values)
+        error = PyObject_CallObject(class, values);
+    if (error)
+        PyErr_SetObject(class, error);
+    Py_XDECREF(error);
+    Py_XDECREF(values);
+    Py_XDECREF(class);
+    Py_XDECREF(module);
+}
+
+/* Refused(argument, index or None, value, text), from which Python builds the message. */
 static void raise_refused(const hc_error *error) {
-    PyObject *module = PyImport_ImportModule("heterocompute.base.errors"), *refused = NULL, *index = NULL;
-    if (!module)
-        return;
-    index = error->ndim < 0 ? Py_NewRef(Py_None) : PyTuple_New(error->ndim);
+    PyObject *index = error->ndim < 0 ? Py_NewRef(Py_None) : PyTuple_New(error->ndim);
     for (int i = 0; index && i < error->ndim; i++) {
         PyObject *place = PyLong_FromLongLong(error->index[i]);
         if (place)
@@ -45,34 +61,22 @@ static void raise_refused(const hc_error *error) {
             Py_CLEAR(index);
     }
     if (index)
-        refused = PyObject_CallMethod(module, "Refused", "sOds", error->argument, index, error->value, error->text);
-    if (refused)
-        PyErr_SetObject((PyObject *)Py_TYPE(refused), refused);
-    Py_XDECREF(refused);
+        raise_class("Refused", "(sOds)", error->argument, index, error->value, error->text);
     Py_XDECREF(index);
-    Py_DECREF(module);
 }
 
 PyObject *hc_raise(hc_status status, const hc_error *error) {
     if (status == HC_STOPPED) /* the signal has set its exception */
         return NULL;
-    if (status == HC_VALUE && error->argument) {
-        raise_refused(error);
-        return NULL;
-    }
-    switch (status) {
-    case HC_TYPE:
-        PyErr_Format(PyExc_TypeError, "%s", error->text);
-        break;
-    case HC_MEMORY:
+    if (status == HC_MEMORY)
         PyErr_Format(PyExc_MemoryError, "%s", error->text);
-        break;
-    case HC_UNSUPPORTED:
-        PyErr_Format(PyExc_NotImplementedError, "%s", error->text);
-        break;
-    default:
-        PyErr_Format(PyExc_ValueError, "%s", error->text);
-    }
+    else if (status == HC_VALUE && error->argument)
+        raise_refused(error);
+    else
+        raise_class(status == HC_TYPE          ? "WrongType"
+                    : status == HC_UNSUPPORTED ? "Unsupported"
+                                               : "WrongValue",
+                    "(N)", PyUnicode_DecodeUTF8(error->text, (Py_ssize_t)strlen(error->text), "replace"));
     return NULL;
 }
 

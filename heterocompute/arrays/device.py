@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.cuda import check_device
-from ..base.values import shown
+from ..base.errors import Unsupported, WrongType, WrongValue, shown
 from .foreign import Unreadable, exports_dlpack
 from .streams import DEFAULT_STREAM, NAMES, TORCH, is_torch, lasting_stream, torch_stream
 
@@ -108,7 +108,7 @@ class DeviceArray:
     def to_numpy(self) -> Array:
         """Copy the values to an ndarray; waits for the stream."""
         if self.strides != c_strides(self.shape, self.dtype.itemsize):
-            raise NotImplementedError("to_numpy: the array is not in C order, expected contiguous values")
+            raise Unsupported("to_numpy: the array is not in C order, expected contiguous values")
         made = np.empty(self.shape, self.dtype)
         _core.cuda_copy(self.number, self.stream, self.address, _as_bytes(made), False)
         return made
@@ -191,16 +191,16 @@ class DeviceArray:
         return _core.write_dlpack(self, self.number, self.address, kind, bits, self.shape, items)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        raise TypeError(f"an array on {self.device} has no values on the CPU: call to_numpy() for a copy")
+        raise WrongType(f"an array on {self.device} has no values on the CPU: call to_numpy() for a copy")
 
     def __copy__(self) -> DeviceArray:
         return self.transposed(range(self.ndim))
 
     def __deepcopy__(self, memo: Any) -> DeviceArray:
-        raise TypeError(f"copy: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
+        raise WrongType(f"copy: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        raise TypeError(f"pickle: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
+        raise WrongType(f"pickle: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.dtype}, shape={self.shape}, device='{self.device}')"
@@ -270,16 +270,16 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     if made.size:
         place = _core.cuda_place(made.address)
         if place < 0:
-            raise ValueError(f"{name}: its address is not in the memory of a CUDA device")
+            raise WrongValue(f"{name}: its address is not in the memory of a CUDA device")
         if place != made.number:
             made = DeviceArray(made, made.address, made.shape, made.dtype, made.strides, place, made.stream)
     if any(n < 0 for n in made.shape) or len(made.shape) != len(made.strides):
-        raise ValueError(
+        raise WrongValue(
             f"{name} has shape {shown(made.shape)} and strides {shown(made.strides)}, expected one for each"
         )
     size = made.dtype.itemsize
     if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
-        raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
+        raise WrongValue(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
     lasting = lasting_stream(value, made.stream) if type(made.stream) is int else made.stream
     if lasting is None:
         _core.cuda_wait(made.number, made.stream)
@@ -310,7 +310,7 @@ def tensor_view(tensor: Any, name: str) -> tuple[int, int, tuple[int, str, tuple
         number, size = tensor.get_device(), tensor.element_size()
         view = tensor.data_ptr(), kind, tuple(tensor.shape), tuple([step * size for step in tensor.stride()])
     except RuntimeError as problem:  # no strided memory
-        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
+        raise WrongType(f"{name}: the array cannot be read on its device ({problem})") from None
     return number, torch_stream(tensor, number), view
 
 
@@ -318,7 +318,7 @@ def _name_of(kind: Any, name: str) -> str:
     """Return the name of a dtype of PyTorch, the first time that it is asked for."""
     word = str(kind).removeprefix("torch.")
     if word not in _FLOATS.values():
-        raise TypeError(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
+        raise WrongType(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
     NAMES[kind] = word
     TORCH.update({name: getattr(sys.modules["torch"], name) for name in (*_FLOATS.values(), "uint8")})
     return word
@@ -342,11 +342,11 @@ def _from_interface(value: Any, name: str) -> DeviceArray:
         address, stream = int(address or 0), DEFAULT_STREAM if stream is None else int(stream)
         steps = None if strides is None else tuple(int(n) for n in strides)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: its __cuda_array_interface__ cannot be read ({problem})") from None
+        raise WrongType(f"{name}: its __cuda_array_interface__ cannot be read ({problem})") from None
     if found.get("mask") is not None:
-        raise TypeError(f"{name} has a mask, expected an array without one")
+        raise WrongType(f"{name} has a mask, expected an array without one")
     if typestr not in _TYPES:
-        raise TypeError(f"{name} has dtype {shown(typestr)}, expected float16, bfloat16, float32 or float64")
+        raise WrongType(f"{name} has dtype {shown(typestr)}, expected float16, bfloat16, float32 or float64")
     dtype = np.dtype(_TYPES[typestr])
     number = max(_core.cuda_place(address), 0) if address else 0
     return DeviceArray(value, address, shape, dtype, steps or c_strides(shape, dtype.itemsize), number, stream)
@@ -358,13 +358,13 @@ def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
             value.__dlpack__(stream=stream or DEFAULT_STREAM)
         )
     except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
+        raise WrongType(f"{name}: the array cannot be read on its device ({problem})") from None
     if kind not in (_CUDA, _CUDA_MANAGED):
-        raise TypeError(f"{name}: DLPack gives memory of another kind of device, expected CUDA")
+        raise WrongType(f"{name}: DLPack gives memory of another kind of device, expected CUDA")
     if (code, bits) not in _FLOATS:
         kinds = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
         given = f"{kinds.get(code, 'a type of DLPack of ')}{bits}"
-        raise TypeError(f"{name} has dtype {given}, expected float16, bfloat16, float32 or float64")
+        raise WrongType(f"{name} has dtype {given}, expected float16, bfloat16, float32 or float64")
     dtype = _bfloat16() if code == 4 else np.dtype(_FLOATS[code, bits])
     strides = tuple(step * dtype.itemsize for step in items)
     return DeviceArray(owner, address, shape, dtype, strides, number, stream or DEFAULT_STREAM)
@@ -384,7 +384,7 @@ def device_number(name: Any, caller: str) -> int | None:
     if text == "cpu":
         return None
     if kind != "cuda" or (colon and not (number.isdecimal() and len(number) < 6)):
-        raise ValueError(f"{caller}: device is {shown(name)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
+        raise WrongValue(f"{caller}: device is {shown(name)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
     return check_device(int(number or 0), caller)
 
 

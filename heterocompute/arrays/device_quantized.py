@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..base.errors import unsupported
+from ..base.errors import Unsupported, WrongType, WrongValue, unsupported
 from ..base.texts import counted
 from ..formats import Format
 from .base import PackedArray
@@ -114,7 +114,7 @@ class DeviceQuantizedArray(PackedArray):
     def _cut(self, part: DeviceArray, each: int, indices: slice) -> DeviceArray:
         rows = range(self._shape[0])[indices]
         if rows.step != 1:
-            raise ValueError("only an int or a slice without a step on a CUDA device; call to('cpu') for other indices")
+            raise WrongValue("only an int or a slice without a step on a CUDA device; call to('cpu') for other indices")
         address = part.address + rows.start * each * part.strides[0]
         shape = (len(rows) * each, *part.shape[1:])
         return DeviceArray(part, address, shape, part.dtype, part.strides, part.number, part.stream)
@@ -153,7 +153,7 @@ class DeviceQuantizedArray(PackedArray):
         """
         wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
         if wanted not in (np.float32, np.float64):
-            raise NotImplementedError(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
+            raise Unsupported(f"dequantize: dtype is {wanted.name}, a CUDA device writes float32 or float64")
         out = DeviceArray.empty(self._shape, wanted, self.number, self.stream)
         if out.size == 0:
             return out
@@ -186,20 +186,20 @@ class DeviceQuantizedArray(PackedArray):
     __hash__ = None
 
     def __deepcopy__(self, memo: Any) -> Self:
-        raise TypeError("copy: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
+        raise WrongType("copy: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("pickle: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
+        raise WrongType("pickle: the array is on a CUDA device, expected one on the CPU: call to('cpu') first")
 
     def _entry(self) -> Any:
-        raise TypeError("save: an array is on a CUDA device, expected arrays on the CPU: call to('cpu') first")
+        raise WrongType("save: an array is on a CUDA device, expected arrays on the CPU: call to('cpu') first")
 
     def save(self, path: Any, check: str = "sample") -> None:
         """Raise TypeError: ``q.to("cpu").save(path)`` writes the array."""
-        raise TypeError("save: the array is on a CUDA device, expected one on the CPU: call to('cpu').save(path)")
+        raise WrongType("save: the array is on a CUDA device, expected one on the CPU: call to('cpu').save(path)")
 
     def _values(self) -> Array:
-        raise TypeError(f"an array on {self.device} has no values on the CPU: call to('cpu') first")
+        raise WrongType(f"an array on {self.device} has no values on the CPU: call to('cpu') first")
 
     def _kind(self) -> object:
         return self._format, self.device

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.rereading import drawn
 from ..base.texts import file_name, quoted
-from ..base.values import shown
 from ..base.writer import Writer, bytes_of
 
 __all__ = ["Entry", "Plain", "file_layout", "parts_of", "save_arrays"]
@@ -100,12 +100,12 @@ def file_layout(
             parts = {name: tensor}
         for part, layout in parts.items():
             if part in stored:
-                raise ValueError(f"save: two tensors would be called {quoted(part)}")
+                raise WrongValue(f"save: two tensors would be called {quoted(part)}")
             stored[part] = layout
     reserved = {f"{name}.{key}" for name in described for key in COMPONENTS}
     clashing = reserved & tensors.keys()
     if clashing:
-        raise ValueError(f"save: the name {quoted(min(clashing))} is taken by a component of a packed array")
+        raise WrongValue(f"save: the name {quoted(min(clashing))} is taken by a component of a packed array")
     key = {"version": VERSION, "single": single, "tensors": described}
     return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
 
@@ -176,7 +176,7 @@ def as_path(path: Any, name: str) -> str:
     try:
         text = file_name(path)
     except TypeError:
-        raise TypeError(f"{name}: path is {shown(path)}, expected a str or os.PathLike") from None
+        raise WrongType(f"{name}: path is {shown(path)}, expected a str or os.PathLike") from None
     if not text or "\0" in text:
-        raise ValueError(f"{name}: path is {shown(path)}, expected the name of a file")
+        raise WrongValue(f"{name}: path is {shown(path)}, expected the name of a file")
     return text

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
 from ..base.version import __version__
 from .base import PackedArray
 from .dense import as_array
@@ -265,10 +265,10 @@ def prepack(w: Any) -> Any:
 def _filters(w: Any) -> PrepackedFilters:
     refuse_elsewhere(w, "prepack: w")
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
-        raise TypeError(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
+        raise WrongType(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
     array = as_array(w.source if isinstance(w, PrepackedFilters) else w, "prepack: w")
     if array.ndim != 4:
-        raise ValueError(f"prepack: w has shape {array.shape}, expected filters (K, C / groups, R, S)")
+        raise WrongValue(f"prepack: w has shape {array.shape}, expected filters (K, C / groups, R, S)")
     source = array.copy()
     source.flags.writeable = False
     return PrepackedFilters(source)

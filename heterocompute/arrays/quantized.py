@@ -17,9 +17,9 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted
 from ..base.texts import counted
-from ..base.values import shown
 from ..formats import Format, format as parse_format, has_pattern
 from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
@@ -45,11 +45,11 @@ def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
             raise TypeError
         sizes = tuple(operator.index(n) for n in shape)
     except (TypeError, ValueError, NotImplementedError):  # the latter two: objects whose iteration fails
-        raise TypeError(f"{kind}: shape is {shown(shape)}, expected a tuple of ints") from None
+        raise WrongType(f"{kind}: shape is {shown(shape)}, expected a tuple of ints") from None
     if min(sizes, default=0) < 0:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, expected no size below 0")
+        raise WrongValue(f"{kind}: shape is {shown(sizes)}, expected no size below 0")
     if prod(n for n in sizes if n) >= 2**60:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
+        raise WrongValue(f"{kind}: shape is {shown(sizes)}, whose size overflows")
     return sizes
 
 
@@ -127,11 +127,11 @@ class QuantizedArray(PackedArray):
     ) -> None:
         kind = type(self).__name__
         if not isinstance(format, Format):
-            raise TypeError(f"{kind}: format is {shown(format)}, expected a Format")
+            raise WrongType(f"{kind}: format is {shown(format)}, expected a Format")
         if not isinstance(components, Mapping):
-            raise TypeError(f"{kind}: components are {shown(components)}, expected a mapping of names to ndarrays")
+            raise WrongType(f"{kind}: components are {shown(components)}, expected a mapping of names to ndarrays")
         if not isinstance(source_dtype, str) or source_dtype not in FLOATS:
-            raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, expected {', '.join(FLOATS)}")
+            raise WrongValue(f"{kind}: source_dtype is {shown(source_dtype)}, expected {', '.join(FLOATS)}")
         self._components = dict(components)
         self._format = format
         self._shape = _as_shape(shape, kind)
@@ -142,23 +142,23 @@ class QuantizedArray(PackedArray):
         layout = layout_of(format, self._shape, self._axis, kind_of_values)
         if set(layout) != set(self._components):
             got = shown(sorted(map(str, self._components)))
-            raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
+            raise WrongValue(f"{kind}: got components {got}, {format} has {sorted(layout)}")
         for name, (dtype, wanted, per_row) in layout.items():
             part = self._components[name]
             refuse_elsewhere(part, f"{kind}: component {name}")
             if not isinstance(part, np.ndarray):
-                raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
+                raise WrongType(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
-                raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
+                raise WrongValue(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
             if name != "values" and not _in_rows(part, per_row):  # `_as_codes` copies values where it must
-                raise ValueError(
+                raise WrongValue(
                     f"{kind}: component {name} has strides {part.strides} or is unaligned, expected contiguous rows: "
                     f"pass {name}.copy()"
                 )
         if has_pattern(format):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:
-                raise ValueError(f"{kind}: component metadata has {problem}")
+                raise WrongValue(f"{kind}: component metadata has {problem}")
 
     @classmethod
     def _trusted(
@@ -335,7 +335,7 @@ class QuantizedArray(PackedArray):
         """
         element = self._format.element_dtype
         if element is None:
-            raise TypeError(
+            raise WrongType(
                 f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {self._format}"
             )
         import ml_dtypes  # 5 ms
@@ -402,20 +402,20 @@ class QuantizedArray(PackedArray):
         first, *others = arrays
         for i, array in enumerate(arrays):
             if not isinstance(array, QuantizedArray):
-                raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
+                raise WrongType(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
         if options:
-            raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
+            raise WrongType(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
         if axis not in (0, -first.ndim):
-            raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
+            raise WrongValue(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
         whole: Self = first[:]  # refuses arrays without rows of their own
         layout = layout_of(first.format, first.shape, first.axis)
         parts = dict(whole.components)
         for i, array in enumerate(others, 1):
             if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
-                raise ValueError(f"concatenate: array {i} is {array}, but array 0 is {first}")
+                raise WrongValue(f"concatenate: array {i} is {array}, but array 0 is {first}")
             for name, part in array.components.items():
                 if not layout[name][2] and part.tobytes() != parts[name].tobytes():
-                    raise ValueError(
+                    raise WrongValue(
                         f"concatenate: arrays 0 and {i} have different {name}, which all rows of {first.format} share"
                     )
         for name, (_, _, by_row) in layout.items():

@@ -6,8 +6,8 @@ import os
 from typing import NamedTuple
 
 from .. import _heterocompute as _core
+from .errors import Unsupported, WrongValue, shown
 from .texts import one_line
-from .values import shown
 
 __all__ = ["Device", "check_device", "cuda_text", "devices", "has_device"]
 
@@ -40,7 +40,7 @@ def _driver() -> tuple[int, tuple[Device, ...]]:
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
     if path not in _open:
         if _open:
-            raise NotImplementedError(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
+            raise Unsupported(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
         try:
             version, found = _core.cuda_open(path)
         except (NotImplementedError, RuntimeError) as problem:  # its text has the path
@@ -72,7 +72,7 @@ def check_device(number: int, name: str) -> int:
     """Return the number of a device; ValueError if the driver has fewer."""
     found = devices()
     if not 0 <= number < len(found):
-        raise ValueError(f"{name}: there is no device 'cuda:{number}', the driver has {len(found)}")
+        raise WrongValue(f"{name}: there is no device 'cuda:{number}', the driver has {len(found)}")
     return number
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from .values import shown
+from .errors import shown
 
 __all__ = ["public_names"]
 

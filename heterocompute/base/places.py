@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from .errors import WrongValue, printable
+
 __all__ = [
     "absolute",
     "content_of",
@@ -204,9 +206,9 @@ class _Object(io.RawIOBase):
             self._fs, self._place = _store(url)
             info = self._fs.info(self._place)
         if info.get("type") == "directory":
-            raise ValueError(f"{_printable(url)}: is a directory, expected a regular file")
+            raise WrongValue(f"{printable(url)}: is a directory, expected a regular file")
         if not isinstance(info.get("size"), int):
-            raise OSError(f"{_printable(url)}: the store does not say how many bytes it has")
+            raise OSError(f"{printable(url)}: the store does not say how many bytes it has")
         self.size: int = info["size"]
 
     def readable(self) -> bool:
@@ -221,7 +223,7 @@ class _Object(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
         if begin + offset < 0:
-            raise ValueError(f"{_printable(self._url)}: seek to {begin + offset}")
+            raise WrongValue(f"{printable(self._url)}: seek to {begin + offset}")
         self._at = begin + offset
         return self._at
 
@@ -237,7 +239,7 @@ class _Object(io.RawIOBase):
         with _answering(self._url):
             data = self._fs.cat_file(self._place, start=begin, end=begin + count)
         if len(data) > count:  # a store that does not support ranges sends the whole object
-            raise OSError(f"{_printable(self._url)}: the store does not send parts of files: copy it to this machine")
+            raise OSError(f"{printable(self._url)}: the store does not send parts of files: copy it to this machine")
         view[: len(data)] = data
         return len(data)
 
@@ -259,12 +261,12 @@ def _store(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs  # optional
     except ImportError:
         raise ImportError(
-            f"{_printable(url)}: is a URL, which needs fsspec: pip install 'heterocompute[remote]', and the package of "
+            f"{printable(url)}: is a URL, which needs fsspec: pip install 'heterocompute[remote]', and the package of "
             "the store, such as s3fs"
         ) from None
     fs, place = url_to_fs(url)
     if "\0" in place or not place.strip("/"):
-        raise OSError(f"{_printable(url)}: names no file of the store")
+        raise OSError(f"{printable(url)}: names no file of the store")
     return fs, str(place).rstrip("/")
 
 
@@ -274,9 +276,9 @@ def _answering(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), _printable(url)) from None
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), printable(url)) from None
     except PermissionError:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), _printable(url)) from None
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), printable(url)) from None
     except ImportError as error:
         raise ImportError(_about(url, error)) from None
     except MemoryError:
@@ -287,9 +289,5 @@ def _answering(url: str) -> Iterator[None]:
 
 def _about(url: str, error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    name = _printable(url)
-    return _printable(text[:400]) if text.startswith(name) else f"{name}: {_printable(text[:400])}"
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else repr(text)[1:-1]
+    name = printable(url)
+    return printable(text[:400]) if text.startswith(name) else f"{name}: {printable(text[:400])}"

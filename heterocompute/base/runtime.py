@@ -22,10 +22,11 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from .cuda import check_device, cuda_text
+from .errors import WrongType, WrongValue, printable, shown
 from .float_env import counts_subnormals
 from .kept import kept
-from .texts import one_line, printable, shortened
-from .values import shown
+from .texts import one_line, shortened
+from .values import check_choice
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
@@ -89,12 +90,12 @@ _process_threads: int | None = None
 
 def _isa_mask(name: object, source: str) -> int:
     if not isinstance(name, str):
-        raise TypeError(f"{source}: expected the name of an instruction set, got {shown(name)}")
+        raise WrongType(f"{source}: expected the name of an instruction set, got {shown(name)}")
     try:
         mask = _core.isa_mask(name)
     except ValueError:
         known = ", ".join(_core.isa_names(ALL_ISA))
-        raise ValueError(f"{source}: there is no instruction set {shown(name)}, expected one of {known}") from None
+        raise WrongValue(f"{source}: there is no instruction set {shown(name)}, expected one of {known}") from None
     missing = mask & ~_core.cpu_isa()
     if missing:
         lacking = ", ".join(_core.isa_names(missing)[1:])
@@ -108,9 +109,9 @@ def _thread_count(value: object, source: str) -> int:
             raise TypeError
         count = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{source}: expected a number of threads, got {shown(value)}") from None
+        raise WrongType(f"{source}: expected a number of threads, got {shown(value)}") from None
     if not 1 <= count <= MAX_THREADS:
-        raise ValueError(f"{source}: {shown(count)} threads, expected 1 to {MAX_THREADS}")
+        raise WrongValue(f"{source}: {shown(count)} threads, expected 1 to {MAX_THREADS}")
     return count
 
 
@@ -124,15 +125,15 @@ def _environment() -> _Settings:
         settings = replace(settings, blas=choice)
     if order := os.environ.get("HETEROCOMPUTE_ORDER"):
         if order not in ORDERS:
-            raise ValueError(f"HETEROCOMPUTE_ORDER: expected 'fast', 'one' or 'device', got {shown(order)}")
+            raise WrongValue(f"HETEROCOMPUTE_ORDER: expected 'fast', 'one' or 'device', got {shown(order)}")
         settings = replace(settings, order=order)
     if threads := os.environ.get("HETEROCOMPUTE_THREADS"):
         if not threads.isdecimal() or len(threads) > 9:
-            raise ValueError(f"HETEROCOMPUTE_THREADS: expected a number of threads, got {shown(threads)}")
+            raise WrongValue(f"HETEROCOMPUTE_THREADS: expected a number of threads, got {shown(threads)}")
         settings = replace(settings, threads=_thread_count(int(threads), "HETEROCOMPUTE_THREADS"))
     if tuned := os.environ.get("HETEROCOMPUTE_TUNED"):
         if tuned not in ("0", "1"):
-            raise ValueError(f"HETEROCOMPUTE_TUNED: expected 0 or 1, got {shown(tuned)}")
+            raise WrongValue(f"HETEROCOMPUTE_TUNED: expected 0 or 1, got {shown(tuned)}")
         settings = replace(settings, tuned=tuned == "1")
     return settings
 
@@ -243,30 +244,27 @@ def use(
     if threads is not None:
         settings = replace(settings, threads=_thread_count(threads, "use: threads"))
     if blas is not None:
-        if blas not in CHOICES:
-            raise ValueError(f"use: blas is {shown(blas)}, expected 'auto', 'openblas' or 'own'")
+        check_choice("use", "blas", blas, CHOICES)
         if blas == "openblas" and open_blas() is None:
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
     if path is not None:
         names = ["auto", *_core.paths()]
         if path not in names:
-            raise ValueError(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
+            raise WrongValue(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
         if not isinstance(tuned, (bool, np.bool_)):
-            raise TypeError(f"use: tuned is {shown(tuned)}, expected a bool")
+            raise WrongType(f"use: tuned is {shown(tuned)}, expected a bool")
         settings = replace(settings, tuned=bool(tuned))
     if backend is not None:
-        if not isinstance(backend, str) or backend not in BACKENDS:
-            raise ValueError(f"use: backend is {shown(backend)}, expected 'cpu' or 'cuda'")
+        check_choice("use", "backend", backend, BACKENDS)
         settings = replace(settings, device=check_device(0, "use: backend") if backend == "cuda" else None)
     if order is not None:
-        if not isinstance(order, str) or order not in ORDERS:
-            raise ValueError(f"use: order is {shown(order)}, expected 'fast', 'one' or 'device'")
+        check_choice("use", "order", order, ORDERS)
         settings = replace(settings, order=order)
     if settings.blas == "openblas" and settings.one_order:
-        raise ValueError("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
+        raise WrongValue("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
     token = _settings.set(settings)
     try:
         yield
@@ -395,8 +393,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     >>> "scalar" in hc.show_config(mode="dicts")["isa_found"]
     True
     """
-    if mode not in ("stdout", "dicts"):
-        raise ValueError(f"show_config: mode is {shown(mode)}, expected 'stdout' or 'dicts'")
+    check_choice("show_config", "mode", mode, ("stdout", "dicts"))
     found = config()
     if mode == "dicts":
         return found

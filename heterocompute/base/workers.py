@@ -19,8 +19,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from .texts import counted, printable
-from .values import as_int, shown
+from .errors import WrongType, WrongValue, printable, shown
+from .texts import counted
+from .values import as_int
 
 __all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_alone", "serve"]
 
@@ -66,12 +67,12 @@ def checked_workers(workers: Workers, function: str) -> int | str | Map:
         if kind in CLUSTERS and address:
             return workers
         if not (workers.isascii() and workers.isdecimal() and len(workers) < 9):
-            raise ValueError(f"{function}: workers is {shown(workers)}, {WANTED}")
+            raise WrongValue(f"{function}: workers is {shown(workers)}, {WANTED}")
         workers = int(workers)
     try:
         return as_int(workers, f"{function}: workers", 1, MAX_WORKERS)
     except TypeError:
-        raise TypeError(f"{function}: workers is {shown(workers)}, {WANTED}") from None
+        raise WrongType(f"{function}: workers is {shown(workers)}, {WANTED}") from None
 
 
 def is_alone(workers: Workers) -> bool:
@@ -133,11 +134,11 @@ def in_workers(
             i, result = answer
             missing.discard(i)
         except (TypeError, ValueError):
-            raise ValueError(f"{name}: workers returned {shown(answer)}, which is not a result of its function, {LIKE}"
+            raise WrongValue(f"{name}: workers returned {shown(answer)}, which is not a result of its function, {LIKE}"
                              ) from None  # fmt: skip
         yield i, result
     if missing:
-        raise ValueError(f"{name}: workers has not returned the results of {len(missing)} of "
+        raise WrongValue(f"{name}: workers has not returned the results of {len(missing)} of "
                          f"{counted(len(numbered), 'task')}, {LIKE}")  # fmt: skip
 
 

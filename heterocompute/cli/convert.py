@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ..base.errors import shown
 from ..base.texts import counted
-from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .parts import (

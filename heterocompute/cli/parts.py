@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..arrays.components import bits_of_long_rows
+from ..base.errors import printable, shown
 from ..base.runtime import MAX_THREADS
-from ..base.texts import counted, one_line, printable, quoted, shortened
-from ..base.values import shown
+from ..base.texts import counted, one_line, quoted, shortened
 from ..base.writer import remove_temporaries
 from ..formats import format as parse_format
 from ..report import table
 from ..report.table import Column, fitting
+from .options import REPEATED, Options
 
 Result = TypeVar("Result")
 
@@ -96,26 +97,18 @@ def tidy() -> Iterator[None]:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add --include and --exclude."""
-    parser.add_argument(
-        "--include", action="append", default=[], metavar="PATTERN", help="only tensors whose names match; repeatable"
-    )
-    parser.add_argument(
-        "--exclude", action="append", default=[], metavar="PATTERN", help="skip tensors whose names match; repeatable"
-    )
+    Options(parser).common("--include", "--exclude", **REPEATED)
 
 
 def add_patterns(parser: argparse.ArgumentParser) -> None:
     """Add --include, --exclude and --recipe."""
     add_selection(parser)
-    parser.add_argument(
-        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip"; the first match counts'
-    )
+    Options(parser)("--recipe", "FILE", 'TOML: [formats] "glob" = "format" or "skip"; the first match counts')
 
 
 def add_axis(parser: argparse.ArgumentParser) -> None:
     """Add --axis."""
-    words = "reduction axes of all selected tensors, such as -1 or 2,3,1"
-    parser.add_argument("--axis", type=_axes, metavar="A", help=words)
+    Options(parser)("--axis", "A", "reduction axes of all selected tensors, such as -1 or 2,3,1", type=_axes)
 
 
 def _axes(text: str) -> tuple[int, ...]:

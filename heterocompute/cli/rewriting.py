@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ..base.errors import printable
 from ..base.magic import READABLE
 from ..base.rereading import CHECKS
-from ..base.texts import counted, printable
+from ..base.texts import counted
 from ..base.workers import checked_workers
 from ..formats.base import or_words
 from ..report.numbers import quantity

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ..base.texts import printable, quoted
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import quoted
 
 __all__ = ["Keys"]
 
@@ -33,7 +33,7 @@ class Keys:
         return self._names.get(key, (key,))[0]
 
     def fail(self, what: str) -> NoReturn:
-        raise ValueError(f"{printable(self.path)}: {what}")
+        raise WrongValue(f"{printable(self.path)}: {what}")
 
     def __contains__(self, key: str) -> bool:
         return self.found.get(key) is not None

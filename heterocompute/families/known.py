@@ -16,8 +16,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from ..base.errors import shown
 from ..base.texts import quoted
-from ..base.values import shown
 from .keys import Keys
 from .record import Kind
 from .table import RUN_KINDS

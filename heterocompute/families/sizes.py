@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.values import shown
+from ..base.errors import shown
 from .keys import Keys
 from .record import LOGIT_CAPS, Experts, Family, Kind
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from ..base.errors import shown
 from ..base.texts import near_words
-from ..base.values import shown
 from .keys import Keys
 from .record import Family, Kind
 

@@ -15,6 +15,7 @@ from ..arrays.dense import refuse_infinite
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
+from ..base.errors import WrongValue
 from ..base.float_env import converted
 from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
@@ -111,7 +112,7 @@ def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dty
     """Return the change to blocks of GGUF; ValueError if rows are not whole blocks."""
     change = in_blocks(fmt, axes, shape, dtype, entry)
     if change.instead_of:
-        raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}: {change.format} fits")
+        raise WrongValue(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}: {change.format} fits")
     return change
 
 
@@ -280,5 +281,5 @@ def as_plain(array: Any, dtype: str) -> NDArray[Any]:
             beyond = np.isinf(after[some]) & np.isfinite(before[some])
             if beyond.any():
                 index = tuple(int(i) for i in np.unravel_index(first + beyond.argmax(), values.shape))
-                raise ValueError(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
+                raise WrongValue(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
     return plain

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..arrays.layout import Entry
+from ..base.errors import WrongValue
 from ..base.float_env import call_back, counts_subnormals
 from ..base.progress import Progress
 from ..base.tensors import Tensors
@@ -157,7 +158,7 @@ def quantize_checkpoint(
     'int8'
     """
     if format is None and recipe is None:
-        raise ValueError("quantize_checkpoint: format or recipe must be given")
+        raise WrongValue("quantize_checkpoint: format or recipe must be given")
     check_paths(in_path, out_path, layout)
     default = None if format is None else parse_type(format)
     chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(_texts(recipe), parse_type, (Plain,)).items()}
@@ -172,7 +173,7 @@ def quantize_checkpoint(
 
     work = Work(workers, resume, shard_size, consume, part, check, progress=progress)
     if layout is not None and fake:
-        raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
+        raise WrongValue(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
     return rewrite_in(layout, in_path, out_path, choose, work)
 
 
@@ -237,7 +238,7 @@ def prune_checkpoint(
            [ 0.,  5.,  0.,  0.]], dtype=float16)
     """
     if pattern is None and recipe is None:
-        raise ValueError("prune_checkpoint: pattern or recipe must be given")
+        raise WrongValue("prune_checkpoint: pattern or recipe must be given")
     check_paths(in_path, out_path)
     default = parse_pattern_text(pattern) if isinstance(pattern, str) else pattern
     options = (default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis, needed)
@@ -321,7 +322,7 @@ def dequantize_checkpoint(
         formats = {name: reader.format_of(name) for name in reader.names}
         changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
         if needed and not changes and not (held and _is_converted(reader)):
-            raise ValueError(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
+            raise WrongValue(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
         return changes
 
     if layout is None:
@@ -361,7 +362,7 @@ def _chosen(
     dtypes = {name: (info.dtype, info.shape) for name, info in infos.items()}
     names = select(dtypes, include, exclude, named=recipe, plain=roles.plain)
     if not names and (needed or (reader.skipped and not held)):
-        raise ValueError(nothing_to_do(infos, reader.skipped))
+        raise WrongValue(nothing_to_do(infos, reader.skipped))
     first = FirstMatch(recipe)
     names = [name for name in names if first(name, default) is not None]
     guessed = [name for name in names if held[name] is None or axis is not None]
@@ -386,7 +387,7 @@ def _chosen(
             else:
                 changes[name] = change_of(fmt, along, info.shape, info.dtype, entry)
         except ValueError as error:
-            raise ValueError(f"tensor {quoted(name)}: {error}") from None
+            raise WrongValue(f"tensor {quoted(name)}: {error}") from None
     return changes
 
 
@@ -409,7 +410,7 @@ def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: 
             plain = has_pattern(entry.format) and entry.format.is_plain
             if not (plain and patterns):
                 done = "pruned" if plain else "quantized"
-                raise ValueError(f"tensor {quoted(name)} is already {done} ({entry.format})")
+                raise WrongValue(f"tensor {quoted(name)} is already {done} ({entry.format})")
 
 
 @counts_subnormals

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from ..base.container import numpy_dtype
+from ..base.errors import WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.progress import Progress
-from ..base.texts import counted, printable, quoted
-from ..base.values import check_flag, shown
+from ..base.texts import counted, quoted
+from ..base.values import check_flag
 from ..base.workers import Workers
 from ..formats import Format, format as parse_format
 from .changes import Change
@@ -38,7 +39,7 @@ from .work import Work
 __all__ = ["NotRepresentable", "convert_checkpoint"]
 
 
-class NotRepresentable(ValueError):
+class NotRepresentable(WrongValue):
     """The layout cannot represent some weights, and nothing is written.
 
     `summary` is that of `convert_checkpoint`. `nearest` is a format to which all of these weights can be rounded, or
@@ -127,7 +128,7 @@ def convert_checkpoint(
     ('int4-g32-f16', 'int4-g32-f16', 'equal')
     """
     if layout not in TARGETS:
-        raise ValueError(
+        raise WrongValue(
             f"convert_checkpoint: layout is {shown(layout)}, expected one of {expected_of(layout, TARGETS)}"
         )
     target = TARGETS[layout]
@@ -136,10 +137,10 @@ def convert_checkpoint(
     caller = "convert_checkpoint"
     work = Work(workers, resume, shard_size, part=part, check=check, caller=caller, progress=progress)
     if target.is_file and part is not None:
-        raise ValueError(f"convert_checkpoint: {layout} is one file, and part is for several")
+        raise WrongValue(f"convert_checkpoint: {layout} is one file, and part is for several")
     with weights_reader(in_path, source, renames=target.has_tensors) as reader:
         if not reader.weights:
-            raise ValueError(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
+            raise WrongValue(f"{printable(reader.path)}: no weight is quantized in a layout that is read: to quantize "
                              "them use quantize_checkpoint")  # fmt: skip
         plans = Conversion(target, rounding).plans(reader, in_path, progress, work.workers)
         rows = [_row(reader, name, plans.get(name), target) for name in reader.names]

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from ..arrays.layout import KEY as PACKED
+from ..base.errors import WrongValue
 from ..base.tensors import Info, Tensors
-from ..base.texts import printable
-from ..base.values import shown
 from .containers.folder import Located
 from .layouts.configuration import KEY
 from .layouts.layout import Layout
@@ -176,14 +175,14 @@ def _layout_of(reader: Tensors) -> Layout:
     try:
         refuse_unread(reader)
     except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: {error}") from None
+        raise WrongValue(f"{printable(reader.path)}: {error}") from None
     return OURS
 
 
 def _read_layout(reader: Tensors, name: str) -> Layout:
     if name not in LAYOUTS:
         known = ", ".join((OURS.name, *LAYOUTS))
-        raise ValueError(f"{printable(reader.path)}: source is {shown(name)}, expected {known}")
+        raise WrongValue(f"{printable(reader.path)}: source is {shown(name)}, expected {known}")
     return LAYOUTS[name]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..arrays.layout import Entry
+from ..base.errors import WrongValue
 from ..base.tensors import Tensors
 from .layouts import scaled
 from .layouts.layout import Layout, Target
@@ -36,7 +37,7 @@ class Own(Layout):
 
     def check(self, name: str, shape: tuple[int, ...], target: Target) -> None:
         if isinstance(target, scaled.Blocks):
-            raise ValueError(f"no format here has the scales of {target}")
+            raise WrongValue(f"no format here has the scales of {target}")
 
 
 def _weight(reader: Tensors, name: str, entry: Entry, turned: bool) -> Weight:

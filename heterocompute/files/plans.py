@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..base.container import numpy_dtype
+from ..base.errors import WrongValue
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
 from ..base.progress import Progress
@@ -253,7 +254,7 @@ def _refuse_different(pairs: Iterable[tuple[Weight, Weight]]) -> None:
         if where is not None:
             row, column = where
             first, second = (float(one.rows(row, row + 1)[0, column]) for one in (before, after))
-            raise ValueError(f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}")
+            raise WrongValue(f"the value {first:.9g} in row {row}, column {column} would be {second:.9g}")
 
 
 def _with_parts(plan: Plan, parts: Mapping[str, Any], is_ordered: bool) -> Plan:

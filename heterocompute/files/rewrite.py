@@ -17,12 +17,13 @@ import numpy as np
 
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
+from ..base.errors import WrongValue
 from ..base.magic import names_index, refuse_other_name
 from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress
 from ..base.rereading import drawn, refuse_different
 from ..base.tensors import Tensors
-from ..base.texts import file_name, is_same_file, printable, quoted
+from ..base.texts import file_name, is_same_file, quoted
 from ..base.workers import in_workers, is_alone
 from ..formats import format as parse_format
 from ..products.quantize import quantize
@@ -64,7 +65,7 @@ def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str
     """Raise ValueError if a checkpoint would be written into itself, or under the name of another kind of file."""
     place = printable(file_name(out_path))
     if is_same_file(in_path, out_path):
-        raise ValueError(f"{place}: is the input itself")
+        raise WrongValue(f"{place}: is the input itself")
     if layout is None or tensor_layout(layout) is not None:
         refuse_other_name(file_name(out_path))
 
@@ -167,7 +168,7 @@ def rewrite(
     out = absolute(file_name(out_path))
     staging = None if out.endswith(SUFFIX) and not is_folder(out) else staging_of(out)
     if work.part is not None and staging is None:
-        raise ValueError(f"{printable(out)}: is the name of one file, and parts write a folder")
+        raise WrongValue(f"{printable(out)}: is the name of one file, and parts write a folder")
     left = staging.source(in_path) if staging else None  # if an earlier run has deleted parts of the checkpoint
     with left or source(in_path) as opened:
         if work.consume:
@@ -237,7 +238,7 @@ def _rewrite_whole(
         With a kind of file of its own.
     """
     if work.consume or work.part is not None or not is_alone(work.workers):
-        raise ValueError(f"{work.caller}: {layout.name} is one file: consume, part and workers are for several")
+        raise WrongValue(f"{work.caller}: {layout.name} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
@@ -299,14 +300,14 @@ def naming_file(reader: Tensors) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{prefix}{str(error).removeprefix(prefix)}") from None
+        raise WrongValue(f"{prefix}{str(error).removeprefix(prefix)}") from None
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
     """Raise ValueError if the output would replace a file that is read."""
     for file in {reader.path, *reader.files.values(), *reader.others}:
         if is_same_file(file, out_path):
-            raise ValueError(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
+            raise WrongValue(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
                              "would be replaced")  # fmt: skip
 
 
@@ -323,20 +324,20 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     """Raise ValueError if the checkpoint's files cannot be deleted one by one without a loss."""
     where = printable(opened.path)
     if is_url(opened.path) or is_url(out):
-        raise ValueError(f"{where}: consume deletes files of this machine: expected paths, not URLs")
+        raise WrongValue(f"{where}: consume deletes files of this machine: expected paths, not URLs")
     if out.endswith(SUFFIX):
-        raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
+        raise WrongValue(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
     if not names_index(opened.path) or not isinstance(opened, Located):
-        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: expected a folder "
+        raise WrongValue(f"{where}: consume deletes a checkpoint file by file, but this is one file: expected a folder "
                          "with an index")  # fmt: skip
     if opened.skipped:
         name, what = next(iter(opened.skipped.items()))
-        raise ValueError(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
+        raise WrongValue(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
     if os.path.islink(opened.path):
-        raise ValueError(f"{where}: consume needs an index in the folder itself, and this is a link")
+        raise WrongValue(f"{where}: consume needs an index in the folder itself, and this is a link")
     folder, own = os.path.split(opened.path)
     if others := [name for name in os.listdir(folder or ".") if names_index(name) and name != own]:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: consume might delete what {quoted(min(others))} next to it names: expected one index"
         )
     refuse_links(opened.path, set(opened.files.values()))
@@ -417,5 +418,5 @@ def _run(work: Work, shards: Sequence[Shard], done: int, total: int) -> None:
         work.report(done, total)
     lost = [shard for shard in shards if not exists(shard.path)]
     if lost:
-        raise ValueError(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
+        raise WrongValue(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
                          "machines must see the same paths")  # fmt: skip

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional
 
 # The position of a name is the number of the type in the C core.
@@ -105,7 +105,7 @@ class Float(Format):
         self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
         if (self.group is None) == (self.scaled == "group"):
             said = f"scaled is {shown(self.scaled)} and group is {self.group}"
-            raise ValueError(f"Float: {said}, expected a group with scaled='group' only")
+            raise WrongValue(f"Float: {said}, expected a group with scaled='group' only")
         object.__setattr__(self, "bits", FLOAT_BITS[self.name])
 
     @property

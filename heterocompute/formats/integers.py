@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional
 
 
@@ -64,7 +64,7 @@ class Int(Format):
         self._check_flag("symmetric")
         self._check_word("scale", "f32", "f16")
         if self.bits > 8 and (self.group is not None or not self.symmetric or self.scale != "f32"):
-            raise ValueError(
+            raise WrongValue(
                 f"Int: bits is {self.bits}, which needs group=None, symmetric=True and scale='f32'; got "
                 f"group={self.group}, symmetric={self.symmetric} and scale={shown(self.scale)}"
             )
@@ -174,12 +174,12 @@ class VSQ(Format):
         self._check_word("coarse", "row", "tensor")
         self._check_flag("refit")
         if self.scale_bits is None and self.coarse != "row":
-            raise ValueError(
+            raise WrongValue(
                 f"VSQ: coarse is {shown(self.coarse)} but scale_bits is None; with one level there is no coarse "
                 "scale to share, expected coarse='row' or scale_bits 2 to 10"
             )
         if self.scale_bits is None and self.refit:
-            raise ValueError(
+            raise WrongValue(
                 "VSQ: refit is True but scale_bits is None; with one level there are no rounded scales to "
                 "refit to, expected refit=False or scale_bits 2 to 10"
             )

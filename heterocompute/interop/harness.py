@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.values import shown
+from ..base.errors import WrongType, shown
 from ..products.layers import softmax
 from ..zoo import open_llm
 from ..zoo.llm.judge import log_softmax
@@ -58,11 +58,11 @@ class Answers:
     ) -> None:
         super().__init__()
         if unknown := [key for key in more if key not in IGNORED]:
-            raise TypeError(
+            raise WrongType(
                 f"harness: model_args has {shown(unknown[0])}, expected path, format, activations and kv_cache"
             )
         if (path is None) == (net is None):
-            raise TypeError("harness: model_args needs path, a GGUF file or the folder of a language model")
+            raise WrongType("harness: model_args needs path, a GGUF file or the folder of a language model")
         self.net = open_llm(path) if net is None else net
         weights = None if format is None else self.net.quantized(format)
         self._way = Way(weights, activations, kv_cache)

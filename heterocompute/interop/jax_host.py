@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import Unsupported
+
 __all__ = ["Call", "on_the_host"]
 
 
@@ -81,7 +83,7 @@ def _primitive() -> Any:
 
     def lowering(ctx: Any, *inputs: Any, call: Call) -> Any:
         if getattr(getattr(ctx.module_context, "lowering_parameters", None), "for_export", False):
-            raise NotImplementedError(
+            raise Unsupported(
                 f"{call.name}: the host computes it, so that jax.export cannot store it, expected the rounded values: "
                 "export a function of interop.jax.rebuilt(params, weights)"
             )

@@ -13,9 +13,9 @@ from ..arrays.components import core_format
 from ..arrays.dense import as_array, core_view
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..base import runtime
-from ..base.errors import Refused, refusals
+from ..base.errors import Refused, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
-from ..base.values import check_text, shown
+from ..base.values import check_text
 from ..formats import Format
 from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
 from .device import goes_to_device
@@ -253,9 +253,9 @@ def prepared(
     filters = as_operand(w, f"{caller}: w")
     _check_words(caller, layout, relu, accuracy)
     if image.ndim != 4:
-        raise ValueError(f"{caller}: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
+        raise WrongValue(f"{caller}: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
     if filters.ndim != 4:
-        raise ValueError(f"{caller}: w has shape {filters.shape}, expected four dimensions, (K, C / groups, R, S)")
+        raise WrongValue(f"{caller}: w has shape {filters.shape}, expected four dimensions, (K, C / groups, R, S)")
     nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
     window = as_window(caller, nchw.shape[2:], filters.shape[2:], stride, padding, dilation, groups, nchw.shape[1])
     _check_algorithm(caller, algorithm, window)
@@ -277,23 +277,23 @@ def prepared(
 
 def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
     if check_text(caller, "layout", layout) not in ("NCHW", "NHWC"):
-        raise ValueError(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
+        raise WrongValue(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
     if not isinstance(relu, (bool, np.bool_)):
-        raise TypeError(f"{caller}: relu is {shown(relu)}, expected a bool")
+        raise WrongType(f"{caller}: relu is {shown(relu)}, expected a bool")
     if check_text(caller, "accuracy", accuracy) not in ("default", "strict"):
-        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, expected 'default' or 'strict'")
+        raise WrongValue(f"{caller}: accuracy is {shown(accuracy)}, expected 'default' or 'strict'")
 
 
 def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
     if check_text(caller, "algorithm", algorithm) not in ("auto", *ALGORITHMS):
         wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
-        raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, expected {wanted}")
+        raise WrongValue(f"{caller}: algorithm is {shown(algorithm)}, expected {wanted}")
     suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}
     if algorithm.startswith("winograd") and (
         window.kernel not in suited.get(window.stride, ()) or window.dilation != (1, 1)
     ):
         (r, s), (down, across) = window.kernel, window.stride
-        raise ValueError(
+        raise WrongValue(
             f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and "
             f"7 x 7 with stride 2, without dilation; w has {r} x {s}, stride {(down, across)}, "
             f"dilation {window.dilation}"

@@ -37,9 +37,8 @@ from ..arrays.sparse import SparseArray
 from ..arrays.streams import TORCH
 from ..base import runtime
 from ..base.cuda import has_device
-from ..base.errors import TO_CPU, Refused, refusals, unsupported
+from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown, unsupported
 from ..base.texts import counted
-from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format, core_clip
 
@@ -99,7 +98,7 @@ def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
     numbers = {one.number: name for name, one in reversed(found.items())}
     if len(numbers) > 1:
         listed = " and ".join(f"{name} on cuda:{number}" for number, name in reversed(numbers.items()))
-        raise ValueError(f"{caller}: {listed}, expected all on one device")
+        raise WrongValue(f"{caller}: {listed}, expected all on one device")
     return found, next(iter(numbers), runtime.backend_device())
 
 
@@ -110,14 +109,14 @@ def on_their_device(value: Any, made: Any, name: str, number: int | None, stream
             _core.cuda_wait(made.number, made.stream)
         return made
     if runtime.backend_device() is None:
-        raise TypeError(
+        raise WrongType(
             f"{name} is in the memory of the CPU and another argument is on a CUDA device, expected all on one: "
             "copy it there (.to('cuda') of a quantized array or a tensor, cupy.asarray of an ndarray)"
         )
     if isinstance(value, QuantizedArray):
         return value.to(f"cuda:{number}")
     if isinstance(value, PackedArray):
-        raise NotImplementedError(f"{name} is {value._named()}, which has no CUDA kernels: use it on the CPU")
+        raise Unsupported(f"{name} is {value._named()}, which has no CUDA kernels: use it on the CPU")
     return DeviceArray.from_numpy(as_array(value, name), number or 0, DEFAULT_STREAM if stream is None else stream)
 
 
@@ -140,7 +139,7 @@ def settle(number: int, stream: int, *operands: Any) -> None:
 def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
     """Refuse the clip that has no kernel."""
     if isinstance(clip, str) and clip == "search":
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name}: clip is 'search' with {fmt}, expected a fraction, 'octav' or 'percentile:p' on a CUDA device: "
             f"{TO_CPU}"
         )
@@ -150,11 +149,11 @@ def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> tu
     """Return the last arguments of a call that rounds: none, or a clip, and no note of a gradient."""
     refuse_searched_clip(name, fmt, clip)
     if importance is not None:
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name}: importance is given, expected None: there is no CUDA kernel for it with {fmt}; {TO_CPU}"
         )
     if clip is not None and has_pattern(fmt) and fmt.is_plain:
-        raise ValueError(f"{name}: clip is {shown(clip)}, but {fmt} has no scale")
+        raise WrongValue(f"{name}: clip is {shown(clip)}, but {fmt} has no scale")
     return () if clip is None else (core_clip(clip, name), None)
 
 
@@ -166,7 +165,7 @@ def refuse_row(
     others = [a for a in range(len(shape)) if a not in axes]
     at = dict(zip(others, np.unravel_index(row, [shape[a] for a in others]) if others else (), strict=True))
     index = ", ".join(str(int(at[a])) if a in at else ":" for a in range(len(shape)))
-    raise ValueError(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
+    raise WrongValue(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
 def _floats_there(caller: str, w: Any) -> Any:
@@ -179,7 +178,7 @@ def _floats_there(caller: str, w: Any) -> Any:
         check_dimensions(made, f"{caller}: w")
         return made
     if isinstance(w, PackedArray):
-        raise TypeError(f"{caller}: w is {w._named()}, expected an array of floats")
+        raise WrongType(f"{caller}: w is {w._named()}, expected an array of floats")
     found, number = gathered(caller, w=w)
     return on_their_device(w, found.get("w"), f"{caller}: w", number)
 
@@ -244,9 +243,9 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     """Prune an array on a device, as `prune`: N:M by magnitude."""
     name = "prune: w"
     if isinstance(w, PackedArray):
-        raise TypeError(f"{name} is {w._named()}, expected an array of floats")
+        raise WrongType(f"{name} is {w._named()}, expected an array of floats")
     if pattern is None or scores is not None:
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name} is for a CUDA device, whose kernel keeps N of M by magnitude, expected that and no scores: "
             f"{TO_CPU}"
         )
@@ -264,7 +263,7 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
         x, given = _floats_there("fake_quantize", w), None
     else:
         if isinstance(w, PackedArray):
-            raise TypeError(f"{name} is {w._named()}, expected an array of floats")
+            raise WrongType(f"{name} is {w._named()}, expected an array of floats")
         found, number = gathered("fake_quantize", w=w, out=out)
         x, given = on_their_device(w, found.get("w"), name, number), found.get("out")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
@@ -302,7 +301,7 @@ def _round_nonzeros(
 def _pruned_memory(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str) -> tuple[Sparse, Any, Any]:
     """Return the format of the nonzeros of x in a pattern, and memory for them and for their positions."""
     if fmt.is_plain and x.dtype != np.float32:
-        raise NotImplementedError(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
+        raise Unsupported(f"{name} has dtype {x.dtype}, expected float32 on a CUDA device: {TO_CPU}")
     plain = Sparse(Float("fp32"), fmt.n, fmt.m)
     layout = component_layout(plain, x.shape, axes, "float32")
     values, positions = (DeviceArray.empty(*layout[key][::-1], x.number, x.stream) for key in ("values", "metadata"))
@@ -320,7 +319,7 @@ def matmul_on_device(a: Any, b: Any, activations: Any, out: Any) -> Any:
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
         raise _not_quantized("matmul", "b", b)
     if b.ndim != 2 or b.axis != (0,):
-        raise NotImplementedError(
+        raise Unsupported(
             f"matmul: b has shape {b.shape} and axis {b.axis}, expected two dimensions and axis (0,) on a CUDA device, "
             "as in x @ w.T"
         )
@@ -335,7 +334,7 @@ def linear_on_device(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> A
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
         raise _not_quantized("linear", "w", w)
     if w.ndim != 2 or w.axis != (1,):
-        raise ValueError(f"linear: w has shape {w.shape} and axis {w.axis}, expected two dimensions and axis (1,)")
+        raise WrongValue(f"linear: w has shape {w.shape} and axis {w.axis}, expected two dimensions and axis (1,)")
     return _product(x, w, bias, activations, out, "linear", ("x", "w"))
 
 
@@ -422,18 +421,18 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
         check_bias(added, w.shape[0], name)
     is_packed = isinstance(left, DeviceQuantizedArray)
     if fmt is not None and is_packed:
-        raise ValueError(f"{name}: activations is for a dense {words[0]}, this one is quantized")
+        raise WrongValue(f"{name}: activations is for a dense {words[0]}, this one is quantized")
     if left.ndim == 0:
-        raise ValueError(f"{x_name} has no dimensions")
+        raise WrongValue(f"{x_name} has no dimensions")
     if is_packed and left.axis != (left.ndim - 1,):
-        raise ValueError(f"{x_name} is quantized along axis {left.axis}, its reduction axis is {left.ndim - 1}")
+        raise WrongValue(f"{x_name} is quantized along axis {left.axis}, its reduction axis is {left.ndim - 1}")
     if is_packed and left.ndim == 1:
-        raise NotImplementedError(f"{x_name} is a quantized vector, expected two dimensions or more on a CUDA device")
+        raise Unsupported(f"{x_name} is a quantized vector, expected two dimensions or more on a CUDA device")
     (n, k), stream = weights.shape, left.stream
     if left.shape[-1] != k:
-        raise ValueError(f"{x_name} has {counted(left.shape[-1], 'feature')} but {words[1]} has {counted(k, 'column')}")
+        raise WrongValue(f"{x_name} has {counted(left.shape[-1], 'feature')} but {words[1]} has {counted(k, 'column')}")
     if runtime.one_order() and prod(left.shape[:-1]) > FEW:
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name}: {words[0]} has {prod(left.shape[:-1])} rows, expected at most {FEW} under hc.use(order='one'): "
             f"CUDA kernels use another order of sums for more; {TO_CPU}"
         )
@@ -452,8 +451,8 @@ def _product(x: Any, w: Any, bias: Any, activations: Any, out: Any, name: str, w
 def _not_quantized(name: str, word: str, value: Any) -> NotImplementedError:
     """Return the error for a right operand that CUDA kernels do not support."""
     if isinstance(value, PackedArray):
-        return NotImplementedError(f"{name}: {word} is {value._named()}, which has no CUDA kernels: {TO_CPU}")
-    return NotImplementedError(
+        return Unsupported(f"{name}: {word} is {value._named()}, which has no CUDA kernels: {TO_CPU}")
+    return Unsupported(
         f"{name}: {word} is not quantized, expected a quantized {word}: CUDA kernels multiply no dense one; quantize "
         f"{word}, or use CuPy or torch"
     )
@@ -462,9 +461,9 @@ def _not_quantized(name: str, word: str, value: Any) -> NotImplementedError:
 def check_bias(added: DeviceArray, n: int, name: str) -> None:
     """Raise the error of a bias that the kernels do not read."""
     if added.shape != (n,):
-        raise ValueError(f"{name}: bias has shape {added.shape}, expected ({n},)")
+        raise WrongValue(f"{name}: bias has shape {added.shape}, expected ({n},)")
     if added.dtype != np.float32 or (n > 1 and added.strides != (4,)):
-        raise TypeError(f"{name}: bias is {added.dtype} with strides {added.strides}, expected contiguous float32")
+        raise WrongType(f"{name}: bias is {added.dtype} with strides {added.strides}, expected contiguous float32")
 
 
 def target_of(
@@ -479,25 +478,25 @@ def target_of(
     """Return the array for the result: a new one, or `out` after its checks (`made` if it is on the device)."""
     if made is None:
         if out is not None and runtime.backend_device() is None:
-            raise TypeError(f"{name}: out is in the memory of the CPU, expected an array on cuda:{number}")
+            raise WrongType(f"{name}: out is in the memory of the CPU, expected an array on cuda:{number}")
         if out is not None and not (isinstance(out, np.ndarray) and out.dtype == np.float32 and out.shape == shape):
-            raise ValueError(f"{name}: out is {shown(out)}, expected a float32 ndarray with shape {shape}")
+            raise WrongValue(f"{name}: out is {shown(out)}, expected a float32 ndarray with shape {shape}")
         return DeviceArray.empty(shape, _FLOAT32, number, stream)
     if isinstance(made, DeviceQuantizedArray):
-        raise TypeError(f"{name}: out is {made._named()}, expected an array of float32")
+        raise WrongType(f"{name}: out is {made._named()}, expected an array of float32")
     if made.stream != stream:
         _core.cuda_wait(made.number, made.stream)
     if made.dtype != np.float32 or made.shape != shape:
-        raise ValueError(f"{name}: out is {made.dtype} with shape {made.shape}, expected float32 with shape {shape}")
+        raise WrongValue(f"{name}: out is {made.dtype} with shape {made.shape}, expected float32 with shape {shape}")
     contiguous = zip(shape, made.strides, c_strides(shape, 4), strict=True)
     if any(n > 1 and a != b for n, a, b in contiguous):
-        raise NotImplementedError(f"{name}: out has strides {made.strides}, expected C order on a CUDA device")
+        raise Unsupported(f"{name}: out has strides {made.strides}, expected C order on a CUDA device")
     first, end = made.address, made.address + made.nbytes
     for value in inputs:
         parts: Any = value.components.values() if isinstance(value, DeviceQuantizedArray) else (value,)
         for part in parts:
             if part is not None and part.address < end and first < _end(part):
-                raise ValueError(f"{name}: out shares memory with an input")
+                raise WrongValue(f"{name}: out shares memory with an input")
     return made
 
 

@@ -10,9 +10,8 @@ from ..arrays.components import core_format
 from ..arrays.device import c_strides
 from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
-from ..base.errors import TO_CPU, Refused
+from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, shown
 from ..base.texts import counted
-from ..base.values import shown
 from .arguments import as_format
 from .device import (
     answer_of,
@@ -48,23 +47,23 @@ def conv2d_on_device(
     """Convolve images on a device, as `conv2d`; layout and relu are checked."""
     name = "conv2d"
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)):
-        raise NotImplementedError(
+        raise Unsupported(
             "conv2d: w is not quantized, expected quantized filters: CUDA kernels have no dense convolution; quantize "
             "w along (2, 3, 1), or use torch"
         )
     if w.ndim != 4 or w.axis != (2, 3, 1):
-        raise ValueError(f"conv2d: w has shape {w.shape} and axis {w.axis}, expected four dimensions and (2, 3, 1)")
+        raise WrongValue(f"conv2d: w has shape {w.shape} and axis {w.axis}, expected four dimensions and (2, 3, 1)")
     if algorithm not in ("auto", "direct"):
-        raise NotImplementedError(
+        raise Unsupported(
             f"conv2d: algorithm is {shown(algorithm)}, expected 'auto' or 'direct' on a CUDA device: {TO_CPU}"
         )
     fmt = None if activations is None else as_format(activations, "conv2d: activations")
     found, number = gathered(name, x=x, w=w, bias=bias, out=out)
     image = on_their_device(x, found.get("x"), "conv2d: x", number)
     if isinstance(image, DeviceQuantizedArray):
-        raise TypeError("conv2d: x is quantized, expected images of floats and activations=")
+        raise WrongType("conv2d: x is quantized, expected images of floats and activations=")
     if image.ndim != 4:
-        raise ValueError(f"conv2d: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
+        raise WrongValue(f"conv2d: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
     stream = image.stream
     filters = on_their_device(w, found.get("w"), "conv2d: w", number, stream)
     nchw = image if layout == "NCHW" else image.transposed((0, 3, 1, 2))
@@ -96,7 +95,7 @@ def conv2d_on_device(
 def convolution_window(window: Window, channels: int, filters: tuple[int, ...]) -> CoreWindow:
     """Return a window in the form that the core accepts, after a check of the channels."""
     if channels != filters[1] * window.groups or filters[0] % window.groups:
-        raise ValueError(
+        raise WrongValue(
             f"conv2d: x has {counted(channels, 'channel')} and w {filters[0]} filters of {filters[1]} with "
             f"{counted(window.groups, 'group')}, expected channels / groups in each filter"
         )

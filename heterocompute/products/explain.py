@@ -18,8 +18,8 @@ from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
+from ..base.errors import Unsupported, WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format, has_pattern
 from .arguments import as_format, as_operand, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
@@ -189,7 +189,7 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
             return Asked(_convolution_on_device(caller, given), "", "conv2d", False)
         return Asked(*_convolution(caller, given), "conv2d", False)
     if function not in (matmul, linear):
-        raise TypeError(f"{caller}: the function is {shown(function)}, expected matmul, linear or conv2d")
+        raise WrongType(f"{caller}: the function is {shown(function)}, expected matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
     left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
     if goes_to_device(left, right):
@@ -211,7 +211,7 @@ def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping
     try:
         return signature(function).bind(*arguments, **options).arguments
     except TypeError as error:
-        raise TypeError(f"{caller}: {function.__name__}: {error}") from None
+        raise WrongType(f"{caller}: {function.__name__}: {error}") from None
 
 
 def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation, str, bool]:
@@ -221,7 +221,7 @@ def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation
     fmt = None if activations is None else as_format(activations, f"{caller}: activations")
     packed = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
     if fmt is not None and packed != 1:
-        raise ValueError(f"{caller}: activations needs one dense and one quantized operand")
+        raise WrongValue(f"{caller}: activations needs one dense and one quantized operand")
     found: list[tuple[Explanation, str, bool]] = []
 
     def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Array) -> None:
@@ -238,10 +238,10 @@ def _convolution_on_device(caller: str, given: dict[str, Any]) -> Explanation:
     """Return the explanation of a convolution on a CUDA device: its kernels, and the bytes that are copied."""
     x, w = given["x"], given["w"]
     if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or w.ndim != 4:
-        raise NotImplementedError(f"{caller}: the filters are not quantized, expected quantized ones on a device")
+        raise Unsupported(f"{caller}: the filters are not quantized, expected quantized ones on a device")
     image = as_device(x, f"{caller}: x") if is_on_device(x) else as_operand(x, f"{caller}: x")
     if image.ndim != 4:
-        raise ValueError(f"{caller}: x has shape {image.shape}, expected four dimensions")
+        raise WrongValue(f"{caller}: x has shape {image.shape}, expected four dimensions")
     kernels, size = convolution_kernels(**{**given, "x": image})
     candidate = Candidate("cuda", None, f"{', '.join(kernels)}; {_copies(image, w, 4 * size)}")
     operations = 2 * size * prod(w.shape[1:])
@@ -256,11 +256,11 @@ def _copies(x: Any, w: Any, answer: int) -> str:
 def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
     """Return the explanation of a product on a CUDA device: its kernels, and the bytes that are copied."""
     if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
-        raise NotImplementedError(f"{caller}: the right operand is not quantized, expected a quantized one on a device")
+        raise Unsupported(f"{caller}: the right operand is not quantized, expected a quantized one on a device")
     if not isinstance(a, PackedArray):
         a = as_device(a, f"{caller}: a") if is_on_device(a) else as_operand(a, f"{caller}: a")
     if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
-        raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
+        raise WrongValue(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
     answer = 4 * prod(a.shape[:-1]) * b.shape[1]
     moved = answer + sum(value.nbytes for value in (a, b) if hasattr(value, "nbytes"))
     kernels = ", ".join(kernels_of(a, b.T, activations, caller))

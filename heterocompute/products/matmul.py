@@ -19,7 +19,7 @@ from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import WrongValue, refusals
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..formats import Format
@@ -152,14 +152,14 @@ def _checked_product(
     left_name = f"{name}: {'x' if name == 'linear' else 'a'}"
     for value, label in ((a, left_name), (b, f"{name}: b")):
         if value.ndim == 0:
-            raise ValueError(f"{label} has no dimensions")
+            raise WrongValue(f"{label} has no dimensions")
     a, b = _along(a, (a.ndim - 1,)), _along(b, (max(b.ndim - 2, 0),))
     if isinstance(a, QuantizedArray) and a.axis != (a.ndim - 1,):
-        raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
+        raise WrongValue(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
         turned = "; expected b.T, as in x @ b.T" if b.ndim == 2 and a.shape[-1:] == b.shape[1:] else ""
         wrong = f"b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}"
-        raise ValueError(f"{name}: {wrong}{turned}")
+        raise WrongValue(f"{name}: {wrong}{turned}")
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
     full = _core.matmul_shape(name, left.shape, right.shape)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())
@@ -233,7 +233,7 @@ def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
         quantized = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
         if quantized != 1:
             which = "both operands are quantized" if quantized else "neither operand is quantized"
-            raise ValueError(f"matmul: activations needs one dense and one quantized operand; {which}")
+            raise WrongValue(f"matmul: activations needs one dense and one quantized operand; {which}")
     answer = _checked_product(left, right, fmt, None, out, "matmul", (left, right))
     tell(b, max(right.ndim - 2, 0), left)
     tell(a, left.ndim - 1, np.moveaxis(right, -2, -1) if isinstance(right, np.ndarray) and right.ndim > 1 else right)
@@ -289,19 +289,19 @@ def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray
         return compressed_product(x, w, bias, activations, out, "linear")
     left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
     if weights.ndim != 2:
-        raise ValueError(f"linear: w has shape {weights.shape}, expected (out_features, in_features)")
+        raise WrongValue(f"linear: w has shape {weights.shape}, expected (out_features, in_features)")
     if left.ndim and left.shape[-1] != weights.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"linear: x has {counted(left.shape[-1], 'feature')} but w has {counted(weights.shape[1], 'column')}"
         )
     weights = _along(weights, (1,))
     if isinstance(weights, QuantizedArray) and weights.axis != (1,):
-        raise ValueError(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
+        raise WrongValue(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
     if left.ndim == 0:
-        raise ValueError("linear: x has no dimensions")
+        raise WrongValue("linear: x has no dimensions")
     fmt = _activations(activations, "linear: activations")
     if fmt is not None and isinstance(left, QuantizedArray):
-        raise ValueError("linear: activations applies to a dense x, but x is quantized")
+        raise WrongValue("linear: activations applies to a dense x, but x is quantized")
     bias_array = as_bias(bias, weights.shape[0], "linear")
     inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
     if fmt is not None and not isinstance(weights, QuantizedArray):

@@ -13,8 +13,9 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_infinite
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.sparse import pattern_of
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
+from ..base.values import check_choice
 
 __all__ = ["permute_channels", "permute_linear"]
 
@@ -72,8 +73,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     n, m = pattern_of(pattern, "permute_channels")
     values = as_array(w, "permute_channels: w")
     (along,) = normalize_axes((axis,), values.ndim, "permute_channels")
-    if not isinstance(effort, str) or effort not in _WORK:
-        raise ValueError(f"permute_channels: effort is {shown(effort)}, expected 'fast' or 'thorough'")
+    check_choice("permute_channels", "effort", effort, _WORK)
     columns = values.shape[along]
     refuse_infinite(values, "permute_channels: w")
     rows_first = np.moveaxis(as_single(values, "permute_channels: w"), along, -1)
@@ -136,19 +136,19 @@ def permute_linear(
     try:
         order = np.asarray(permutation)
     except (TypeError, ValueError):  # rows of different lengths
-        raise TypeError(f"permute_linear: permutation is {shown(permutation)}, expected an array of ints") from None
+        raise WrongType(f"permute_linear: permutation is {shown(permutation)}, expected an array of ints") from None
     if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"permute_linear: first has shape {left.shape} and second {right.shape}, "
             "expected (channels, in_features) and (out_features, channels)"
         )
     if order.dtype.kind not in "iu" and order.size:
-        raise TypeError(f"permute_linear: permutation has dtype {order.dtype}, expected integers")
+        raise WrongType(f"permute_linear: permutation has dtype {order.dtype}, expected integers")
     if order.shape != left.shape[:1] or not np.array_equal(np.sort(order), np.arange(len(left))):
-        raise ValueError(f"permute_linear: permutation is not an order of {len(left)} channels")
+        raise WrongValue(f"permute_linear: permutation is not an order of {len(left)} channels")
     offsets = None if bias is None else as_array(bias, "permute_linear: bias")
     if offsets is not None and offsets.shape != order.shape:
-        raise ValueError(f"permute_linear: bias has shape {offsets.shape}, expected {order.shape}")
+        raise WrongValue(f"permute_linear: bias has shape {offsets.shape}, expected {order.shape}")
     return left[order], None if offsets is None else offsets[order], right[:, order]
 
 

@@ -14,8 +14,8 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
 from ..arrays.foreign import alike
 from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import parse_pattern
 from ..products.device import goes_to_device, prune_on_device
 
@@ -157,17 +157,17 @@ def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[
         return values, axes, None
     given = as_array(scores, f"{name}: scores")
     if given.shape != values.shape:
-        raise ValueError(f"{name}: scores has shape {given.shape} and w has shape {values.shape}")
+        raise WrongValue(f"{name}: scores has shape {given.shape} and w has shape {values.shape}")
     return values, axes, given
 
 
 def parsed(pattern: Any, name: str) -> tuple[int, int] | None:
     """Return (N, M), or None for the other patterns."""
     if not isinstance(pattern, str):
-        raise TypeError(f"{name}: pattern is {shown(pattern)}, expected a text such as '2:4'")
+        raise WrongType(f"{name}: pattern is {shown(pattern)}, expected a text such as '2:4'")
     nm = parse_pattern(pattern)
     if nm is None and _share(pattern) is None:
-        raise ValueError(f"{name}: pattern is {shown(pattern[:40])}, expected {_WANTED}")
+        raise WrongValue(f"{name}: pattern is {shown(pattern[:40])}, expected {_WANTED}")
     return nm
 
 
@@ -279,7 +279,7 @@ def _largest_blocks(rows: Array, height: int, width: int, share: Fraction, name:
     if wrong.any():
         row, column = (int(i) for i in np.unravel_index(wrong.argmax(), sums.shape))
         at = f"row {row * height}, column {column * width}"
-        raise ValueError(f"{name}: the block of scores from {at} on has both inf and -inf, which have no sum")
+        raise WrongValue(f"{name}: the block of scores from {at} on has both inf and -inf, which have no sum")
     mask = _largest(sums.reshape(1, -1), share).reshape(high, wide)
     return mask.repeat(height, axis=0)[: rows.shape[0]].repeat(width, axis=1)[:, : rows.shape[1]]
 

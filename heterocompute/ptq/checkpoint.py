@@ -15,12 +15,11 @@ from ..arrays.components import entry_of
 from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.places import absolute
 from ..base.progress import Progress
 from ..base.tensors import Tensors
-from ..base.texts import printable
-from ..base.values import shown
 from ..base.version import __version__
 from ..base.workers import Workers, in_workers, is_alone
 from ..files.changes import Change, turned_after
@@ -126,7 +125,7 @@ def quantize_checkpoint(
     if layout is not None:
         check_layout(layout)
     if not isinstance(hessians, Mapping):
-        raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
+        raise WrongType(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
     check_options(options, "quantize_checkpoint")
     work = Work(workers, resume, check=check)
     return round_checkpoint(
@@ -166,7 +165,7 @@ def round_checkpoint(
         check_patterns(plain, recipe)
         match = FirstMatch(recipe)
         if missing := [name for name in hessians if name not in held]:
-            raise ValueError(f"hessians has {unknown(missing[0], held)}")
+            raise WrongValue(f"hessians has {unknown(missing[0], held)}")
         changes: dict[str, Change] = {}
         entries: dict[str, Any] = {}
         roles, infos = roles_of(reader), {n: (i.dtype, i.shape) for n, i in plain.items()}
@@ -283,7 +282,7 @@ class Rounding:
             held = held if isinstance(held, dict) else {}
             report, q = held.get("report"), held.get("array")
             if not _is_part(report, q, self.entry):
-                raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
+                raise WrongValue(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
             done = round_layer(as_array(w, "gptq: w"), h, fmt, axes, check_options(self.options, "gptq"))
             q, report = done.q, np.array([done.report[key] for key in REPORT], np.float64)

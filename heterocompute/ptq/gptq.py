@@ -13,8 +13,9 @@ from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import as_int, as_real, shown
+from ..base.values import as_int, as_real
 from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import as_format
 from ..products.columns import from_columns, to_columns
@@ -177,7 +178,7 @@ class Options:
         _check_words(order, scales)
         share = as_real(damping, "gptq: damping", "a number")
         if not 0 <= share < np.inf:
-            raise ValueError(f"gptq: damping is {shown(damping)}, expected a finite number, 0 or more")
+            raise WrongValue(f"gptq: damping is {shown(damping)}, expected a finite number, 0 or more")
         count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
         refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
         return cls(order, scales, share, count, refits)
@@ -266,8 +267,8 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
 
 def _check_words(order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
-        if value not in wanted:
-            raise ValueError(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
+        if not isinstance(value, str) or value not in wanted:
+            raise WrongValue(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
 
 
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
@@ -298,7 +299,7 @@ def _plainly(
     weighted: codebooks are learned with each error weighted by its input.
     """
     if mask is not None and not has_pattern(fmt):
-        raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
+        raise WrongValue(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
         source: Any = x
         weight = None
@@ -315,7 +316,7 @@ def _plainly(
         return q, grid
     except ValueError as problem:
         text = str(problem)
-        raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
+        raise WrongValue(text if text.startswith("gptq: ") else f"gptq: {text}") from None
 
 
 def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
@@ -350,7 +351,7 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
         if _core.ptq_factor(runtime.run(), damped, pivots) < 0:
             return damped, pivots, used
         used = used * _HARDER if used else 1e-8
-    raise ValueError("gptq: h is not positive definite with any damping")
+    raise WrongValue("gptq: h is not positive definite with any damping")
 
 
 def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:

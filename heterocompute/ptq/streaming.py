@@ -18,13 +18,13 @@ import numpy as np
 
 from ..arrays.components import entry_of
 from ..arrays.dense import as_array
+from ..base.errors import WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.json_text import strict_json
 from ..base.progress import Progress
 from ..base.regular import check_regular
 from ..base.tensors import Tensors
-from ..base.texts import printable, read_small
-from ..base.values import shown
+from ..base.texts import read_small
 from ..base.version import __version__
 from ..base.workers import Workers
 from ..files.containers.numpy_files import Npz
@@ -128,7 +128,7 @@ def quantize_streamed(
             roles = roles_of(reader)
             selected = select(shapes, include, exclude, plain=roles.plain)
             if not selected:
-                raise ValueError(nothing_to_do(plain, reader.skipped))
+                raise WrongValue(nothing_to_do(plain, reader.skipped))
             wanted = {name: fmt for name in selected if (fmt := match(name)) is not None}
             chosen = list(wanted)
             if layout is not None and callable(calibration):
@@ -171,7 +171,7 @@ def about(reader: Tensors) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: {error}") from None
+        raise WrongValue(f"{printable(reader.path)}: {error}") from None
 
 
 class _Heard(dict[str, str], Known):
@@ -195,21 +195,21 @@ class Inputs(Known):
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         check_regular(path)
         if not os.path.exists(path):
-            raise ValueError(f"--calibration {shown(path)}: is not a file, {WANTED}, or module:function")
+            raise WrongValue(f"--calibration {shown(path)}: is not a file, {WANTED}, or module:function")
         self._path, where = os.path.abspath(path), printable(path)  # workers may have other working directories
         with self._opened() as reader:
             for name, what in reader.skipped.items():
-                raise ValueError(f"{where}: array {shown(printable(name))} is {what}, expected floats")
+                raise WrongValue(f"{where}: array {shown(printable(name))} is {what}, expected floats")
             if not reader.names:
-                raise ValueError(f"{where}: holds nothing, {WANTED}")
+                raise WrongValue(f"{where}: holds nothing, {WANTED}")
             for name in reader.names:
                 if name not in plain:
-                    raise ValueError(f"{where}: has {unknown(name, plain)}")
+                    raise WrongValue(f"{where}: has {unknown(name, plain)}")
                 info, shape = reader.info(name), plain[name].shape
                 (along,) = (axes or {}).get(name, (1,)) if len(shape) == 2 else (1,)
                 fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
                 if not info.dtype.startswith(("float", "bfloat", "int", "uint")) or not fits:
-                    raise ValueError(
+                    raise WrongValue(
                         f"{where}: array {shown(printable(name))} is {info.dtype} {info.shape}, expected floats "
                         f"(inputs, features) for a tensor of {shape}"
                     )
@@ -223,7 +223,7 @@ class Inputs(Known):
         reader = reader_of(self._path)
         if not isinstance(reader, Npz):
             reader.close()
-            raise ValueError(f"{printable(self._path)}: is not an .npz file, {WANTED}")
+            raise WrongValue(f"{printable(self._path)}: is not an .npz file, {WANTED}")
         return reader
 
     def __getitem__(self, name: str) -> Hessian:
@@ -235,7 +235,7 @@ class Inputs(Known):
         try:
             h.add(x)
         except ValueError as problem:
-            raise ValueError(f"calibrate: {shown(name)}: {problem}") from None
+            raise WrongValue(f"calibrate: {shown(name)}: {problem}") from None
         return h
 
     def __contains__(self, name: object) -> bool:
@@ -301,7 +301,7 @@ class _Listener(Mapping[str, Any]):
             try:
                 heard = ear.heard
             except ValueError as problem:
-                raise ValueError(f"calibrate: {shown(name)} {problem}") from None
+                raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
             if heard is not None:
                 self._parts.write(self.path(name), heard[1].save)
                 found[name] = heard[0]
@@ -330,7 +330,7 @@ class _Listener(Mapping[str, Any]):
         except (KeyError, TypeError, ValueError):
             fine = False
         if not fine:
-            raise ValueError(f"{printable(done)}: is not what an earlier run has left: delete it")
+            raise WrongValue(f"{printable(done)}: is not what an earlier run has left: delete it")
         return answer if all(self._parts.has(self.path(name)) for name in answer) else None
 
     def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
@@ -375,6 +375,6 @@ class _Listener(Mapping[str, Any]):
         """Raise ValueError for two formats of one array."""
         for name, fmt in formats.items():
             if formats.get(self._twins[name], fmt) != fmt:
-                raise ValueError(
+                raise WrongValue(
                     f"ptq: {shown(self._twins[name])} and {shown(name)} are one array, expected one format for both"
                 )

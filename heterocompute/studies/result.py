@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..report import sensitivity, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
@@ -133,7 +133,7 @@ class Study(Tabular):
         columns = [name for name in self.table[0] if name not in report.TEXTS]
         for name in names:
             if name not in columns:
-                raise ValueError(f"{source}: no column of numbers {shown(name)}; there are {', '.join(columns)}")
+                raise WrongValue(f"{source}: no column of numbers {shown(name)}; there are {', '.join(columns)}")
 
     @property
     def _metric(self) -> str:
@@ -258,7 +258,7 @@ class Study(Tabular):
             The study has no rows of single layers. Run it with ``per_layer=True``.
         """
         if not self.alone:
-            raise ValueError("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
+            raise WrongValue("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
         figure = sensitivity.figure(*self._harm)
         if path is not None:
             write_figure(path, figure)

@@ -18,8 +18,7 @@ from ..arrays.base import PackedArray
 from ..arrays.components import component_layout, core_format
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.device import DeviceArray, c_strides
-from ..base.errors import Refused
-from ..base.values import shown
+from ..base.errors import Refused, WrongType, WrongValue, shown
 from ..formats import Float, Format, Sparse, has_pattern
 from ..products.arguments import core_clip
 from ..products.device import (
@@ -56,7 +55,7 @@ def rounded_on_device(
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Round an array on a device, as `heterocompute.training.fake_quantize`."""
     if isinstance(w, PackedArray):
-        raise TypeError(f"{NAME} is {w._named()}, expected an array of floats")
+        raise WrongType(f"{NAME} is {w._named()}, expected an array of floats")
     found, number = gathered("fake_quantize", w=w, scale=scale)
     x = on_their_device(w, found.get("w"), NAME, number)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
@@ -102,9 +101,9 @@ def _gradient(g: Any, of: _Rounded) -> DeviceArray:
     else:
         given = on_their_device(g, found.get("g"), "back: g", number)
     if given.shape != of.shape:
-        raise ValueError(f"back: g has shape {given.shape}, expected {of.shape}")
+        raise WrongValue(f"back: g has shape {given.shape}, expected {of.shape}")
     if given.number != of.number:
-        raise ValueError(f"back: g is on {given.device}, expected cuda:{of.number}")
+        raise WrongValue(f"back: g is on {given.device}, expected cuda:{of.number}")
     if given.stream != of.stream:  # of the note
         _core.cuda_wait(of.number, of.stream)
     return given
@@ -243,6 +242,6 @@ def infinity_of(fmt: Format) -> float:
 def check_clip(fmt: Format, clip: Any) -> None:
     """Raise the error of the CPU if a format does not support clip."""
     if has_pattern(fmt) and fmt.is_plain:
-        raise ValueError(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
+        raise WrongValue(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
     base = fmt.base if has_pattern(fmt) else fmt
     fake_quantize(np.zeros((1, max(base.group or 1, 1)), np.float32), base, -1, clip)

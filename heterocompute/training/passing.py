@@ -19,7 +19,7 @@ from ..arrays.dense import core_view
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import WrongValue, refusals
 from ..base.float_env import counts_subnormals
 from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import core_clip
@@ -39,7 +39,7 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
     """Return (low, high) of the equation above; None if the gradient passes everywhere."""
     form = fmt.form
     if form.codes == "unstated":
-        raise ValueError(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
+        raise WrongValue(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
     if form.codes == "float" and not form.has_scales:
         return None if form.bits == 32 else (-form.maximum, form.maximum)
     if clip is None:
@@ -124,7 +124,7 @@ def _of_pattern(
     values = s.components["values"]
     if fmt.is_plain:
         if clip is not None:
-            raise ValueError(f"fake_quantize: {fmt} has no scale that clip= could change")
+            raise WrongValue(f"fake_quantize: {fmt} has no scale that clip= could change")
         return s.to_dense(), None
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)

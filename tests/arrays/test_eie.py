@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import isas, same_bits
+from common import bad_argument, isas, same_bits
 
 import heterocompute as hc
 from heterocompute.base.writer import Writer
@@ -208,12 +207,12 @@ def test_it_behaves_as_an_array() -> None:
         assert same == e
     assert e != hc.encode_csr(w, elements=2) and e != w.tolist()
     assert "elements=3" in repr(e)
-    with pytest.raises(TypeError, match=said.ADD_IS_NOT_FOR_AN_EIEARRAY):
+    with bad_argument(TypeError, "add", "type"):
         e + 1
-    with pytest.raises(TypeError, match=said.UNHASHABLE):
+    with pytest.raises(TypeError, match="unhashable"):
         hash(e)
     for part in e.components.values():
-        with pytest.raises(ValueError, match=said.READ_ONLY):
+        with pytest.raises(ValueError, match="read-only"):
             part[...] = 0
     entries = e.components["entries"].copy()
     other = hc.EIEArray({**e.components, "entries": entries}, e.shape)
@@ -224,38 +223,38 @@ def test_it_behaves_as_an_array() -> None:
 def test_bad_arguments_are_named() -> None:
     w = np.ones((4, 3), np.float32)
     for bad in (np.ones(3, np.float32), np.ones((1, 2, 3), np.float32)):
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_W_HAS_SHAPE):
+        with bad_argument(ValueError, "w", "shape"):
             hc.encode_csr(bad)
     for value in (np.nan, np.inf, 1e300):
         wrong = np.ones((4, 3))
         wrong[2, 1] = value
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_W_HAS_AT_INDEX):
+        with bad_argument(ValueError, "w", "value", r"at index \(2, 1\)"):
             hc.encode_csr(wrong)
-    with pytest.raises(TypeError, match=said.ENCODE_CSR_W_HAS_DTYPE_INT64):
+    with bad_argument(TypeError, "w", "dtype"):
         hc.encode_csr(w.astype(np.int64))
     for elements in (0, -1, 4097, 2**70):
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_ELEMENTS_IS_WANTED_1):
+        with bad_argument(ValueError, "elements", "value"):
             hc.encode_csr(w, elements=elements)
     for odd in (2.0, "4", None, True, np.ones(2)):
-        with pytest.raises(TypeError, match=said.ENCODE_CSR_ELEMENTS):
+        with bad_argument(TypeError, "elements", "type"):
             hc.encode_csr(w, elements=odd)  # type: ignore[arg-type]
     good = np.arange(16, dtype=np.float32)
     for table in (good[1:], good[:15], good + 1, good[::-1], np.where(good == 5, np.nan, good)):
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_CODEBOOK):
+        with pytest.raises(ValueError, match="encode_csr: codebook"):
             hc.encode_csr(w, table)
     e = hc.encode_csr(w)
-    with pytest.raises(TypeError, match=said.HC_LINEAR_X_E):
+    with bad_argument(TypeError, "b", "axis"):
         hc.matmul(np.ones((2, 4), np.float32), e)
-    with pytest.raises(TypeError, match=said.BOTH_OPERANDS_ARE_COMPRESSED):
+    with bad_argument(TypeError, None, "type", "both operands are compressed"):
         hc.matmul(e, e)
-    with pytest.raises(ValueError, match=said.HAS_4_VALUES_ALONG_AXIS_1):
+    with bad_argument(ValueError, "x", "shape"):
         hc.linear(np.ones((2, 4), np.float32), e)
-    with pytest.raises(ValueError, match=said.LOAD_BALANCE_DEPTH_IS_0):
+    with bad_argument(ValueError, "depth", "value"):
         e.load_balance(depth=0)
     for odd in (1.5, "8", None, True):
-        with pytest.raises(TypeError, match=said.LOAD_BALANCE_DEPTH):
+        with bad_argument(TypeError, "depth", "type"):
             e.load_balance(depth=odd)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=said.X_HAS_SHAPE):
+    with bad_argument(ValueError, "x", "shape"):
         e.load_balance(np.ones(4, np.float32))
 
 
@@ -292,7 +291,7 @@ def test_components_that_do_not_fit_are_refused() -> None:
         table = good["codebook"].copy()
         table[number] = value
         refused(rf"codebook\[{number}\]", codebook=table)
-    with pytest.raises(TypeError, match=said.COMPONENTS_ARE):
+    with bad_argument(TypeError, "components", "type"):
         hc.EIEArray({"codes": good["entries"]}, (40, 6))
     assert hc.EIEArray(good, (40, 6)) == e
 
@@ -300,7 +299,7 @@ def test_components_that_do_not_fit_are_refused() -> None:
 def test_components_cannot_be_written_to() -> None:
     e = hc.encode_csr(np.ones((64, 64), np.float32))
     for part in e.components.values():
-        with pytest.raises(ValueError, match=said.WRITEABLE):
+        with pytest.raises(ValueError, match="WRITEABLE"):
             part.flags.writeable = True
     parts = {name: part.copy() for name, part in e.components.items()}
     view = parts["entries"][:]
@@ -309,7 +308,7 @@ def test_components_cannot_be_written_to() -> None:
     view[:] = 0xF1
     assert made == e
     for shape in (5, None, (8.0, 16), (2**63, 16), (64, 64, 1)):
-        with pytest.raises(ValueError, match=said.EIEARRAY_SHAPE):
+        with bad_argument(ValueError, "shape", "value"):
             hc.EIEArray(e.components, shape)  # type: ignore[arg-type]
 
 
@@ -324,9 +323,9 @@ def test_the_transposed_matrix_shares_its_components() -> None:
         assert same_bits(vectors @ e.T, hc.linear(vectors, e)) and same_bits(np.matmul(vectors, e.T), vectors @ e.T)
     assert same_bits(hc.matmul(hc.quantize(x, "int8"), e.T), hc.linear(hc.quantize(x, "int8"), e))
     for wrong in (lambda: e.T @ x[:, :12].T, lambda: hc.linear(x[:, :12], e.T), lambda: hc.explain(e.T, x[:, :12].T)):
-        with pytest.raises(TypeError, match=said.STORED_ALONG_AXIS_0_ITS_REDUCTION):
+        with pytest.raises(TypeError, match=r"stored along axis \(0,\), its reduction axis is 1"):
             wrong()
-    with pytest.raises(ValueError, match=said.THIS_MATRIX_IS_TRANSPOSED):
+    with bad_argument(ValueError, None, "value", "this matrix is transposed"):
         e.T.load_balance()
     for same in (pickle.loads(pickle.dumps(e.T)), copy.deepcopy(e.T), hc.EIEArray(e.components, (40, 12), axis=(0,))):
         assert same == e.T
@@ -355,9 +354,9 @@ def test_what_takes_floats_decodes_nothing_silently() -> None:
         lambda: hc.encode_csr(e),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match=said.IS_AN_EIEARRAY_TAKE):
+        with pytest.raises(TypeError, match=r"is an EIEArray; take its to_dense\(\) first"):
             call()
-    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):  # it is copied, like a QuantizedArray
+    with bad_argument(ValueError, None, "shape", "no float tensor"):  # it is copied, like a QuantizedArray
         hc.study({"a": e}, ["int8"])
     assert hc.error(w, e).max_abs == 0
 
@@ -380,24 +379,24 @@ def test_scipy_gets_what_is_stored() -> None:
             found = array.to_scipy(layout)
             assert found.format == layout and found.nnz == e.nnz and np.array_equal(found.toarray(), dense)
     assert same_bits(hc.linear(x, e.to_scipy()), hc.linear(x, e))
-    with pytest.raises(ValueError, match=said.TO_SCIPY_LAYOUT_IS_COO):
+    with bad_argument(ValueError, "layout", "value"):
         e.to_scipy("coo")
 
 
 def test_numpy_reaches_nothing_but_products() -> None:
     e = hc.encode_csr(pruned((9, 7), 0.3))
     for call in (lambda: np.concatenate([e, e]), lambda: np.sum(e), lambda: np.add(e, 1), lambda: np.where(e, 1, 0)):
-        with pytest.raises(TypeError, match=said.IS_NOT_FOR_AN_EIEARRAY_CALL):
+        with pytest.raises(TypeError, match=r"is not for an EIEArray; call to_dense\(\) for its values"):
             call()
-    with pytest.raises(ValueError, match=said.CALL_TO_DENSE):
+    with bad_argument(ValueError, None, "value", "to_dense"):
         e[0]
-    with pytest.raises(ValueError, match=said.COPY_FALSE_IS_IMPOSSIBLE):
+    with bad_argument(ValueError, None, "value", "copy=False is impossible"):
         np.array(e, copy=False)
-    with pytest.raises(TypeError, match=said.DOES_NOT_SUPPORT_ITEM_ASSIGNMENT):
+    with pytest.raises(TypeError, match="does not support item assignment"):
         e.components["entries"] = 1  # type: ignore[index]
     assert "<td>axis</td>" not in e._repr_html_() and "(9, 7)" in e._repr_html_()
     for dtype in ("x", np.int8, complex, [("a", "f4")], 2.5):
-        with pytest.raises(TypeError, match=said.TO_DENSE_DTYPE_IS_WANTED_FLOAT16):
+        with pytest.raises(TypeError, match="to_dense: dtype is .*, expected float16"):
             e.to_dense(dtype)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import reals
+from common import bad_argument, reals
 
 import heterocompute as hc
 
@@ -184,5 +183,5 @@ def test_torch() -> None:
     for state in (module.state_dict(), {name: w.bfloat16() for name, w in module.state_dict().items()}):
         layers = hc.study(state, ["int8"]).layers
         assert {(layer["name"], tuple(layer["shape"])) for layer in layers} == {("weight", (4, 32))}
-    with pytest.raises(TypeError, match=said.STUDY_WEIGHTS_WEIGHT_IS_A_PARAMETER):
+    with bad_argument(TypeError, "weights", "type"):
         hc.study(dict(module.named_parameters()), ["int8"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.base.values import shown
+from heterocompute.base.errors import shown
 
 LONG: list[Any] = ["x" * 50_000, "x." * 25_000, b"x" * 50_000, (1,) * 20_000, ["x" * 50_000], {"x" * 50_000: 1},
                    {"w": "x" * 50_000}, 10**4000, {"x" * 50_000}, "x" * 50_000 + "/x.npz"]  # fmt: skip

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import said
 from common import HANG, isas, reals, same_bits
 
 import heterocompute as hc
@@ -74,14 +73,14 @@ def test_settings_belong_to_their_context() -> None:
     ],
 )
 def test_bad_settings_are_named(options, error) -> None:
-    with pytest.raises(error, match=said.USE), hc.use(**options):
+    with pytest.raises(error, match="use"), hc.use(**options):
         pass
 
 
 def test_an_isa_that_the_machine_lacks_is_a_runtime_error() -> None:
     missing = [n for n in core.isa_names(0xFFFFFFFF) if core.isa_mask(n) & ~core.cpu_isa()]
     for name in missing:
-        with pytest.raises(RuntimeError, match=said.LACKS), hc.use(isa=name):
+        with pytest.raises(RuntimeError, match="lacks"), hc.use(isa=name):
             pass
 
 

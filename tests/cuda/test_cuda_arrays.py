@@ -494,7 +494,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: q.to("gpu"), ValueError, "device is 'gpu', expected 'cpu', 'cuda' or"),
         (lambda: np.asarray(there), TypeError, r"no values on the CPU: call to\('cpu'\)"),
         (lambda: there.save("x.safetensors"), TypeError, "expected one on the CPU"),
-        (lambda: hc.use(backend="tpu").__enter__(), ValueError, "backend is 'tpu', expected 'cpu' or 'cuda'"),
+        (lambda: hc.use(backend="tpu").__enter__(), ValueError, "backend is 'tpu'"),
     ]
     for call, kind, sentence in cases:
         with pytest.raises(kind, match=sentence) as raised:

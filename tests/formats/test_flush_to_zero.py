@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import FLOAT_MODES, FORMATS, HANG, float_mode, flushing, reals
+from common import FLOAT_MODES, FORMATS, HANG, bad_argument, float_mode, flushing, reals
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -263,20 +262,20 @@ def test_files_are_read_alike(tmp_path: Path) -> None:
     q = hc.quantize(ONES, "int8")
     q.components["scales"][1, 0] = -1e-40
     save(path, q)
-    with flushing(), pytest.raises(ValueError, match=said.NEGATIVE):
+    with flushing(), bad_argument(ValueError, None, "file", "negative"):
         hc.load(path)
 
 
 def test_a_value_that_pruning_left_out_is_seen() -> None:
     after, kept = np.float32([1, 1e-40]), np.array([True, False])
-    with flushing(), pytest.raises(ValueError, match=said.HAD_PRUNED_THEM):
+    with flushing(), bad_argument(ValueError, "retrain", "value"):
         _check_zeros({"w": after}, {"w": kept}, "50%")
 
 
 def test_the_setting_of_the_thread_comes_back() -> None:
     with flushing():  # it checks the environment on entry and exit
         for wrong in (lambda: hc.prune(np.float32([np.nan]), "50%"), lambda: hc.scores.wanda(ONES, TINY[:, :3])):
-            with pytest.raises(ValueError, match=said.PRUNE_W_HAS_NAN_WANDA_W):
+            with pytest.raises(ValueError, match="prune: w has nan|wanda: w has 32 inputs"):
                 wrong()
             assert not (TINY * np.float32(2)).any()
     assert (TINY * np.float32(2)).any()

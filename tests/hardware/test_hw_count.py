@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 from heterocompute.hardware.network.builtin import published
@@ -167,12 +167,12 @@ def test_a_token_with_keys_at_hand_costs_two_operations_a_parameter() -> None:
     assert hw.count(network).macs == matrices + 2 * 32 * 4096
     longer = hw.networks["llama_7b"].decoding(1023)
     assert hw.count(longer).macs == matrices + 2 * 32 * 4096 * 1024
-    with pytest.raises(ValueError, match=said.ONLY_A_NETWORK_OF_TOKENS):
+    with bad_argument(ValueError, None, "value", "only a network of tokens"):
         hw.networks["resnet18"].decoding(3)
 
 
 def test_the_mismatch_of_the_textbook_network_is_reported() -> None:
-    with pytest.raises(ValueError, match=said.LAYER_FC1_LINEAR_INPUT_IS_1600):
+    with bad_argument(ValueError, None, "value", r"'fc1'.*Linear.*\(1600,\).*16384"):
         hw.count("doc_cnn")
     fits = []
     for size in range(60, 90):
@@ -210,7 +210,7 @@ def test_bad_input_is_refused_by_name(call: Any, message: str) -> None:
 
 def test_what_is_no_model_is_a_type_error() -> None:
     for model in (3, {"a": 1}, [1]):
-        with pytest.raises(TypeError, match=said.WANTED_A_NETWORK_LAYER):
+        with pytest.raises(TypeError, match="expected a (network|layer)"):
             hw.count(model, (3,))
 
 
@@ -285,7 +285,7 @@ def test_files_that_are_no_onnx_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     path = tmp_path / "bad.onnx"
     path.write_bytes(b"not a graph at all")
-    with pytest.raises(ValueError, match=said.BAD_ONNX_NO_ONNX_FILE):
+    with bad_argument(ValueError, None, "file", "bad.onnx: (not an ONNX file|the graph has the inputs none)"):
         hw.count(path)
     with pytest.raises(FileNotFoundError):
         hw.count(tmp_path / "missing.onnx")
@@ -322,7 +322,7 @@ def test_nodes_of_odd_attributes_have_a_sentence(op: str, attributes: Any, sente
 def test_without_onnx_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     (tmp_path / "network.onnx").write_bytes(b"")
-    with pytest.raises(ImportError, match=said.NETWORK_ONNX_PIP_INSTALL_HETEROCOMPUTE_ONNX):
+    with pytest.raises(ImportError, match=r"network.onnx: .*pip install 'heterocompute\[onnx\]'"):
         hw.count(str(tmp_path / "network.onnx"))
 
 
@@ -334,9 +334,9 @@ def test_a_missing_file_is_called_missing_with_or_without_onnx(path: str, monkey
 
 
 def test_far_names_get_the_list_and_no_suggestion() -> None:
-    with pytest.raises(ValueError, match=said.ZZZZ_IS_NONE_OF_THE_BUILT):
+    with bad_argument(ValueError, None, "value", "'zzzz'"):
         hw.count("zzzz")
-    with pytest.raises(ValueError, match=said.QQQQ_IS_NO_DEVICE_HETEROCOMPUTE_DEVICES):
+    with bad_argument(ValueError, None, "value", "'qqqq'.*'heterocompute devices'"):
         hw.device("qqqq")
 
 
@@ -389,7 +389,7 @@ def test_gpt2_without_its_output_layer_counts_as_torch_says() -> None:
 
 def test_the_networks_are_a_mapping() -> None:
     assert "resnet51" not in hw.networks and hw.networks.get("resnet51") is None
-    with pytest.raises(KeyError, match=said.THE_NEAREST_ARE_RESNET50):
+    with pytest.raises(KeyError, match="the nearest are resnet50"):
         hw.networks["resnet51"]
 
 

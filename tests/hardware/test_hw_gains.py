@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 
@@ -52,7 +52,7 @@ def test_the_gain_splits_into_factors() -> None:
         assert math.prod(other["factors"].values()) == pytest.approx(other["gain"])
     same = hw.explain_gain("a100-sxm-40gb", "h100-sxm", "fp16", "fp16", sparse=False)["factors"]
     assert (same["sparsity"], same["number"], same["base"]) == (1, 2, 19.5 / 312)
-    with pytest.raises(ValueError, match=said.NO_RATE_FOR_BF16):
+    with bad_argument(ValueError, None, "value", "'bf16'"):
         hw.explain_gain("v100-sxm2", "h100-sxm", "bf16")
 
 
@@ -61,7 +61,7 @@ def test_growth_and_amdahl() -> None:
     assert round(hw.doubling_time(0.03), 1) == 23.4
     assert hw.amdahl(0.5, 2) == pytest.approx(4 / 3) and hw.amdahl(0, 9) == 1 and hw.amdahl(1, 9) == 9
     for call in (lambda: hw.doubling_time(0), lambda: hw.amdahl(1.5, 2), lambda: hw.amdahl(0.5, 0)):
-        with pytest.raises(ValueError, match=said.WANTED_A_NUMBER):
+        with pytest.raises(ValueError, match="expected a number"):
             call()
 
 
@@ -80,7 +80,7 @@ def test_copies_and_offload() -> None:
         assert (there < 2 * size**3 / 1e12) is pays
     assert hw.offload_break_even(chip, 1e15) == math.inf
     assert hw.copy_seconds(1e9, 1e9) == 1
-    with pytest.raises(ValueError, match=said.NO_PCIE_LINK_IS_KNOWN):
+    with bad_argument(ValueError, None, "value", "PCIe"):
         hw.copy_seconds(1, "tpu-v3")
 
 
@@ -92,7 +92,7 @@ def test_training_totals() -> None:
     assert seconds == pytest.approx(6e18 / (4 * 312e12 * 0.5))
     again = hw.training_time(1e9, 1e9, "a100-sxm-80gb", count=4, utilization=0.5, recompute=True)
     assert again == pytest.approx(8e18 / (4 * 312e12 * 0.5))
-    with pytest.raises(ValueError, match=said.UTILIZATION_IS_1_5):
+    with bad_argument(ValueError, "utilization", "value"):
         hw.training_time(1, 1, "a100-sxm-80gb", utilization=1.5)
     assert hw.overlap([1, 3, 2]) == 3 and hw.overlap([1, 3, 2], prefetch=False) == 6
     assert round(hw.break_even_density(1 / 0.79), 2) == 0.79 and hw.break_even_density(0.5) == 1
@@ -105,7 +105,7 @@ def test_break_even_of_scnn_is_where_both_densities_fall() -> None:
         assert hw.break_even_density(dense) == pytest.approx(1 / dense)
         assert 1 / dense < 0.95 * published
     assert hw.break_even_density(1.5, 0.25, operands=2) ** 2 == pytest.approx(0.75 / 1.25)
-    with pytest.raises(ValueError, match=said.OPERANDS_IS_3_WANTED_1):
+    with bad_argument(ValueError, "operands", "value"):
         hw.break_even_density(1.33, operands=3)
 
 
@@ -126,14 +126,14 @@ def test_all_reduce_on_a_ring() -> None:
     assert hw.multi.allreduce(1e9, 1, "a100-sxm-80gb") == 0
     assert hw.multi.allreduce(0, 4, 1e9, latency=1e-5) == pytest.approx(6e-5)
     assert hw.multi.data_parallel(1.0, 1e9, 4, 1e9, overlapped=1.0)["efficiency"] == 1
-    with pytest.raises(ValueError, match=said.COUNT_IS_0):
+    with bad_argument(ValueError, "count", "value"):
         hw.multi.allreduce(1, 0, 1e9)
     for wrong in ({"size": -1}, {"size": float("nan")}, {"latency": -1}):
-        with pytest.raises(ValueError, match=said.WANTED_A_NUMBER_FROM_0_UP):
+        with pytest.raises(ValueError, match="expected a number from 0 up"):
             hw.multi.allreduce(**{"size": 1, "count": 2, "link": 1e9, **wrong})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=said.SIZE_IS_MINUS_1):
+    with bad_argument(ValueError, "size", "value"):
         hw.copy_seconds(-1, 1e9)
-    with pytest.raises(ValueError, match=said.STAGES_1_IS_NAN):
+    with bad_argument(ValueError, "stages", "value"):
         hw.overlap([1, float("nan")])
 
 
@@ -153,11 +153,11 @@ def test_prices_are_the_callers() -> None:
     assert h100["performance_price"] == pytest.approx(h100["throughput"] / 30_000)
     assert ada["price"] == 2_000 and ada["cost"] == pytest.approx(1e6 * 2_000 / (ada["throughput"] * 3 * 365 * 86400))
     assert hw.compare(["t4"], "resnet18")[0]["cost"] is None
-    with pytest.raises(ValueError, match=said.THE_PRICE_OF_T4_IS_0):
+    with bad_argument(ValueError, None, "value", "the price of 't4' is 0"):
         hw.compare(["t4"], "resnet18", price={"t4": 0})
-    with pytest.raises(ValueError, match=said.T44_IS_NO_DEVICE_THE_NEAREST):
+    with bad_argument(ValueError, None, "value", "'t44'"):
         hw.compare(["t4"], "resnet18", price={"t44": 1})
-    with pytest.raises(ValueError, match=said.LIFETIME_YEARS_IS_0):
+    with bad_argument(ValueError, "lifetime_years", "value"):
         hw.compare(["t4"], "resnet18", lifetime_years=0)
     assert [hw.product_dtype(one, None, None) for one in ("t4", "p40", "tpu-v3", "tpu-v1")] == [
         "fp16",
@@ -189,7 +189,7 @@ def test_the_knee_is_where_arithmetic_begins_to_bound() -> None:
     sweep = hw.batch_sweep(hw.Linear(4096, 4096, bias=False), "h100-sxm", range(300, 400, 4), input_shape=(4096,))
     first = next(b for b in range(300, 400, 4) if hw.intensity.gemm(b, 4096, 4096, "fp16") >= 295.35)
     assert sweep.knee == first
-    with pytest.raises(ValueError, match=said.BATCHES_IS_EMPTY):
+    with bad_argument(ValueError, "batches", "value"):
         hw.batch_sweep("resnet18", "t4", [])
 
 
@@ -242,16 +242,16 @@ def test_links_count_where_several_devices_are_needed() -> None:
 def test_a_batch_sweep_takes_one_batch_and_names_a_wrong_one() -> None:
     assert [row["batch"] for row in hw.batch_sweep("digits", "t4", 5).rows] == [5]
     for wrong in (None, ["a", 1], 0, [2.5]):
-        with pytest.raises(ValueError, match=said.BATCH_SWEEP_BATCHES):
+        with bad_argument(ValueError, "batches", "value"):
             hw.batch_sweep("digits", "t4", wrong)  # type: ignore[arg-type]
 
 
 def test_numbers_beyond_a_float_are_named() -> None:
-    with pytest.raises(ValueError, match=said.RATE_IS_1000_WANTED_A_NUMBER):
+    with bad_argument(ValueError, "rate", "value"):
         hw.doubling_time(10**400)
-    with pytest.raises(ValueError, match=said.WANTED_A_POSITIVE_NUMBER):
+    with bad_argument(ValueError, None, "value", "expected a positive number"):
         hw.Device("mine", peak={"int8": 10**400})
-    with pytest.raises(ValueError, match=said.THE_PRICE_OF_T4_IS_1000):
+    with bad_argument(ValueError, None, "value", "'t4'.*1000"):
         hw.compare("t4", "digits", price={"t4": 10**400})
-    with pytest.raises(ValueError, match=said.OPERATIONS_OF_IS_1000):
+    with bad_argument(ValueError, None, "value", "''.*1000..*0"):
         hw.roofline([{"operations": 10**400, "bytes": 1}], "t4")

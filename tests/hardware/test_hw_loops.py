@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 
@@ -45,5 +45,5 @@ def test_count_carries_the_loops() -> None:
 
 
 def test_a_batch_is_positive() -> None:
-    with pytest.raises(ValueError, match=said.BATCH_IS_0):
+    with bad_argument(ValueError, "batch", "value"):
         hw.networks["digits"].problems(0)

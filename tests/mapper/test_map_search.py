@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import _heterocompute as core, hardware as hw
 from heterocompute.hardware.mapper import dataflow, model, searching
@@ -92,7 +92,7 @@ def test_the_core_counts_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch
         mapping = found.mapping(choice.tolist())
         if cost is None:
             misfits += 1
-            with pytest.raises(ValueError, match=said.MAPPING_HOLDS_SPREADS):
+            with pytest.raises(ValueError, match=r"^mapping: \w+ (holds|spreads)"):
                 hw.evaluate(problem, arch, mapping)
             continue
         fits += 1
@@ -266,7 +266,7 @@ def test_axes_that_only_evaluate_takes() -> None:
     problem = hw.Problem({"A": 2, "B": 2, "C": 2}, {"I": [{"A": 1, "B": 1, "C": 1}], "O": [{"A": 1}, {"A": 1}]}, "O")
     arch = hw.Arch([hw.Level("DRAM"), hw.Level("Buffer")])
     assert hw.evaluate(problem, arch, hw.Mapping({"DRAM": [("A", 2)], "Buffer": [("B", 2), ("C", 2)]})).cycles == 8
-    with pytest.raises(NotImplementedError, match=said.OVER_MORE_THAN_TWO_LOOPS):
+    with bad_argument(NotImplementedError, None, "unsupported", "over more than two loops"):
         hw.search(problem, arch)
 
 
@@ -284,7 +284,7 @@ def test_the_core_refuses_numbers_of_no_model() -> None:
         (found.ints, found.reals, choice * 2),
         (found.ints, found.reals, choice + 100),
     ):
-        with pytest.raises(ValueError, match=said.SEARCH):
+        with pytest.raises(ValueError, match="^search: "):
             core.map_cost(ints, reals, chosen)
     for place in range(len(found.ints)):
         for value in (-1, 17, 2**40):
@@ -296,7 +296,7 @@ def test_the_core_refuses_numbers_of_no_model() -> None:
                 assert str(error).startswith("search: ")
             else:  # a coefficient, or a mask of dimensions: another model, but one
                 assert value > 0
-    with pytest.raises(TypeError, match=said.WANTED_A_CONTIGUOUS_1_DIMENSIONAL_ARRAY):
+    with pytest.raises(TypeError, match="expected a contiguous 1-dimensional array of int64"):
         core.map_cost(found.ints.astype(np.int32), found.reals, choice)
-    with pytest.raises(ValueError, match=said.NO_FACTORS_NUMBER_0_TO_99999999):
+    with pytest.raises(ValueError, match="no factors number 0 to 99999999"):
         core.map_enumerate(found.ints, found.reals, found.tables(), 0, 99_999_999)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 from heterocompute.report import study_page
@@ -170,7 +170,7 @@ def test_a_study_draws_any_metric() -> None:
     found = Study(ROWS, [], ["accuracy", "kl"], [])
     assert found.plot().axes[0].get_ylabel() == "accuracy"
     assert found.plot(metric="kl").axes[0].get_ylabel() == "kl"
-    with pytest.raises(ValueError, match=said.NO_COLUMN_OF_NUMBERS_F1):
+    with bad_argument(ValueError, None, "value", "no column of numbers 'f1'"):
         found.plot(metric="f1")
 
 

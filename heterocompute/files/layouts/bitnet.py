@@ -16,6 +16,7 @@ import numpy as np
 
 from ...arrays.bits import unpack
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import Int
 from .layout import Layout
@@ -41,7 +42,7 @@ class BitNet(Layout):
             refuse(name, q, self.name, "int2 is the nearest")
         prefix, (rows, count) = prefix_of(name, q, self.name), q.shape
         if rows % PARTS:
-            raise ValueError(
+            raise WrongValue(
                 f"save: tensor {quoted(name)} of shape {q.shape}: {self.name} has multiples of {PARTS} rows"
             )
         scales = q.components["scales"] if isinstance(q, QuantizedArray) else None
@@ -63,9 +64,9 @@ class BitNet(Layout):
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         packed, scale = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
         if packed.dtype != np.uint8 or packed.ndim != 2 or 0 in packed.shape:
-            raise ValueError(f"{prefix}.weight is {packed.dtype} {packed.shape}, expected uint8 (out / {PARTS}, in)")
+            raise WrongValue(f"{prefix}.weight is {packed.dtype} {packed.shape}, expected uint8 (out / {PARTS}, in)")
         if scale.dtype.name not in FLOATS or scale.size != 1:
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.weight_scale is {scale.dtype} {scale.shape}, expected one of {', '.join(FLOATS)}"
             )
         own = scale.reshape(1, 1).astype(np.float32)
@@ -73,12 +74,12 @@ class BitNet(Layout):
             with np.errstate(divide="ignore", over="ignore"):
                 own = np.float32(1) / own
         if not np.isfinite(own).all() or (own < 0).any():
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.weight_scale is {float(scale.reshape(())):.9g}, from which no finite scale of 0 or more "
                 "follows"
             )
         codes = np.concatenate([packed >> np.uint8(2 * i) & np.uint8(3) for i in range(PARTS)])
         if (codes == UNUSED).any():
-            raise ValueError(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")
+            raise WrongValue(f"{prefix}.weight holds the code {UNUSED}, expected 0 to {UNUSED - 1}")
         stored = (codes - np.uint8(MIDDLE)) & np.uint8(3)
         return of_array(array_of(Int(2), stored, np.repeat(own, len(codes), 0), None))

@@ -21,8 +21,8 @@ import numpy as np
 from ...arrays.bits import pack, unpack
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, shown
 from ...base.texts import quoted
-from ...base.values import shown
 from ...formats import MX, NVFP4, Float, Int
 from . import scaled
 from .layout import Layout
@@ -61,11 +61,11 @@ def _is_mxfp4(q: Packed) -> bool:
 def _nvfp4_parts(name: str, q: QuantizedArray) -> dict[str, Array]:
     prefix, coarse = prefix_of(name, q, NAME), q.components["coarse"]
     if q.shape[1] % 16:
-        raise ValueError(f"save: tensor {quoted(name)}: rows of {q.shape[1]} values, {NAME} has NVFP4 in groups of 16")
+        raise WrongValue(f"save: tensor {quoted(name)}: rows of {q.shape[1]} values, {NAME} has NVFP4 in groups of 16")
     inverse = reciprocal(coarse, q.components["scales"])
     if inverse is None:
         said = f"the scale of the tensor, {float(coarse):.9g}, has no reciprocal that gives the same products"
-        raise ValueError(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
+        raise WrongValue(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
     return {
         f"{prefix}.weight_packed": q.components["codes"],
         f"{prefix}.weight_scale": q.components["scales"].view(numpy_dtype("float8_e4m3fn")),
@@ -132,11 +132,11 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
     whole = found.get(f"{prefix}.weight_global_scale")
     if codes is None or codes.ndim < 3:
         if whole is not None and whole.size != 1:
-            raise ValueError(f"{prefix}.weight_global_scale is {whole.dtype} {whole.shape}, expected one float32 > 0")
+            raise WrongValue(f"{prefix}.weight_global_scale is {whole.dtype} {whole.shape}, expected one float32 > 0")
         return found, None
     name = f"{prefix}.weight" + "_packed" * (f"{prefix}.weight_packed" in found)
     if codes.ndim > 3:
-        raise ValueError(f"{name} is {codes.dtype} {codes.shape}, expected (out, in) or (experts, out, in)")
+        raise WrongValue(f"{name} is {codes.dtype} {codes.shape}, expected (out, in) or (experts, out, in)")
     count, rows = codes.shape[:2]
     columns = codes.shape[2] * (2 if codes.dtype == np.uint8 else 1)
     stated = found.get(f"{prefix}.weight_shape")
@@ -144,7 +144,7 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
         sizes = np.unique(stated.reshape(-1, stated.shape[-1]), axis=0)
         several = stated.ndim > 1 and len(stated) != count
         if several or len(sizes) != 1 or tuple(sizes[0][:-1]) not in ((rows,), (count, rows)):
-            raise ValueError(f"{prefix}.weight_shape is {shown(stated.tolist())}, but {name} is {codes.shape}")
+            raise WrongValue(f"{prefix}.weight_shape is {shown(stated.tolist())}, but {name} is {codes.shape}")
         columns = int(sizes[0][-1])
         found[f"{prefix}.weight_shape"] = np.array([count * rows, columns], np.int64)
     for part in ("weight", "weight_packed", "weight_scale", "weight_zero_point"):
@@ -153,9 +153,9 @@ def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Arr
             continue
         if values.ndim != 3 or values.shape[0] != count:
             what = f"{values.dtype} {values.shape}, expected one for each row of {name} {codes.shape}"
-            raise ValueError(f"{prefix}.{part} is {what}")
+            raise WrongValue(f"{prefix}.{part} is {what}")
         if values.dtype == np.int32 and part == "weight_zero_point" and 32 * values.shape[1] % rows:
-            raise ValueError(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
+            raise WrongValue(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
         found[f"{prefix}.{part}"] = values.reshape(-1, values.shape[2])
     if whole is not None and whole.size == count and (whole == whole.flat[0]).all():
         found[f"{prefix}.weight_global_scale"] = whole.reshape(-1)[:1]
@@ -230,7 +230,7 @@ def _packed_from(
         chosen(prefix, config, check_mxfp4, tensors)
         rows, count = packed.shape[0], packed.shape[1] * 2
         if _order(prefix, tensors, count, 32) is not None:
-            raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
+            raise WrongValue(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
     rows, count = rows_of(prefix, tensors)
@@ -328,17 +328,17 @@ class CompressedTensors(Layout):
     def check_stack(self, shape: tuple[int, ...], fmt: Any) -> None:
         """Raise ValueError if zero points of an expert do not fill words."""
         if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
-            raise ValueError(
+            raise WrongValue(
                 f"{NAME} packs zero points into 32-bit words, which {shape[1]} outputs of an expert do not fill"
             )
 
     def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
         if not name.endswith(".weight"):
-            raise ValueError(f"{NAME} stores weights called NAME.weight")
+            raise WrongValue(f"{NAME} stores weights called NAME.weight")
         if blocks.dtype not in ("int8", "float8_e4m3fn"):
-            raise ValueError(f"{NAME} has no place for {blocks.dtype}")
+            raise WrongValue(f"{NAME} has no place for {blocks.dtype}")
         if len(shape) > 2 and blocks.high != 1:
-            raise ValueError(f"{NAME} has no place for a stack with {blocks}")
+            raise WrongValue(f"{NAME} has no place for a stack with {blocks}")
 
     def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
         prefix = name.removesuffix(".weight")

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.layout import KEY as PACKED
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.json_text import strict_json
 from ...base.places import exists
 from ...base.tensors import Tensors
 from ...base.texts import read_small
-from ...base.values import shown
 from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 from .expressions import matches
 
@@ -62,7 +62,7 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     """
     config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path, key)
     if not isinstance(config, Mapping):
-        raise TypeError(f"{KEY} is not an object")
+        raise WrongType(f"{KEY} is not an object")
     return config
 
 
@@ -196,17 +196,17 @@ def own_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     layout, version = auto_round(config)
     if layout is None:
         what = f"packing_format is {shown(packing_of(config))} of {shown(config.get('bits'))} bits"
-        raise ValueError(
+        raise WrongValue(
             f"{what}, expected auto_round:auto_gptq, :gptqmodel, :auto_awq, :fp8_static or :llm_compressor"
         )
     for key in ("rotation_config", "hadamard_config", "transform_config"):
         if config.get(key):
-            raise ValueError(f"{key} says that weights are rotated, which is not undone here: expected the original")
+            raise WrongValue(f"{key} says that weights are rotated, which is not undone here: expected the original")
     found = {key: config[key] for key in ("bits", "group_size", "sym", "dynamic", "extra_config") if key in config}
     if layout in ("gptq", "awq"):
         kind = config.get("data_type", "int")
         if not isinstance(kind, str) or not kind.startswith("int"):
-            raise ValueError(f"data_type is {shown(kind)}, expected int for packed integers")
+            raise WrongValue(f"data_type is {shown(kind)}, expected int for packed integers")
         found |= {"desc_act": False, "sym": config.get("sym", True)}
         found |= {"checkpoint_format": version} if layout == "gptq" else {"zero_point": not found["sym"]}
     return {"quant_method": layout, **found}
@@ -222,15 +222,15 @@ def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     said = config.get("extra_config") or {}
     if not isinstance(said, Mapping):
-        raise ValueError(f"{prefix}: extra_config is {shown(said)}, expected an object of layers")
+        raise WrongValue(f"{prefix}: extra_config is {shown(said)}, expected an object of layers")
     name = prefix if prefix in said else next((one for one in said if _is_in(one, prefix)), None)
     if name is None or not said[name]:
         return config
     if not isinstance(said[name], Mapping):
-        raise ValueError(f"{prefix}: extra_config says {shown(said[name])} for {shown(name)}, expected an object")
+        raise WrongValue(f"{prefix}: extra_config says {shown(said[name])} for {shown(name)}, expected an object")
     bits = said[name].get("bits")
     if isinstance(bits, int) and bits > 8:
-        raise ValueError(f"{prefix} is packed, but extra_config says by {shown(name)} that it has {bits} bits")
+        raise WrongValue(f"{prefix} is packed, but extra_config says by {shown(name)} that it has {bits} bits")
     return {**config, **{key: said[name][key] for key in ("bits", "group_size", "sym") if key in said[name]}}
 
 

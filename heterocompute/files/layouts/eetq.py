@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import Int
 from . import scaled
@@ -51,7 +52,7 @@ class EETQ(Layout):
             refuse(name, q, self.name, "int8-f16 is the nearest")
         prefix, (rows, count) = prefix_of(name, q, self.name), q.shape
         if rows % TILE or count % TILE:
-            raise ValueError(
+            raise WrongValue(
                 f"save: tensor {quoted(name)} of shape {q.shape}: {self.name} has multiples of {TILE} values"
             )
         return {f"{prefix}.weight": ("int8", (count, rows)), f"{prefix}.weight_scales": ("float16", (rows,))}
@@ -73,10 +74,10 @@ class EETQ(Layout):
         stored, scales = tensors[f"{prefix}{name}"], tensors[f"{prefix}{self.marks[0]}"]
         if stored.dtype != np.int8 or stored.ndim != 2 or 0 in stored.shape or any(n % TILE for n in stored.shape):
             what = f"expected int8 (in, out), multiples of {TILE}"
-            raise ValueError(f"{prefix}{name} is {stored.dtype} {stored.shape}, {what}")
+            raise WrongValue(f"{prefix}{name} is {stored.dtype} {stored.shape}, {what}")
         count, rows = stored.shape
         if scales.dtype.name not in scaled.SCALES or scales.shape != (rows,):
-            raise ValueError(f"{prefix}{self.marks[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
+            raise WrongValue(f"{prefix}{self.marks[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
         check_finite(f"{prefix}{self.marks[0]}", scales)
         given = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 4)[:, SWAPPED] ^ OFFSET
         tiles = given.reshape(rows // PAIR, count // TILE, PAIR, TILE).transpose(0, 2, 1, 3)

@@ -21,6 +21,7 @@ import numpy as np
 
 from ...arrays.bits import pack, rows_at_once, unpack
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from .linear import Array, Codes, components_of
 
@@ -143,7 +144,7 @@ def integers_of(q: QuantizedArray) -> Integers:
     if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         return Integers(q, 5, zeros, q.scales_expanded()[every] * np.float32(0.5), None, group)
     if not is_uniform(fmt):
-        raise ValueError(f"{fmt} does not hold uniform integers")
+        raise WrongValue(f"{fmt} does not hold uniform integers")
     if isinstance(fmt, Int) and not fmt.symmetric:
         zeros = q.zero_points_expanded()[every].astype(np.int16)
     minima = q.minima_expanded()[every] if fmt.form.minima else None
@@ -167,7 +168,7 @@ def joined(parts: Iterable[QuantizedArray], rows: int) -> QuantizedArray:
                 each = len(part) // len(one)
                 together[key][begin * each : (begin + len(one)) * each] = part
             elif part != together[key]:
-                raise ValueError("rows have scales of the tensor that differ")
+                raise WrongValue("rows have scales of the tensor that differ")
         begin += len(one)
     return QuantizedArray(together, first.format, (rows, first.shape[1]), (1,), first.source_dtype)
 
@@ -196,7 +197,7 @@ def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedA
             return lambda rows: _as_nf4(rows, own, fmt)
         case Float(), Float():
             return lambda rows: _as_scaled(rows, q, fmt)
-    raise ValueError(f"{own} cannot be converted exactly to {fmt}")
+    raise WrongValue(f"{own} cannot be converted exactly to {fmt}")
 
 
 def _components(fmt: Int | GGML, codes: Array, scales: Array, points: Array | None = None) -> Components:
@@ -223,14 +224,14 @@ def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> Components:
     codes = np.where(_spread(negative, rows), -codes, codes)
     if fmt.symmetric:
         if codes.max(initial=0) >= middle or codes.min(initial=0) < -middle + (not lowest):
-            raise ValueError(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
+            raise WrongValue(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
         return _components(fmt, codes & most, scales)
     if rows.bits > fmt.bits:
         low = np.minimum.reduceat(codes, np.arange(0, rows.count, group), axis=1)
         points = np.clip(-low, 0, most).astype(np.int16)
     unsigned = codes + np.repeat(points, group, 1)[:, : rows.count]
     if unsigned.size and (unsigned.min() < 0 or unsigned.max() > most):
-        raise ValueError(f"codes around the zero point span more than the {most + 1} of {fmt}")
+        raise WrongValue(f"codes around the zero point span more than the {most + 1} of {fmt}")
     return _components(fmt, unsigned, scales, points.astype(np.uint8))
 
 
@@ -243,7 +244,7 @@ def _zero_points(rows: Integers) -> Array:
     fit = (points == np.rint(points)) & (points >= 0) & (points < 1 << rows.bits) & (-points * scales == minima)
     if not fit.all():
         where = tuple(int(i) for i in np.argwhere(~fit)[0])
-        raise ValueError(
+        raise WrongValue(
             f"the minimum {rows.minima[where]:.6g} of group {where[1]} is not a multiple of the scale "
             f"{rows.scales[where]:.6g}, so there is no zero point"
         )
@@ -253,7 +254,7 @@ def _zero_points(rows: Integers) -> Array:
 def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> Components:
     kind = fmt.kind
     if kind.group != kind.block or kind.has_levels:
-        raise ValueError(f"{fmt} has scales of two levels")
+        raise WrongValue(f"{fmt} has scales of two levels")
     if kind.has_minimum:
         return _with_minima(rows, own, fmt)
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
@@ -267,14 +268,14 @@ def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> Components:
     blocks = np.where(turned[:, :, None], -blocks, blocks)
     least = -middle + (fmt.type == "q8_0" or fmt.is_ternary)
     if blocks.size and (blocks.min() < least or blocks.max() >= middle):
-        raise ValueError(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
+        raise WrongValue(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
     unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape)
     return _components(fmt, unsigned, _as_half(np.where(turned, -scales, scales)))
 
 
 def _with_minima(rows: Integers, own: Any, fmt: GGML | Affine) -> Components:
     if rows.bits > fmt.bits:
-        raise ValueError(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
+        raise WrongValue(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
     offset = np.int16(1 << (rows.bits - 1) if own.form.signed or own.form.codes != "integer" else 0)
     minima = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
     group = min(fmt.group or rows.count, rows.count)
@@ -298,7 +299,7 @@ def _regrouped(part: Array, rows: Integers, group: int) -> Array:
     edges = np.arange(0, count, group)
     found = part[:, edges // own]
     if not np.array_equal(found[:, np.arange(count) // group], part[:, np.arange(count) // own]):
-        raise ValueError(f"groups of {own} within groups of {group} have scales or zero points that differ")
+        raise WrongValue(f"groups of {own} within groups of {group} have scales or zero points that differ")
     return np.ascontiguousarray(found)
 
 
@@ -311,21 +312,21 @@ def _as_half(values: Array) -> Array:
         half = values.astype(np.float16)
     wrong = half.astype(values.dtype) != values
     if wrong.any():
-        raise ValueError(f"the scale or minimum {values[wrong][0]:.9g} is not a float16")
+        raise WrongValue(f"the scale or minimum {values[wrong][0]:.9g} is not a float16")
     return half
 
 
 def _shift(scales: Array) -> int:
     """Return the exponent of the tensor's float32 with which E4M3 represents the powers of two of all groups."""
     if (scales == 255).any():
-        raise ValueError("a scale is NaN")
+        raise WrongValue("a scale is NaN")
     exponents = scales.astype(np.int16) - 127
     least, most = int(exponents.min(initial=0)), int(exponents.max(initial=0))
     if least >= E4M3_LEAST and most <= E4M3_MOST:
         return 0
     least, most = int(exponents.min()), int(exponents.max())
     if most - least > E4M3_MOST - E4M3_LEAST:
-        raise ValueError(f"scales from 2^{least} to 2^{most}, more than the 18 powers of two of E4M3")
+        raise WrongValue(f"scales from 2^{least} to 2^{most}, more than the 18 powers of two of E4M3")
     return most - E4M3_MOST
 
 
@@ -341,12 +342,12 @@ def _as_mxfp4(q: QuantizedArray) -> Components:
     import ml_dtypes  # 5 ms
 
     if q.shape[1] % 32:
-        raise ValueError(f"rows of {q.shape[1]} values, mxfp4 has groups of 32")
+        raise WrongValue(f"rows of {q.shape[1]} values, mxfp4 has groups of 32")
     scales = q.components["scales"].view(ml_dtypes.float8_e4m3fn).astype(np.float64) * float(q.components["coarse"])
     first, second = scales[:, ::2], scales[:, 1::2]
     mantissas, exponents = np.frexp(first)
     if not np.array_equal(first, second) or not (mantissas == 0.5).all() or (np.abs(exponents + 63) > 190).any():
-        raise ValueError("scales are not powers of two that two groups of 16 share")
+        raise WrongValue("scales are not powers of two that two groups of 16 share")
     return {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
 
 
@@ -362,5 +363,5 @@ def _as_scaled(q: QuantizedArray, whole: QuantizedArray, fmt: Float) -> Componen
         return {"codes": codes, "scales": np.full((len(q), 1), q.components["coarse"], np.float32)}
     scales = whole.components["scales"]
     if scales.min() != scales.max():
-        raise ValueError("rows have scales that differ")
+        raise WrongValue("rows have scales that differ")
     return {"codes": codes, "coarse": np.asarray(scales.flat[0], np.float32).reshape(())}

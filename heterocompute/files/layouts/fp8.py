@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
-from ...base.values import shown
 from ...formats import MX, Float
 from . import scaled
 from .layout import Layout
@@ -42,7 +42,7 @@ def _scales_in(prefix: str, tensors: Mapping[str, Array]) -> tuple[str, Array, b
     name = next((end for end in SCALES if f"{prefix}{end}" in tensors), SCALES[0])
     stored = tensors[f"{prefix}{name}"]
     if stored.dtype.name not in SCALE_DTYPES:
-        raise ValueError(f"{prefix}{name} is {stored.dtype}, expected {', '.join(SCALE_DTYPES)}")
+        raise WrongValue(f"{prefix}{name} is {stored.dtype}, expected {', '.join(SCALE_DTYPES)}")
     scales = stored
     if stored.dtype.name in POWERS:
         scales = scaled.powers(stored)
@@ -58,7 +58,7 @@ def _per_expert(name: str, scales: Array, shape: tuple[int, ...]) -> Array:
     if scales.shape == (count, rows):
         return scales.reshape(count, rows, 1)
     if scales.ndim != 3 or len(scales) != count:
-        raise ValueError(f"{name} is {scales.shape}, expected those of {count} matrices of {shape[1]} x {shape[2]}")
+        raise WrongValue(f"{name} is {scales.shape}, expected those of {count} matrices of {shape[1]} x {shape[2]}")
     return scales
 
 
@@ -76,7 +76,7 @@ def _block_in(name: str, scales: tuple[int, ...], shape: tuple[int, int], stated
     if stated is None and len(scales) == 2 and min(scales) > 0 and not (rows % scales[0] or columns % scales[1]):
         return rows // scales[0], columns // scales[1]
     what = f"{count} for {rows} x {columns} values in blocks of {high} x {wide}"
-    raise ValueError(f"{name} is {scales}, expected {what}")
+    raise WrongValue(f"{name} is {scales}, expected {what}")
 
 
 def codes_in(prefix: str, tensors: Mapping[str, Array], stated: Block | None) -> scaled.Codes:
@@ -84,7 +84,7 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], stated: Block | None) ->
     codes = tensors[f"{prefix}.weight"]
     name, scales, is_power = _scales_in(prefix, tensors)
     if codes.dtype.name not in EIGHTS or codes.ndim not in (2, 3) or 0 in codes.shape:
-        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {' or '.join(EIGHTS)} (out, in)")
+        raise WrongValue(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {' or '.join(EIGHTS)} (out, in)")
     count, (rows, columns) = 1, codes.shape[-2:]
     if codes.ndim == 3:
         scales, count = _per_expert(name, scales, codes.shape), len(codes)
@@ -96,7 +96,7 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], stated: Block | None) ->
             raise
         high, wide = _block_in(name, size, (rows, columns), None)  # MXFP8 beside blocks of another size
     if rows % high and count > 1:
-        raise ValueError(f"{name} is {scales.shape}, expected those of whole blocks of {high} rows an expert")
+        raise WrongValue(f"{name} is {scales.shape}, expected those of whole blocks of {high} rows an expert")
     blocks = count * -(-rows // high), -(-columns // wide)
     # The rows of all experts are one matrix, in which blocks do not cross experts.
     return scaled.Codes(codes.reshape(-1, columns), scales.reshape(blocks), None, (high, wide))
@@ -112,7 +112,7 @@ def _fours_in(prefix: str, tensors: Mapping[str, Array]) -> QuantizedArray | Non
     stored, wanted = tensors[name], (*shape[:-1], shape[-1] // 32)
     if codes.ndim not in (2, 3) or not is_power or shape[-1] % 32 or stored.shape != wanted or 0 in shape:
         what = f"{codes.dtype} {codes.shape} with scales {stored.dtype} {stored.shape}"
-        raise ValueError(f"{prefix}.weight is {what}, expected {' or '.join(EIGHTS)}, or E2M1 with e8m0 {wanted}")
+        raise WrongValue(f"{prefix}.weight is {what}, expected {' or '.join(EIGHTS)}, or E2M1 with e8m0 {wanted}")
     rows = int(np.prod(shape[:-1]))
     parts = {"codes": codes.view(np.uint8).reshape(rows, -1), "scales": stored.view(np.uint8).reshape(rows, -1)}
     return QuantizedArray(parts, MX("fp4"), shape, (len(shape) - 1,))
@@ -123,7 +123,7 @@ def _block_of(prefix: str, config: Mapping[str, Any]) -> Block | None:
     if said is None:
         return None
     if not isinstance(said, list) or len(said) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in said):
-        raise ValueError(f"{prefix}: weight_block_size is {shown(said)}, expected two numbers of values")
+        raise WrongValue(f"{prefix}: weight_block_size is {shown(said)}, expected two numbers of values")
     return said[0], said[1]
 
 
@@ -170,7 +170,7 @@ class FP8(Layout):
 
     def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
         if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
-            raise ValueError(f"{self.name} has no place for {blocks}")
+            raise WrongValue(f"{self.name} has no place for {blocks}")
 
     def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
         prefix = name.removesuffix(".weight")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.tensors import Tensors
 from ...base.texts import quoted
 from ...formats import MX
@@ -55,7 +56,7 @@ class GptOss(Layout):
         if not isinstance(q.format, MX) or q.format.element != "fp4" or q.shape[-1] % 32:
             refuse(name, q, self.name, "mxfp4 with rows of whole groups is the nearest")
         if not name.endswith((".weight", *EXPERTS)):
-            raise ValueError(f"save: tensor {quoted(name)}: {self.name} stores weights called NAME.weight")
+            raise WrongValue(f"save: tensor {quoted(name)}: {self.name} stores weights called NAME.weight")
         prefix, groups = name.removesuffix(".weight"), (*q.shape[:-1], q.shape[-1] // 32)
         return {f"{prefix}_blocks": ("uint8", (*groups, 16)), f"{prefix}_scales": ("uint8", groups)}
 
@@ -69,11 +70,11 @@ class GptOss(Layout):
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         blocks, scales = tensors[f"{prefix}_blocks"], tensors[f"{prefix}_scales"]
         if blocks.dtype != np.uint8 or blocks.ndim != 4 or blocks.shape[3] != 16 or 0 in blocks.shape:
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}_blocks is {blocks.dtype} {blocks.shape}, expected uint8 (experts, out, in / 32, 16)"
             )
         if scales.dtype != np.uint8 or scales.shape != blocks.shape[:3]:
-            raise ValueError(f"{prefix}_scales is {scales.dtype} {scales.shape}, expected uint8 {blocks.shape[:3]}")
+            raise WrongValue(f"{prefix}_scales is {scales.dtype} {scales.shape}, expected uint8 {blocks.shape[:3]}")
         count, rows, groups = scales.shape
         parts = {"codes": blocks.reshape(count * rows, 16 * groups), "scales": scales.reshape(count * rows, groups)}
         return of_array(QuantizedArray(parts, MX("fp4"), (count, rows, 32 * groups), (2,)))

@@ -18,8 +18,8 @@ import numpy as np
 
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted, quoted
-from ...base.values import shown
 from ...formats import Int
 from .configuration import of_layer
 from .expressions import matches
@@ -55,20 +55,20 @@ def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     dynamic = config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
-        raise ValueError(f"{prefix}: dynamic is {shown(dynamic)}, expected an object of patterns")
+        raise WrongValue(f"{prefix}: dynamic is {shown(dynamic)}, expected an object of patterns")
     for pattern, changed in dynamic.items():
         try:
             fits = matches(pattern[2:] if pattern[:2] in ("+:", "-:") else pattern, prefix)
         except ValueError as error:
-            raise ValueError(f"{prefix}: dynamic of the configuration: {error}") from None
+            raise WrongValue(f"{prefix}: dynamic of the configuration: {error}") from None
         if not fits:
             continue
         if pattern.startswith("-:"):
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.qweight is packed, but dynamic of the configuration says by {quoted(pattern)} that it is not"
             )
         if not isinstance(changed, Mapping):
-            raise ValueError(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, expected an object")
+            raise WrongValue(f"{prefix}: dynamic says {shown(changed)} for {quoted(pattern)}, expected an object")
         return {**config, **changed}
     return of_layer(prefix, config)
 
@@ -79,18 +79,18 @@ def _group_of(
     """Return how many inputs share a scale, None for a whole row, as the configuration states."""
     said = config.get(key)
     if said is not None and (type(said) is not int or (said < 1 and said != -1)):
-        raise ValueError(f"{prefix}: {key} is {shown(said)}, expected a number of inputs, or -1")
+        raise WrongValue(f"{prefix}: {key} is {shown(said)}, expected a number of inputs, or -1")
     if scales.ndim != 2 or 0 in scales.shape or scales.shape[1] != rows:
-        raise ValueError(f"{prefix}.scales is {scales.shape}, expected (groups, {rows}) next to {rows} outputs")
+        raise WrongValue(f"{prefix}.scales is {scales.shape}, expected (groups, {rows}) next to {rows} outputs")
     groups = len(scales)
     if said is None and count % groups:
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, and the configuration says "
             f"no {key}: expected one"
         )
     group = count // groups if said is None else count if said == -1 else said
     if -(-count // group) != groups:
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, but {key} of the "
             f"configuration is {said}, which makes {-(-count // group)}"
         )
@@ -109,7 +109,7 @@ def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int,
     if symmetric is True and alike and stored.flat[0] in (middle, middle - 1):
         return np.full(stored.shape, middle, np.uint8), True
     if config.get("sym") is True:
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.qzeros holds {stored.min()} to {stored.max()}, but sym of the configuration says that all zero "
             f"points are the middle, {middle} or {middle - 1}"
         )
@@ -153,7 +153,7 @@ class GPTQ(Layout):
         (prefix, _, groups), (rows, count), bits = checked(name, q, self.name), q.shape, fmt.bits
         if count * bits % 32 or rows * bits % 32:
             what = f"tensor {quoted(name)} of shape {q.shape}"
-            raise ValueError(f"save: {what} does not fill whole 32-bit words, which {self.name} needs")
+            raise WrongValue(f"save: {what} does not fill whole 32-bit words, which {self.name} needs")
         return {
             f"{prefix}.qweight": ("int32", (count * bits // 32, rows)),
             f"{prefix}.qzeros": ("int32", (groups, rows * bits // 32)),
@@ -165,7 +165,7 @@ class GPTQ(Layout):
         fmt: Any = q.format
         m = matrix_of(name, q, self.name)
         if self.is_first and not m.points.all():
-            raise ValueError(
+            raise WrongValue(
                 f"save: tensor {quoted(name)}: version 1 of GPTQ has no place for the zero point 0; layout gptq has one"
             )
         points = m.points - np.uint8(fmt.symmetric or self.is_first)
@@ -187,7 +187,7 @@ class GPTQ(Layout):
         config = _of_module(prefix, config)
         bits = config["bits"]
         if type(bits) is not int or bits not in BITS:
-            raise ValueError(f"{prefix}: bits is {shown(bits)}, expected 2, 3, 4 or 8")
+            raise WrongValue(f"{prefix}: bits is {shown(bits)}, expected 2, 3, 4 or 8")
         version = one_of(prefix, "checkpoint_format", config.get("checkpoint_format", config.get("format")), VERSIONS)
         one_of(prefix, "is_marlin_format", config.get("is_marlin_format"), (False,))
         scales, qweight = tensors[f"{prefix}.scales"], tensors[f"{prefix}.qweight"]
@@ -197,16 +197,16 @@ class GPTQ(Layout):
             qzeros = tensors[f"{prefix}.qzeros"]
         for part, words in (("qweight", qweight), ("qzeros", qzeros)):
             if words.ndim != 2 or words.dtype.kind not in "iu" or (bits == 3 and words.dtype.itemsize != 4):
-                raise ValueError(f"{prefix}.{part} is {words.dtype} {words.shape}, expected int32 of two dimensions")
+                raise WrongValue(f"{prefix}.{part} is {words.dtype} {words.shape}, expected int32 of two dimensions")
         rows, count = qweight.shape[1], 8 * qweight.dtype.itemsize * qweight.shape[0] // bits
         index = tensors.get(f"{prefix}.g_idx")
         group = _group_of(prefix, config, count, scales, rows)
         wanted = (len(scales), -(-rows * bits // (8 * qzeros.dtype.itemsize)))
         if qzeros.shape != wanted:
             what = f"{wanted} of the {counted(bits, 'bit')} that the configuration says"
-            raise ValueError(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, expected {what}")
+            raise WrongValue(f"{prefix}.qzeros is {qzeros.dtype} {qzeros.shape}, expected {what}")
         if index is None and config.get("desc_act") is True and len(scales) > 1:
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.g_idx is missing, but desc_act of the configuration says that groups are not contiguous"
             )
         points, symmetric = _points_of(prefix, config, from_words(qzeros, bits, rows).T, bits, version == "gptq")
@@ -240,7 +240,7 @@ class AWQ(Layout):
             refuse(name, q, self.name, "int4-g128-asym-f16 is the nearest")
         (prefix, _, groups), (rows, count) = checked(name, q, self.name), q.shape
         if rows % 8:
-            raise ValueError(
+            raise WrongValue(
                 f"save: tensor {quoted(name)} of shape {q.shape}: {self.name} needs a multiple of 8 outputs"
             )
         return {
@@ -266,17 +266,17 @@ class AWQ(Layout):
         one_of(prefix, "bits", config.get("bits", config.get("w_bit")), (4,))
         scales, qweight, qzeros = (tensors.get(f"{prefix}.{part}") for part in ("scales", "qweight", "qzeros"))
         if scales is None or qweight is None or qweight.ndim != 2 or qweight.dtype.itemsize != 4:
-            raise ValueError(f"{prefix}.qweight or .scales is missing, or of another kind than int32 (in, out / 8)")
+            raise WrongValue(f"{prefix}.qweight or .scales is missing, or of another kind than int32 (in, out / 8)")
         count, rows = len(qweight), qweight.shape[1] * 8
         group = _group_of(
             prefix, config, count, scales, rows, "group_size" if "group_size" in config else "q_group_size"
         )
         if qzeros is None:
             if config.get("zero_point") is not False:
-                raise ValueError(f"{prefix}.qzeros is missing, but zero_point of the configuration does not say False")
+                raise WrongValue(f"{prefix}.qzeros is missing, but zero_point of the configuration does not say False")
             points = np.full((rows, len(scales)), 8, np.uint8)
         elif qzeros.shape != (len(scales), rows // 8):
-            raise ValueError(f"{prefix}.qzeros is {qzeros.shape}, expected {(len(scales), rows // 8)}")
+            raise WrongValue(f"{prefix}.qzeros is {qzeros.shape}, expected {(len(scales), rows // 8)}")
         else:
             points = codes_in(_as_int32(qzeros), AWQ_ORDER, 4, rows, len(scales)).unpacked()
         codes = codes_in(_as_int32(qweight), AWQ_ORDER, 4, rows, count)

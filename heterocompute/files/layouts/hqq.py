@@ -18,7 +18,7 @@ import numpy as np
 
 from ...arrays.bits import pack
 from ...arrays.quantized import QuantizedArray
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from .layout import Layout
 from .linear import Array, Codes, check_finite, no_format, with_float_zeros
 from .weight import Weight, of_array, of_values
@@ -56,19 +56,19 @@ def _number(prefix: str, tensors: Mapping[str, Array], part: str, usual: int) ->
     if stored is None:
         return usual
     if stored.size != 1 or stored.dtype.kind not in "iufb":
-        raise ValueError(f"{prefix}.{part} is {stored.dtype} {stored.shape}, expected one number")
+        raise WrongValue(f"{prefix}.{part} is {stored.dtype} {stored.shape}, expected one number")
     found = float(stored.reshape(()))
     if part == "nbits" and 1.5 < found < 1.6:  # ternary, in 2 bits
         return 2
     if found != int(found) if np.isfinite(found) else True:
-        raise ValueError(f"{prefix}.{part} is {found:.9g}, expected a whole number")
+        raise WrongValue(f"{prefix}.{part} is {found:.9g}, expected a whole number")
     return int(found)
 
 
 def _text(prefix: str, tensors: Mapping[str, Array], part: str) -> str:
     stored = tensors[f"{prefix}.{part}"]
     if stored.dtype != np.uint8 or stored.ndim != 1 or stored.size > 64:
-        raise ValueError(f"{prefix}.{part} is {stored.dtype} {stored.shape}, expected a text of bytes")
+        raise WrongValue(f"{prefix}.{part} is {stored.dtype} {stored.shape}, expected a text of bytes")
     return stored.tobytes().decode("latin-1")
 
 
@@ -76,36 +76,36 @@ def _weight_of(prefix: str, tensors: Mapping[str, Array]) -> _Weight:
     stored, scales, zeros = (tensors[f"{prefix}.{part}"] for part in ("W_q", "scale", "zero"))
     size = tensors[f"{prefix}.shape"]
     if size.dtype.kind not in "iu" or size.shape != (2,) or not all(0 < int(n) < MOST for n in size):
-        raise ValueError(f"{prefix}.shape is {size.dtype} {size.shape}, expected two sizes (out, in)")
+        raise WrongValue(f"{prefix}.shape is {size.dtype} {size.shape}, expected two sizes (out, in)")
     shape = int(size[0]), int(size[1])
     for part in ("quant_scale", "quant_zero"):
         if _number(prefix, tensors, part, 0):
-            raise ValueError(f"{prefix}.{part} is set: scales and zero points that are quantized are not read")
+            raise WrongValue(f"{prefix}.{part} is set: scales and zero points that are quantized are not read")
     packing, axis = _text(prefix, tensors, "packing"), _number(prefix, tensors, "axis", 1)
     if packing not in PACKINGS or axis not in (0, 1):
-        raise ValueError(f"{prefix}: packing and axis are {shown(packing)} and {axis}, expected {', '.join(PACKINGS)}")
+        raise WrongValue(f"{prefix}: packing and axis are {shown(packing)} and {axis}, expected {', '.join(PACKINGS)}")
     wide, count = PACKINGS[packing]
     bits = _number(prefix, tensors, "nbits", wide)
     if not 1 <= bits <= wide:
-        raise ValueError(f"{prefix}.nbits is {bits}, expected at most the {wide} of {packing}")
+        raise WrongValue(f"{prefix}.nbits is {bits}, expected at most the {wide} of {packing}")
     word = np.int32 if wide == 3 else np.uint8
     if stored.dtype != word and _number(prefix, tensors, "view_as_float", 0):
         stored = np.ascontiguousarray(stored).view(word)
     if stored.dtype != word or stored.ndim != 2 or 0 in stored.shape:
-        raise ValueError(f"{prefix}.W_q is {stored.dtype} {stored.shape}, expected {np.dtype(word)} of two dimensions")
+        raise WrongValue(f"{prefix}.W_q is {stored.dtype} {stored.shape}, expected {np.dtype(word)} of two dimensions")
     mask = stored.dtype.type((1 << wide) - 1)
     shifts = [stored.dtype.type(wide * i) for i in reversed(range(count))]
     codes = np.concatenate([(stored >> shift & mask).astype(np.uint8) for shift in shifts])
     rows = shape[0] * shape[1] // stored.shape[1]
     if rows * stored.shape[1] != shape[0] * shape[1] or not len(codes) - count < rows <= len(codes):
-        raise ValueError(f"{prefix}.W_q holds {codes.shape} codes, expected those of {shape[0]} x {shape[1]} values")
+        raise WrongValue(f"{prefix}.W_q holds {codes.shape} codes, expected those of {shape[0]} x {shape[1]} values")
     codes = codes[:rows]
     if (codes >> np.uint8(bits)).any() if bits < 8 else False:
-        raise ValueError(f"{prefix}.W_q holds codes of more than {bits} bits")
+        raise WrongValue(f"{prefix}.W_q holds codes of more than {bits} bits")
     groups = (rows, 1) if axis == 1 else (1, codes.shape[1])
     for part, floats in (("scale", scales), ("zero", zeros)):
         if floats.dtype.name not in FLOATS or (floats.shape != groups and floats.size != 1):
-            raise ValueError(f"{prefix}.{part} is {floats.dtype} {floats.shape}, expected floats {groups}")
+            raise WrongValue(f"{prefix}.{part} is {floats.dtype} {floats.shape}, expected floats {groups}")
         check_finite(f"{prefix}.{part}", floats)
     wider = [part.astype(np.float32).reshape(groups if part.shape == groups else (1, 1)) for part in (zeros, scales)]
     nbytes = stored.nbytes + scales.nbytes + zeros.nbytes

@@ -19,10 +19,10 @@ from ...arrays.components import entry_of
 from ...arrays.layout import Entry, save_arrays
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, shown
 from ...base.float_env import converted
 from ...base.tensors import Tensors
 from ...base.texts import quoted
-from ...base.values import shown
 from ...formats import Format
 from ...products.quantize import quantize
 from ..plain import plain_of
@@ -175,7 +175,7 @@ class Layout:
 
     def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
         """Raise ValueError if the layout does not store these codes with scales of blocks."""
-        raise ValueError(f"{self.name} has no place for {blocks}")
+        raise WrongValue(f"{self.name} has no place for {blocks}")
 
     def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
         """Return the tensors of codes with scales of blocks that `check_blocks` accepts."""
@@ -246,7 +246,7 @@ class Layout:
         return not (self.is_file or self.is_own)
 
     def refuse_writing(self, what: str) -> NoReturn:
-        raise ValueError(f"save: {what}the layout {self.name} is read, not written: expected another one")
+        raise WrongValue(f"save: {what}the layout {self.name} is read, not written: expected another one")
 
     def laid_out(self, name: str, entry: Entry) -> Parts:
         """Return dtypes and shapes of the tensors that represent a weight that is not quantized yet, or refuse it."""
@@ -260,7 +260,7 @@ class Layout:
 
     def _refuse_matrix(self, name: str, q: Packed) -> None:
         if self.only_stacks and (len(q.shape) != 3 or tuple(q.axis) != (2,)):
-            raise ValueError(
+            raise WrongValue(
                 f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {self.name} stores stacks of "
                 "experts (experts, out, in) quantized along in"
             )
@@ -268,9 +268,9 @@ class Layout:
     def check(self, name: str, shape: tuple[int, ...], target: Target) -> None:
         """Raise ValueError if the layout does not store a weight as a target, a matrix or a stack of matrices."""
         if self.only_stacks and len(shape) != 3:
-            raise ValueError(f"{self.name} has stacks of experts (experts, out, in) alone, not {shape}")
+            raise WrongValue(f"{self.name} has stacks of experts (experts, out, in) alone, not {shape}")
         if len(shape) not in (2, 3) or 0 in shape:
-            raise ValueError(f"{self.name} has matrices (out, in) and stacks of them, not {shape}")
+            raise WrongValue(f"{self.name} has matrices (out, in) and stacks of them, not {shape}")
         if isinstance(target, scaled.Blocks):
             self.check_blocks(name, shape, target)
         elif not self.depends_on_values(target):
@@ -298,10 +298,10 @@ class Layout:
             Formats that differ where a file has one, or none.
         """
         if not formats:
-            raise ValueError(f"save: no weight is packed, expected one at least for {self.name}")
+            raise WrongValue(f"save: no weight is packed, expected one at least for {self.name}")
         if len(set(formats.values())) != 1 and not self.has_several:
             texts = shown(sorted({str(one) for one in formats.values()}))
-            raise ValueError(f"save: the formats are {texts}: {self.name} has one of all weights in a file")
+            raise WrongValue(f"save: the formats are {texts}: {self.name} has one of all weights in a file")
         # Without an output layer of its own a network multiplies by its embedding. Loaders expect codes if it is not
         # listed.
         is_tied = any(name.endswith(TABLES) for name in plain)
@@ -335,7 +335,7 @@ class Layout:
             if isinstance(array, PackedArray):
                 if type(array) is not QuantizedArray:
                     kind = type(array).__name__
-                    raise ValueError(f"save: tensor {quoted(key)} is {kind}: {self.name} has no place for it")
+                    raise WrongValue(f"save: tensor {quoted(key)} is {kind}: {self.name} has no place for it")
                 packed[key] = array
         cast = {key: found.dtype for key, array in packed.items() if (found := plain_of(array.format)) is not None}
         for key, dtype in cast.items():
@@ -353,7 +353,7 @@ class Layout:
             parts = self.stored(key, packed[key]) if key in packed else {key: np.asarray(array)}
             for part, values in parts.items():
                 if part in stored:
-                    raise ValueError(f"save: two tensors would be called {quoted(part)}")
+                    raise WrongValue(f"save: two tensors would be called {quoted(part)}")
                 stored[part] = values
         plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
         config = self.described({key: array.format for key, array in packed.items()}, sorted(plain))[KEY]

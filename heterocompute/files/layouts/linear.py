@@ -12,8 +12,8 @@ from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, rows_at
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted, quoted
-from ...base.values import shown
 from ...formats import Affine, Format, Int
 
 __all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "check_finite", "checked",
@@ -97,7 +97,7 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int, flip: i
     wanted = {ROWS: (rows, words(count, bits)), WORD_COLUMNS: (words(count, bits), rows)}
     size = wanted.get(kind, (count, words(rows, bits)))
     if stored.dtype != np.int32 or stored.shape != size:
-        raise ValueError(f"codes are {stored.dtype} {stored.shape}, expected int32 {size} of {counted(bits, 'bit')}")
+        raise WrongValue(f"codes are {stored.dtype} {stored.shape}, expected int32 {size} of {counted(bits, 'bit')}")
     if kind == ROWS:
         return Codes(np.ascontiguousarray(stored).view(np.uint8), bits, count)
     packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
@@ -124,13 +124,13 @@ class Matrix(NamedTuple):
 
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     """Raise ValueError: the layout cannot store this array; the message names the nearest that it can store."""
-    raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
+    raise WrongValue(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
 
 
 def check_finite(name: str, values: Array) -> None:
     """Raise ValueError for floats that are not finite."""
     if not np.isfinite(values.astype(np.float32, copy=False)).all():
-        raise ValueError(f"{name} holds a value that is not finite")
+        raise WrongValue(f"{name} holds a value that is not finite")
 
 
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
@@ -139,14 +139,14 @@ def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
         return wanted[0]
     said = said.lower() if isinstance(said, str) else said
     if said not in wanted:
-        raise ValueError(f"{name}: {key} is {shown(said)}, expected {' or '.join(map(str, wanted))}")
+        raise WrongValue(f"{name}: {key} is {shown(said)}, expected {' or '.join(map(str, wanted))}")
     return said
 
 
 def prefix_of(name: str, q: Packed, layout: str) -> str:
     """Return the name of the layer: of ``fc.weight`` it is ``fc``."""
     if len(q.shape) != 2 or q.axis != (1,) or 0 in q.shape or not name.endswith(".weight"):
-        raise ValueError(
+        raise WrongValue(
             f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {layout} stores matrices (out, in) "
             "quantized along in, called NAME.weight"
         )
@@ -160,7 +160,7 @@ def checked(name: str, q: Packed, layout: str) -> tuple[str, int, int]:
         refuse(name, q, layout, f"int{min(fmt.bits, 8)}-g128-f16 is the nearest")
     group = q.shape[1] if fmt.group is None else fmt.group
     if q.shape[1] % group:
-        raise ValueError(f"save: tensor {quoted(name)}: {counted(q.shape[1], 'value')} in groups of "
+        raise WrongValue(f"save: tensor {quoted(name)}: {counted(q.shape[1], 'value')} in groups of "
                          f"{group}: {layout} has no "
                          "short groups")  # fmt: skip
     return prefix, group, q.shape[1] // group
@@ -201,7 +201,7 @@ def from_words(words: Array, bits: int, count: int) -> Array:
     """Return the first `count` codes of each row; the inverse of `to_words`."""
     stored = np.ascontiguousarray(words, words.dtype.newbyteorder("<")).view(np.uint8)
     if count * bits > 8 * stored.shape[1]:
-        raise ValueError(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
+        raise WrongValue(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
     return unpack(stored, bits, count)
 
 
@@ -218,7 +218,7 @@ def spaced(words: Array, bits: int, count: int) -> Array:
     per = 32 // bits
     whole = np.ascontiguousarray(words).view(np.uint32)
     if (whole >> np.uint32(per * bits)).any():
-        raise ValueError(f"words of {per} codes of {counted(bits, 'bit')} have other bits")
+        raise WrongValue(f"words of {per} codes of {counted(bits, 'bit')} have other bits")
     codes = whole[..., None] >> (np.arange(per, dtype=np.uint32) * np.uint32(bits)) & np.uint32((1 << bits) - 1)
     return codes.reshape(len(words), -1)[:, :count].astype(np.uint8)
 
@@ -292,10 +292,10 @@ def order_of(name: str, index: Array, wanted: Array) -> Array | None:
     if np.array_equal(index, wanted):
         return None
     if index.shape != wanted.shape or index.dtype.kind not in "iu":
-        raise ValueError(f"{name} is {index.dtype} {index.shape}, expected integers {wanted.shape}")
+        raise WrongValue(f"{name} is {index.dtype} {index.shape}, expected integers {wanted.shape}")
     order = np.argsort(index, kind="stable")
     if not np.array_equal(index[order], wanted):
-        raise ValueError(f"{name}: groups of columns that are not all equally long have no format here")
+        raise WrongValue(f"{name}: groups of columns that are not all equally long have no format here")
     return order
 
 

@@ -22,9 +22,9 @@ from ...arrays.bits import pack
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue
 from ...base.tensors import Tensors
 from ...base.texts import counted, quoted
-from ...base.values import shown
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int
 from .forms import AT_ONCE, integers_of, is_uniform
 from .layout import Layout
@@ -86,7 +86,7 @@ def _as_rows(
     lead = stored.shape[:2]
     for part, values in found.items():
         if values.ndim != 3 or values.shape[:2] != lead or 0 in values.shape:
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.{part} is {values.dtype} {values.shape}, expected (experts, out, ...) next to a stack "
                 f"{stored.shape}"
             )
@@ -100,7 +100,7 @@ def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
     mode = one_of(prefix, "mode", said.get("mode"), MODES)
     group, bits = said.get("group_size"), said.get("bits")
     if type(group) is not int or type(bits) is not int or bits not in BITS or not 1 <= group <= 1 << 20:
-        raise ValueError(f"{prefix}: group_size and bits are {shown(group)} and {shown(bits)}, expected those of MLX")
+        raise WrongValue(f"{prefix}: group_size and bits are {shown(group)} and {shown(bits)}, expected those of MLX")
     return group, bits, str(mode)
 
 
@@ -112,14 +112,14 @@ def _affine(
     found, lead = _as_rows(prefix, tensors, ("weight", "scales", "biases"))
     stored, scales, biases = found["weight"], found["scales"], found["biases"]
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
-        raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, words)")
+        raise WrongValue(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, words)")
     rows, count = len(stored), stored.shape[1] * 32 // bits
     if count % group or words(count, bits) != stored.shape[1]:
-        raise ValueError(f"{prefix}.weight holds {counted(count, 'value')} a row, expected whole groups of {group}")
+        raise WrongValue(f"{prefix}.weight holds {counted(count, 'value')} a row, expected whole groups of {group}")
     for part, values in (("scales", scales), ("biases", biases)):
         if values.shape != (rows, count // group) or values.dtype.name not in FLOATS or values.dtype != scales.dtype:
             what = f"{values.dtype} {values.shape}"
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}"
             )
         check_finite(f"{prefix}.{part}", values)
@@ -212,11 +212,11 @@ def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> Weight:
     fmt: Format = MX("fp4") if mode == "mxfp4" else NVFP4()
     group = 32 if mode == "mxfp4" else 16
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
-        raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, in / 8)")
+        raise WrongValue(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, in / 8)")
     shape = (len(stored), 8 * stored.shape[1])
     if scales.dtype != np.uint8 or scales.shape != (shape[0], shape[1] // group) or shape[1] % group:
         wanted = f"uint8 {(shape[0], shape[1] // group)} of groups of {group}"
-        raise ValueError(f"{prefix}.scales is {scales.dtype} {scales.shape}, expected {wanted}")
+        raise WrongValue(f"{prefix}.scales is {scales.dtype} {scales.shape}, expected {wanted}")
     parts = {"codes": np.ascontiguousarray(stored).view(np.uint8), "scales": scales}
     if mode == "nvfp4":
         parts["coarse"] = np.ones((), np.float32)
@@ -276,7 +276,7 @@ class MLX(Layout):
         if mode != "affine":
             coarse = q.components.get("coarse")
             if coarse is not None and coarse != 1:
-                raise ValueError(f"save: tensor {quoted(name)}: the scale of the tensor is {float(coarse):.9g}: "
+                raise WrongValue(f"save: tensor {quoted(name)}: the scale of the tensor is {float(coarse):.9g}: "
                                  f"{self.name} has none")  # fmt: skip
             return {
                 f"{prefix}.weight": q.components["codes"].view(np.uint32),
@@ -295,7 +295,7 @@ class MLX(Layout):
             with np.errstate(over="ignore"):
                 scales[some], biases[some] = rows.scales, exact
             if not (np.array_equal(scales[some], rows.scales) and np.array_equal(biases[some], exact)):
-                raise ValueError(f"save: tensor {quoted(name)}: a scale or bias is beyond {dtype}")
+                raise WrongValue(f"save: tensor {quoted(name)}: a scale or bias is beyond {dtype}")
             unsigned = (rows.codes + offset).astype(np.uint8)
             stored[some] = pack(unsigned, rows.bits).view(np.uint32)
             if self.depends_on_values(fmt):
@@ -303,7 +303,7 @@ class MLX(Layout):
                 found = _values(kept, scales[some], biases[some], fmt.group, slice(None))
                 if not np.array_equal(found, q[some].dequantize()):
                     what = "scale x code + bias is rounded to other values in float32: scales of float16 are exact"
-                    raise ValueError(f"save: tensor {quoted(name)}: {what}")
+                    raise WrongValue(f"save: tensor {quoted(name)}: {what}")
         return {f"{prefix}.weight": stored, f"{prefix}.scales": scales, f"{prefix}.biases": biases}
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:

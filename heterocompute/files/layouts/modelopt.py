@@ -20,8 +20,8 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
-from ...base.values import shown
 from ...formats import NVFP4, Float
 from . import fp8, scaled
 from .layout import Layout
@@ -89,11 +89,11 @@ class ModelOpt(Layout):
             return fp8.weight_in(prefix, tensors, {}, self.name)
         if codes.dtype != np.uint8 or codes.ndim not in (2, 3) or scales.dtype.name != "float8_e4m3fn":
             what = f"{codes.dtype} {codes.shape} with scales of {scales.dtype}"
-            raise ValueError(f"{prefix}.weight is {what}, expected uint8 (out, in / 2) and float8_e4m3fn")
+            raise WrongValue(f"{prefix}.weight is {what}, expected uint8 (out, in / 2) and float8_e4m3fn")
         wanted = (*codes.shape[:-1], codes.shape[-1] // 8)
         if scales.shape != wanted or codes.shape[-1] % 8:
-            raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of groups of 16")
+            raise WrongValue(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of groups of 16")
         if whole.dtype != np.float32 or whole.size not in {1, len(codes) if codes.ndim == 3 else 1}:
             what = "one float32" + " for each expert" * (codes.ndim == 3)
-            raise ValueError(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected {what}")
+            raise WrongValue(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected {what}")
         return of_array(scaled.nvfp4_of(f"{prefix}.weight", codes, scales, whole))

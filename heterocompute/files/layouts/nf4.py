@@ -23,9 +23,9 @@ import numpy as np
 from ...arrays.bits import HIGH_FIRST, ROWS, moved
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, shown
 from ...base.json_text import strict_json
 from ...base.texts import counted
-from ...base.values import shown
 from ...formats import NF4
 from ..selection import FLOATS
 from .layout import Layout
@@ -62,19 +62,19 @@ def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, in
     state = strict_json(tensors[f"{name}.quant_state.bitsandbytes__{kind}"].tobytes())
     shape = tuple(map(int, state["shape"]))
     if len(shape) not in (2, 3):
-        raise ValueError(f"{name} is of the shape {shown(shape)}, expected (out, in) or (experts, out, in)")
+        raise WrongValue(f"{name} is of the shape {shown(shape)}, expected (out, in) or (experts, out, in)")
     rows, count = math.prod(shape[:-1]), shape[-1]
     group = int(state["blocksize"])
     one_of(name, "quant_type", state.get("quant_type"), (kind,))
     levels = tensors.get(f"{name}.quant_map", _levels_of(kind))
     if levels.shape != (16,) or not np.allclose(levels, _levels_of(kind), rtol=0, atol=2**-23):
-        raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, expected the 16 levels of {kind}")
+        raise WrongValue(f"{name}.quant_map is {shown(levels.tolist())}, expected the 16 levels of {kind}")
     packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # the bytes may have another dtype
     scales = _scales(name, tensors, state)
     if min(shape) < 1 or group < 1 or len(packed) != -(-rows * count // 2):
-        raise ValueError(f"{name} has {counted(packed.size, 'byte')}, expected {rows} x {count} values of 4 bits")
+        raise WrongValue(f"{name} has {counted(packed.size, 'byte')}, expected {rows} x {count} values of 4 bits")
     if scales.size != -(-rows * count // group):
-        raise ValueError(f"{name}.absmax has {scales.size} values, expected one for each {group} of {rows} x {count}")
+        raise WrongValue(f"{name}.absmax has {scales.size} values, expected one for each {group} of {rows} x {count}")
     return packed, scales, group, shape
 
 
@@ -84,16 +84,16 @@ def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -
     nested = tensors.get(f"{name}.nested_absmax")
     if nested is None:
         if absmax.dtype.name not in FLOATS:
-            raise ValueError(f"{name}.absmax is {absmax.dtype}, expected floats, or nested_absmax next to it")
+            raise WrongValue(f"{name}.absmax is {absmax.dtype}, expected floats, or nested_absmax next to it")
         return absmax.reshape(-1).astype(np.float32, copy=False)
     levels, block, offset = tensors[f"{name}.nested_quant_map"], int(state["nested_blocksize"]), state["nested_offset"]
     if absmax.dtype != np.uint8 or levels.shape != (256,) or levels.dtype != np.float32 or nested.dtype != np.float32:
         what = f"{absmax.dtype}, its levels {levels.dtype} {levels.shape}, nested_absmax {nested.dtype}"
-        raise ValueError(f"{name}.absmax is {what}, expected uint8, float32 (256,) and float32")
+        raise WrongValue(f"{name}.absmax is {what}, expected uint8, float32 (256,) and float32")
     if block < 1 or nested.shape != (-(-absmax.size // block),):
-        raise ValueError(f"{name}.nested_absmax is {nested.shape}, expected {absmax.size} values in blocks of {block}")
+        raise WrongValue(f"{name}.nested_absmax is {nested.shape}, expected {absmax.size} values in blocks of {block}")
     if type(offset) not in (int, float):
-        raise ValueError(f"{name}: nested_offset is {shown(offset)}, expected a number")
+        raise WrongValue(f"{name}: nested_offset is {shown(offset)}, expected a number")
     one_of(name, "nested_dtype", state.get("nested_dtype"), ("float32",))
     scales: Array = levels[absmax.reshape(-1)] * nested[np.arange(absmax.size) // block]
     scales += np.float32(offset)
@@ -143,7 +143,7 @@ class BitsAndBytes(Layout):
         if maxima is not None:
             order = tensors.get(f"{prefix}.weight_format")
             if order is not None and order.any():
-                raise ValueError(f"{prefix}.weight_format is {shown(order.tolist())}, expected 0, rows as they are")
+                raise WrongValue(f"{prefix}.weight_format is {shown(order.tolist())}, expected 0, rows as they are")
             what = "codes of int8 whose scale is SCB / 127, which is rounded anew at each value,"
             why = f"{name}: {what} {no_format(self.name)}"
             return of_values(*from_row_maxima(name, tensors[name], maxima), why)

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import wrong_part
+from ...base.errors import WrongValue, printable, shown
 from ...base.tensors import Tensors
-from ...base.texts import printable
-from ...base.values import shown
 from ..roles import roles_of, turned_in
 from .configuration import KEY, config_in, config_of, method_of, own_config, plain_names
 from .layout import Layout
@@ -93,10 +92,10 @@ def operands_in(reader: Tensors) -> tuple[list[str], Reads]:
     with _blaming(reader, str(name)):
         if method == "heterocompute":
             said = "load it by from_pretrained, or open the output of heterocompute quantize instead"
-            raise ValueError(f"HeteroConfig of transformers wrote it: {said}")
+            raise WrongValue(f"HeteroConfig of transformers wrote it: {said}")
         if method is not None and tensor_layout(layout_named(config) or method) is None:
             known = ", ".join(one.name for one in LAYOUTS.values() if not one.is_file)
-            raise ValueError(f"quant_method is {shown(method)}, which is not read; expected {known}")
+            raise WrongValue(f"quant_method is {shown(method)}, which is not read; expected {known}")
         refuse_unread(reader)
         return plain_names(reader), {}
 
@@ -150,7 +149,7 @@ def _weights_in(reader: Tensors, layout: Layout) -> tuple[list[str], dict[str, S
         config = {}
     said, own = config.get("quant_method", layout.name), layout_named(config)
     if tensor_layout(own) is not None and own != layout_named({"quant_method": layout.name}):
-        raise ValueError(f"layout is {shown(layout.name)}, but its configuration says {shown(said)}")
+        raise WrongValue(f"layout is {shown(layout.name)}, but its configuration says {shown(said)}")
     config = own_config(config)
     marked = [(one.removesuffix(mark), mark) for one in reader.names for mark in layout.marks if one.endswith(mark)]
     prefixes = [one for one, mark in marked if layout.is_weight(reader, one, mark)]
@@ -229,7 +228,7 @@ def sound(prefix: str, weight: Weight) -> Weight:
 def _checked_array(prefix: str, q: QuantizedArray) -> QuantizedArray:
     wrong = wrong_part(dict(q.components), q.format, q.shape, q.axis)
     if wrong is not None:
-        raise ValueError(f"{prefix}: component {wrong[0]} {wrong[1]}")
+        raise WrongValue(f"{prefix}: component {wrong[0]} {wrong[1]}")
     return q
 
 
@@ -245,8 +244,8 @@ def _blaming(reader: Tensors, name: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise ValueError(f"{prefix}is not a {name} file, or not all of one: {error} is missing") from None
+        raise WrongValue(f"{prefix}is not a {name} file, or not all of one: {error} is missing") from None
     except (AttributeError, TypeError, IndexError, ZeroDivisionError, OverflowError) as error:
-        raise ValueError(f"{prefix}is not a {name} file, or its configuration is missing ({error})") from None
+        raise WrongValue(f"{prefix}is not a {name} file, or its configuration is missing ({error})") from None
     except ValueError as error:
-        raise ValueError(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None
+        raise WrongValue(str(error) if str(error).startswith(prefix) else prefix + str(error)) from None

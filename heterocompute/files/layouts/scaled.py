@@ -18,6 +18,7 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue
 from ...formats import NVFP4, Float, Format, Int
 from . import linear
 from .linear import Array
@@ -88,7 +89,7 @@ def some_rows(weight: Codes, some: slice) -> Codes:
     high = min(weight.block[0], len(weight.codes))
     if high > 1 and len(weight.scales) > 1:
         if some.start % high:
-            raise ValueError(f"blocks of {high} rows cross the matrices of a stack")
+            raise WrongValue(f"blocks of {high} rows cross the matrices of a stack")
         blocks = slice(some.start // high, -(-some.stop // high))
     else:
         blocks = some if high == 1 else slice(None)
@@ -99,7 +100,7 @@ def some_rows(weight: Codes, some: slice) -> Codes:
 def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
     """Return the blocks of rows and of columns, or raise ValueError if the scales or zero points have another shape."""
     if min(block) < 1 or 0 in codes.shape or (block[0] == 1 and codes.shape[1] % block[1]):
-        raise ValueError(f"{prefix}.weight is {codes.shape}, expected whole groups of {block[1]}")
+        raise WrongValue(f"{prefix}.weight is {codes.shape}, expected whole groups of {block[1]}")
     blocks = -(-codes.shape[0] // block[0]), -(-codes.shape[1] // block[1])
     flat = blocks[1] == 1  # the second dimension may be missing
     for name, part in (("weight_scale", scales), ("weight_zero_point", points)):
@@ -109,10 +110,10 @@ def check(prefix: str, codes: Array, scales: Array, points: Array | None, block:
             and not (flat and part.shape == blocks[:1])
             and not (blocks == (1, 1) and part.shape == ())
         ):
-            raise ValueError(f"{prefix}.{name} is {part.shape}, expected {blocks}")
+            raise WrongValue(f"{prefix}.{name} is {part.shape}, expected {blocks}")
     if scales.dtype.name not in SCALES or (points is not None and points.dtype != np.int8):
         kinds = scales.dtype if points is None else f"{scales.dtype} with zero points of {points.dtype}"
-        raise ValueError(f"{prefix}.weight_scale is {kinds}, expected {', '.join(SCALES)}, and int8")
+        raise WrongValue(f"{prefix}.weight_scale is {kinds}, expected {', '.join(SCALES)}, and int8")
     linear.check_finite(f"{prefix}.weight_scale", scales)
     return blocks
 
@@ -221,7 +222,7 @@ def rows_of(weight: Codes, begin: int, end: int) -> Array:
 def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str, int]:
     """Return the values of LLM.int8 in the order of bitsandbytes, code x maximum, then x 1 / 127; its format, bytes."""
     if codes.dtype != np.int8 or codes.ndim != 2 or maxima.shape != codes.shape[:1] or maxima.dtype != np.float32:
-        raise ValueError(
+        raise WrongValue(
             f"{name} is {codes.dtype} {codes.shape}, with SCB of {maxima.dtype} {maxima.shape}: expected int8 (out, "
             "in) "
             "and float32 (out,)"
@@ -254,7 +255,7 @@ def nvfp4_of(name: str, codes: Array, scales: Array, whole: Array) -> QuantizedA
     shape = (*codes.shape[:-1], 2 * codes.shape[-1])
     wide, count = e4m3_values(scales), codes.shape[0] if codes.ndim == 3 else 1
     if not np.isfinite(wide).all() or not np.isfinite(whole).all():
-        raise ValueError(f"{name}: a scale is not finite")
+        raise WrongValue(f"{name}: a scale is not finite")
     rows, each = int(np.prod(shape[:-1])), whole.reshape(-1)
     parts: dict[str, Array] = {"codes": np.ascontiguousarray(codes).reshape(rows, -1)}
     if (each == each[0]).all():
@@ -268,6 +269,6 @@ def nvfp4_of(name: str, codes: Array, scales: Array, whole: Array) -> QuantizedA
 def nvfp4_groups(name: str, codes: Array, scales: Array, shape: tuple[int, ...]) -> QuantizedArray:
     """Return the array of codes (rows of all experts, in / 2) with a float32 scale for every 16 values."""
     if not np.isfinite(scales).all():
-        raise ValueError(f"{name}: a product of scales is not finite")
+        raise WrongValue(f"{name}: a product of scales is not finite")
     parts = {"codes": codes, "scales": np.ascontiguousarray(scales, np.float32)}
     return QuantizedArray(parts, GROUPED, shape, (len(shape) - 1,))

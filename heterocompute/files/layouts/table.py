@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
 from ...base.texts import near_words
-from ...base.values import shown
 from .bitnet import BitNet
 from .compressed_tensors import CompressedTensors
 from .configuration import auto_round, config_in, is_auto_round, is_fp8_of_quark, method_of
@@ -47,7 +47,7 @@ READ = tuple(name for name, one in LAYOUTS.items() if not one.is_file and name n
 def check_layout(name: Any) -> Layout:
     """Return the layout of a name that `save` got; ValueError for another name."""
     if name not in LAYOUTS:
-        raise ValueError(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
+        raise WrongValue(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
     return LAYOUTS[name]
 
 
@@ -55,7 +55,7 @@ def read_layout(name: Any, tensors: bool = False) -> Layout:
     """Return the layout of a name that a reader got, of `tensors` alone if it decodes them; ValueError for another."""
     known = [one.name for one in LAYOUTS.values() if not (tensors and one.is_file)]
     if name not in known:
-        raise ValueError(f"layout is {shown(name)}, expected {', '.join(known)}")
+        raise WrongValue(f"layout is {shown(name)}, expected {', '.join(known)}")
     return LAYOUTS[name]
 
 

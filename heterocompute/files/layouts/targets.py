@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays.bits import rows_at_once, unpack
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from ..own import OURS
@@ -81,7 +82,7 @@ def converted(layout: Layout, weight: Weight, target: Target) -> Weight:
         q, order = in_form(weight.array, target, layout.reaches_lowest), weight.order
     if order is not None and not layout.order_name:
         if getattr(target, "group", None) not in (None, q.shape[1]):
-            raise ValueError(f"groups of columns that are not contiguous (act-order) have no place in {layout.name}: "
+            raise WrongValue(f"groups of columns that are not contiguous (act-order) have no place in {layout.name}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
         q, order = _in_place(q, order), None
     return Weight(str(q.format), weight.shape, q.nbytes, q, order, turned=weight.turned)

@@ -19,6 +19,7 @@ from ...arrays.bits import rows_at_once
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.float_env import converted
 from . import scaled
 from .forms import AT_ONCE
@@ -117,7 +118,7 @@ class Weight:
         """Return the weight as an array, as the model has it; ValueError if no format here holds it."""
         q = self.array if self.blocks is None else scaled.grouped(self.blocks)
         if q is None or self.order is not None:
-            raise ValueError(self.why)
+            raise WrongValue(self.why)
         if q.shape != self.shape:
             q = QuantizedArray(dict(q.components), q.format, self.shape, (len(self.shape) - 1,), q.source_dtype)
         return turned_array(q) if self.turned else q
@@ -246,7 +247,7 @@ def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
 def differs(first: Weight, second: Weight) -> tuple[int, int] | None:
     """Return the row and column of the first value in which two weights differ; 0 and -0 are equal."""
     if first.matrix != second.matrix:
-        raise ValueError(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
+        raise WrongValue(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
     for begin, end in _pieces(first):
         ours, theirs = first.rows(begin, end), second.rows(begin, end)
         wrong = (ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs))

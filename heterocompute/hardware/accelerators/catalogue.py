@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from ...base.errors import WrongValue, shown
 from ...base.texts import near_words
-from ...base.values import shown
 from . import dense, gpu, row_stationary, sparse, streams, vectors
 from .accelerator import Accelerator
 
@@ -96,5 +96,5 @@ def accelerator(name: str) -> Accelerator:
     if not isinstance(name, str) or name not in MACHINES:
         near = near_words(str(name).lower().replace("-", "_"), MACHINES, 3)
         words = f"; the nearest are {', '.join(near)}" if near else f", which are {', '.join(MACHINES)}"
-        raise ValueError(f"accelerator: {shown(name)} is not a known accelerator{words}")
+        raise WrongValue(f"accelerator: {shown(name)} is not a known accelerator{words}")
     return MACHINES[name]()

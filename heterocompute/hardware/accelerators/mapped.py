@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _heterocompute as _core
+from ...base.errors import WrongValue
 from ..mapper.accesses import Stats, evaluate
 from ..mapper.arch import Arch, Level
 from ..mapper.dataflow import Space, order_classes
@@ -95,7 +96,7 @@ def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats
             return inside, *found
     found = _try(machine, problem, stores, run, format)
     if found is None:
-        raise ValueError(f"{machine.name}: no mapping of {problem.dims} fits its memories")
+        raise WrongValue(f"{machine.name}: no mapping of {problem.dims} fits its memories")
     return stores, *found
 
 

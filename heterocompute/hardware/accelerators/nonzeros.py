@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.values import shown
+from ...base.errors import Unsupported, shown
 from ..network.loops import Loops
 
 __all__: list[str] = []
@@ -313,7 +313,7 @@ def check_phases(loops: Loops, parts: int) -> None:
     """
     most = COUNTS // (parts * parts)
     if loops.stride[0] * loops.stride[1] > most or max(loops.r, loops.s) > COUNTS:
-        raise NotImplementedError(
+        raise Unsupported(
             f"scnn: layer {shown(loops.name)} has the strides {loops.stride} and filters of {loops.r} x {loops.s}, "
             f"expected at most {most} phases and {COUNTS} taps on a side"
         )

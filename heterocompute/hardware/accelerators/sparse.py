@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ...base.values import check_count, shown
+from ...base.errors import Unsupported, shown
+from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -72,7 +73,7 @@ Cost = Callable[[Accelerator, Loops, str, Mapping[str, float]], Layer]
 def _with_depth(depth: int) -> Cost:
     def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
         if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
-            raise NotImplementedError(
+            raise Unsupported(
                 f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
                 "layers= (--layers) selects those that are"
             )

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from ... import _heterocompute as _core
+from ...base.errors import WrongValue, shown
 from ...base.kept_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
 from ...base.texts import counted
-from ...base.values import check_flag, shown
+from ...base.values import check_flag
 from .chip import Device
 
 __all__ = ["host"]
@@ -63,7 +64,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     refresh = check_flag("host", "refresh", refresh)
     threads = _core.processors() if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"host: threads is {shown(threads)}, expected a positive integer")
+        raise WrongValue(f"host: threads is {shown(threads)}, expected a positive integer")
     key = {"version": VERSION, "cpu": cpu_model(), "isa": _core.cpu_isa(), "threads": threads}
     path = cache_file()
     found = None if refresh else _read(path, key)

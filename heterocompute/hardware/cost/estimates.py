@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.values import as_list, check_flag, check_number, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import as_list, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 
@@ -120,7 +121,7 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     bits = {dtype: 19 if dtype == "tf32" else dtype_bits(dtype) for dtype in one.dense_rates}
     found = {dtype: bits[dtype] * rate / 1e12 for dtype, rate in one.dense_rates.items()}
     if not found:
-        raise ValueError(f"{one.name}: no dense rate is known")
+        raise WrongValue(f"{one.name}: no dense rate is known")
     best = max(found, key=lambda dtype: found[dtype])
     links = [rate / 1e9 for rate in one.links.values()]
     io = io_gb_s if io_gb_s is not None else max(links, default=None)
@@ -160,7 +161,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     one = device(link)
     rates = [rate for name, rate in one.links.items() if name.startswith("pcie")]
     if not rates:
-        raise ValueError(f"{one.name}: no PCIe link is known; pass link in B/s")
+        raise WrongValue(f"{one.name}: no PCIe link is known; pass link in B/s")
     return size / (rates[0] / 2)
 
 
@@ -322,7 +323,7 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
     """
     floor = check_number("break_even_density", "floor", floor, closed=True)
     if isinstance(operands, bool) or not isinstance(operands, (int, np.integer)) or operands not in (1, 2):
-        raise ValueError(f"break_even_density: operands is {shown(operands)}, expected 1 or 2")
+        raise WrongValue(f"break_even_density: operands is {shown(operands)}, expected 1 or 2")
     slope = check_number("break_even_density", "gain_dense", gain_dense) - floor
     return 1.0 if slope <= 0 else min(1.0, max(0.0, (1 - floor) / slope)) ** (1 / operands)
 
@@ -351,5 +352,5 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
         for i, stage in enumerate(as_list(stages, "overlap: stages", "seconds"))
     ]
     if not seconds:
-        raise ValueError(f"overlap: stages is {shown(stages)}, expected one or more")
+        raise WrongValue(f"overlap: stages is {shown(stages)}, expected one or more")
     return max(seconds) if check_flag("overlap", "prefetch", prefetch) else sum(seconds)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...base.kept import kept
 from ...base.values import check_count, check_flag
 from ..chips.chip import dtype_bits
@@ -140,7 +141,7 @@ def fuse(
     check_flag("fuse", "training", training)
     check_flag("fuse", "recompute", recompute)
     if recompute and not training:
-        raise ValueError("fuse: recompute is True but training is False; only a backward pass computes again")
+        raise WrongValue("fuse: recompute is True but training is False; only a backward pass computes again")
     sizes = _Sizes(net, dtype_bits(dtype), stored(format, dtype), batch)
     count = len(net.nodes)
     alone = [sizes.alone(i, training) for i in range(count)]

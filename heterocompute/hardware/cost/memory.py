@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ...base.values import check_count, is_several, shown
+from ...base.errors import WrongValue
+from ...base.values import check_choice, check_count, is_several
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Context, Embedding, Scores
@@ -272,8 +273,7 @@ def training(
     >>> (m.params + m.gradients + m.master + m.optimizer) / hw.networks["llama_7b"].params
     16.0
     """
-    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, expected one of {', '.join(OPTIMIZERS)}")
+    check_choice("memory.training", "optimizer", optimizer, OPTIMIZERS)
     recompute = check_count("memory.training", "recompute", recompute, 0)
     batch = check_count("memory.training", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
@@ -364,14 +364,14 @@ def kv_cache(
                 heads = flow.layer.kv_heads or flow.layer.heads
                 rows[-1].append((heads, flow.inputs[1][1] // heads))
         if not rows:
-            raise ValueError(f"memory.kv_cache: {network.name} has no attention")
+            raise WrongValue(f"memory.kv_cache: {network.name} has no attention")
         windows = seen_by if windows is None else windows
     if latent is not None:
         latent = check_count("memory.kv_cache", "latent", latent)
         rows = [[(1, latent)]] * len(rows)
     limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(rows)
     if len(limits) != len(rows):
-        raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
+        raise WrongValue(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
     limits = [None if limit is None else check_count("memory.kv_cache", "windows", limit) for limit in limits]
     seen = [positions if limit is None else min(positions, limit) for limit in limits]
     packed = stored_cache(format, dtype)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count, check_flag, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_count, check_flag
 from ...formats import Format
 from ...report.files import write_figure, write_text
 from ...report.roofline import roofline_figure, roofline_page
@@ -229,7 +230,7 @@ def roofline(
     plain = None
     if _is_work(model):
         if format is not None or kv_cache is not None or batch != 1:
-            raise ValueError(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
+            raise WrongValue(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
                              "whose bytes are given; expected neither")  # fmt: skip
         name, rows = "operations", [_work_row(one) for one in model]
     else:
@@ -244,7 +245,7 @@ def roofline(
             others = (_flow_row(flow, bits, stored(None, dtype), batch, cache) for flow in flows)
             plain = math.fsum(_timed(row, dense, bandwidth)["seconds"] for row in others)
     if not rows:
-        raise ValueError(f"roofline: {name} has no layer with a product or a table")
+        raise WrongValue(f"roofline: {name} has no layer with a product or a table")
     layers = [_timed(row, rate, bandwidth) for row in rows]
     return Roofline(name, chip.name, dtype, weights.text, batch, rate, bandwidth, layers, note, plain, cache.text)
 
@@ -332,15 +333,15 @@ def _is_work(model: Any) -> bool:
 
 def _work_row(work: Mapping[str, Any]) -> dict[str, Any]:
     if not {"operations", "bytes"} <= set(work) <= {"name", "operations", "bytes", "weight_bytes"}:
-        raise ValueError(f"roofline: {shown(dict(work))}, expected name, operations and bytes")
+        raise WrongValue(f"roofline: {shown(dict(work))}, expected name, operations and bytes")
     row = {"name": str(work.get("name", "")), "weight_bytes": float(work.get("weight_bytes", 0))}
     for key in ("operations", "bytes"):
         value = work[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
-            raise ValueError(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, expected a number from 0 up")
+            raise WrongValue(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, expected a number from 0 up")
         row[key] = value
     if not row["bytes"] and not row["operations"]:
-        raise ValueError(f"roofline: {shown(row['name'])} has neither operations nor bytes")
+        raise WrongValue(f"roofline: {shown(row['name'])} has neither operations nor bytes")
     return row
 
 

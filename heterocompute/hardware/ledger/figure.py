@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 
 __all__ = ["PublishedFigure"]
 
@@ -63,7 +63,7 @@ def read_printed(text: str) -> tuple[float, float, float]:
         return (value, math.inf, 0.0) if match[2] == "more" else (-math.inf, value, 0.0)
     digits = NUMBER.fullmatch(plain)
     if not digits:
-        raise ValueError(f"published: value is {shown(text)}, expected a number as printed, or '15 to 30'")
+        raise WrongValue(f"published: value is {shown(text)}, expected a number as printed, or '15 to 30'")
     last = int(digits[3] or 0) - len(digits[2] or "")
     return float(plain), float(plain), float(f"5e{last - 1}")
 

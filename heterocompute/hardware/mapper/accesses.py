@@ -15,7 +15,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...base.values import shown
+from ...base.values import check_choice
 from ...report.table import Column, lay_out
 from .arch import Arch, Level
 from .mapping import Mapping, check_kinds
@@ -137,8 +137,7 @@ class Stats:
         -------
         float
         """
-        if not isinstance(level, str) or level not in self.leakage:
-            raise ValueError(f"Stats: level is {shown(level)}, expected one of {', '.join(self.leakage)}")
+        check_choice("Stats", "level", level, self.leakage)
         return self.leakage[level] + sum(a.energy for (name, _), a in self.accesses.items() if name == level)
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...base.values import check_text
 from ...report.page import page
 from .accesses import zero_shares
@@ -113,7 +114,7 @@ def _start(laid: Nest) -> dict[str, Any]:
             factors = dict.fromkeys(laid.problem.dims, 1)
             for dim, bound in loops:
                 if bound > 1 and factors[dim] > 1:
-                    raise ValueError(f"mapping_page: {name} has two loops over {dim}, expected one")
+                    raise WrongValue(f"mapping_page: {name} has two loops over {dim}, expected one")
                 factors[dim] *= bound
             found[key].append(factors)
             if key == "temporal":

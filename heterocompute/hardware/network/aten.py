@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ...base.errors import WrongValue
 from .layers import Conv2d, Layer, Product, Shape
 from .plain import AvgPool2d, MaxPool2d
 
@@ -74,7 +75,7 @@ OWN_OTHERS = ((OWN, "fake_quantize"), (OWN, "pass_gradient"))  # they round, and
 Sizes = tuple[int, int, int, int]  # count, m, n, k
 
 
-class Refusal(ValueError):
+class Refusal(WrongValue):
     """An operator that multiplies in an unsupported way."""
 
 

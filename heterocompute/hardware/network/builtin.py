@@ -8,8 +8,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import shown
 from ...base.texts import near_words
-from ...base.values import shown
 from . import cnns
 from .graph import Network
 from .language import decoder_of_config

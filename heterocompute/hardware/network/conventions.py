@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...base.values import shown
+from ...base.values import check_choice
 from .graph import Flow
 from .layers import AddTable, BatchNorm2d, Conv2d, Layer, LayerNorm, Linear, Product, Scores, TimesMatrix
 from .plain import Activation, AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, Softmax
@@ -151,8 +151,7 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 def convention(name: str) -> Convention:
     """Return a convention by its name; ValueError lists the names."""
-    if not isinstance(name, str) or name not in CONVENTIONS:
-        raise ValueError(f"count: like is {shown(name)}, expected one of {', '.join(CONVENTIONS)}")
+    check_choice("count", "like", name, CONVENTIONS)
     return CONVENTIONS[name]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...base.values import check_fields, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_fields
 from .layers import Context, Layer, Scores, Shape, want_image, want_last
 
 __all__ = ["Experts", "FusedAttention", "HeadNorm", "Heads", "Patches", "Sinks"]
@@ -91,7 +92,7 @@ class Experts(Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.used > self.experts:
-            raise ValueError(f"Experts: used is {shown(self.used)}, expected at most experts, {shown(self.experts)}")
+            raise WrongValue(f"Experts: used is {shown(self.used)}, expected at most experts, {shown(self.experts)}")
 
     @property
     def weight_params(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.record import Family
 from ...families.sizes import Sizes, biases_of_config, completed, sizes_of_config, sizes_of_keys

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...base.errors import WrongValue
 from ...base.values import check_fields
 from ..mapper.problem import Problem
 from .heads import Experts
@@ -65,7 +66,7 @@ class Loops:
         check_fields(self, ("padding",))
         for name in ("c", "k"):
             if getattr(self, name) % self.groups:
-                raise ValueError(f"Loops: {name} is {getattr(self, name)}, expected a multiple of groups {self.groups}")
+                raise WrongValue(f"Loops: {name} is {getattr(self, name)}, expected a multiple of groups {self.groups}")
 
     @property
     def macs(self) -> int:

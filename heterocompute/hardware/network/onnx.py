@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from ...base.errors import WrongValue, printable, shown
 from ...base.regular import open_regular
-from ...base.texts import decoded, file_name, printable, quoted, shortened
-from ...base.values import shown
+from ...base.texts import decoded, file_name, quoted, shortened
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
@@ -113,7 +113,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
     try:
         model, notes = without_branches(onnx, shape_inference, model, lambda part: sum(one.macs for one in read(part)))
     except Conditional as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise WrongValue(f"{place}: {error}") from None
     return replace(read(model), leaves_out="; ".join(notes))
 
 
@@ -124,7 +124,7 @@ def _reported(place: str) -> Iterator[None]:
         yield
     except Exception as error:
         first = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{place}: not an ONNX file: {shortened(first[0])}") from None
+        raise WrongValue(f"{place}: not an ONNX file: {shortened(first[0])}") from None
 
 
 def called(one: Any) -> str:
@@ -201,7 +201,7 @@ class _Reader:
         except (TypeError, ValueError) as error:
             text = str(error)
             start = "" if text.startswith(self.place) else f"{self.place}: {printable(shortened(name))}: "
-            raise ValueError(start + text) from None
+            raise WrongValue(start + text) from None
         view = one.op_type in VIEWS and one.input[0] in self.sources
         node = Node(name, layer, tuple(found), self.sources[one.input[0]] if view else None)
         for output in one.output:
@@ -213,7 +213,7 @@ class _Reader:
         return [node]
 
     def fail(self, what: str) -> NoReturn:
-        raise ValueError(f"{self.place}: {what}")
+        raise WrongValue(f"{self.place}: {what}")
 
     def dims(self, one: Any) -> tuple[int, ...]:
         """Return the shape of an initializer."""

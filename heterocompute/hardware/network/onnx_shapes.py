@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.texts import printable, shortened
+from ...base.errors import printable
+from ...base.texts import shortened
 
 __all__ = ["SAMPLES", "Conditional", "has_branches", "prepared", "shaped", "without_branches"]
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from ...base.texts import printable, shortened
+from ...base.errors import printable
+from ...base.texts import shortened
 from . import aten
 from .aten import ACTIVATIONS, ALIASES, MAKERS, MATRICES, is_refused
 from .graph import INPUT, Node

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import shortened
-from ...base.values import as_int, check_count, check_number, shown
+from ...base.values import as_int, check_choice, check_count, check_number
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import as_devices
@@ -175,12 +176,11 @@ def dispatch(
     """
     chips = as_devices("dispatch", devices)
     if not chips or len({one.name for one in chips}) < len(chips):
-        raise ValueError(f"dispatch: devices are {shown([one.name for one in chips])}, expected one or more, each once")
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise ValueError(f"dispatch: objective is {shown(objective)}, expected one of {', '.join(OBJECTIVES)}")
+        raise WrongValue(f"dispatch: devices are {shown([one.name for one in chips])}, expected one or more, each once")
+    check_choice("dispatch", "objective", objective, OBJECTIVES)
     for table, rates in (("links", links), ("launch", launch)):
         if rates is not None and not isinstance(rates, Mapping):
-            raise TypeError(f"dispatch: {table} is {shown(rates)}, expected a mapping of devices to numbers")
+            raise WrongType(f"dispatch: {table} is {shown(rates)}, expected a mapping of devices to numbers")
         for name, value in (rates or {}).items():
             check_number("dispatch", f"{table}[{shown(name)}]", value, closed=table == "launch")
     batch = check_count("dispatch", "batch", batch)
@@ -188,12 +188,12 @@ def dispatch(
     asked = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
     if not callable(op):
         if sizes is not None:
-            raise ValueError(f"dispatch: sizes is {shown(sizes)}, expected a callable op with it")
+            raise WrongValue(f"dispatch: sizes is {shown(sizes)}, expected a callable op with it")
         return asked.answer(op)
     if sizes is None:
-        raise ValueError("dispatch: sizes is missing: op is a callable of a size")
+        raise WrongValue("dispatch: sizes is missing: op is a callable of a size")
     if not isinstance(sizes, Sequence) or len(sizes) != 2:
-        raise ValueError(f"dispatch: sizes is {shown(sizes)}, expected the least and the largest")
+        raise WrongValue(f"dispatch: sizes is {shown(sizes)}, expected the least and the largest")
     low = as_int(sizes[0], "dispatch: sizes", 1)
     high = as_int(sizes[1], "dispatch: sizes", low)
     flips = _flips(lambda size: asked.answer(op(size)).chosen, low, high)
@@ -239,7 +239,7 @@ class _Question:
         count = len(names)
         able = [one for one in self.chips if isinstance(runs[one.name], list)]
         if not able:
-            raise ValueError(f"dispatch: no device can run it: {shortened('; '.join(map(str, runs.values())), 250)}")
+            raise WrongValue(f"dispatch: no device can run it: {shortened('; '.join(map(str, runs.values())), 250)}")
         alone = [self._alone(one, runs, moved) for one in self.chips]
         # cost and path of the best assignment that ends with layer i on a device
         home = self.chips[0]
@@ -308,7 +308,7 @@ class _Question:
     def _kind(self, one: Device) -> str:
         kind = self.kinds.get(one.name, self.kinds.get("*"))
         if kind is None:
-            raise ValueError(f"dispatch: dtype has neither {shown(one.name)} nor '*'")
+            raise WrongValue(f"dispatch: dtype has neither {shown(one.name)} nor '*'")
         return kind
 
     def _copy(self, a: Device, b: Device, size: float) -> float:
@@ -358,7 +358,7 @@ def _given_bytes(works: Sequence[Work]) -> list[float]:
     for one in works:
         if not {"input_bytes", "output_bytes", "operations", "bytes"} <= set(one):
             wanted = "operations, bytes, input_bytes and output_bytes"
-            raise ValueError(f"dispatch: work is {shown(dict(one))}, expected {wanted}")
+            raise WrongValue(f"dispatch: work is {shown(dict(one))}, expected {wanted}")
         for key in ("input_bytes", "output_bytes"):
             check_number("dispatch", key, one[key], closed=True)
     return [*(float(one["input_bytes"]) for one in works), float(works[-1]["output_bytes"])]

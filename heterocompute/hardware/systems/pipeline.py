@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base.values import as_int, check_count, check_flag, check_number, is_several, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import as_int, check_choice, check_count, check_flag, check_number, is_several
 from ...report.files import write_text
 from ...report.timeline import timeline_svg
 from .events import Clock, Gate, Process, Shelf
@@ -47,8 +48,7 @@ class Feed:
 
     def at(self, stage: str, batch: int) -> float:
         """Return the seconds of a stage for a batch; listed seconds repeat."""
-        if not isinstance(stage, str) or stage not in ("step", "read", "decode", "copy"):
-            raise ValueError(f"Feed: stage is {shown(stage)}, expected step, read, decode or copy")
+        check_choice("Feed", "stage", stage, ("step", "read", "decode", "copy"))
         times: tuple[float, ...] = getattr(self, stage)
         return times[as_int(batch, "Feed: batch", 0) % len(times)]
 
@@ -360,7 +360,7 @@ def _run(feed: Feed) -> tuple[float, float, list[tuple[str, int, float, float, s
 def _times(name: str, value: Seconds) -> tuple[float, ...]:
     listed = list(value) if is_several(value) else [value]
     if not listed:
-        raise ValueError(f"pipeline: {name} is empty, expected seconds")
+        raise WrongValue(f"pipeline: {name} is empty, expected seconds")
     return tuple(_number(name, one) for one in listed)
 
 
@@ -370,5 +370,5 @@ def _number(name: str, value: Any) -> float:
 
 def _every(name: str, value: Any) -> tuple[int, float]:
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
-        raise ValueError(f"pipeline: {name} is {shown(value)}, expected (every so many steps, seconds)")
+        raise WrongValue(f"pipeline: {name} is {shown(value)}, expected (every so many steps, seconds)")
     return as_int(value[0], f"pipeline: {name}", 0), _number(name, value[1])

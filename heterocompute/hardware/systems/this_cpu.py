@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...base import runtime
+from ...base.errors import WrongValue
 from ...base.values import as_int, check_number
 from ...formats import Format
 from ...products.explain import explain
@@ -77,7 +78,7 @@ def check_host(
     seconds = check_number("check_host", "seconds", seconds, closed=True)
     seed = as_int(seed, "check_host: seed", 0)
     if rows * k + n * k + rows * n > MOST:
-        raise ValueError(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
+        raise WrongValue(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
     one = host(threads=1) if chip is None else chip
     kind = dtype or ("fp32" if activations is None else "int8")
     rng = np.random.default_rng(seed)

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...base.values import as_int, check_count, check_number, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import as_int, check_count, check_number
 from ..chips.chip import Device
 from ..chips.database import device
 
@@ -58,7 +59,7 @@ def _multiprocessors(function: str, one: Device) -> tuple[int, _Limits]:
         if one.name.startswith(begin):
             return count, _LIMITS[version]
     words = ", ".join(begin for begin, *_ in _CHIPS)
-    raise ValueError(f"{function}: the multiprocessors of {one.name} are not known here; those of {words} are")
+    raise WrongValue(f"{function}: the multiprocessors of {one.name} are not known here; those of {words} are")
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def utilization(
     bound = min(held, key=lambda what: held[what])
     each = held[bound]
     if not each:
-        raise ValueError(
+        raise WrongValue(
             f"{name}: a block of {threads} threads, {registers} registers and {shown(shared)} bytes of shared "
             "memory does not "
             f"fit on a multiprocessor of {one.name}: too much for its {bound}"
@@ -225,7 +226,7 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     flying = one.need("bandwidth") * check_number(name, "latency", latency)
     needed = math.ceil(flying / (held * bytes_a_thread))
     if needed > count:
-        raise ValueError(
+        raise WrongValue(
             f"{name}: {one.name} needs {needed} multiprocessors for {flying:.4g} bytes in flight and has {count}; "
             "more threads or wider loads need fewer"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ..torch.carrying import copied
 from ..torch.walk import every_layer
@@ -57,7 +58,7 @@ def put(model: Any, values: Mapping[str, Any], name: str) -> None:
             continue
         before = weight.module._parameters.get(weight.attribute)
         if before is None or made_by(weight) != "held":
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: {quoted(weight.name)} is computed in each forward pass, expected a parameter: "
                 "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove make it one"
             )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays.dense import as_array
-from ...base.values import shown
+from ...base.errors import shown
 from ...ptq.hessian import Hessian
 from ..torch.walk import Layer
 from .batches import Problem

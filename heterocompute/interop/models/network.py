@@ -8,6 +8,7 @@ from typing import Any
 from ...arrays.base import PackedArray
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.float_env import call_back
 from ...base.texts import quoted
 from ..torch.conversion import convert
@@ -67,7 +68,7 @@ def module_network(
     """
     layers = [layer for layer in chosen_layers(model, include, exclude, name) if not layer.problem]
     if not layers:
-        raise ValueError(f"{name}: the model has no layer that can be packed")
+        raise WrongValue(f"{name}: the model has no layer that can be packed")
     weights = ModuleWeights()
     first: dict[Any, str] = {}
     weights.axes, weights.twins, weights.layers = {}, {}, {}
@@ -102,7 +103,7 @@ def module_network(
         answer = _numbers(call_back(evaluate, small))
         for path, version in _versions(model).items():
             if before.get(path, version) != version:
-                raise ValueError(
+                raise WrongValue(
                     f"{name}: evaluate changed the parameter {quoted(path)} of the model, expected a function that "
                     "only reads the model"
                 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.values import as_int
 from ...files.selection import escaped
 from ...formats import Format
@@ -55,7 +56,7 @@ def rounded(
     judges = held if isinstance(held, Calibration) else None
     if isinstance(calibration, Calibration):
         if sequential:
-            raise ValueError("quantize: sequential runs the model again: pass the batches, not what calibrate returned")
+            raise WrongValue("quantize: sequential runs the model again: pass the batches, not what calibrate returned")
         groups = [_chosen(calibration, names)]
         if held is not None and judges is None:
             judges = calibrated(model, held, include, exclude, False, "quantize")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...files.selection import patterns
 from ..torch.reading import maker_of
@@ -46,7 +47,7 @@ def chosen_layers(
         if layer.packed is None and not excluded(layer) and (not wanted or included(layer))
     ]
     if not found:
-        raise ValueError(f"{name}: the model has no float weight of two or more dimensions that the patterns leave")
+        raise WrongValue(f"{name}: the model has no float weight of two or more dimensions that the patterns leave")
     return found
 
 
@@ -86,8 +87,8 @@ def check_place(model: Any, name: str) -> None:
     """
     for path, one in model.named_parameters():
         if one.device.type == "meta":
-            raise ValueError(f"{name}: {quoted(path)} of the model is on meta, without values: load the weights first")
+            raise WrongValue(f"{name}: {quoted(path)} of the model is on meta, without values: load the weights first")
         if one.device.type != "cpu":
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: {quoted(path)} of the model is on {one.device}, expected the CPU: call model.cpu()"
             )

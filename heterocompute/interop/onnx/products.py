@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue, shown
 from ...base.texts import quoted
-from ...base.values import shown
 from ...files.containers.onnx_graph import Constant, text_of
 from ...products.conv import conv2d
 from ...products.matmul import linear, matmul
@@ -64,7 +64,7 @@ class Product:
         try:
             y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
         except ValueError as error:
-            raise ValueError(f"run_onnx: {self.kind} of {quoted(self.weight.name)}: {error}") from None
+            raise WrongValue(f"run_onnx: {self.kind} of {quoted(self.weight.name)}: {error}") from None
         return np.asarray(y).astype(x.dtype, copy=False)
 
     def _conv(self, x: Array, w: Any, bias: Array | None, activations: Any) -> Array:
@@ -130,7 +130,7 @@ def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
         return stride, {b"SAME_UPPER": "same", b"VALID": "valid"}.get(auto_pad), dilation
     pads = tuple(given.get("pads") or (0, 0, 0, 0))
     if len(pads) not in (2, 4):
-        raise ValueError(f"run_onnx: Conv has the pads {shown(pads)}, expected 2 of a signal or 4 of an image")
+        raise WrongValue(f"run_onnx: Conv has the pads {shown(pads)}, expected 2 of a signal or 4 of an image")
     top, left, bottom, right = (0, pads[0], 0, pads[1]) if len(pads) == 2 else pads
     return stride, _one((_one((top, bottom)), _one((left, right)))), dilation
 

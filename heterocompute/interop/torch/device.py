@@ -21,7 +21,7 @@ from ...arrays.components import core_format, stored_format
 from ...arrays.device import c_strides
 from ...arrays.streams import raw_stream
 from ...base.cuda import devices
-from ...base.errors import Refused, refusals, unsupported
+from ...base.errors import Refused, WrongType, WrongValue, refusals, unsupported
 from ...base.runtime import device_order
 from ...base.texts import counted
 from ...formats import Format, has_pattern
@@ -48,7 +48,7 @@ def product(x: Any, q: Packed, activations: str) -> Any:
     n, k = q[1]
     if x.dim() == 0 or x.shape[-1] != k:
         had = f"{counted(x.shape[-1], 'feature')}" if x.dim() else "no dimensions"
-        raise ValueError(f"linear: x has {had} but q has {counted(k, 'column')}")
+        raise WrongValue(f"linear: x has {had} but q has {counted(k, 'column')}")
     fmt = as_format(activations, "linear: activations") if activations else None
     shape = (*x.shape[:-1], n)
     y = x.new_empty(shape, dtype=torch.float32)
@@ -202,7 +202,7 @@ def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
     number, addresses = near.get_device(), {}
     for name, part in parts.items():
         if part.get_device() != number:
-            raise TypeError(
+            raise WrongType(
                 f"interop.torch: the packed weight is on {part.device}, expected {near.device}: move the model there"
             )
         addresses[name] = part.data_ptr()

@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
 from ...arrays.quantized import QuantizedArray
-from ...base.values import shown
+from ...base.errors import WrongIndex, WrongType, WrongValue, shown
 from ...products.arguments import as_format
 from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
@@ -100,13 +100,13 @@ def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]
     """Return an index or a slice of the first dimension of a packed weight; the memory is shared."""
     fmt, shape, axis, dtype, kinds = _about(text)
     if 0 in axis or not fmt.splits_into_rows:
-        raise ValueError(
+        raise WrongValue(
             f"interop.torch: rows of {fmt} along axis {axis} share scales: call dequantize() of the weight"
         )
     is_one = not isinstance(index, slice)
     rows = range(shape[0])[index : index + 1 or None] if is_one else range(shape[0])[index]
     if (is_one and len(rows) != 1) or rows.step != 1:
-        raise IndexError(
+        raise WrongIndex(
             f"interop.torch: index {shown(index)} of a packed weight, expected one of {shape[0]} or a slice"
         )
     each = prod(n for a, n in enumerate(shape) if a > 0 and a not in axis)
@@ -143,7 +143,7 @@ def _check_devices(t: Any, q: Sequence[Any]) -> None:
     """Raise TypeError if a packed weight is on another device than t: a weight on "meta" has no values, for example."""
     if t.device.type != "meta" and any(part.device != t.device for part in q):
         place = next(part.device for part in q if part.device != t.device)
-        raise TypeError(
+        raise WrongType(
             f"interop.torch: the packed weight is on {place}, expected {t.device}: move the model, or load its values"
         )
 
@@ -160,7 +160,7 @@ def rows_of(q: QuantizedArray, ids: Any) -> Any:
     flat = ids.reshape(-1)
     if flat.size and not 0 <= int(flat.min()) <= int(flat.max()) < count:
         wrong = int(flat.min()) if flat.min() < 0 else int(flat.max())
-        raise IndexError(f"embedding: x has index {wrong}, expected 0 to {count - 1}")
+        raise WrongIndex(f"embedding: x has index {wrong}, expected 0 to {count - 1}")
     layout = layout_of(q.format, q.shape, q.axis)
     parts = {name: part[flat] if layout[name][2] else part for name, part in q.components.items()}
     found = QuantizedArray._trusted(parts, q.format, (flat.size, length), q.axis, q.source_dtype)
@@ -185,7 +185,7 @@ def _bare_values(t: Any) -> Any:
 def _as_ndarray(part: Any) -> Any:
     if part.device.type != "cpu":
         how = "load its values first" if part.device.type == "meta" else "call .cpu() of the model"
-        raise TypeError(f"interop.torch: the packed weight is on {part.device}, expected the CPU: {how}")
+        raise WrongType(f"interop.torch: the packed weight is on {part.device}, expected the CPU: {how}")
     return (part.detach().view(torch.int16) if part.itemsize == 2 else part.detach()).numpy()
 
 
@@ -200,7 +200,7 @@ def defined() -> SimpleNamespace:
 
     def array(t: Any) -> Any:
         if t.device.type != "cpu":
-            raise TypeError(f"interop.torch: the tensor is on {t.device}, expected one of the CPU: pass .cpu() of it")
+            raise WrongType(f"interop.torch: the tensor is on {t.device}, expected one of the CPU: pass .cpu() of it")
         return as_array(t.detach(), "interop.torch: the tensor")
 
     def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:
@@ -334,7 +334,7 @@ def _bare(part: Any) -> Any:
     inside = torch._C._functorch
     while inside.is_functorch_wrapped_tensor(part):
         if inside.is_batchedtensor(part):
-            raise TypeError("interop.torch: vmap over packed weights, expected vmap over inputs")
+            raise WrongType("interop.torch: vmap over packed weights, expected vmap over inputs")
         part = inside.get_unwrapped(part)
     return part
 

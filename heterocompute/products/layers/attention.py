@@ -15,9 +15,10 @@ from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.cuda import has_device
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
-from ...base.values import as_int, as_list, as_real, check_flag, shown
+from ...base.values import as_int, as_list, as_real, check_flag
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
 from ..device import settle
@@ -123,19 +124,19 @@ def attention(
     kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
     (k_shape, keys, ks), (v_shape, values, vs) = kept
     if k_shape != v_shape:
-        raise ValueError(f"attention: k has shape {_shape_of(k, ks)} and v {_shape_of(v, vs)}, expected one shape")
+        raise WrongValue(f"attention: k has shape {_shape_of(k, ks)} and v {_shape_of(v, vs)}, expected one shape")
     batch, heads, n, width = qs.shape
     hides = check_flag("attention", "causal", causal)
     least = n if hides or window is not None else min(n, 1)
     if heads % max(k_shape[1], 1) or (heads and not k_shape[1]) or k_shape[2] < least:
-        raise ValueError(
+        raise WrongValue(
             f"attention: k has {k_shape[1]} heads of {k_shape[2]} tokens, expected a divisor of {heads} heads and at "
             f"least {counted(least, 'token')}{'; causal=False without a window takes fewer' if least > 1 else ''}"
         )
     times = max(width, 1) ** -0.5 if scale is None else as_real(scale, "attention: scale", "a number")
     limit = 0.0 if cap is None else as_real(cap, "attention: cap", "a number above 0")
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
-        raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
+        raise WrongValue(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
     if any(is_there(one) for one in (qs, ks, vs)):
         there = attention_there(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
@@ -153,7 +154,7 @@ def _heads(x: Any, name: str) -> Any:
     there = heads_there(x, f"attention: {name}")
     found: Any = as_floats(x, f"attention: {name}") if there is None else there
     if found.ndim < 3:
-        raise ValueError(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
+        raise WrongValue(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
     return found
 
 
@@ -172,7 +173,7 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
         sizes, steps, packed = x.shape, (heads, 1, batch * heads), x.packed
     elif isinstance(x, (QuantizedArray, DeviceQuantizedArray)):
         if x.ndim < 3 or x.axis != (x.ndim - 1,) or has_pattern(x.format):
-            raise ValueError(
+            raise WrongValue(
                 f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., tokens, "
                 "width), quantized along the last axis and without a pattern"
             )
@@ -185,7 +186,7 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
     whole = packed if packed is not None else floats
     found, lead = _shape_of(x, heads_given if packed is None else whole), tuple(shape[:-3])
     if sizes[3] != shape[-1] or sizes[0] != math.prod(lead) or (found[:-3] and found[:-3] != lead):
-        raise ValueError(f"attention: {name} has shape {found}, expected {(*lead, 'kv_heads', 'tokens', shape[-1])}")
+        raise WrongValue(f"attention: {name} has shape {found}, expected {(*lead, 'kv_heads', 'tokens', shape[-1])}")
     if packed is None:
         return sizes, floats.view if isinstance(floats, DeviceArray) else floats, heads_given
     return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3])), packed
@@ -252,14 +253,14 @@ class KVCache:
         given = [None] * self.layers if windows is None else as_list(windows, "KVCache: windows", wanted)
         self.windows = [None if one is None else as_int(one, "KVCache: windows", 1) for one in given]
         if len(self.windows) != self.layers:
-            raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
+            raise WrongValue(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
         self.rows = self.heads * self.batch  # rows per token
         self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
         if self.format is not None:
             layout = layout_of(self.format, (1, self.width), (1,))
             if not rows_stand_alone(self.format, self.width):
-                raise ValueError(
+                raise WrongValue(
                     f"KVCache: format is {self.format}, whose rows share a scale, codebook or pattern; expected one "
                     "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
                 )
@@ -325,7 +326,7 @@ class KVCache:
         for one, name in zip(parts, "kv", strict=True):
             if one.shape != (self.batch, self.heads, n, self.width):
                 wanted = (self.batch, self.heads, "tokens", self.width)
-                raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
+                raise WrongValue(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
         begin, memory = self._with_room(i, n)
         for whole, new in zip(memory, parts, strict=True):
             self._write(whole, begin, n, new.transpose(2, 0, 1, 3))  # the rows of a token are contiguous
@@ -336,7 +337,7 @@ class KVCache:
     def _add_there(self, i: int, k: Any, v: Any, there: tuple[int, int] | None) -> tuple[Any, Any]:
         """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
         if there is None and any(one.seen for one in self._tokens):
-            raise TypeError(f"KVCache.add: k or v is on a CUDA device and the cache on the CPU, {TOGETHER}")
+            raise WrongType(f"KVCache.add: k or v is on a CUDA device and the cache on the CPU, {TOGETHER}")
         number, stream = there or (None, None)
         given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
         number, stream = given[0].number, stream or given[0].stream
@@ -365,7 +366,7 @@ class KVCache:
         filled. The caller fills the next ones, then calls `advance`. The memory is on the CPU.
         """
         if self._there is not None:
-            raise TypeError(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
+            raise WrongType(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         begin, memory = self._with_room(layer, n)
         self._tokens[layer] = Tokens(memory, begin, self._tokens[layer].seen)
         return begin, memory

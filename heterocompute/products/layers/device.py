@@ -13,7 +13,7 @@ from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray, as_device, c_strides, in_callers_library, is_on_device
 from ...arrays.device_quantized import DeviceQuantizedArray
 from ...base.cuda import has_device
-from ...base.errors import unsupported
+from ...base.errors import Unsupported, WrongType, unsupported
 
 __all__ = ["attention_there", "floats_there", "heads_there", "in_library_of_first", "is_there", "layer_there"]
 
@@ -31,7 +31,7 @@ def floats_there(x: Any, name: str) -> DeviceArray | None:
         return None
     made = as_device(x, name)
     if made.dtype != np.float32 or made.strides != c_strides(made.shape, 4):
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name} is {made.dtype} with strides {made.strides}, expected contiguous float32 on a CUDA device"
         )
     return made
@@ -43,7 +43,7 @@ def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tupl
     for one in given:
         if not isinstance(one, DeviceArray) or one.number != x.number:
             place = one.device if isinstance(one, DeviceArray) else "the CPU"
-            raise TypeError(f"{name}: x is on {x.device} and another argument on {place}, {TOGETHER}")
+            raise WrongType(f"{name}: x is on {x.device} and another argument on {place}, {TOGETHER}")
     for one in given:
         if one.stream != x.stream:
             _core.cuda_wait(one.number, one.stream)
@@ -72,7 +72,7 @@ def heads_there(x: Any, name: str) -> DeviceArray | None:
         return None
     made = as_device(x, name)
     if made.dtype != np.float32 or (made.shape and made.shape[-1] > 1 and made.strides[-1] != 4):
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name} is {made.dtype} with strides {made.strides}, expected float32 with a contiguous last axis on a "
             "CUDA device"
         )
@@ -86,7 +86,7 @@ def in_batches(x: DeviceArray, name: str) -> DeviceArray:
     if x.ndim == 3:
         return DeviceArray(x, x.address, (1, *x.shape), x.dtype, (0, *x.strides), x.number, x.stream)
     if x.strides != c_strides(x.shape, 4):
-        raise NotImplementedError(
+        raise Unsupported(
             f"{name} has shape {x.shape} and strides {x.strides}, expected contiguous values or four dimensions on a "
             "CUDA device"
         )
@@ -104,7 +104,7 @@ def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *opti
     for name, one in given.items():
         if not is_there(one) or one.number != number:
             place = one.device if is_there(one) else "the CPU"
-            raise TypeError(f"attention: {name} is on {place} and another argument on cuda:{number}, {TOGETHER}")
+            raise WrongType(f"attention: {name} is on {place} and another argument on cuda:{number}, {TOGETHER}")
     others = [one for one in kept if one.stream != q.stream]
     for one in others:
         _core.cuda_wait(one.number, one.stream)

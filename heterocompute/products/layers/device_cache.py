@@ -12,7 +12,7 @@ from ...arrays.components import core_format
 from ...arrays.device import DeviceArray, as_device, c_strides, is_on_device
 from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
-from ...base.errors import TO_CPU, unsupported
+from ...base.errors import TO_CPU, Unsupported, WrongType, WrongValue, unsupported
 from ...formats import Float, Format
 from ..device import refuse_row
 from .device import TOGETHER
@@ -92,18 +92,18 @@ def tokens_there(k: Any, v: Any, number: int | None, stream: int | None, shape: 
         name = f"KVCache.add: {word}"
         place = f"the cache on cuda:{number}" if number is not None else "the other argument on a CUDA device"
         if not is_on_device(one):
-            raise TypeError(f"{name} is on the CPU and {place}, {TOGETHER}")
+            raise WrongType(f"{name} is on the CPU and {place}, {TOGETHER}")
         made = as_device(one, name, stream)
         number, stream = made.number if number is None else number, made.stream if stream is None else stream
         if made.number != number:
-            raise TypeError(f"{name} is on {made.device} and {place}, {TOGETHER}")
+            raise WrongType(f"{name} is on {made.device} and {place}, {TOGETHER}")
         if made.dtype.name not in FLOATS:
             wanted = f"expected {', '.join(FLOATS)} on a CUDA device"
-            raise NotImplementedError(f"{name} is {made.dtype}, {wanted}: {TO_CPU}")
+            raise Unsupported(f"{name} is {made.dtype}, {wanted}: {TO_CPU}")
         found.append(made)
     n = found[0].shape[2] if found[0].ndim == 4 else 0
     for word, made in zip("kv", found, strict=True):
         batch, heads, width = shape
         if made.shape != (batch, heads, n, width):
-            raise ValueError(f"KVCache.add: {word} has shape {made.shape}, expected {(batch, heads, 'tokens', width)}")
+            raise WrongValue(f"KVCache.add: {word} has shape {made.shape}, expected {(batch, heads, 'tokens', width)}")
     return found

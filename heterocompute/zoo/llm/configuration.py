@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_config
 from ...families.record import LOGIT_CAPS, Family, Kind

@@ -14,10 +14,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...base.errors import WrongValue, printable, shown
 from ...base.json_text import json_object
 from ...base.regular import check_regular
-from ...base.texts import printable
-from ...base.values import shown
 from ...families.record import Kind
 from ...families.table import KINDS
 from .tokenizers_package import package, refusals
@@ -93,11 +92,11 @@ def around_of(path: str, said: Mapping[str, Any], vocabulary: int) -> Around:
         before, after = first + before, after + last
     wrong = next((token for token in (*before, *after) if not 0 <= token < vocabulary), None)
     if wrong is not None:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(path)}: post_processor adds the token {shown(wrong)}, expected 0 to {vocabulary - 1}"
         )
     if len(before) > 1:
-        raise ValueError(f"{printable(path)}: post_processor begins texts with {len(before)} tokens, expected 0 or 1")
+        raise WrongValue(f"{printable(path)}: post_processor begins texts with {len(before)} tokens, expected 0 or 1")
     return Around(before[0] if before else None, tuple(after))
 
 
@@ -128,7 +127,7 @@ def _around_step(path: str, step: Mapping[str, Any]) -> tuple[list[int], list[in
             return [i for ids in before for i in ids or ()], [i for ids in after for i in ids or ()]
     elif kind in ("ByteLevel", None):
         return [], []
-    raise ValueError(f"{printable(path)}: post_processor has a step {shown(kind)} that is not supported")
+    raise WrongValue(f"{printable(path)}: post_processor has a step {shown(kind)} that is not supported")
 
 
 def _named(part: Any, known: Any) -> list[int] | None:
@@ -148,14 +147,14 @@ class _Folder:
         tokenizers = package()
         self._path = place = os.path.join(path, TOKENIZER)
         if not os.path.lexists(place):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(place)}: is missing, expected the tokenizer of the model; copy it here, or pass tokens "
                 "instead of texts"
             )
         check_regular(place)  # the package would wait for a FIFO
         options = _object(path, OPTIONS)
         if options.get("fix_mistral_regex") is True:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(os.path.join(path, OPTIONS))}: fix_mistral_regex is true, which is not supported; pass "
                 "tokens instead of texts"
             )
@@ -220,7 +219,7 @@ def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any], place: str)
     known = {token.content for token in made.get_added_tokens_decoder().values()}
     lost = known - set(map(_content, (options.get("added_tokens_decoder") or {}).values()))
     if "added_tokens_decoder" in options and lost:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(place)}: the token {shown(min(lost))} is not in added_tokens_decoder of {OPTIONS}, without "
             "which LlamaTokenizer does not have it"
         )
@@ -258,7 +257,7 @@ def declared_tokens(
     if entries is not None:
         for key, entry in entries.items() if isinstance(entries, Mapping) else [("", entries)]:
             if not key.isdecimal() or not _is_token(entry):
-                raise ValueError(
+                raise WrongValue(
                     f"{printable(os.path.join(path, OPTIONS))}: added_tokens_decoder has {shown(entry)} for "
                     f"{shown(key)}, expected the content and flags of a token"
                 )
@@ -273,7 +272,7 @@ def declared_tokens(
         texts = {one["content"] for one in named}
         for text, i in _object(path, "added_tokens.json").items():
             if type(i) is not int:
-                raise ValueError(f"{printable(path)}: added_tokens.json has {shown(i)} for {shown(text)}, expected int")
+                raise WrongValue(f"{printable(path)}: added_tokens.json has {shown(i)} for {shown(text)}, expected int")
             found[i] = {"content": text, "special": text in texts, "normalized": text not in texts}
     return sorted(found.items(), key=lambda one: one[0]), named, frozenset(map(_content, roles))
 
@@ -322,7 +321,7 @@ def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any
         made.add_tokens([tokenizers.AddedToken(**entry) for entry in given if entry["content"]])
     for i, entry in with_ids:
         if (number := made.token_to_id(entry["content"])) != i:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(os.path.join(path, OPTIONS))}: added_tokens_decoder has {shown(entry['content'])} as "
                 f"token {i}, which is token {number} in {TOKENIZER}"
             )

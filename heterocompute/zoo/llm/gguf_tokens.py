@@ -19,9 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ...base.errors import WrongValue, printable, shown
 from ...base.kept import kept
-from ...base.texts import printable
-from ...base.values import shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
 from .pieces import Pieces
 from .special import Special
@@ -73,7 +72,7 @@ class _Vocabulary:
         return self._metadata.get(f"tokenizer.ggml.{key}")
 
     def _refuse(self, what: str) -> ValueError:
-        return ValueError(f"{printable(self._path)}: {what}")
+        return WrongValue(f"{printable(self._path)}: {what}")
 
     def _flag(self, key: str, usual: bool) -> bool:
         said = self._said(key)

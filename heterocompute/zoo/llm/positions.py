@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import ROPE_TYPES, check_rope
 from ...families.record import Family

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.values import shown
+from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_gguf
 from ...families.record import LOGIT_CAPS, Family

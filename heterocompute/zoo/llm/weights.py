@@ -10,8 +10,9 @@ import numpy as np
 
 from ...arrays.base import PackedArray
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, printable
 from ...base.float_env import converted
-from ...base.texts import printable, quoted
+from ...base.texts import quoted
 from ...families.record import HF_NAMES, LAYER
 from ...products.quantize import quantize
 from .memory import Memory
@@ -46,7 +47,7 @@ class Stored(Mapping[str, Any]):
         if found is None:
             found = operand_of(self._reads[name]())
             if not isinstance(found, PackedArray) and found.dtype.name not in FLOATS:
-                raise ValueError(
+                raise WrongValue(
                     f"{printable(self.path)}: tensor {quoted(name)} is {found.dtype.name}, expected {', '.join(FLOATS)}"
                 )
             found = self._held[name] = self._memory.placed(found)
@@ -116,7 +117,7 @@ def hf_names(path: str, names: Mapping[str, Any], shape: Shape) -> dict[str, str
     """Return role -> name of the tensor in a Hugging Face checkpoint."""
     table = next((name for name in names if name.endswith("embed_tokens.weight")), None)
     if table is None:
-        raise ValueError(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
+        raise WrongValue(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
     prefix = table.removesuffix("embed_tokens.weight")
     head = prefix.removesuffix("model.") + "lm_head.weight"
     wanted = wanted_names(shape, prefix, head if head in names else "lm_head.weight")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongValue
 from ....base.texts import quoted
 from ....families.record import Kind
 from ....zoo.llm.configuration import of_config
@@ -71,27 +72,27 @@ def renamed(reader: Gguf) -> Renamed:
         something that no configuration there describes.
     """
     if EMBEDDING not in reader:
-        raise ValueError(f"the tensor {EMBEDDING} is missing")
+        raise WrongValue(f"the tensor {EMBEDDING} is missing")
     divisors = reader.tensor(FACTORS) if FACTORS in reader else None
     long = {name: np.asarray(reader.tensor(name), np.float32).tolist() for name in LONG if name in reader}
     if len(long) == 1:
-        raise ValueError(f"only one of the tensors {' and '.join(LONG)} is there")
+        raise WrongValue(f"only one of the tensors {' and '.join(LONG)} is there")
     rows = reader.info(EMBEDDING).shape[0]
     shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long, reader.lists)
     if divisors is not None and (shape.rope.scaling != "none" or shape.rope.amplitude != 1):
-        raise ValueError(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
+        raise WrongValue(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
     if shape.experts:
-        raise ValueError("stacks of experts have several names there")
+        raise WrongValue("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
     wanted = wanted_names(shape, "model.", "lm_head.weight")
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
     if strange := next((name for role, name in roles.items() if role not in wanted or role not in sizes), None):
-        raise ValueError(f"the tensor {quoted(strange)} has no name there")
+        raise WrongValue(f"the tensor {quoted(strange)} has no name there")
     for role, size in sizes.items():
         if role not in roles or reader.info(roles[role]).shape != size:
-            raise ValueError(f"the tensor for {role} is missing or has another shape than {size}")
+            raise WrongValue(f"the tensor for {role} is missing or has another shape than {size}")
     orders = {}
     heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if shape.options.pairs else {}
     for role in roles:
@@ -103,7 +104,7 @@ def renamed(reader: Gguf) -> Renamed:
     said = of_config(f"{reader.path}, as {CONFIG}", config, rows)
     what = difference(shape, said, (divisors, None))
     if what is not None:
-        raise ValueError(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
+        raise WrongValue(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
     return Renamed({wanted[role]: name for role, name in roles.items()}, orders, minus_one, config)
 
 
@@ -125,7 +126,7 @@ def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
         for part in sorted(held | said):
             if (part in said) != (f"blk.{i}.{part}.bias" in roles):
                 state = "lacks" if part in said else "has"
-                raise ValueError(f"layer {i} {state} a bias of {part}, unlike every layer of {kind.name} there")
+                raise WrongValue(f"layer {i} {state} a bias of {part}, unlike every layer of {kind.name} there")
     return found
 
 
@@ -212,7 +213,7 @@ def _scaling(shape: Shape, divisors: Array | None) -> dict[str, Any] | None:
     if divisors is not None:
         plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
         if divisors.shape != plain.shape or not (np.isfinite(divisors) & (divisors > 0)).all():
-            raise ValueError(f"the tensor {FACTORS} does not hold {len(plain)} numbers above 0")
+            raise WrongValue(f"the tensor {FACTORS} does not hold {len(plain)} numbers above 0")
         return _divided(shape, plain / rope.frequencies() * divisors.astype(np.float64))
     if rope.scaling == "none":
         return None

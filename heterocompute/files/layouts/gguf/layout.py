@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue, printable
 from ....base.tensors import Tensors
-from ....base.texts import printable
 from ....formats import Format, Int
 from ...containers.gguf_files import Gguf
 from ...gguf import save_gguf
@@ -53,9 +53,9 @@ class GGUF(Layout):
 
     def check(self, name: str, shape: tuple[int, ...], target: Target) -> None:
         if isinstance(target, Int | scaled.Blocks) or blocks_name(target) is None:
-            raise ValueError(f"gguf has no place for {target}")
+            raise WrongValue(f"gguf has no place for {target}")
         if shape[-1] % model.block_of(target):
-            raise ValueError(f"rows of {shape[-1]} values, {target} has blocks of {model.block_of(target)}")
+            raise WrongValue(f"rows of {shape[-1]} values, {target} has blocks of {model.block_of(target)}")
 
     def why_not_plain(self, dtype: str, shape: tuple[int, ...]) -> str:
         return "" if dtype in PLAIN and len(shape) <= 4 else f"gguf has no place for {dtype} of {len(shape)} dimensions"

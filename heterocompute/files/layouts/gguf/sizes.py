@@ -65,11 +65,11 @@ def described(shape: Shape, roles: Mapping[str, str]) -> Described:
     """
     refusal = _refusal(shape, roles)
     if refusal is not None:
-        raise ValueError(refusal)
+        raise WrongValue(refusal)
     notes: list[str] = []
     found = _sizes(shape, notes) | _rope(shape.rope, shape.long_rope, notes)
     if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
-        raise ValueError("llama.cpp multiplies the layers with a window by attention_factor, too")
+        raise WrongValue("llama.cpp multiplies the layers with a window by attention_factor, too")
     keys = {f"{shape.family}.{key}": value for key, value in found.items()}
     tensors = _tensors(shape)
     _check(shape, {"general.architecture": shape.family} | keys, tensors)
@@ -114,7 +114,7 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
     said = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
     what = difference(shape, said, (None, tensors.get(FACTORS)))
     if what is not None:
-        raise ValueError(f"config.json and the keys of the architecture {shape.family} differ in {what}")
+        raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")
 
 
 def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any
         found |= {"rope.scaling.type": rope.scaling, "rope.scaling.factor": rope.factor}
     if rope.scaling == "yarn":
         if (rope.low, rope.high) != YARN:
-            raise ValueError(f"llama.cpp does not read beta_slow {rope.low:g} and beta_fast {rope.high:g} of yarn")
+            raise WrongValue(f"llama.cpp does not read beta_slow {rope.low:g} and beta_fast {rope.high:g} of yarn")
         found["rope.scaling.original_context_length"] = _integer(rope.original)
         usual = 0.1 * math.log(max(rope.factor, 1.0)) + 1.0
         if abs(rope.amplitude / usual - 1) > 1e-7:
@@ -186,7 +186,7 @@ def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any
 
 def _integer(original: float) -> int:
     if original != int(original):
-        raise ValueError(f"original_max_position_embeddings is {original:g}, expected an integer")
+        raise WrongValue(f"original_max_position_embeddings is {original:g}, expected an integer")
     return int(original)
 
 

@@ -67,7 +67,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             values = np.asarray(array, np.float32 if name in added else None)
             held.append(onnx.numpy_helper.from_array(values, name))
     if not nodes:
-        raise ValueError(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
+        raise WrongValue(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
     check_names([one.name for some in (inputs, outputs, held) for one in some])
     graph = helper.make_graph(nodes, "weights", inputs, outputs, held)
     sets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
@@ -109,7 +109,7 @@ def _check_bias(name: str, array: Any, rows: int) -> None:
     values = None if isinstance(array, PackedArray) else np.asarray(array)
     if values is None or values.shape != (rows,) or values.dtype.name not in FLOATS:
         what = type(array).__name__ if values is None else f"{values.dtype} {values.shape}"
-        raise ValueError(f"save: tensor {quoted(name)} is {what}, expected floats ({rows},), which {NAME} adds")
+        raise WrongValue(f"save: tensor {quoted(name)} is {what}, expected floats ({rows},), which {NAME} adds")
 
 
 def _first(arrays: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ....arrays.bits import pack
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
 from ....base.rereading import drawn, refuse_other_bytes
 from ....base.tensors import CHUNK, Tensors
 from ....base.texts import quoted
@@ -64,7 +65,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             refuse(name, array, "onnx", "int4-g32 or int8 of a matrix or a filter is the nearest")
         kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}", None)
         if kind is None:
-            raise ValueError(f"save: tensor {quoted(name)} is {fmt}, expected onnx with INT2: pip install -U onnx")
+            raise WrongValue(f"save: tensor {quoted(name)} is {fmt}, expected onnx with INT2: pip install -U onnx")
         opset = max(opset, OPSET_2 if fmt.bits == 2 else OPSET)
         kept, along = [i for i in range(array.ndim) if i not in array.axis], array.axis[-1]
         blocks: dict[str, Any] = {"axis": along, "block_size": fmt.group or array.shape[along]}
@@ -98,7 +99,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise ValueError if two values of a graph would have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise ValueError(f"save: two tensors would be called {quoted(twice)}")
+        raise WrongValue(f"save: two tensors would be called {quoted(twice)}")
 
 
 def write_model(path: str | os.PathLike[str], data: bytes, check: str = "sample") -> None:
@@ -135,13 +136,13 @@ class ONNX(Layout):
 
     def check(self, name: str, shape: tuple[int, ...], target: Target) -> None:
         if not isinstance(target, Int) or len(shape) != 2 or not name.endswith(".weight"):
-            raise ValueError(f"{self.name} has no place for {target} of shape {shape}")
+            raise WrongValue(f"{self.name} has no place for {target} of shape {shape}")
         self.check_format(name, shape, target)
 
     def check_format(self, name: str, shape: tuple[int, ...], fmt: Int) -> None:
         """Raise ValueError if a matrix of a format has no place."""
         if fmt.bits not in (2, 4, 8):
-            raise ValueError(f"{self.name} has no place for {fmt}: int4-g32 or int8 is the nearest")
+            raise WrongValue(f"{self.name} has no place for {fmt}: int4-g32 or int8 is the nearest")
 
     def write(
         self, path: str | os.PathLike[str], arrays: Mapping[str, Any], packed: Mapping[str, QuantizedArray], check: str

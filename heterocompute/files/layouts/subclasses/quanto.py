@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongValue
 from .. import scaled
 from ..layout import Layout
 from ..linear import Array, check_finite, no_format
@@ -28,11 +29,11 @@ def _parts(prefix: str, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
     """Return the codes of a weight, and its scales (out,) or (1,)."""
     codes, scales = (tensors[f"{prefix}{end}"] for end in ENDS)
     if codes.dtype.name not in CODES or codes.ndim not in (2, 3, 4) or 0 in codes.shape:
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {', '.join(CODES)} (out, in)")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {', '.join(CODES)} (out, in)")
     if scales.dtype.name not in scaled.SCALES or (
         scales.size != 1 and scales.shape != (len(codes), *[1] * (codes.ndim - 1))
     ):
-        raise ValueError(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
+        raise WrongValue(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
     check_finite(f"{prefix}{ENDS[1]}", scales)
     return codes, scales.reshape(-1)
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import shown
 from ....base.json_text import strict_json
 from ....base.tensors import Tensors
-from ....base.values import shown
 from ....formats import Int
 from .. import linear, scaled
 from ..layout import Layout
@@ -48,17 +48,17 @@ def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, A
     """Return the type of a weight and its attributes; `block_size` are two numbers of values, of MX and NVFP4 any."""
     name = f"{prefix}.weight"
     if name not in metadata:
-        raise ValueError(f"{name}: the metadata of the file do not describe it, expected those of torchao")
+        raise WrongValue(f"{name}: the metadata of the file do not describe it, expected those of torchao")
     said = strict_json(metadata[name])
     kind, data = (said.get(key) for key in ("_type", "_data")) if isinstance(said, Mapping) else (None, None)
     if not isinstance(kind, str) or kind not in KINDS or not isinstance(data, Mapping):
         what = f"{name} is a tensor of type {shown(kind)}, which is not read here"
-        raise ValueError(f"{what}: expected {', '.join(KINDS)}, or the original")
+        raise WrongValue(f"{what}: expected {', '.join(KINDS)}, or the original")
     if kind in torchao_mx.KINDS:
         return kind, data
     block = data.get("block_size")
     if not isinstance(block, list) or len(block) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in block):
-        raise ValueError(f"{name}: block_size is {shown(block)}, expected two numbers of values")
+        raise WrongValue(f"{name}: block_size is {shown(block)}, expected two numbers of values")
     return kind, data
 
 
@@ -70,7 +70,7 @@ def _codes_in(
     target: Any = data.get("target_dtype") if kind == "IntxUnpackedToInt8Tensor" else {"_data": "int8"}
     dtype = target.get("_data") if isinstance(target, Mapping) else None
     if dtype not in INTEGERS:
-        raise ValueError(f"{prefix}.weight: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
+        raise WrongValue(f"{prefix}.weight: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
     bits = int(dtype.removeprefix("int"))
     codes, scales, points = (
         tensors[f"{prefix}{ENDS[0]}"],
@@ -79,10 +79,10 @@ def _codes_in(
     )
     if codes.dtype.name not in TYPES[kind] or codes.ndim != 2 or 0 in codes.shape:
         wanted = " or ".join(TYPES[kind])
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {wanted} (out, in)")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {wanted} (out, in)")
     rows, columns = codes.shape
     if rows % min(high, rows) or columns % min(wide, columns):
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.shape}, expected whole blocks of {high} x {wide}")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.shape}, expected whole blocks of {high} x {wide}")
     blocks = rows // min(high, rows), columns // min(wide, columns)
     kinds = (scales, ENDS[1], scaled.SCALES), (points, ENDS[2], ("int8",))
     for part, end, dtypes in kinds:
@@ -90,7 +90,7 @@ def _codes_in(
             continue
         if part.dtype.name not in dtypes or (part.shape != blocks and not (part.size == 1 and blocks == (1, 1))):
             what = f"{part.dtype} {part.shape}"
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}{end} is {what}, expected {', '.join(dtypes)} {blocks} of blocks {high} x {wide}"
             )
     check_finite(f"{prefix}{ENDS[1]}", scales)

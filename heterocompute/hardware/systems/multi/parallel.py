@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ....base.errors import WrongValue
 from ....base.values import check_count, check_number
 from ...chips.chip import Device
 from .collectives import allreduce, collective, link_rate
@@ -264,13 +265,13 @@ def pipeline_parallel(
     if isinstance(stages, Sequence):
         times = [check_number(name, "stages", seconds) for seconds in stages]
         if interleaved > 1 and len(set(times)) > 1:
-            raise ValueError(f"{name}: interleaved is {interleaved}, expected 1: the stages are not equal")
+            raise WrongValue(f"{name}: interleaved is {interleaved}, expected 1: the stages are not equal")
     else:
         if check_count(name, "stages", stages) > 1 << 20:
-            raise ValueError(f"{name}: stages is {stages}, expected at most 2^20")
+            raise WrongValue(f"{name}: stages is {stages}, expected at most 2^20")
         times = [1.0] * stages
     if not times:
-        raise ValueError(f"{name}: stages are empty, expected one or more")
+        raise WrongValue(f"{name}: stages are empty, expected one or more")
     first = sum(times) - max(times) + copy_seconds * (len(times) - 1) * interleaved
     seconds = first / interleaved + microbatches * max(times)
     busy = microbatches * math.fsum(times)

@@ -1,4 +1,4 @@
-"""The arguments of a study: its formats and methods, activations, emulations and device, checked before any work."""
+"""The request of a study: formats and methods, activations, emulations and device, checked before any work."""
 
 from __future__ import annotations
 
@@ -7,18 +7,49 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.kept import kept
+from ..base.progress import Progress
 from ..base.texts import quoted
-from ..base.values import shown
+from ..base.values import as_list
+from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format
 from ..ptq.methods import METHODS, takes
-from .callers import several
 
 PLAIN = "fp32"  # the baseline: unchanged arrays
 PLAIN_TEXTS = (PLAIN, "none", "skip")
 FormatOrMix = str | Format | Mapping[str, str | Format]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `heterocompute.study`, as they were given."""
+
+    weights: Any
+    formats: Any = None
+    evaluate: Callable[..., Any] | None = None
+    include: Any = None
+    exclude: Any = None
+    activations: Any = None
+    axis: Any = None
+    progress: Progress | None = None
+    device: Any = None
+    emulate: Any = None
+    retrain: Any = None
+    seeds: Any = 1
+    methods: Any = None
+    hessians: Any = None
+    per_layer: Any = False
+    text: Any = None
+    kv_cache: Any = None
+    workers: Workers = None
+    study: str = "study"  # the name of the function in errors
+
+    def entries(self, formats: Sequence[str], methods: list[str | None]) -> list[Entry]:
+        """Return the lines of the study: `formats` if none are given, each with each method that supports it."""
+        return by_methods(entries_of(formats if self.formats is None else self.formats), methods)
 
 
 class Way(NamedTuple):
@@ -57,7 +88,7 @@ def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:
     if isinstance(formats, (str, Format, Mapping)):
         formats = [formats]
     entries = [Entry(PLAIN, {})]
-    for item in several(formats, "study: formats", "formats"):
+    for item in as_list(formats, "study: formats", "formats"):
         if isinstance(item, Mapping):
             table = {pattern: _format(value) for pattern, value in item.items()}
             text = " ".join(f"{pattern}={text_of(fmt)}" for pattern, fmt in table.items())
@@ -72,14 +103,14 @@ def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:
 def methods_of(methods: Any, hessians: Any) -> list[str | None]:
     if methods is None:
         return [None]
-    given = [methods] if isinstance(methods, str) else several(methods, "study: methods", f"some of {METHODS}")
+    given = [methods] if isinstance(methods, str) else as_list(methods, "study: methods", f"some of {METHODS}")
     for one in given:
-        if one not in METHODS:
-            raise ValueError(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
+        if not isinstance(one, str) or one not in METHODS:
+            raise WrongValue(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
     if not given:
-        raise ValueError(f"study: methods is empty, expected some of {', '.join(METHODS)}")
+        raise WrongValue(f"study: methods is empty, expected some of {', '.join(METHODS)}")
     if "gptq" in given and hessians is None:
-        raise ValueError(
+        raise WrongValue(
             "study: methods has 'gptq', which needs hessians=, the inputs of the layers: heterocompute.ptq.calibrate "
             "gathers them (on the command line, --calibration)"
         )
@@ -101,7 +132,7 @@ def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
         ]
     for method in methods:
         if method is not None and not any(entry.method == method for entry in found):
-            raise ValueError(f"study: the method {shown(method)} rounds to none of these formats")
+            raise WrongValue(f"study: the method {shown(method)} rounds to none of these formats")
     return found
 
 
@@ -110,11 +141,11 @@ def hessians_of(hessians: Any, names: list[str], needed: bool) -> dict[str, Any]
     if hessians is None:
         return {}
     if not isinstance(hessians, Mapping):
-        raise TypeError(f"study: hessians is {shown(hessians)}, expected a mapping of names, as of ptq.calibrate")
+        raise WrongType(f"study: hessians is {shown(hessians)}, expected a mapping of names, as of ptq.calibrate")
     missing = [name for name in names if name not in hessians]
     if missing and needed:
         more = f" and {len(missing) - 1} more" * (len(missing) > 1)
-        raise ValueError(
+        raise WrongValue(
             f"study: hessians has none of tensor {quoted(missing[0])}{more}, which the method 'gptq' needs: "
             "include= and exclude= choose the tensors"
         )
@@ -129,27 +160,27 @@ def text_of(fmt: Format | None) -> str:
     return PLAIN if fmt is None else str(fmt)
 
 
-def activations_of(activations: Any) -> list[Format | None]:
-    if activations is None:
-        return [None]
-    if isinstance(activations, (str, Format)):
-        items = [activations]
-    else:
-        items = several(activations, "study: activations", "formats")
+def formats_of(formats: Any, name: str) -> list[Format | None]:
+    """Return the formats of activations or of a KV cache, None (float32) first."""
+    items = (
+        [formats]
+        if formats is None or isinstance(formats, (str, Format))
+        else as_list(formats, f"study: {name}", "formats")
+    )
     return list(dict.fromkeys([None, *map(_format, items)]))
 
 
 def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:
     if emulate is None:
         return [None]
-    given = [emulate] if isinstance(emulate, str) else several(emulate, "study: emulate", "texts of emulations")
+    given = [emulate] if isinstance(emulate, str) else as_list(emulate, "study: emulate", "texts of emulations")
     texts = [text for text in given if not (text is None or (isinstance(text, str) and text == "none"))]
     for text in texts:
         if not isinstance(text, str):
-            raise TypeError(f"emulate: {shown(text)} is of type {type(text).__name__}, expected a str")
+            raise WrongType(f"emulate: {shown(text)} is of type {type(text).__name__}, expected a str")
         parse(text)
     if evaluate is None:
-        raise ValueError(
+        raise WrongValue(
             "study: emulate needs evaluate, or a network: otherwise the effect of an accumulator is not measured"
         )
     return list(dict.fromkeys([None, *texts]))
@@ -176,7 +207,7 @@ def plan_of(
     found = {text for rows in plan for _, _, text in rows}
     for text in emulations:
         if text not in found:
-            raise ValueError(f"study: emulate {shown(text)} multiplies none of these formats and activations")
+            raise WrongValue(f"study: emulate {shown(text)} multiplies none of these formats and activations")
     return plan
 
 
@@ -187,7 +218,7 @@ def chip_asked(device: Any) -> Any:
     from .. import hardware  # 60 ms
 
     if not isinstance(device, (str, hardware.Device)):
-        raise TypeError(f"study: device is {shown(device)}, expected the name of a device, a Device or 'mac'")
+        raise WrongType(f"study: device is {shown(device)}, expected the name of a device, a Device or 'mac'")
     chip = device if isinstance(device, str) and device == "mac" else hardware.device(device)
     if not isinstance(chip, str):
         chip.need("bandwidth")
