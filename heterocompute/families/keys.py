@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from ..base.errors import printable, shown
+from ..base.errors import WrongValue, printable, shown
 from ..base.texts import quoted
 
 __all__ = ["Keys"]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from ..arrays.layout import KEY as PACKED
-from ..base.errors import WrongValue
+from ..base.errors import WrongValue, printable, shown
 from ..base.tensors import Info, Tensors
 from .containers.folder import Located
 from .layouts.configuration import KEY

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
-from ..base.errors import WrongValue
+from ..base.errors import WrongValue, printable
 from ..base.magic import names_index, refuse_other_name
 from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress

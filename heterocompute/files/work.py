@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
 from ..base.progress import Progress
 from ..base.rereading import as_check

@@ -22,7 +22,7 @@ from ...arrays.bits import pack
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
 from ...base.texts import counted, quoted
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int

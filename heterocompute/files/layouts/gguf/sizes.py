@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongValue
 from ....families.record import LOGIT_CAPS
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ..linear import Array

@@ -20,6 +20,7 @@ from ....arrays.base import PackedArray
 from ....arrays.bits import pack
 from ....arrays.components import entry_of
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
 from ....base.tensors import Tensors
 from ....base.texts import counted, quoted
 from ....formats import Int

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base.errors import shown
+from ....base.errors import WrongValue, shown
 from ....base.json_text import strict_json
 from ....base.tensors import Tensors
 from ....formats import Int
