@@ -1,4 +1,4 @@
-"""A mapping run step by step with real buffers, as a check of the counts of `hardware.evaluate`.
+"""A mapping run step by step with real buffers, as a check of the counts of `hardware.mapper.evaluate`.
 
 Every instance of every level holds a box of words with their values. At each step a box moves as its loops define:
 words that leave it are written back, new words are fetched from the level above, which must hold them. Siblings below

@@ -311,3 +311,19 @@ def test_public_names_come_when_they_are_asked_for():
     assert hc.hardware.roofline is sys.modules["heterocompute.hardware"].roofline
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.parametrize(
+    "name, use",
+    [
+        ("Conv2d", ", use heterocompute.hardware.layers.Conv2d"),
+        ("Level", ", use heterocompute.hardware.mapper.Level"),
+        ("Roofline", ", use heterocompute.hardware.results.Roofline"),
+        ("PETAFLOP_DAY", ", use heterocompute.hardware.systems.PETAFLOP_DAY"),
+        ("Conv9d", ""),
+    ],
+)
+def test_a_name_of_a_namespace_is_an_error_that_states_its_path(name, use):
+    with pytest.raises(AttributeError) as caught:
+        getattr(hc.hardware, name)
+    assert str(caught.value) == f"module 'heterocompute.hardware' has no attribute '{name}'{use}"

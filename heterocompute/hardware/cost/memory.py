@@ -118,7 +118,7 @@ def infer(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.memory.infer(hw.Linear(1024, 1024), (1024,)).params
+    >>> hw.memory.infer(hw.layers.Linear(1024, 1024), (1024,)).params
     4198400
     """
     network = as_network(model, input_shape)
@@ -166,7 +166,7 @@ def forward(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> m = hw.memory.forward(hw.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
+    >>> m = hw.memory.forward(hw.layers.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
     >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
     (4.00390625, 40.0, 4000.0)
     """
@@ -213,7 +213,7 @@ def backward(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> m = hw.memory.backward(hw.Linear(1024, 1024), (1024,), batch=10240)
+    >>> m = hw.memory.backward(hw.layers.Linear(1024, 1024), (1024,), batch=10240)
     >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
     (8.0078125, 40.0, 40.0)
     """

@@ -216,7 +216,7 @@ def roofline(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> layer = hw.Linear(4096, 4096, bias=False)
+    >>> layer = hw.layers.Linear(4096, 4096, bias=False)
     >>> found = hw.roofline(layer, "h100-sxm", "fp16", format="int4-g32-f16", batch=1, input_shape=(4096,))
     >>> found.bound, round(found.speedup, 2)
     ('memory', 3.55)

@@ -91,7 +91,7 @@ class Node:
     def __post_init__(self) -> None:
         check_fields(self, ("kept",))
         if not isinstance(self.layer, Layer):
-            raise TypeError(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.Linear(...)")
+            raise TypeError(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.layers.Linear(...)")
         if not self.inputs or not all(isinstance(name, str) for name in as_list(self.inputs, "Node: inputs", "names")):
             raise TypeError(f"Node: inputs is {shown(self.inputs)}, expected names of nodes")
         object.__setattr__(self, "inputs", tuple(self.inputs))
@@ -324,7 +324,7 @@ class Network:
         Returns
         -------
         tuple of Loops
-            Pass ``problem()`` of one of them to `hw.search`.
+            Pass ``problem()`` of one of them to `hw.mapper.search`.
 
         Examples
         --------

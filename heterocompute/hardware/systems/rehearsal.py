@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .pipeline import Feed
+    from .pipelines import Feed
 
 __all__ = ["rehearse"]
 

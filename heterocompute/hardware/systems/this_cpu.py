@@ -69,7 +69,7 @@ def check_host(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.check_host(8, 256, 512, "int8", "int8")  # doctest: +SKIP
+    >>> found = hw.systems.check_host(8, 256, 512, "int8", "int8")  # doctest: +SKIP
     >>> found["path"], found["share"] < 1  # doctest: +SKIP
     ('gemv-batch', True)
     """

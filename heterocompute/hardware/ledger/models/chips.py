@@ -12,7 +12,7 @@ from ...cost.roofline import roofline
 from ...network.builtin import networks
 from ...silicon.speedup import explain_gain, overhead, series
 from ...systems.arithmetic import ratio as quantity_ratio
-from ...systems.utilization import hbm_bandwidth, utilization
+from ...systems.saturation import hbm_bandwidth, utilization
 
 __all__ = [
     "attainable",

@@ -104,7 +104,7 @@ def product_work(m: int, n: int, k: int, dtype: str = "fp32") -> dict[str, Any]:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.product_work(2, 3, 4)["operations"]
+    >>> hw.systems.product_work(2, 3, 4)["operations"]
     48
     """
     m, n, k = (check_count("product_work", name, size) for name, size in (("m", m), ("n", n), ("k", k)))
@@ -169,7 +169,8 @@ def dispatch(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.dispatch(lambda n: hw.product_work(n, n, n), ["xeon-platinum-8256", "t4"], sizes=(16, 8192))
+    >>> square = lambda n: hw.systems.product_work(n, n, n)
+    >>> found = hw.systems.dispatch(square, ["xeon-platinum-8256", "t4"], sizes=(16, 8192))
     >>> found.chosen, [(row["size"], row["after"]) for row in found.flips]
     ('t4', [(422, 't4')])
     """

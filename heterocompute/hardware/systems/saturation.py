@@ -144,10 +144,10 @@ def utilization(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> one = hw.utilization(1, "a100-sxm-40gb")
+    >>> one = hw.systems.utilization(1, "a100-sxm-40gb")
     >>> one.nvml, round(one.sm_active, 2)
     (100.0, 0.93)
-    >>> tiles = hw.utilization(109, "a100-sxm-40gb", registers=255)    # one block of a large tile on each
+    >>> tiles = hw.systems.utilization(109, "a100-sxm-40gb", registers=255)    # one block of a large tile on each
     >>> tiles.waves, round(tiles.wave_efficiency, 1)
     (2, 50.5)
     """
@@ -214,8 +214,8 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.saturating_sms("a100-sxm-40gb", 500e-9), hw.saturating_sms("a100-sxm-40gb", 500e-9, bytes_a_thread=8)
-    (24, 48)
+    >>> [hw.systems.saturating_sms("a100-sxm-40gb", 500e-9, bytes_a_thread=n) for n in (16, 8)]
+    [24, 48]
     """
     name = "saturating_sms"
     one = device(chip)
@@ -257,7 +257,7 @@ def hbm_bandwidth(stacks: int, width_bits: int, rate: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.hbm_bandwidth(5, 1024, 2.43e9) / 1e9)
+    >>> round(hw.systems.hbm_bandwidth(5, 1024, 2.43e9) / 1e9)
     1555
     """
     stacks = check_count("hbm_bandwidth", "stacks", stacks)

@@ -241,7 +241,7 @@ def pipeline(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> run = hw.pipeline(step=0.1, read=0.05, decode=0.35, copy=0.02, workers=2, pinned=True)
+    >>> run = hw.systems.pipeline(step=0.1, read=0.05, decode=0.35, copy=0.02, workers=2, pinned=True)
     >>> round(run.step_seconds, 3), round(run.utilization, 2), run.causes[0]["cause"]
     (0.199, 0.5, 'preprocessing')
     """
