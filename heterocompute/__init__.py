@@ -67,7 +67,7 @@ else:  # hidden from type checkers, which would accept any name
         {
             "arrays.bitmap": "BitmapArray encode_bitmap",
             "arrays.codes": "CodeStorage code_storage",
-            "arrays.eie": "EIEArray EIELoad encode_csr",
+            "arrays.eie": "EIEArray EIELoad encode_eie",
             "arrays.prepacked": "Prepacked PrepackedFilters prepack",
             "arrays.quantized": "QuantizedArray",
             "arrays.sparse": "SparseArray",
@@ -106,5 +106,6 @@ else:  # hidden from type checkers, which would accept any name
             "training.codebooks": "codebook_gradient codebook_step",
             "zoo": "",
         },
+        renamed={"encode_csr": "encode_eie"},
     )
     __getattr__("matmul")  # import everything that matmuls need now, so that the first matmul does not wait

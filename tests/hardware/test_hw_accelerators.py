@@ -314,7 +314,7 @@ def test_scnn_takes_the_steps_of_the_outer_product(size: tuple[int, int, int]) -
 def test_eie_runs_as_the_encoded_matrix_does(rows: int, columns: int, density: float, depth: int) -> None:
     random = np.random.default_rng(2)
     w, x = random.random((rows, columns)) < density, random.random(columns) < 0.6
-    encoded = hc.encode_csr(w.astype(np.float32), np.arange(16, dtype=np.float32), 64)
+    encoded = hc.encode_eie(w.astype(np.float32), np.arange(16, dtype=np.float32), 64)
     load = encoded.load_balance(x.astype(np.float32), depth)
     padded = np.zeros((-(-rows // 64) * 64, columns), bool)
     padded[:rows] = w

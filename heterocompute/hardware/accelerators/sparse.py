@@ -1,6 +1,6 @@
 """Machines that skip zeros: EIE and SCNN, run on the nonzeros of random arrays from a fixed seed (`nonzeros.py`).
 
-EIE (Han et al., ISCA 2016) runs as `hc.encode_csr(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
+EIE (Han et al., ISCA 2016) runs as `hc.encode_eie(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
 counts the steps of the outer-product convolution, the same as `hc.conv2d_outer(..., counts=True)`, but with queues
 before the banks of accumulators; a stride s makes s x s phases of a unit-stride convolution.
 """
