@@ -281,11 +281,13 @@ def public_modules() -> Iterator[ModuleType]:
             yield importlib.import_module(f"heterocompute.interop.{other}")
 
 
+@pytest.mark.build
 def test_a_public_module_shows_public_names_alone() -> None:
     for module in public_modules():
         assert sorted(dir(module)) == sorted(getattr(module, "__all__", ["jax", "torch"])), module.__name__
 
 
+@pytest.mark.build
 def test_public_names_stand_in_the_table_and_where_they_are_defined() -> None:
     """Type checkers read star imports, the running package reads its table."""
     import heterocompute as hc  # here, so that a package that cannot be imported breaks no other rule
