@@ -1,4 +1,4 @@
-"""What happens to a network if its numbers change: number formats, packed arrays and their products, for NumPy.
+"""Number formats, packed arrays and their matmuls for NumPy: the effect of narrow numbers on a network.
 
 >>> import numpy as np, heterocompute as hc
 >>> w = np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32)

@@ -15,7 +15,7 @@ TO_CPU = "copy the arguments to the CPU (.to('cpu') of packed arrays, .get() or 
 
 
 class Refused(ValueError):
-    """What the core says: hc_error of csrc/base/base.h. `refusals` makes a ValueError of it.
+    """An error of the core, hc_error of csrc/base/base.h. `refusals` converts it to a ValueError.
 
     Parameters
     ----------

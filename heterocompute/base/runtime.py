@@ -65,12 +65,12 @@ class _Settings:
 
     @kept
     def one_order(self) -> bool:
-        """Whether sums have one order for every number of rows."""
+        """Return True if sums have one order for every number of rows."""
         return (self.order or _environment().order) == "one"
 
     @kept
     def device_order(self) -> bool:
-        """Whether a CUDA device may add floats in the order of its matrix units."""
+        """Return True if a CUDA device may add floats in the order of its matrix units."""
         return (self.order or _environment().order) == "device"
 
     @kept

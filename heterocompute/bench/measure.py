@@ -1,4 +1,4 @@
-"""How times are taken: results first, then a warm-up, then rounds in which every candidate has its turn.
+"""Measurement of times: results are compared first, then a warm-up, then rounds that run every candidate once.
 
 A ratio is the median over the rounds of the ratio inside a round, so a disturbance of the machine affects both sides. A
 turn repeats a short candidate until it lasts SAMPLE_SECONDS. With one thread the clock is the processor time of this

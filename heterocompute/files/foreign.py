@@ -40,7 +40,7 @@ ONNX = ("onnx", "onnx-matmulnbits")
 
 
 class Foreign(Tensors):
-    """What a reader holds, decoded from the layout of another program.
+    """The tensors of a reader, decoded from the layout of another program.
 
     Shapes of weights are known once they have been decoded: `info` reads a weight when it is first asked for.
 

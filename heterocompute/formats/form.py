@@ -72,7 +72,7 @@ class StoredForm:
 
     @property
     def has_scales(self) -> bool:
-        """Whether anything scales the codes."""
+        """True if the format has scales."""
         return self.scale != "none" or self.second != "none"
 
     @property
@@ -89,7 +89,7 @@ class StoredForm:
 
     @property
     def is_unsigned(self) -> bool:
-        """Whether no value is below 0."""
+        """True if no value is negative."""
         return self.codes == "integer" and not (self.signed or self.zero_points or self.minima)
 
 

@@ -1,4 +1,4 @@
-"""What a network costs on a machine: operations, bytes, time, energy and area. Figures and formulas, no measurements.
+"""Cost of a network on a machine: operations, bytes, time, energy and area. Models only, no measurements.
 
 >>> from heterocompute import hardware as hw
 >>> round(hw.device("h100-sxm").ridge("fp16"), 1)

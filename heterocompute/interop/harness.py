@@ -30,7 +30,7 @@ IGNORED = ("batch_size", "max_batch_size", "device")  # arguments that the comma
 
 
 class Answers:
-    """What the harness asks of a language model.
+    """The methods of a language model that the harness calls.
 
     Parameters
     ----------

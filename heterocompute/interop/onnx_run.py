@@ -387,7 +387,7 @@ class OnnxNetwork:
 
 
 class Input:
-    """What a model declares of an input.
+    """The declaration of a model's input.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any
 
 @dataclass(frozen=True)
 class Options:
-    """How `gptq` rounds, checked: `refits` is of the sweeps."""
+    """Checked options of `gptq`; `refits` is the number of sweeps that begin with a refit."""
 
     order: str
     scales: str

@@ -1,4 +1,4 @@
-"""How `heterocompute.study` works.
+"""The loop of `heterocompute.study`: rounding, evaluation and timing per format.
 
 Every selected tensor is quantized with every format (streamed: one tensor of a file in memory at a time), its error
 and the time of its product with one row (products/clock.py) are measured; then the caller's `evaluate` judges the set,
@@ -177,7 +177,7 @@ def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -
 
 @dataclass(frozen=True)
 class _Judge:
-    """What all rows need: the original weights, and the functions that round, train and judge."""
+    """Data that all rows share: the original weights, and the functions that round, train and evaluate."""
 
     names: list[str]
     everything: dict[str, Any]

@@ -6,10 +6,12 @@ headings are left out. `OLD` are pages that were not rewritten yet; one that pas
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+from sources import PY_FILES, name, report
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -76,6 +78,16 @@ def test_few_sentences_are_long() -> None:
     share = len(long) / sum(map(len, found.values()))
     listed = "\n".join(f"{name}: {one}" for name, one in long)
     assert share <= LONG_SHARE, f"{share:.1%} of the sentences have more than {LONG} words:\n{listed}"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    found = []
+    for path in PY_FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                found += [f"{name(path)}: {text[:60]}"] if re.match(r"(What|Whether|How)\b", text) else []
+    report("a docstring begins with a verb, or with the noun of its object", found)
 
 
 def test_the_check_finds_what_it_looks_for(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a layout is, and the layouts of safetensors by name."""
+"""The class of layouts, and the layouts of safetensors by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LAYOUTS", "Layout", "layout_in_file", "refuse_no_stack"]
 
 
 class Layout(NamedTuple):
-    """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
+    """Functions that convert weights to tensors and back; `marks` are ends of tensors' names that show a weight.
 
     layout_of, parts_of     dtypes and shapes of a weight's tensors before it is quantized (or an error); the tensors
     array_from              a weight as a packed array; `sorted_from` if columns may be stored in another order than

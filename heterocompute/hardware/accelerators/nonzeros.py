@@ -249,7 +249,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How SCNN divides one group of a layer's channels over its cells.
+    """The division of one group of a layer's channels over the cells of SCNN.
 
     Attributes
     ----------

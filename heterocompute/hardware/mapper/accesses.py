@@ -269,7 +269,7 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
 
 @dataclass(frozen=True)
 class ZeroShares:
-    """What remains after gating and skipping: multiply-adds, share of cycles, share of accesses by level and tensor."""
+    """Shares that remain after gating and skipping: multiply-adds, cycles, and accesses per level and tensor."""
 
     computes: int
     cycles: float

@@ -1,4 +1,4 @@
-"""How a problem runs on a machine: the level of each loop, in time or in space."""
+"""A mapping of a problem to a machine: the level of each loop, in time or in space."""
 
 from __future__ import annotations
 

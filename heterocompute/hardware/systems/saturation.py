@@ -1,4 +1,4 @@
-"""What "GPU utilization" means: one launch by four meters, and the waves in which its blocks run.
+"""GPU utilization: one launch measured in four ways, and the waves in which its blocks run.
 
 NVML counts time in which any kernel runs. SM active is the share of multiprocessors with at least one warp, averaged
 over them and over time; occupancy the share of resident warps; tensor active the share of time in which matrix

@@ -234,7 +234,7 @@ class _Vocabulary:
 
     @kept
     def scheme(self) -> str | None:
-        """How a space is put before words; None is the rule of llama.cpp."""
+        """Rule for the space before words; None is the rule of llama.cpp."""
         said = self._metadata.get(PREFIX)
         if said is not None and said not in PREFIXES:
             raise self._refuse(f"{PREFIX} is {shown(said)}, expected one of {', '.join(PREFIXES)}")
@@ -242,7 +242,7 @@ class _Vocabulary:
 
     @property
     def is_phi3(self) -> bool:
-        """Whether white space after control tokens has no tokens."""
+        """True if white space after control tokens has no tokens."""
         return is_phi3(self._metadata.get("general.name", ""))
 
 
@@ -255,7 +255,7 @@ def _is_text(text: str) -> bool:
 
 
 class _Coder:
-    """What both kinds of vocabularies share: special tokens of a text are found first, the longest ones first."""
+    """Base of both kinds of vocabularies: special tokens of a text are matched first, the longest ones first."""
 
     def __init__(
         self, said: _Vocabulary, texts: list[str], kinds: Any, encode: Callable[[str], list[int]], prefix: bool
