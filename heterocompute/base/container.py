@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .json_text import is_count, strict_json
+from .locations import read_at, size_of
 from .magic import FIRST_BYTES, MAX_HEADER, what_it_is
-from .places import read_at, size_of
 from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, printable, quoted, sentence

@@ -9,7 +9,7 @@ import os
 import stat
 from typing import Any
 
-from .places import is_url, open_url
+from .locations import is_url, open_url
 
 __all__ = ["check_regular", "open_regular", "other_kind"]
 

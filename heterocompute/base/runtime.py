@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from .cached import kept
 from .cuda import check_device, cuda_text
 from .float_env import counts_subnormals
-from .kept import kept
 from .texts import one_line, printable, shortened
 from .values import shown
 

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .places import is_url, local_path, size_of
+from .locations import is_url, local_path, size_of
 from .regular import open_regular
 
 __all__ = [

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .container import FILE_NAMES, nbytes_of
+from .locations import absolute, is_url, upload
 from .magic import MAX_HEADER
-from .places import absolute, is_url, upload
 from .regular import check_regular
 from .rereading import refuse_other_bytes
 from .tensors import CHUNK, Info, Tensors

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.json_text import json_object
-from ..base.places import exists, is_folder
+from ..base.locations import exists, is_folder
 from ..base.texts import printable
 
 __all__ = ["CONFIG", "configured", "lacking"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..base.places import exists, is_folder
+from ..base.locations import exists, is_folder
 from ..base.texts import counted, printable, quoted
 from .shards import file_names
 from .stores import staging_of

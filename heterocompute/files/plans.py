@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.container import numpy_dtype
 from ..base.float_env import call_back, counts_subnormals
-from ..base.places import absolute
+from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Info
 from ..base.texts import file_name, quoted

@@ -18,8 +18,8 @@ import numpy as np
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.float_env import call_back
+from ..base.locations import absolute, exists, is_folder, is_url, remove
 from ..base.magic import names_index, refuse_other_name
-from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress
 from ..base.rereading import drawn, refuse_different
 from ..base.tensors import Tensors

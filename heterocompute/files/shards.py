@@ -23,7 +23,7 @@ from ..arrays.layout import KEY, Entry, file_layout, parts_of
 from ..base.container import Reader, nbytes_of
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
-from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
+from ..base.locations import absolute, exists, is_url, put, size_of, state_of_url
 from ..base.progress import Progress
 from ..base.regular import open_regular
 from ..base.rereading import drawn

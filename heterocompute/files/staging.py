@@ -19,8 +19,8 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from ..base.locations import absolute, content_of, exists, is_url, make_folder
 from ..base.magic import INDEX
-from ..base.places import absolute, content_of, exists, is_url, make_folder
 from ..base.texts import file_name, printable, quoted
 from ..base.version import __version__
 from ..base.writer import replacing, sync_folder

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..base.places import absolute, exists, is_url, names_in, remove
+from ..base.locations import absolute, exists, is_url, names_in, remove
 from ..base.texts import file_name, printable, quoted
 from .containers.folder import Located
 from .manifest import SHARD_NAME

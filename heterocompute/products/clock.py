@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import runtime
-from ..base.kept import kept
-from ..base.kept_files import l3_bytes
+from ..base.cache_files import l3_bytes
+from ..base.cached import kept
 from ..formats import Format
 from .matmul import linear
 

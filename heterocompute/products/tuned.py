@@ -15,7 +15,7 @@ from .. import _heterocompute as _core
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.kept_files import cpu_model, kept_file, merge_kept, read_kept
+from ..base.cache_files import cpu_model, kept_file, merge_kept, read_kept
 from ..base.version import __version__
 
 __all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]

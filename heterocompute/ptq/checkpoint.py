@@ -16,7 +16,7 @@ from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import call_back, counts_subnormals
-from ..base.places import absolute
+from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import printable

@@ -16,7 +16,7 @@ import re
 import zlib
 from collections.abc import Callable
 
-from ..base.places import is_url
+from ..base.locations import is_url
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK
 from ..base.texts import file_name, printable, read_small

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.cached import kept
 from ..base.float_env import counts_subnormals
-from ..base.kept import kept
 from ..base.texts import counted, quoted
 from ..base.toml_text import toml_text
 from ..report import search as report

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..base.kept import kept
+from ..base.cached import kept
 from ..base.texts import quoted
 from ..base.values import shown
 from ..emulate import accepts, parse

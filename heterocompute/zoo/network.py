@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from .. import emulate as emulation
 from ..arrays.quantized import QuantizedArray
+from ..base.cached import kept
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
-from ..base.kept import kept
 from ..base.runtime import use
 from ..products.conv import conv2d
 from ..products.divergence import kl_divergence

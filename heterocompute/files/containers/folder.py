@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ...arrays.layout import KEY
 from ...base.json_text import strict_json
+from ...base.locations import absolute, exists, names_in
 from ...base.magic import INDEX, names_index
-from ...base.places import absolute, exists, names_in
 from ...base.tensors import Info, Tensors
 from ...base.texts import printable, quoted, read_small
 from ...base.values import shown

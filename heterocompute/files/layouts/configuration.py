@@ -15,7 +15,7 @@ from typing import Any
 
 from ...arrays.layout import KEY as PACKED
 from ...base.json_text import strict_json
-from ...base.places import exists
+from ...base.locations import exists
 from ...base.tensors import Tensors
 from ...base.texts import read_small
 from ...base.values import shown

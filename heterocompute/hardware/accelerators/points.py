@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.places import is_url
+from ...base.locations import is_url
 from ...base.regular import check_regular, open_regular
 from ...base.texts import file_name, printable
 from ...base.values import shown

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ... import _heterocompute as _core
-from ...base.kept_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
+from ...base.cache_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
 from ...base.texts import counted
 from ...base.values import check_flag, shown
 from .chip import Device

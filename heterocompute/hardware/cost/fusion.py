@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.kept import kept
+from ...base.cached import kept
 from ...base.values import check_count, check_flag
 from ..chips.chip import dtype_bits
 from ..network.graph import INPUT, Flow, Network

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...base.kept import kept
+from ...base.cached import kept
 from ...base.values import as_list, check_count, check_fields, check_text, shown
 from .heads import FusedAttention, Sinks
 from .layers import Context, Layer, Linear, Scores, Shape

@@ -10,7 +10,7 @@ import numpy as np
 from ...ptq.calibration import Calibration
 from ..torch.walk import Layer
 from .batches import Batches
-from .listening import Ear, listening
+from .recording import Ear, listening
 from .weights import chosen_layers, made_by
 
 __all__ = ["calibrated", "calibrated_in_groups"]

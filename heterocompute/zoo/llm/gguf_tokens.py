@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...base.kept import kept
+from ...base.cached import kept
 from ...base.texts import printable
 from ...base.values import shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.cached import kept
 from ...base.float_env import counts_subnormals
-from ...base.kept import kept
 from ...base.progress import Progress, Steps
 from ...base.texts import counted, quoted
 from ...base.values import as_int, as_real, shown

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...base.kept import kept
+from ...base.cached import kept
 from ...base.values import check_text, shown
 
 __all__ = ["MISSING", "Around", "Coder", "Tokens"]

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....base.json_text import json_object
-from ....base.places import is_file
+from ....base.locations import is_file
 from ....base.texts import read_small
 from ....base.values import shown
 from ....zoo.llm.control_tokens import (
