@@ -1,4 +1,4 @@
-"""Error messages for what the C core refuses, with the names of the caller's arguments."""
+"""Error messages for refusals of the C core, with the names of the caller's arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Refused(ValueError):
 
 @contextmanager
 def refusals(**arguments: tuple[str, Any]) -> Iterator[None]:
-    """Let what the core refuses be a ValueError that names the caller's argument, and the index there.
+    """Convert a refusal of the core to a ValueError that names the caller's argument and the index in it.
 
     Parameters
     ----------

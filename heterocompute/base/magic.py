@@ -159,7 +159,7 @@ def refuse_other_name(path: str) -> None:
 
 
 def what_it_is(first: bytes) -> str | None:
-    """Return what a file that is not safetensors is, and its reader; None if its first bytes do not show it.
+    """Return the kind of a file that is not safetensors, and its reader; None if the first bytes are unknown.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """Return a text without its middle if it is longer than `limit`; names are told apart by their beginnings and ends.
+    """Return a text without its middle if it is longer than `limit`; beginnings and ends distinguish names.
 
     Examples
     --------

@@ -31,16 +31,16 @@ LARGEST, SMALLEST = 1e60, 1e-60
 QUOTED = 80  # characters of a value in a message
 
 
-class _Short(reprlib.Repr):
+class _ShortRepr(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         if x.bit_length() > 10_000:  # int.__repr__ refuses thousands of digits
             return f"an int of {x.bit_length()} bits"
         return super().repr_int(x, level)
 
 
-_short = _Short()
-_short.maxstring = _short.maxother = _short.maxlong = QUOTED
-_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxfrozenset = QUOTED // 3
+_repr = _ShortRepr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = QUOTED
+_repr.maxlist = _repr.maxtuple = _repr.maxdict = _repr.maxset = _repr.maxfrozenset = QUOTED // 3
 
 
 def shown(value: Any, limit: int = QUOTED) -> str:
@@ -56,7 +56,7 @@ def shown(value: Any, limit: int = QUOTED) -> str:
     if isinstance(value, np.ndarray) and value.ndim:
         text = f"an array of {value.dtype} {value.shape}"
     else:
-        text = _short.repr(value)
+        text = _repr.repr(value)
     if not text.isprintable():
         text = printable(" ".join(text.split()))
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -22,7 +22,7 @@ from typing import Any
 from .texts import counted, printable
 from .values import as_int, shown
 
-__all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_alone", "serve"]
+__all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_serial", "serve"]
 
 Function = Callable[[Any], Any]
 Map = Callable[[Function, Sequence[Any]], Iterable[Any] | None]
@@ -36,7 +36,7 @@ LIKE = "expected a function like map, which calls the function with each item an
 
 
 def checked_workers(workers: Workers, function: str) -> int | str | Map:
-    """Return what `in_workers` accepts.
+    """Return workers in a form that `in_workers` accepts.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ def checked_workers(workers: Workers, function: str) -> int | str | Map:
         raise TypeError(f"{function}: workers is {shown(workers)}, {WANTED}") from None
 
 
-def is_alone(workers: Workers) -> bool:
-    """Tell whether checked workers are this thread alone."""
+def is_serial(workers: Workers) -> bool:
+    """Return True if checked workers are only this thread."""
     return workers == 1
 
 
@@ -146,7 +146,7 @@ def in_order(
     function: Function,
     tasks: Sequence[Any],
     name: str,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     processes: bool = False,
 ) -> list[Any]:
     """Return ``[function(task) for task in tasks]``.
@@ -155,7 +155,7 @@ def in_order(
     ----------
     workers, function, tasks, name, processes
         As in `in_workers`.
-    tell : callable, optional
+    progress : callable, optional
         Called as ``tell(done, total)`` after each task.
 
     Examples
@@ -166,8 +166,8 @@ def in_order(
     results: list[Any] = [None] * len(tasks)
     for done, (i, result) in enumerate(in_workers(workers, function, tasks, name, processes)):
         results[i] = result
-        if tell is not None:
-            tell(done + 1, len(tasks))
+        if progress is not None:
+            progress(done + 1, len(tasks))
     return results
 
 
@@ -203,7 +203,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
     for _ in range(count):
         idle.put(None)
 
-    def ask(task: Any) -> Any:
+    def run_in_child(task: Any) -> Any:
         question = pickle.dumps((function, task))
         child = idle.get()
         try:
@@ -224,7 +224,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
         return answer
 
     try:
-        yield from _in_threads(count, ask, tasks)
+        yield from _in_threads(count, run_in_child, tasks)
     finally:
         for child in children:
             child.kill()
@@ -327,8 +327,8 @@ def _called(function: Function, task: Any) -> Any:
 
 
 def _unreachable(name: str, kind: str, address: str, error: Exception) -> OSError:
-    said = printable(" ".join(str(error).split()))[:200]
-    return OSError(f"{name}: workers is {shown(f'{kind}:{address}')}, which does not answer: {said}")
+    message = printable(" ".join(str(error).split()))[:200]
+    return OSError(f"{name}: workers is {shown(f'{kind}:{address}')}, which does not answer: {message}")
 
 
 CLUSTERS: dict[str, Callable[[str, str], Map]] = {"dask": _dask, "ray": _ray}

@@ -293,7 +293,7 @@ class Writer:
         self._note(name, total)
 
     def check(self, name: str, pieces: Iterable[memoryview]) -> None:
-        """Read a written tensor again; ValueError if its bytes are not those of the pieces."""
+        """Read a written tensor again; ValueError if its bytes differ from the pieces."""
         info, done = self._infos[name], 0
         for piece in pieces:
             for first in range(0, len(piece), CHUNK):

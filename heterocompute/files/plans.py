@@ -18,7 +18,7 @@ from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Info
 from ..base.texts import file_name, quoted
-from ..base.workers import Workers, in_workers, is_alone
+from ..base.workers import Workers, in_workers, is_serial
 from ..formats import Format
 from .foreign import Weights, weights_reader
 from .layouts.layout import LAYOUTS
@@ -73,7 +73,7 @@ def plans_of(
     workers: Workers,
 ) -> dict[str, Plan]:
     """Return the plan of each weight of a checkpoint. Afterwards `reader` has the shapes of all weights."""
-    if is_alone(workers) or (has_one_format(layout) and not isinstance(rounding, Format)):
+    if is_serial(workers) or (has_one_format(layout) and not isinstance(rounding, Format)):
         return _planned(reader, layout, rounding, progress)
     return _planned_by(workers, in_path, reader, layout, rounding, progress)
 

@@ -24,7 +24,7 @@ from ..base.progress import Progress
 from ..base.rereading import drawn, refuse_different
 from ..base.tensors import Tensors
 from ..base.texts import file_name, is_same_file, printable, quoted
-from ..base.workers import in_workers, is_alone
+from ..base.workers import in_workers, is_serial
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
@@ -248,7 +248,7 @@ def _rewrite_whole(
     layout : str
         Of `layouts.table`.
     """
-    if work.consume or work.part is not None or not is_alone(work.workers):
+    if work.consume or work.part is not None or not is_serial(work.workers):
         raise ValueError(f"{work.caller}: {layout} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
@@ -438,7 +438,7 @@ def _run(work: Work, shards: Sequence[Shard], done: int, total: int, progress: P
     def shifted(begin: int) -> Progress | None:
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
-    if is_alone(work.workers):
+    if is_serial(work.workers):
         for shard in shards:
             write_shard(shard, shifted(done))
             done += shard.source_bytes

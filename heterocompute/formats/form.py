@@ -77,7 +77,7 @@ class StoredForm:
 
     @property
     def one(self) -> int | None:
-        """The code that stands for 1, as an unsigned number; with zero points, its distance from them; or None."""
+        """The unsigned code of the value 1, or its distance from the zero point; None if no code is 1."""
         if 1.0 in self.levels:
             return self.levels.index(1.0)
         if self.codes == "integer":

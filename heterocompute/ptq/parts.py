@@ -30,7 +30,7 @@ MAX_SUM = 64
 
 
 class Parts:
-    """The folder of the parts of an output: always beside it, even if the output is a folder.
+    """The folder of the parts of an output, next to the output.
 
     Parameters
     ----------

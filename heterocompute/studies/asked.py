@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..base.cached import kept
+from ..base.cached import cached
 from ..base.texts import quoted
 from ..base.values import shown
 from ..emulate import accepts, parse
@@ -44,7 +44,7 @@ class Entry:
     formats: dict[str, Format | None]
     method: str | None = None
 
-    @kept
+    @cached
     def _first(self) -> FirstMatch[Format | None]:
         return FirstMatch(self.formats)
 

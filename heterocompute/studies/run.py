@@ -19,7 +19,7 @@ from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_int, check_flag
-from ..base.workers import Workers, checked_workers, in_workers, is_alone
+from ..base.workers import Workers, checked_workers, in_workers, is_serial
 from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
@@ -164,7 +164,7 @@ def run(
 
 def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> list[Any]:
     """Return the measurements of each tensor."""
-    if is_alone(who):
+    if is_serial(who):
         clock = Clock()
         return [tensor.measured(source.load(tensor.name), clock, step) for tensor in tensors]
     found: list[Any] = [None] * len(tensors)

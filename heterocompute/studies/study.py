@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.float_env import counts_subnormals
-from ..base.workers import Workers, checked_workers, is_alone
+from ..base.workers import Workers, checked_workers, is_serial
 from ..formats import Format
 from .language import is_language_model, study_text
 from .run import run
@@ -138,7 +138,7 @@ def study(
         for name, value in others.items():
             if value is not None:
                 raise ValueError(f"study: {name} does not apply to a language model, which text judges")
-        if not is_alone(checked_workers(workers, "study")):
+        if not is_serial(checked_workers(workers, "study")):
             raise ValueError("study: workers does not apply to a language model, which is evaluated in one process")
         return study_text(
             weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate,

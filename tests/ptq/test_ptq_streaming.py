@@ -46,11 +46,11 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize("at_once", [1 << 30, 1])
+@pytest.mark.parametrize("in_groups", [1 << 30, 1])
 def test_it_is_what_a_network_in_memory_becomes(
-    network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, at_once: int
+    network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, in_groups: int
 ) -> None:
-    monkeypatch.setattr(streaming, "AT_ONCE", at_once)  # 1: a run of the network for each layer
+    monkeypatch.setattr(streaming, "RUN_BYTES", in_groups)  # 1: a run of the network for each layer
     expected = hc.ptq.quantize(hc.load("model.safetensors"), network.run, {"conv1*": None, "*": "int4-g16"}, sequential)
     Path("recipe.toml").write_text('[formats]\n"conv1*" = "skip"\n"*" = "int4-g16"\n')
     options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", *["--sequential"][:sequential]]
@@ -61,7 +61,7 @@ def test_it_is_what_a_network_in_memory_becomes(
     assert list(found) == list(expected.weights) and json.loads(out)["tensors"] == expected.table
     for name, q in expected.weights.items():
         assert found[name] == q if isinstance(q, hc.QuantizedArray) else (found[name] == q).all()
-    assert len(network.calls) == (4 if sequential or at_once == 1 else 1)
+    assert len(network.calls) == (4 if sequential or in_groups == 1 else 1)
     assert not list(Path().glob("out.safetensors.*"))
 
 
@@ -146,8 +146,8 @@ def test_what_was_left_is_not_believed(network: Any, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(streaming, "round_checkpoint", ended)
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4-g16"}, network.run)
-    (heard,) = Path("out.safetensors.parts").glob("*.json")
-    Parts("out.safetensors").write(str(heard.resolve()), lambda place: Path(place).write_text(text))
+    (recorded,) = Path("out.safetensors.parts").glob("*.json")
+    Parts("out.safetensors").write(str(recorded.resolve()), lambda place: Path(place).write_text(text))
     with pytest.raises(ValueError, match=said.JSON_IS_NOT_WHAT_AN_EARLIER):
         quantize_streamed("model.safetensors", "out.safetensors", {"*": "int3-g16"}, network.run)
 

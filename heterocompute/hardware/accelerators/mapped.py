@@ -41,7 +41,7 @@ OUTSIDE = "outside"
 
 
 def mapped_cost(machine: Accelerator, loops: Loops, format: str, zeros: MappingABC[str, float]) -> Layer:
-    """Return what a layer takes, with the mapping of least energy times delay that is found.
+    """Return the cost of a layer with the best mapping found, by energy times delay.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ Point = dict[str, Any]
 
 
 class Points:
-    """The rows that a file holds, and those that are added to it.
+    """Rows of a file, and rows that are added to it.
 
     Parameters
     ----------

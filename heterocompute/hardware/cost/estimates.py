@@ -202,12 +202,12 @@ def offload_break_even(
     """
     one = device(chip)
     is_rate = isinstance(host, (int, float, np.number))
-    here = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
-    there = one.peak(dtype)
-    if there <= here:
+    host_rate = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
+    device_rate = one.peak(dtype)
+    if device_rate <= host_rate:
         return math.inf
     seconds_a_byte = 1 / check_number("offload_break_even", "link", link) if link is not None else copy_seconds(1, one)
-    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / here - 1 / there)
+    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / host_rate - 1 / device_rate)
 
 
 def training_flops(parameters: float, tokens: float) -> float:

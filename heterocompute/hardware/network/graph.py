@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...base.cached import kept
+from ...base.cached import cached
 from ...base.values import as_list, check_count, check_fields, check_text, shown
 from .heads import FusedAttention, Sinks
 from .layers import Context, Layer, Linear, Scores, Shape
@@ -113,7 +113,7 @@ class Flow:
     def layer(self) -> Layer:
         return self.node.layer
 
-    @kept
+    @cached
     def macs(self) -> int:
         return self.layer.macs(*self.inputs)
 
@@ -277,7 +277,7 @@ class Network:
 
     @property
     def stream(self) -> int:
-        """Return the elements of a sample between two blocks: of the last sum of two (positions, width).
+        """Return the elements of one sample between two blocks: the last sum of two tensors (positions, width).
 
         Heads together can be wider or narrower than this, such as 8192 and 5120 in Qwen3 32B.
 
@@ -289,7 +289,7 @@ class Network:
         sums = (flow.output for flow in self if isinstance(flow.layer, Add) and len(flow.output) == 2)
         return max((math.prod(shape) for shape in sums), default=0)
 
-    @kept
+    @cached
     def flows(self) -> tuple[Flow, ...]:
         """Return every node with its shapes.
 

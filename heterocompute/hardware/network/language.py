@@ -344,7 +344,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
 
 
 def _count_of_experts(keys: _Keys, family: str) -> int:
-    """Return the number of experts: transformers gives the key of each family the names of the others."""
+    """Return the number of experts; in transformers each family's key also has the names of other families."""
     given = {one: keys.count(one, 0, 0) for one in COUNTS_OF_EXPERTS if one in keys.found}
     if len(set(given.values())) > 1:
         raise ValueError(f"{printable(keys.place)}: {' and '.join(given)} are {shown(list(given.values()))}, expected "

@@ -176,13 +176,13 @@ def utilization(
             "memory does not "
             f"fit on a multiprocessor of {one.name}: too much for its {bound}"
         )
-    places = count * each
-    waves = -(-blocks // places)
-    last = blocks - (waves - 1) * places
+    slots = count * each
+    waves = -(-blocks // slots)
+    last = blocks - (waves - 1) * slots
     active = (waves - 1 + min(last, count) / count) / waves
     resident = blocks * warps / (count * waves * (limits.threads // WARP))
     percent = 100 * busy_share
-    return Utilization(one.name, count, blocks, each, bound, waves, 100 * blocks / (waves * places), percent,
+    return Utilization(one.name, count, blocks, each, bound, waves, 100 * blocks / (waves * slots), percent,
                        percent * active, percent * resident, percent * active * tensor_share)  # fmt: skip
 
 

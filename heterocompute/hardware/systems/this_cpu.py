@@ -86,7 +86,7 @@ def check_host(
     model = roofline(Linear(k, n, bias=False), one, kind, format, rows, input_shape=(k,))
     with runtime.use(threads=1):
         plan = explain(x, w.T, activations)
-        taken = measure(lambda: linear(x, w, activations=activations), seconds=seconds)
+        measured = measure(lambda: linear(x, w, activations=activations), seconds=seconds)
     predicted = next((row.predicted_ms for row in plan.candidates if row.path == plan.chosen), None)
     return {
         "rows": rows,
@@ -97,6 +97,6 @@ def check_host(
         "bound": model.bound,
         "path": plan.chosen,
         "predicted_seconds": None if predicted is None else predicted / 1e3,
-        "measured_seconds": taken.seconds,
-        "share": model.seconds / taken.seconds,
+        "measured_seconds": measured.seconds,
+        "share": model.seconds / measured.seconds,
     }
