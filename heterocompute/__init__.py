@@ -1,4 +1,4 @@
-"""What happens to a network if its numbers change: number formats, packed arrays and their products, for NumPy.
+"""Number formats, packed arrays and their matmuls for NumPy: the effect of narrow numbers on a network.
 
 >>> import numpy as np, heterocompute as hc
 >>> w = np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32)
@@ -68,7 +68,7 @@ else:  # hidden from type checkers, which would accept any name
         {
             "arrays.bitmap": "BitmapArray encode_bitmap",
             "arrays.codes": "CodeStorage code_storage",
-            "arrays.eie": "EIEArray EIELoad encode_csr",
+            "arrays.eie": "EIEArray EIELoad encode_eie",
             "arrays.prepacked": "Prepacked PrepackedFilters prepack",
             "arrays.quantized": "QuantizedArray",
             "arrays.sparse": "SparseArray",
@@ -108,5 +108,6 @@ else:  # hidden from type checkers, which would accept any name
             "training.codebooks": "codebook_gradient codebook_step",
             "zoo": "",
         },
+        renamed={"encode_csr": "encode_eie"},
     )
     __getattr__("matmul")  # import everything that matmuls need now, so that the first matmul does not wait

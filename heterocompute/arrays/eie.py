@@ -24,7 +24,7 @@ from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_i
 from .layout import Entry, Plain
 from .stored import check_source
 
-__all__ = ["EIEArray", "EIELoad", "encode_csr"]
+__all__ = ["EIEArray", "EIELoad", "encode_eie"]
 
 Array = np.ndarray[Any, Any]
 
@@ -74,7 +74,7 @@ class EIELoad:
 
 
 class EIEArray(PackedArray):
-    """A matrix in EIE's storage. Returned by `encode_csr`.
+    """A matrix in EIE's storage. Returned by `encode_eie`.
 
     ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it. `save` and `heterocompute.load`
     write and read it. It is immutable. ``==`` returns one bool: equal shape, axis and bytes.
@@ -126,7 +126,7 @@ class EIEArray(PackedArray):
     >>> import numpy as np, heterocompute as hc
     >>> column = np.zeros((23, 1), np.float32)
     >>> column[[2, 3, 22], 0] = 1, 2, 3
-    >>> e = hc.encode_csr(column, elements=1)
+    >>> e = hc.encode_eie(column, elements=1)
     >>> e.values().tolist(), e.runs().tolist(), e.padding
     ([1.0, 2.0, 0.0, 3.0], [2, 0, 15, 2], 1)
     >>> bool((e.to_dense() == column).all())
@@ -262,7 +262,7 @@ class EIEArray(PackedArray):
         Examples
         --------
         >>> import numpy as np, heterocompute as hc
-        >>> hc.encode_csr(np.float32([[0, 5], [7, 0]])).to_scipy().indices.tolist()
+        >>> hc.encode_eie(np.float32([[0, 5], [7, 0]])).to_scipy().indices.tolist()
         [1, 0]
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
@@ -306,7 +306,7 @@ class EIEArray(PackedArray):
         --------
         >>> import numpy as np, heterocompute as hc
         >>> w = np.random.default_rng(0).random((64, 100)) < 0.1
-        >>> e = hc.encode_csr(w.astype(np.float32), elements=8)
+        >>> e = hc.encode_eie(w.astype(np.float32), elements=8)
         >>> [round(e.load_balance(depth=depth).efficiency, 2) for depth in (1, 2, 8, 64)]
         [0.26, 0.47, 0.64, 0.64]
         """
@@ -416,7 +416,7 @@ def _frozen(part: Any, name: str) -> Array:
 
 
 @counts_subnormals
-def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
+def encode_eie(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     """Encode a matrix in EIE's storage: column by column, one byte per nonzero.
 
     Parameters
@@ -452,19 +452,19 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     --------
     >>> import numpy as np, heterocompute as hc
     >>> w = np.float32([[0, 5, 0], [0, 0, 0], [7, 0, 0], [0, 0, -5]])
-    >>> e = hc.encode_csr(w, elements=2)
+    >>> e = hc.encode_eie(w, elements=2)
     >>> e.components["entries"].size, bool((e.to_dense() == w).all())
     (3, True)
     >>> hc.linear(np.float32([1, 0, 2]), e)
     array([  0.,   0.,   7., -10.], dtype=float32)
     """
-    given = as_array(w, "encode_csr: w")
+    given = as_array(w, "encode_eie: w")
     if given.ndim != 2:
-        raise WrongValue(f"encode_csr: w has shape {given.shape}, expected (rows, columns)")
+        raise WrongValue(f"encode_eie: w has shape {given.shape}, expected (rows, columns)")
     rows, columns = given.shape
-    count = as_int(elements, "encode_csr: elements", 1, max(rows, MOST_ELEMENTS))
-    refuse_infinite(given, "encode_csr: w")
-    values = np.ascontiguousarray(as_single(given, "encode_csr: w"))
+    count = as_int(elements, "encode_eie: elements", 1, max(rows, MOST_ELEMENTS))
+    refuse_infinite(given, "encode_eie: w")
+    values = np.ascontiguousarray(as_single(given, "encode_eie: w"))
     table = _learned(values) if codebook is None else _given(codebook)
     run = runtime.run()
     pointers = np.empty((count, columns + 1), np.uint32)
@@ -480,12 +480,12 @@ def _learned(values: Array) -> Array:
 
 
 def _given(codebook: Any) -> Array:
-    table = as_array(codebook, "encode_csr: codebook")
+    table = as_array(codebook, "encode_eie: codebook")
     if table.shape != (CODES,):
-        raise WrongValue(f"encode_csr: codebook has shape {table.shape}, expected ({CODES},), number 0 for the zeros")
+        raise WrongValue(f"encode_eie: codebook has shape {table.shape}, expected ({CODES},), number 0 for the zeros")
     with np.errstate(over="ignore"):
         single = table.astype(np.float32, order="C")
     if single[0] != 0 or not np.isfinite(single).all() or np.any(single[2:] < single[1:-1]):
         numbers = ", ".join(f"{value:.4g}" for value in single)
-        raise WrongValue(f"encode_csr: codebook is {numbers}, expected 0 and then 15 finite numbers that ascend")
+        raise WrongValue(f"encode_eie: codebook is {numbers}, expected 0 and then 15 finite numbers that ascend")
     return single

@@ -39,7 +39,7 @@ Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a packed array before its components are read or made.
+    """The description of a packed array without its components.
 
     Attributes
     ----------

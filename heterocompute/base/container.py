@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from .errors import TooLarge, WrongValue, printable, shown
 from .json_text import is_count, strict_json
+from .locations import read_at, size_of
 from .magic import FIRST_BYTES, MAX_HEADER, what_it_is
-from .places import read_at, size_of
 from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
 from .texts import counted, file_name, quoted, sentence
@@ -194,7 +194,7 @@ class Reader(Tensors):
         self._file.close()
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Read one tensor into an array of its own.
+        """Read one tensor into a new array.
 
         Returns
         -------
@@ -284,7 +284,7 @@ class Reader(Tensors):
         self._data_begin = 8 + length
         self._infos = {name: self._parse(name, entry) for name, entry in header.items()}
         self.names = list(self._infos)
-        self._check_places(size - self._data_begin)
+        self._check_offsets(size - self._data_begin)
 
     def _parse(self, name: str, entry: object) -> Info:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -306,7 +306,7 @@ class Reader(Tensors):
                        f"its data_offsets span {end - begin}")  # fmt: skip
         return Info(numpy_name, tuple(shape), end - begin, begin)
 
-    def _check_places(self, size: int) -> None:
+    def _check_offsets(self, size: int) -> None:
         end = 0
         for name, info in sorted(self._infos.items(), key=lambda item: (item[1].begin, item[1].nbytes)):
             if info.begin != end:

@@ -172,7 +172,7 @@ TO_CPU = "copy the arguments to the CPU (.to('cpu') of packed arrays, .get() or 
 
 
 class Refused(ValueError):
-    """What the core says: hc_error of csrc/base/base.h. `refusals` makes a WrongValue of it.
+    """An error of the core, hc_error of csrc/base/base.h. `refusals` converts it to a ValueError.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class Refused(ValueError):
 
 @contextmanager
 def refusals(**arguments: tuple[str, Any]) -> Iterator[None]:
-    """Let what the core refuses be a WrongValue that names the caller's argument, and the index there.
+    """Convert a refusal of the core to a ValueError that names the caller's argument and the index in it.
 
     Parameters
     ----------

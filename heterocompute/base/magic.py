@@ -160,7 +160,7 @@ without .gguf or the layout gguf
 
 
 def what_it_is(first: bytes) -> str | None:
-    """Return what a file that is not safetensors is, and its reader; None if its first bytes do not show it.
+    """Return the kind of a file that is not safetensors, and its reader; None if the first bytes are unknown.
 
     Parameters
     ----------

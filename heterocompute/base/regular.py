@@ -10,7 +10,7 @@ import stat
 from typing import Any
 
 from .errors import WrongValue, printable
-from .places import is_url, open_url
+from .locations import is_url, open_url
 
 __all__ = ["check_regular", "open_regular", "other_kind"]
 
@@ -24,7 +24,7 @@ _KINDS = (
 
 
 def other_kind(mode: int) -> str | None:
-    """Return what kind of file a mode describes, such as a folder, if it is not a regular file; otherwise None."""
+    """Return the kind of file of a mode, such as a folder; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file of another kind")

@@ -103,7 +103,7 @@ def refuse_different(path: str, name: str, wanted: NDArray[Any], found: NDArray[
 
 
 def refuse_other_bytes(path: str, name: str, wanted: NDArray[np.uint8], found: NDArray[np.uint8], begin: int) -> None:
-    """Raise ValueError if bytes of a tensor, the first of them at `begin`, differ from what was to be written."""
+    """Raise ValueError if bytes of a tensor from `begin` on differ from the intended bytes."""
     if wanted.size != found.size or not np.array_equal(wanted, found):
         same = wanted[: found.size] == found[: wanted.size]
         at = int((~same).argmax()) if not same.all() else min(wanted.size, found.size)

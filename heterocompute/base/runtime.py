@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from .cached import cached
 from .cuda import check_device, cuda_text
 from .errors import WrongType, WrongValue, printable, shown
 from .float_env import counts_subnormals
-from .kept import kept
 from .texts import one_line, shortened
 from .values import check_choice
 
@@ -57,24 +57,24 @@ class _Settings:
     order: str | None = None
     device: int | None = None  # number of the CUDA device to which arrays of the CPU are copied
 
-    @kept
+    @cached
     def mask(self) -> int:
         """Instruction sets; those of the environment if none are given."""
         outside = _environment()  # first: an invalid variable is an error for every value of `use`
         isa = outside.isa if self.isa is None else self.isa
         return _core.cpu_isa() if isa is None else isa
 
-    @kept
+    @cached
     def one_order(self) -> bool:
-        """Whether sums have one order for every number of rows."""
+        """Return True if sums have one order for every number of rows."""
         return (self.order or _environment().order) == "one"
 
-    @kept
+    @cached
     def device_order(self) -> bool:
-        """Whether a CUDA device may add floats in the order of its matrix units."""
+        """Return True if a CUDA device may add floats in the order of its matrix units."""
         return (self.order or _environment().order) == "device"
 
-    @kept
+    @cached
     def route(self) -> int:
         """The route of dense float32 products: 1 + the number of a route; 0: the fastest."""
         if self.one_order:
@@ -338,7 +338,7 @@ def open_blas() -> _Blas | None:
     return _Blas(config.strip(), core)
 
 
-def asked_route() -> int:
+def forced_route() -> int:
     """Return the route that `use` or the environment sets for dense products; 0: the fastest."""
     return _settings.get().route
 
@@ -359,7 +359,7 @@ def _dense() -> str:
 
 
 def config() -> dict[str, Any]:
-    """Return what `show_config` prints: instruction sets, threads, BLAS, compiler."""
+    """Return the content of `show_config`: instruction sets, threads, BLAS, compiler."""
     used, blas = run()[0], open_blas()
     return {
         "isa_found": _core.isa_names(_core.cpu_isa()),

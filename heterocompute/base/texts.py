@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .errors import WrongType, WrongValue, printable
-from .places import is_url, local_path, size_of
+from .locations import is_url, local_path, size_of
 from .regular import open_regular
 
 __all__ = [
@@ -33,7 +33,7 @@ MAX_PATH, MAX_PART = 4096, 255
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """Return a text without its middle if it is longer than `limit`; names are told apart by their beginnings and ends.
+    """Return a text without its middle if it is longer than `limit`; beginnings and ends distinguish names.
 
     Examples
     --------

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from .container import FILE_NAMES, nbytes_of
 from .errors import WrongType, WrongValue
+from .locations import absolute, is_url, upload
 from .magic import MAX_HEADER
-from .places import absolute, is_url, upload
 from .regular import check_regular
 from .rereading import refuse_other_bytes
 from .tensors import CHUNK, Info, Tensors
@@ -294,7 +294,7 @@ class Writer:
         self._note(name, total)
 
     def check(self, name: str, pieces: Iterable[memoryview]) -> None:
-        """Read a written tensor again; ValueError if its bytes are not those of the pieces."""
+        """Read a written tensor again; ValueError if its bytes differ from the pieces."""
         info, done = self._infos[name], 0
         for piece in pieces:
             for first in range(0, len(piece), CHUNK):

@@ -64,7 +64,7 @@ def main(
     costs: str | None = None,
     check: bool = False,
 ) -> int:
-    """Run benchmarks and print what they found.
+    """Run benchmarks and print their results.
 
     Parameters
     ----------

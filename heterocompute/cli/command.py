@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..base.errors import printable, shown
 from ..base.interrupt import over, seen
-from ..base.places import is_url
+from ..base.locations import is_url
 from ..base.regular import check_regular
 from ..base.runtime import use
 from ..base.texts import is_same_file, near_words, sentence, shortened

@@ -16,7 +16,7 @@ from .options import Options
 from .parts import UsageError, note, print_json, print_table, say, say_words, thread_count
 
 if TYPE_CHECKING:
-    from ..hardware import Arch, Found, Mapping, Problem, Stats
+    from ..hardware.mapper import Arch, Found, Mapping, Problem, Stats
 
 OBJECTIVES = ("edp", "energy", "delay")
 DATAFLOWS = ("ws", "os", "is", "rs", "nlr", "ws-los", "os-lws")
@@ -93,7 +93,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from ..hardware import evaluate, mapping_page, search, write_yaml  # 60 ms
+    from ..hardware.mapper import evaluate, mapping_page, search, write_yaml  # 60 ms
     from ..hardware.mapper.accesses import COLUMNS  # 60 ms
     from ..report.files import write_text  # 5 ms
 
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _inputs(arguments: argparse.Namespace) -> tuple[Problem, Arch, Mapping | None]:
     """Return the problem, the machine and the mapping of the files and options; None if the mapping is searched."""
-    from ..hardware import read_yaml  # 60 ms
+    from ..hardware.mapper import read_yaml  # 60 ms
 
     found = read_yaml(*arguments.files)
     problem = _problem(arguments) or found.problem
@@ -176,7 +176,7 @@ def _plain(problem: Problem, arch: Arch, mapping: Mapping, stats: Stats, result:
 
 
 def _problem(arguments: argparse.Namespace) -> Problem | None:
-    from ..hardware import Problem  # 60 ms
+    from ..hardware.mapper import Problem  # 60 ms
 
     if arguments.gemm:
         return Problem.gemm(*arguments.gemm)

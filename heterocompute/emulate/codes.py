@@ -77,7 +77,7 @@ def quantized(model: Model, operand: Any, name: str) -> QuantizedArray:
 
 
 def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...], runs: int, length: int) -> Codes:
-    """Return rows of `runs` runs of `length` values; groups start anew in each run."""
+    """Return rows of `runs` runs of `length` values; each run begins a new group."""
     fmt, k = q.format, runs * length
     if has_pattern(fmt):
         raise WrongValue(

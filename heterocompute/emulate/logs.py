@@ -206,8 +206,8 @@ def _exponents(q: QuantizedArray, first: int, last: int) -> tuple[Array, Array, 
 def _codes(out: Log, sign: Array, e: Array, zero: Array) -> Array:
     none = (1 << (out.bits - 1)) - 1
     last = none - 1
-    kept = np.where(zero | (e > last + out.gamma), none, np.minimum(e, last))  # smaller values are 0
-    return (sign << (out.bits - 1) | kept).astype(np.uint8)
+    exponents = np.where(zero | (e > last + out.gamma), none, np.minimum(e, last))  # smaller values are 0
+    return (sign << (out.bits - 1) | exponents).astype(np.uint8)
 
 
 def _build(out: Log, like: QuantizedArray, scales: Array, rows: Any) -> QuantizedArray:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.errors import WrongValue, printable
 from ..base.json_text import json_object
-from ..base.places import exists, is_folder
+from ..base.locations import exists, is_folder
 
 __all__ = ["CONFIG", "configured", "lacking"]
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ..base.errors import WrongValue, printable
-from ..base.places import exists, is_folder
+from ..base.locations import exists, is_folder
 from ..base.texts import counted, quoted
 from .shards import file_names
 from .stores import staging_of

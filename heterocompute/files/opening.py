@@ -14,8 +14,8 @@ from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import Reader
 from ..base.errors import WrongValue, printable
 from ..base.float_env import counts_subnormals
+from ..base.locations import absolute, is_folder
 from ..base.magic import FIRST_BYTES, kind_of, names_index
-from ..base.places import absolute, is_folder
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
 from ..base.texts import counted, file_name, quoted

@@ -16,11 +16,11 @@ from typing import Any
 from ..base.container import numpy_dtype
 from ..base.errors import WrongValue
 from ..base.float_env import call_back, counts_subnormals
-from ..base.places import absolute
+from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Info
 from ..base.texts import file_name, quoted
-from ..base.workers import Workers, in_workers, is_alone
+from ..base.workers import Workers, in_workers, is_serial
 from ..formats import Format
 from .foreign import Weights, weights_reader
 from .layouts.layout import Layout, Target
@@ -74,7 +74,7 @@ class Conversion:
         self, reader: Weights, in_path: str | os.PathLike[str], progress: Progress | None, workers: Workers
     ) -> dict[str, Plan]:
         """Return the plan of each weight of a checkpoint. Afterwards `reader` has the shapes of all weights."""
-        if is_alone(workers) or (not self.layout.has_several and not isinstance(self.rounding, Format)):
+        if is_serial(workers) or (not self.layout.has_several and not isinstance(self.rounding, Format)):
             return self._alone(reader, progress)
         names = [name for name in reader.names if name in reader.weights]
         step = -(-len(names) // GROUPS)

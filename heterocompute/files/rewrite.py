@@ -18,13 +18,13 @@ import numpy as np
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
 from ..base.errors import WrongValue, printable
+from ..base.locations import absolute, exists, is_folder, is_url, remove
 from ..base.magic import names_index, refuse_other_name
-from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress
 from ..base.rereading import drawn, refuse_different
 from ..base.tensors import Tensors
 from ..base.texts import file_name, is_same_file, quoted
-from ..base.workers import in_workers, is_alone
+from ..base.workers import in_workers, is_serial
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
@@ -237,7 +237,7 @@ def _rewrite_whole(
     layout : Layout
         With a kind of file of its own.
     """
-    if work.consume or work.part is not None or not is_alone(work.workers):
+    if work.consume or work.part is not None or not is_serial(work.workers):
         raise WrongValue(f"{work.caller}: {layout.name} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
@@ -407,7 +407,7 @@ def _run(work: Work, shards: Sequence[Shard], done: int, total: int) -> None:
         progress = work.progress
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
-    if is_alone(work.workers):
+    if is_serial(work.workers):
         for shard in shards:
             write_shard(shard, shifted(done))
             done += shard.source_bytes

@@ -24,7 +24,7 @@ from ..base.container import Reader, nbytes_of
 from ..base.errors import TooLarge, WrongValue, printable
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
-from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
+from ..base.locations import absolute, exists, is_url, put, size_of, state_of_url
 from ..base.progress import Progress
 from ..base.regular import open_regular
 from ..base.rereading import drawn

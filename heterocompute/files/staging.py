@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..base.errors import WrongValue, printable
+from ..base.locations import absolute, content_of, exists, is_url, make_folder
 from ..base.magic import INDEX
-from ..base.places import absolute, content_of, exists, is_url, make_folder
 from ..base.texts import file_name, quoted
 from ..base.version import __version__
 from ..base.writer import replacing, sync_folder

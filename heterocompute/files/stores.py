@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..base.errors import WrongValue, printable
-from ..base.places import absolute, exists, is_url, names_in, remove
+from ..base.locations import absolute, exists, is_url, names_in, remove
 from ..base.texts import file_name, quoted
 from .containers.folder import Located
 from .manifest import SHARD_NAME

@@ -102,12 +102,12 @@ class Format(ABC):
 
     @property
     def splits_into_rows(self) -> bool:
-        """Return whether a row can be decoded alone; otherwise scales of several rows are stored together."""
+        """Return True if single rows can be decoded; otherwise scales of several rows are stored together."""
         return True
 
     @property
     def form(self) -> StoredForm:
-        """Return the kinds of codes and scales in the C core; for a pattern, those of the base format."""
+        """Return the kinds of codes and scales in the C core; a pattern has the kinds of its base format."""
         return form_of((self.family, *self.core_params()))
 
     @property

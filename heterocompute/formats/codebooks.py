@@ -58,7 +58,7 @@ class NF4(Format):
 
     @property
     def splits_into_rows(self) -> bool:
-        """Return whether a row can be decoded alone: not for `double`, whose blocks of 256 scales cross rows."""
+        """Return True if single rows can be decoded: not with `double`, whose blocks of 256 scales cross rows."""
         return not self.double
 
     def __str__(self) -> str:

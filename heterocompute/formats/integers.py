@@ -96,7 +96,7 @@ class Int(Format):
         return (self.bits, self.group or 0, int(self.symmetric), int(self.scale == "f16"))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: symmetric codes are never the lowest.
+        """Return rules for components: symmetric codes are never the lowest.
 
         Returns
         -------
@@ -219,7 +219,7 @@ class VSQ(Format):
         return (self.bits, self.group, self.scale_bits or 0, int(self.unsigned), coarse, int(self.refit))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: signed codes are never the lowest.
+        """Return rules for components: signed codes are never the lowest.
 
         Returns
         -------
@@ -306,7 +306,7 @@ class Affine(Format):
         return (self.bits, self.group or 0, int(self.scale == "f16"))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: scales may be negative, as other programs have them; padding is any code.
+        """Return rules for components: scales of other programs may be negative, padding is any code.
 
         Returns
         -------

@@ -234,15 +234,15 @@ def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
     for name in weights:
         if name not in known:
             raise WrongValue(f"rebuilt: weights has {unknown(str(name), sorted(known), 'array of params')}")
-    made = []
+    results = []
     for name, leaf in leaves:
         value = weights.get(name, leaf) if name else leaf
         if value is not leaf:
             value = jnp.asarray(value._values() if isinstance(value, PackedArray) else value).astype(leaf.dtype)
             if value.shape != leaf.shape:
                 raise WrongValue(f"rebuilt: {quoted(name)} has shape {value.shape}, expected {leaf.shape}")
-        made.append(value)
-    return jax.tree_util.tree_unflatten(tree, made)
+        results.append(value)
+    return jax.tree_util.tree_unflatten(tree, results)
 
 
 def _leaves(params: Any, name: str) -> tuple[list[tuple[str, Any]], Any]:

@@ -63,8 +63,8 @@ def _primitive() -> Any:
         return tuple(call.compute(*(np.asarray(one) for one in values)))
 
     def now(*inputs: Any, call: Call) -> list[Any]:
-        made = zip(computed(call, inputs), call.shapes(*inputs), strict=True)
-        return [jax.numpy.asarray(one, dtype) for one, (_, dtype) in made]
+        results = zip(computed(call, inputs), call.shapes(*inputs), strict=True)
+        return [jax.numpy.asarray(one, dtype) for one, (_, dtype) in results]
 
     def abstract(*inputs: Any, call: Call) -> list[Any]:
         x = inputs[0]

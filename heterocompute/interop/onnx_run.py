@@ -26,7 +26,7 @@ from ..files.layouts.refusals import quantized_already
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
-from .onnx.cut import Asked, Cut, Network
+from .onnx.cut import Cut, Network, Request
 from .onnx.model import Refused, as_before_11, converted, evaluating, loaded, place_of, plain_opset
 from .onnx.reference import References, refuse_wrong
 from .onnx.sessions import Sessions
@@ -178,7 +178,7 @@ class OnnxNetwork:
         return found
 
     def quantized(self, formats: Any) -> dict[str, Any]:
-        """Return the weights, quantized as `run_onnx` says.
+        """Return the weights, quantized by the arguments of `run_onnx`.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class OnnxNetwork:
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise WrongValue(f"run_onnx: formats: no weight of Conv, Gemm or MatMul fits {shown(pattern)}{hint}")
         if "*" in table and self._axes:
-            self._tell_others("formats", "their weights keep their values")
+            self._warn_other_operators("formats", "their weights keep their values")
         found: dict[str, Any] = {}
         for name, w in self.weights.items():
             fmt = next((value for pattern, value in table.items() if fnmatchcase(name, pattern)), None)
@@ -221,7 +221,7 @@ class OnnxNetwork:
         """
         fmt = None if activations is None else as_format(activations, "run_onnx: activations")
         if fmt is not None:
-            self._tell_others("activations", "their inputs are not rounded")
+            self._warn_other_operators("activations", "their inputs are not rounded")
         own = fmt is not None or self._differ(weights)
         feeds = self._feeds(inputs)
         with evaluating(self._place):
@@ -254,7 +254,7 @@ class OnnxNetwork:
             return answers
         raise WrongValue(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
 
-    def _tell_others(self, what: str, effect: str) -> None:
+    def _warn_other_operators(self, what: str, effect: str) -> None:
         """Warn of operators with weights that this package does not compute; ValueError if it computes none."""
         others = list(self._network.others)
         if what == "formats":
@@ -314,8 +314,8 @@ class OnnxNetwork:
             raise Refused(f"the weight {quoted(lost[0])} is lost in opset {plain_opset(proto)}")
 
         def run(feeds: dict[str, Array], weights: Mapping[str, Any] | None, activations: Any) -> list[Any]:
-            asked = Asked(self.weights if weights is None else weights, activations)
-            return [sessions.plain(one) for one in cut.run(dict(feeds), asked)]
+            request = Request(self.weights if weights is None else weights, activations)
+            return [sessions.plain(one) for one in cut.run(dict(feeds), request)]
 
         return run
 
@@ -339,7 +339,7 @@ class OnnxNetwork:
             raise Refused(str(error)) from None
 
     def evaluate(self, weights: Mapping[str, Any], activations: Any = None) -> dict[str, float]:
-        """Return the share of the examples whose largest output is that of their class.
+        """Return the share of examples whose largest output belongs to their class.
 
         Parameters
         ----------
@@ -388,7 +388,7 @@ class OnnxNetwork:
 
 
 class Input:
-    """What a model declares of an input.
+    """The declaration of a model's input.
 
     Parameters
     ----------

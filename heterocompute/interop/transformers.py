@@ -107,8 +107,8 @@ class HeteroQuantizer(HfQuantizer):
 
     def validate_environment(self, *_: Any, **options: Any) -> None:
         """Reject a device map with layers on another device than the CPU."""
-        places = options.get("device_map")
-        found = places.values() if isinstance(places, Mapping) else [places]
+        devices = options.get("device_map")
+        found = devices.values() if isinstance(devices, Mapping) else [devices]
         for place in found:
             if place is not None and str(place) not in ("cpu", "auto"):
                 raise WrongValue(

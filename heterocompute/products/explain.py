@@ -161,7 +161,7 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
 
 
 class Asked(NamedTuple):
-    """What is known about a call before it runs.
+    """The operands and settings of a call before it runs.
 
     Attributes
     ----------

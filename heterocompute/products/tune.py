@@ -92,7 +92,7 @@ def _ways(found: Asked) -> list[str]:
     """Return the candidates that can run: those with an estimate, those of a BLAS only if it supports the operands."""
     explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]
-    if found.blas and not runtime.asked_route() and tuned.BLAS not in ways:
+    if found.blas and not runtime.forced_route() and tuned.BLAS not in ways:
         ways.append(tuned.BLAS)
     return ways
 

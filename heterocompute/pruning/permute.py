@@ -1,4 +1,4 @@
-"""Searches an order of columns in which an N:M pattern keeps more: `permute_channels`, and its use on two layers."""
+"""Search for an order of columns whose N:M pattern keeps more: `permute_channels`, and its use on two layers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     height = min(len(magnitude), rows or len(magnitude))
     found = _search(scores, height, n, m, order, _WORK[effort], _TRIES[effort])
     best: NDArray[np.int64] = found[found >= 0].astype(np.int64)
-    return best if _kept(magnitude, best, n, m) > _kept(magnitude, identity, n, m) else identity
+    return best if _retained(magnitude, best, n, m) > _retained(magnitude, identity, n, m) else identity
 
 
 @counts_subnormals
@@ -179,16 +179,16 @@ def _search(
     groups = len(order) // m
     sweep = groups * (groups - 1) // 2 * rows * (2 * m * m + 4 * m * (n + 2))
     rng = np.random.default_rng(0)
-    best, kept = order, -1
+    best, retained = order, -1
     indices = np.flatnonzero(order >= 0)
     straight, kicked = work
     for _ in range(tries):
         while _core.permute(run, scores, rows, n, m, order) and straight > 0:
             straight -= sweep
             kicked -= sweep
-        found = _kept_scores(scores, order, n, m)
-        if found > kept:
-            best, kept = order, found
+        found = _retained_scores(scores, order, n, m)
+        if found > retained:
+            best, retained = order, found
         kicked -= sweep
         if kicked <= 0:
             break
@@ -198,13 +198,13 @@ def _search(
     return best
 
 
-def _kept_scores(scores: NDArray[np.int16], order: NDArray[np.int32], n: int, m: int) -> int:
+def _retained_scores(scores: NDArray[np.int16], order: NDArray[np.int32], n: int, m: int) -> int:
     padded = np.concatenate([scores, np.zeros((1, scores.shape[1]), np.int16)])[order]  # -1 is the row of zeros
     top = np.partition(padded.reshape(-1, m, scores.shape[1]), m - n, axis=1)[:, m - n :]
     return int(top.sum(dtype=np.int64))
 
 
-def _kept(magnitude: NDArray[np.float32], order: NDArray[np.int64], n: int, m: int) -> float:
+def _retained(magnitude: NDArray[np.float32], order: NDArray[np.int64], n: int, m: int) -> float:
     """Return the sum of the kept scores in float64."""
     total = 0.0
     columns = magnitude.shape[1]

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 _SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_ONCE = 2**20  # values of temporary arrays
+_CHUNK = 2**20  # values of temporary arrays
 _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
@@ -86,9 +86,9 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         exact = values.dtype if values.dtype.itemsize == 2 else np.dtype(np.float32)
         answer: Array = np.empty(values.shape, exact)
         turned, pruned = rows_first(values, axes), rows_first(answer, axes)
-        for index, kept in _kept(values, given, pattern, axes, "prune"):
+        for index, chosen in _masks(values, given, pattern, axes, "prune"):
             part = np.ascontiguousarray(turned[index], exact).view(f"u{exact.itemsize}")
-            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # on bits: infinity times 0 would be NaN
+            pruned[index] = (part * chosen.reshape(part.shape)).view(exact)  # on bits: infinity times 0 would be NaN
         return alike(answer, w)
     if values.dtype == np.float64:
         _check_range(values)
@@ -129,19 +129,19 @@ def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name
     nm = parsed(pattern, name)
     mask = np.empty(values.shape, np.bool_)
     turned = rows_first(mask, axes)
-    parts = _kept(values, given, pattern, axes, name) if nm is None else _kept_by_blocks(values, given, *nm, axes, name)
-    for index, kept in parts:
-        turned[index] = kept.reshape(turned[index].shape)
+    parts = _masks(values, given, pattern, axes, name) if nm is None else _block_masks(values, given, *nm, axes, name)
+    for index, chosen in parts:
+        turned[index] = chosen.reshape(turned[index].shape)
     return mask
 
 
-def _kept_by_blocks(
+def _block_masks(
     values: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...], name: str
 ) -> Iterator[tuple[Any, Array]]:
     """Yield the mask of N:M, and where it is in the view of rows."""
     turned, ranked = rows_first(values, axes), None if scores is None else rows_first(scores, axes)
     inner = tuple(range(1, len(axes) + 1))
-    for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+    for _, index in row_blocks(values.shape, axes, _CHUNK):
         try:
             part = choose(turned[index], None if ranked is None else ranked[index], n, m, inner, name)
         except ValueError:
@@ -177,7 +177,7 @@ def _share(pattern: str) -> Fraction | None:
     return share if share is not None and share <= 1 else None
 
 
-def _kept(
+def _masks(
     values: Array, scores: Array | None, pattern: str, axes: tuple[int, ...], name: str
 ) -> Iterator[tuple[Any, Array]]:
     """Yield the mask of a share or of blocks, and where it is in the view of rows."""
@@ -187,7 +187,7 @@ def _kept(
     refuse_nan(measured, f"{name}: {'w' if scores is None else 'scores'}")
     ranked = rows_first(measured, axes)
     if pattern[0].isdigit():  # each row by itself
-        for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+        for _, index in row_blocks(values.shape, axes, _CHUNK):
             yield index, _largest(_ranks(ranked[index], scores is None).reshape(-1, _columns(values, axes)), share)
         return
     if not values.size:
@@ -199,7 +199,7 @@ def _kept(
     else:
         mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
     del rows
-    for some, index in row_blocks(values.shape, axes, _AT_ONCE):
+    for some, index in row_blocks(values.shape, axes, _CHUNK):
         yield index, mask[some]
 
 
@@ -214,7 +214,7 @@ def _ranks(measured: Array, signed: bool) -> Array:
 
 
 def _largest(rows: Array, share: Fraction) -> Array:
-    """Return a mask without the `share` of least score in each row; among equals those of higher index go first."""
+    """Return a mask without the `share` of lowest scores per row; of equal scores, higher indices are removed first."""
     count = rows.shape[1]
     gone = int(share * count)
     if not gone or not rows.size:
@@ -230,8 +230,8 @@ def _largest(rows: Array, share: Fraction) -> Array:
 
 def _place(flags: Array, before: int) -> int:
     """Return the index of the set flag that follows `before` other set flags."""
-    for first in range(0, len(flags), _AT_ONCE):
-        part = flags[first : first + _AT_ONCE]
+    for first in range(0, len(flags), _CHUNK):
+        part = flags[first : first + _CHUNK]
         found = int(np.count_nonzero(part))
         if found > before:
             return first + int(np.flatnonzero(part)[before])
@@ -243,7 +243,7 @@ def _nth_smallest(rows: Array, nth: int) -> Array:
     """Return the nth value, from 1 on, of each row in ascending order, (rows, 1)."""
     # np.partition takes ten times as long if values repeat.
     if rows.shape[1] <= 2**16 or rows.dtype != np.float32:
-        some = max(1, _AT_ONCE // rows.shape[1])
+        some = max(1, _CHUNK // rows.shape[1])
         parts = (rows[i : i + some] for i in range(0, len(rows), some))
         return np.concatenate([np.sort(part, axis=1)[:, nth - 1 : nth].copy() for part in parts])
     return np.concatenate([_nth_by_bits(row, nth) for row in rows])[:, None]
@@ -265,8 +265,8 @@ def _nth_by_bits(row: Array, nth: int) -> Array:
 
 def _keys(row: Array) -> Iterator[Array]:
     """Yield int32 keys in the order of the values, some at a time."""
-    for first in range(0, len(row), _AT_ONCE):
-        signed = (row[first : first + _AT_ONCE] + np.float32(0)).view(np.int32)  # both zeros alike
+    for first in range(0, len(row), _CHUNK):
+        signed = (row[first : first + _CHUNK] + np.float32(0)).view(np.int32)  # both zeros alike
         yield signed ^ (signed >> 31 & 0x7FFFFFFF)
 
 
@@ -288,8 +288,8 @@ def _block_sums(rows: Array, height: int, width: int) -> Array:
     """Return the sums of all blocks, some blocks at a time, float64."""
     out = np.empty((-(-rows.shape[0] // height), -(-rows.shape[1] // width)))
     tall, broad = min(height, rows.shape[0]), min(width, rows.shape[1])
-    down = max(1, _AT_ONCE // (tall * rows.shape[1]))
-    across = max(1, _AT_ONCE // (down * tall * broad))
+    down = max(1, _CHUNK // (tall * rows.shape[1]))
+    across = max(1, _CHUNK // (down * tall * broad))
     with np.errstate(invalid="ignore"):  # inf - inf, which the caller refuses
         for i in range(0, out.shape[0], down):
             for j in range(0, out.shape[1], across):

@@ -24,7 +24,7 @@ def __dir__() -> list[str]:
 
 Array = np.ndarray[Any, Any]
 
-_AT_ONCE = 1 << 18  # values that are converted to float64 at a time
+_CHUNK = 1 << 18  # values that are converted to float64 at a time
 _BLOCK = 128  # columns pruned before the later ones are corrected, as in the paper
 
 
@@ -103,7 +103,7 @@ def _squares(inputs: Array) -> Array:
 
 
 def _row_blocks(matrix: Array) -> Iterator[slice]:
-    step = max(_AT_ONCE // max(matrix.shape[1], 1), 1)
+    step = max(_CHUNK // max(matrix.shape[1], 1), 1)
     for first in range(0, len(matrix) if matrix.size else 0, step):
         yield slice(first, first + step)
 

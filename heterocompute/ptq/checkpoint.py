@@ -17,11 +17,11 @@ from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import call_back, counts_subnormals
-from ..base.places import absolute
+from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.version import __version__
-from ..base.workers import Workers, in_workers, is_alone
+from ..base.workers import Workers, in_workers, is_serial
 from ..files.changes import Change, turned_after
 from ..files.layouts.refusals import refuse_layout
 from ..files.layouts.table import check_layout
@@ -181,7 +181,7 @@ def round_checkpoint(
                 changes[name] = turned_after(change)
                 entries[name] = changes[name].stored
         check_places(layout, entries)
-        if not is_alone(work.workers):  # each layer is a task; the code below finds their results
+        if not is_serial(work.workers):  # each layer is a task; the code below finds their results
             layers = [Layer(absolute(reader.path), name, roundings[name].make) for name in changes]
             rounded = in_workers(work.workers, round_one, layers, "ptq")
             for done, (i, _) in enumerate(rounded):

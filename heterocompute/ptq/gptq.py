@@ -33,7 +33,7 @@ __all__ = ["Options", "Rounding", "gptq", "rounded_layer", "rounded_under"]
 Array = np.ndarray[Any, Any]
 
 _STRIP = 128  # rows of a matrix that are permuted at a time
-_AT_ONCE = 1 << 20  # values decoded at a time
+_CHUNK = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
 _HARDER = 10.0  # factor of the damping if a matrix does not factor
 
@@ -162,7 +162,7 @@ def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any
 
 @dataclass(frozen=True)
 class Options:
-    """How `gptq` rounds, checked: `refits` is of the sweeps."""
+    """Checked options of `gptq`; `refits` is the number of sweeps that begin with a refit."""
 
     order: str
     scales: str
@@ -222,7 +222,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
 
 
 def _begin(part: Part, options: Options, chosen: bool) -> float:
-    """Round the columns of some rows in turn; return the damping that was used."""
+    """Round the columns of some rows one after another; return the damping."""
     pattern = part.grid.pattern if chosen else None
     turn = turn_of(np.diagonal(part.matrix), options.order, None if pattern is None else pattern.block)
     factor, pivots, used = damped_factor(part.matrix, turn, options.damping)
@@ -278,7 +278,7 @@ def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array
     whole = q._remade(q.components, (rows, *inner), tuple(range(1, len(inner) + 1)))
     found: Array = np.zeros(rows)
     first = 0
-    for _, values in whole._slabs(max(_AT_ONCE, k)):
+    for _, values in whole._slabs(max(_CHUNK, k)):
         last = first + len(values)
         for own, matrix in matrices:
             some = slice(max(first, own.start), min(last, own.stop))
@@ -304,7 +304,7 @@ def _plainly(
         source: Any = x
         weight = None
         if has_pattern(fmt):
-            source = _kept(x, fmt, axes, diagonals, mask)
+            source = _pruned(x, fmt, axes, diagonals, mask)
         elif fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
             shares = np.ldexp(diagonals, -np.frexp(diagonals.max(initial=0.0))[1])  # which float32 holds
@@ -319,7 +319,7 @@ def _plainly(
         raise WrongValue(text if text.startswith("gptq: ") else f"gptq: {text}") from None
 
 
-def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
+def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
     """Return the values that the mask keeps, or the scores of Wanda if there is none."""
     if mask is not None:
         return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))

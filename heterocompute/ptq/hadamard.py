@@ -13,7 +13,7 @@ from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.values import as_int, check_flag
 from ..products.arguments import checked_out
-from .hadamard_matrices import as_product, matrix_of, possible_beside
+from .hadamard_matrices import as_product, matrix_of, nearest_possible
 
 __all__ = ["hadamard"]
 
@@ -92,7 +92,7 @@ def hadamard(
     parts = as_product(width) if width else ((), 1)
     if parts is None:
         what = f"axis {along} has {counted(size, 'value')}" if block is None else f"block is {width}"
-        wanted = " or ".join(map(str, possible_beside(width)))
+        wanted = " or ".join(map(str, nearest_possible(width)))
         raise WrongValue(f"hadamard: {what}, expected a size that has a Hadamard matrix here, such as {wanted}")
     result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
     source, target = np.moveaxis(array, along, -1), np.moveaxis(result, along, -1)

@@ -22,7 +22,7 @@ __all__ = ["Hessian", "as_matrices"]
 
 Array = np.ndarray[Any, Any]
 
-_AT_ONCE = 1 << 21  # values converted to float64 at a time
+_CHUNK = 1 << 21  # values converted to float64 at a time
 _STRIP = 128  # columns mirrored at a time
 MOST = 1 << 40  # sums of one Hessian; memory may hold fewer
 PARTS = ("sum", "total", "absmax", "tokens")
@@ -122,12 +122,12 @@ class Hessian:
             self._add(group, inputs[..., group, :], None if twins is None else twins[..., group, :])
 
     def add_to(self, group: int, x: Any) -> None:
-        """Add inputs (..., k) of one group alone, as of one expert of a stack."""
+        """Add inputs (..., k) of one group, such as one expert of a stack."""
         self._add(group, self._inputs(x, "Hessian: x", 1)[..., 0, :])
 
     def _add(self, group: int, inputs: Array, twins: Array | None = None) -> None:
         tokens = inputs.size // self.k
-        step = max(_AT_ONCE // self.k, 1)
+        step = max(_CHUNK // self.k, 1)
         buffers = [np.empty((min(step, tokens), self.k)) for _ in ((inputs,) if twins is None else (inputs, twins))]
         self._mirrored = False
         twin_blocks = None if twins is None else _blocks(twins, buffers[1])
@@ -277,11 +277,11 @@ def _blocks(inputs: Array, buffer: Array) -> Iterator[Array]:
     """Yield inputs as float64, in one buffer, which is full each time except the last."""
     filled = 0
     for piece in _pieces(inputs):
-        taken = 0
-        while taken < len(piece):
-            count = min(len(piece) - taken, len(buffer) - filled)
-            buffer[filled : filled + count] = piece[taken : taken + count]
-            taken, filled = taken + count, filled + count
+        used = 0
+        while used < len(piece):
+            count = min(len(piece) - used, len(buffer) - filled)
+            buffer[filled : filled + count] = piece[used : used + count]
+            used, filled = used + count, filled + count
             if filled == len(buffer):
                 yield buffer
                 filled = 0
@@ -318,7 +318,7 @@ def _is_symmetric(matrix: Array) -> bool:
 
 @counts_subnormals
 def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice, Array]]:
-    """Return rows of a weight and the matrix of their inputs, of each group; not to be written to.
+    """Return the rows of a weight and the matrix of their inputs per group, read-only.
 
     Raises
     ------

@@ -154,26 +154,26 @@ def calibrate(
         raise WrongValue("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
-    return _heard(found, call, chosen_arrays(found, include, exclude, "calibrate"), tied(found))
+    return _recorded_hessians(found, call, chosen_arrays(found, include, exclude, "calibrate"), tied(found))
 
 
-def _heard(
-    arrays: Mapping[str, Any], call: Evaluate, listening: Mapping[str, Array], twins: Mapping[str, str]
+def _recorded_hessians(
+    arrays: Mapping[str, Any], call: Evaluate, selected: Mapping[str, Array], twins: Mapping[str, str]
 ) -> Calibration:
     """Run a network once while some of its weights record their inputs."""
     recorders: dict[str, Recorder] = {}
-    for name, array in listening.items():
+    for name, array in selected.items():
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
     call({**arrays, **recorders})
     answer = Calibration()
     answer.axes = {}
     for name, recorder in recorders.items():
         try:
-            heard = recorder.heard
+            recorded = recorder.recorded
         except ValueError as problem:
             raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
-        if heard is not None:
-            answer.axes[name], answer[name] = heard
+        if recorded is not None:
+            answer.axes[name], answer[name] = recorded
     return answer
 
 
@@ -301,12 +301,12 @@ def quantize(
         return found
     arrays, call = _network(weights, evaluate, "quantize")
     layers, twins = chosen_arrays(arrays, include, exclude, "quantize"), tied(arrays)
-    groups = [_heard(arrays, call, layers, twins)]
+    groups = [_recorded_hessians(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
         raise WrongType(f"quantize: held is {shown(held)}, expected what calibrate returns")
 
     def again(rounded: Mapping[str, Any], names: list[str]) -> Calibration:
-        return _heard(rounded, call, {name: layers[name] for name in names}, twins)
+        return _recorded_hessians(rounded, call, {name: layers[name] for name in names}, twins)
 
     match = _formats_of(formats, arrays)
     return round_layers(
@@ -324,7 +324,7 @@ def round_layers(
     round_: Callable[..., Any],
     progress: Progress | None,
 ) -> Rounded:
-    """Round the weights that were heard, some at a time.
+    """Round the weights whose inputs were recorded, some at a time.
 
     Parameters
     ----------
@@ -349,11 +349,11 @@ def round_layers(
     -------
     Rounded
     """
-    answer, twins, heard = dict(arrays), tied(arrays), set[str]()
+    answer, twins, recorded = dict(arrays), tied(arrays), set[str]()
     table: list[dict[str, Any]] = []
     step = Steps(sum(match(name) is not None for name in names), progress, "quantize")
     for hessians in groups:
-        heard.update(hessians)
+        recorded.update(hessians)
         judges = hessians.held if held is None else held
         chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
         for name, fmt in chosen.items():
@@ -375,7 +375,7 @@ def round_layers(
                 raise WrongValue(f"quantize: {shown(name)}: {problem}") from None
             table.append({"name": name, "format": str(fmt), **report})
     step.finish()
-    return Rounded(answer, table, [name for name in names if name not in heard and match(name) is not None])
+    return Rounded(answer, table, [name for name in names if name not in recorded and match(name) is not None])
 
 
 def _round(

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable
 
 from ..base.errors import WrongValue, printable
-from ..base.places import is_url
+from ..base.locations import is_url
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK
 from ..base.texts import file_name, read_small
@@ -31,7 +31,7 @@ MAX_SUM = 64
 
 
 class Parts:
-    """The folder of the parts of an output: always beside it, even if the output is a folder.
+    """The folder of the parts of an output, next to the output.
 
     Parameters
     ----------

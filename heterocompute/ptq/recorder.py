@@ -52,7 +52,7 @@ class Recorder(np.ndarray[Any, Any]):
         return found
 
     @property
-    def heard(self) -> tuple[tuple[int, ...], Hessian] | None:
+    def recorded(self) -> tuple[tuple[int, ...], Hessian] | None:
         """Return the reduction axes with which the weight was used, and the Hessian; None if it was not used.
 
         Raises

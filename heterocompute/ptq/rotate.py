@@ -81,10 +81,10 @@ def rotate(net: Any, seed: int = 0) -> Any:
         except ValueError as problem:
             raise WrongValue(f"rotate: the {name} of {printable(net.path)}: {problem}") from None
     turned = {role: partial(_turned, net, role, seed) for role in (*net.roles, "output.weight")}
-    return net.remade(Made(turned))
+    return net.remade(LazyWeights(turned))
 
 
-class Made(Mapping[str, FloatArray]):
+class LazyWeights(Mapping[str, FloatArray]):
     """Arrays by name, each made on first use and cached."""
 
     def __init__(self, makes: Mapping[str, Callable[[], FloatArray]]) -> None:

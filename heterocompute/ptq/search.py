@@ -371,7 +371,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
 
 
 def _front(costs: Array, losses: Array, count: int) -> list[dict[str, Any]]:
-    """Return the best choices for 17 budgets of bytes, without those that a smaller budget matches."""
+    """Return the best choices for 17 budgets of bytes, without choices that a smaller budget matches."""
     low, high = costs.min(axis=1).sum(), costs.max(axis=1).sum()
     points: list[dict[str, Any]] = []
     for i in range(17):

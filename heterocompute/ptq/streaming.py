@@ -51,7 +51,7 @@ __all__ = ["quantize_streamed"]
 
 Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]
-AT_ONCE = 1 << 30  # bytes of the Hessians that one run of the network gathers, unless a single one is larger
+RUN_BYTES = 1 << 30  # bytes of the Hessians that one run of the network gathers, unless a single one is larger
 MAX_HEARD = 1 << 26
 WANTED = "expected an .npz file of arrays (inputs, features) by the names of tensors"
 
@@ -135,10 +135,10 @@ def quantize_streamed(
                 _refuse_hopeless(layout, reader, wanted)
         hessians: Mapping[str, Any]
         if callable(calibration):
-            listener = _Listener(reader, held, calibration, parts, known_as)
-            listener.check_twins(wanted)
-            axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
-            hessians = _Heard({name: listener.path(name) for name in axes}, axes)
+            gatherer = _Gatherer(reader, held, calibration, parts, known_as)
+            gatherer.check_twins(wanted)
+            axes = gatherer.in_turn(wanted, progress) if sequential else gatherer.in_groups(chosen, progress)
+            hessians = _RecordedFiles({name: gatherer.path(name) for name in axes}, axes)
         else:
             hessians = Inputs(calibration, plain, roles.axes)
     summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, layout)
@@ -174,7 +174,7 @@ def about(reader: Tensors) -> Iterator[None]:
         raise WrongValue(f"{printable(reader.path)}: {error}") from None
 
 
-class _Heard(dict[str, str], Known):
+class _RecordedFiles(dict[str, str], Known):
     """The files of Hessians by the names of tensors; `axes`: the reduction axes of each tensor."""
 
     def __init__(self, paths: Mapping[str, str], axes: dict[str, tuple[int, ...]]) -> None:
@@ -248,7 +248,7 @@ class Inputs(Known):
         return len(self._names)
 
 
-class _Listener(Mapping[str, Any]):
+class _Gatherer(Mapping[str, Any]):
     """The weights that the function receives, each read on access; some of them record their inputs."""
 
     def __init__(
@@ -262,7 +262,7 @@ class _Listener(Mapping[str, Any]):
         self._key = repr((__version__, name, states))
         first: dict[Any, str] = {}
         self._twins = {name: first.setdefault(reader.same(name), name) for name, entry in held.items() if entry is None}
-        self._ears: dict[str, Recorder] = {}
+        self._recorders: dict[str, Recorder] = {}
         self._rounded: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -272,8 +272,8 @@ class _Listener(Mapping[str, Any]):
         if entry is not None:
             return read_array(self._reader, name, entry)
         value = self._reader.tensor(name)
-        ear = self._ears.get(self._twins[name])
-        return value if ear is None else Recorder.of(as_array(value, f"calibrate: {name}"), name, ear)
+        twin = self._recorders.get(self._twins[name])
+        return value if twin is None else Recorder.of(as_array(value, f"calibrate: {name}"), name, twin)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
@@ -289,29 +289,29 @@ class _Listener(Mapping[str, Any]):
         digest = hashlib.blake2b(repr((what, self._key, names)).encode("utf-8", "surrogatepass"), digest_size=16)
         return self._parts.path(digest.hexdigest(), suffix)
 
-    def _listen(self, names: list[str]) -> dict[str, tuple[int, ...]]:
-        """Run the network with recording weights; return the axes of those that were multiplied."""
+    def _gather(self, names: list[str]) -> dict[str, tuple[int, ...]]:
+        """Run the network with recording weights; return the axes of the weights that were multiplied."""
         done = self._file("heard", names, "json")
-        if (known := self._known(done, names)) is not None:
+        if (known := self._finished(done, names)) is not None:
             return known
-        self._ears = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
+        self._recorders = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
         self._call(self)
         found = {}
-        for name, ear in self._ears.items():
+        for name, twin in self._recorders.items():
             try:
-                heard = ear.heard
+                recorded = twin.recorded
             except ValueError as problem:
                 raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
-            if heard is not None:
-                self._parts.write(self.path(name), heard[1].save)
-                found[name] = heard[0]
-        self._ears = {}
+            if recorded is not None:
+                self._parts.write(self.path(name), recorded[1].save)
+                found[name] = recorded[0]
+        self._recorders = {}
         answer = {name: found[self._twins[name]] for name in names if self._twins[name] in found}
         text = json.dumps(answer, ensure_ascii=False)
         self._parts.write(done, lambda place: write_whole(place, text))
         return answer
 
-    def _known(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
+    def _finished(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
         """Return the Hessians of an earlier run, None if it ended before."""
         if not self._parts.has(done):
             return None
@@ -333,15 +333,15 @@ class _Listener(Mapping[str, Any]):
             raise WrongValue(f"{printable(done)}: is not what an earlier run has left: delete it")
         return answer if all(self._parts.has(self.path(name)) for name in answer) else None
 
-    def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
-        """Record the inputs of all weights; each run of the network gathers Hessians of up to `AT_ONCE` bytes."""
+    def in_groups(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
+        """Record the inputs of all weights; each run of the network gathers Hessians of up to `RUN_BYTES` bytes."""
         groups: list[list[str]] = [[]]
         size, roles = 0, roles_of(self._reader)
         for name in names:
             shape = self._reader.info(name).shape
             usual = (1, 2, 3) if len(shape) == 4 else (len(shape) - 1,)
             own = 8 * math.prod(shape[axis] for axis in roles.axes.get(name, usual)) ** 2
-            if groups[-1] and size + own > AT_ONCE:
+            if groups[-1] and size + own > RUN_BYTES:
                 groups.append([])
                 size = 0
             groups[-1].append(name)
@@ -350,7 +350,7 @@ class _Listener(Mapping[str, Any]):
         for i, group in enumerate(groups):
             if progress:
                 progress(0, 1, f"run {i + 1} of {len(groups)} of the network")
-            found |= self._listen(group)
+            found |= self._gather(group)
         return found
 
     def in_turn(self, formats: Mapping[str, Any], progress: Progress | None) -> dict[str, tuple[int, ...]]:
@@ -361,12 +361,12 @@ class _Listener(Mapping[str, Any]):
             if progress:
                 progress(0, 1, f"run {i + 1} of {len(formats)} of the network: {name}")
             first = self._twins[name]
-            heard = {name: found[first]} if first in found else self._listen([name])
-            if name not in heard:
+            recorded = {name: found[first]} if first in found else self._gather([name])
+            if name not in recorded:
                 continue
-            found |= heard
+            found |= recorded
             info = self._reader.info(name)
-            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, heard[name]), info.dtype)
+            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, recorded[name]), info.dtype)
             rounding = Rounding(name, {name: self.path(name)}, fmt, entry, {}, self._parts)
             self._rounded[name] = rounding.part(self._reader.tensor(name))[0]
         return found

@@ -1,7 +1,7 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
 A family of formats is one module of `formats`, found by its name, with the functions `layout`, `encode`, `stored_codes`
-and `terms`. It has `legal` if its valid values differ from those of most formats, `integer_places` if its floats are
+and `terms`. It has `legal` if its valid values differ from those of most formats, `fraction_steps` if its floats are
 8-bit integers times a power of two, and ``NO_MINUS_ZERO = True`` if a product of -0 decodes to +0. `product` and
 `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity comes
 before speed; the C core gives the same bits.
@@ -169,11 +169,11 @@ def integer_terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...]
         their scales take in: those of e2m1 are halves.
     """
     found = terms(components, fmt, shape, axis)
-    places = getattr(_definition(fmt), "integer_places", lambda fmt: 1)(fmt)
-    if places > 1:
+    steps = getattr(_definition(fmt), "fraction_steps", lambda fmt: 1)(fmt)
+    if steps > 1:
         assert found.group_scale is not None
-        scale = found.group_scale / np.float32(places)
-        return Terms(np.rint(found.codes * places).astype(np.int64), scale, found.row_scale)
+        scale = found.group_scale / np.float32(steps)
+        return Terms(np.rint(found.codes * steps).astype(np.int64), scale, found.row_scale)
     return found if found.codes.dtype.kind == "i" else None
 
 

@@ -20,7 +20,7 @@ from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
 from ..base.progress import Steps
 from ..base.texts import counted
-from ..base.workers import checked_workers, is_alone
+from ..base.workers import checked_workers, is_serial
 from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
 from ..formats import Format
@@ -56,7 +56,7 @@ def study_text(request: Request) -> Study:
     for name in ("evaluate", "axis", "retrain", "hessians"):
         if getattr(request, name) is not None:
             raise WrongValue(f"study: {name} does not apply to a language model, which text judges")
-    if not is_alone(checked_workers(request.workers, "study")):
+    if not is_serial(checked_workers(request.workers, "study")):
         raise WrongValue("study: workers does not apply to a language model, which is evaluated in one process")
     if request.text is None:
         raise WrongValue("study: text is None, expected the text that judges the language model")

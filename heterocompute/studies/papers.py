@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import hardware as hw
-from ..arrays.eie import encode_csr
+from ..arrays.eie import encode_eie
 from ..base.errors import WrongValue, printable, shown
 from ..base.progress import Progress
 from ..base.regular import open_regular
@@ -292,7 +292,7 @@ def _deep_compression(subject: _Subject, tell: Progress) -> Any:
         for name in matrices:
             w = weights[name]
             pruned[name] = prune(w, f"{100 - 100 * density:g}%", axis=axes.get(name, (2, 3, 1) if w.ndim == 4 else -1))
-            csr = encode_csr(np.asarray(pruned[name]).reshape(len(w), -1).astype(np.float32), elements=1)
+            csr = encode_eie(np.asarray(pruned[name]).reshape(len(w), -1).astype(np.float32), elements=1)
             shared[name] = csr.to_dense().reshape(w.shape)
             stored += csr.nbytes
             coded += sum(_entropy(values) * values.size / 8 for values in (csr.values(), csr.runs()))

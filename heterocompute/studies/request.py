@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ..base.cached import cached
 from ..base.errors import WrongType, WrongValue, shown
-from ..base.kept import kept
 from ..base.progress import Progress
 from ..base.texts import quoted
 from ..base.values import as_list
@@ -75,7 +75,7 @@ class Entry:
     formats: dict[str, Format | None]
     method: str | None = None
 
-    @kept
+    @cached
     def _first(self) -> FirstMatch[Format | None]:
         return FirstMatch(self.formats)
 

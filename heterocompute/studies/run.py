@@ -1,4 +1,4 @@
-"""How `heterocompute.study` works.
+"""The loop of `heterocompute.study`: rounding, evaluation and timing per format.
 
 Every selected tensor is quantized with every format (streamed: one tensor of a file in memory at a time), its error
 and the time of its product with one row (products/clock.py) are measured; then the caller's `evaluate` judges the set,
@@ -20,7 +20,7 @@ from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_int, check_flag
-from ..base.workers import Workers, checked_workers, in_workers, is_alone
+from ..base.workers import Workers, checked_workers, in_workers, is_serial
 from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
@@ -151,7 +151,7 @@ def run(request: Request) -> Study:
 
 def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> list[Any]:
     """Return the measurements of each tensor."""
-    if is_alone(who):
+    if is_serial(who):
         clock = Clock()
         return [tensor.measured(source.load(tensor.name), clock, step) for tensor in tensors]
     found: list[Any] = [None] * len(tensors)
@@ -164,7 +164,7 @@ def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -
 
 @dataclass(frozen=True)
 class _Judge:
-    """What all rows need: the original weights, and the functions that round, train and judge."""
+    """Data that all rows share: the original weights, and the functions that round, train and evaluate."""
 
     names: list[str]
     everything: dict[str, Any]

@@ -42,7 +42,7 @@ NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # hc_cuda_note_kind of csrc/cuda/
 
 
 class Place(NamedTuple):
-    """Memory for a call on a device: ours, or that of a library which has its own allocator."""
+    """Memory for a call on a device, from this package or from a library with its own allocator."""
 
     start: tuple[int, int, Any]  # device, stream, and the function that allocates for a call that does not wait
     empty: Callable[[tuple[int, ...], str], Any]
@@ -234,7 +234,7 @@ def _with_scale(
 
 @lru_cache(maxsize=64)
 def infinity_of(fmt: Format) -> float:
-    """Return what infinity becomes in a format without scales; 0 for formats that refuse it."""
+    """Return the rounded value of infinity in a format without scales; 0 for formats that refuse it."""
     return 0.0 if fmt.form.has_scales else float(fake_quantize(np.full(1, np.inf, np.float32), fmt)[0])
 
 

@@ -28,7 +28,7 @@ def keep(layer: Any, name: str, fmt: str) -> None:
 
 
 def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
-    """Refuse a weight before rounding: rounded in another way it is not what the layer was trained with.
+    """Refuse an unrounded weight of a layer that was trained with rounding.
 
     Parameters
     ----------

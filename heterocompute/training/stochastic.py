@@ -15,7 +15,7 @@ from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import Format
 
-__all__ = ["as_seed", "round_by_chance"]
+__all__ = ["as_seed", "stochastic_round"]
 
 Array = np.ndarray[Any, Any]
 Levels = tuple[Array | None, float, float, float, float]  # (all of them, or None, 2^m, 2^e, lowest, highest)
@@ -38,7 +38,7 @@ def as_seed(seed: Any) -> int:
     return int(seed)
 
 
-def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
+def stochastic_round(x: Array, q: QuantizedArray, seed: int) -> Array:
     """Round to the levels of a format stochastically; the scales are those of `q`, which has no pattern.
 
     Raises

@@ -37,7 +37,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
     "permute_channels: w": lambda a: hc.permute_channels(a, "2:4"),
     "permute_linear: first": lambda a: hc.permute_linear(a, X, None, np.arange(4)),
     "wanda: w": lambda a: hc.scores.wanda(a, X),
-    "encode_csr: w": lambda a: hc.encode_csr(a, elements=2),
+    "encode_eie: w": lambda a: hc.encode_eie(a, elements=2),
     "encode_bitmap: a": hc.encode_bitmap,
     "codebook_gradient: grad_w": lambda a: hc.codebook_gradient(a, hc.quantize(X, "cb4")),
     "emulate.matmul: a": lambda a: hc.emulate.matmul(a, X),

@@ -25,7 +25,7 @@ MADE = {
     "quantized": hc.quantize(W, "vsq4-g16-s4"),
     "sparse": hc.prune(W, "2:4"),
     "quantized-sparse": hc.quantize(W, "int8+2:4"),
-    "eie": hc.encode_csr(W),
+    "eie": hc.encode_eie(W),
     "bitmap": hc.encode_bitmap(W),
     "prepacked": hc.prepack(hc.quantize(W, "vsq4-g16-s4")),
 }

@@ -69,7 +69,7 @@ def test_an_empty_text_says_so() -> None:
 
 
 W = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
-S, E, B, Q = hc.prune(W, "2:4"), hc.encode_csr(W), hc.encode_bitmap(W), hc.quantize(W, "int8")
+S, E, B, Q = hc.prune(W, "2:4"), hc.encode_eie(W), hc.encode_bitmap(W), hc.quantize(W, "int8")
 HALF = hc.prune(np.ones((32, 32), np.float32), "2:4")
 X4, W4 = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
 RECURSIVE: list[Any] = []
@@ -102,7 +102,7 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "to_semi_structured": (HALF.to_semi_structured, {"dtype": np.float16}),
     "to_dense": (S.to_dense, {"dtype": np.float32}),
     "to_scipy": (S.to_scipy, {"layout": "csr"}),
-    "encode_csr": (hc.encode_csr, {"w": W, "codebook": np.arange(16.0), "elements": 4}),
+    "encode_eie": (hc.encode_eie, {"w": W, "codebook": np.arange(16.0), "elements": 4}),
     "EIEArray": (hc.EIEArray, {"components": E.components, "shape": (8, 16), "axis": (1,)}),
     "EIEArray.to_dense": (E.to_dense, {"dtype": np.float32}),
     "load_balance": (E.load_balance, {"x": W[0], "depth": 8}),

@@ -310,3 +310,21 @@ def test_public_names_come_when_they_are_asked_for():
     assert hc.hardware.roofline is sys.modules["heterocompute.hardware"].roofline
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.parametrize(
+    "package, name, use",
+    [
+        (hc, "encode_csr", "encode_eie"),
+        (hc.hardware, "Conv2d", "layers.Conv2d"),
+        (hc.hardware, "Level", "mapper.Level"),
+        (hc.hardware, "Roofline", "results.Roofline"),
+        (hc.hardware, "PETAFLOP_DAY", "systems.PETAFLOP_DAY"),
+        (hc.hardware, "Conv9d", ""),
+    ],
+)
+def test_an_old_name_is_an_error_that_states_the_new_one(package, name, use):
+    with pytest.raises(AttributeError) as caught:
+        getattr(package, name)
+    use = use and f", use {package.__name__}.{use}"
+    assert str(caught.value) == f"module '{package.__name__}' has no attribute '{name}'{use}"

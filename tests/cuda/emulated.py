@@ -346,7 +346,7 @@ class Levels(ctypes.Structure):
     ]
 
 
-def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
+def stochastic_round(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
     """Return x rounded by chance with the scales of q, to which x is quantized."""
     table, fraction, least, low, high = levels_of(q.format)
     levels = Levels(0 if table is None else len(table), None, fraction, least, low, high)

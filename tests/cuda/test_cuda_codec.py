@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.training.stochastic import round_by_chance
+from heterocompute.training.stochastic import stochastic_round
 
 FORMATS = [
     *["int8", "int4", "int2", "int4-g32-f16", "int4-g128", "int3-g5", "int8-g16-asym", "int5-g7-asym-f16"],
@@ -192,8 +192,8 @@ def test_chances_are_the_cpu_s(text: str) -> None:
     for order, shape in enumerate([(1, 7), (5, 100)]):
         x = values(rng, shape)
         q = hc.quantize(x, text)
-        got = emulated.round_by_chance(x, q, 42 + order, order)
-        assert got.tobytes() == round_by_chance(x, q, 42 + order).tobytes()
+        got = emulated.stochastic_round(x, q, 42 + order, order)
+        assert got.tobytes() == stochastic_round(x, q, 42 + order).tobytes()
 
 
 @pytest.mark.parametrize("pattern", ["2:4", "1:4", "3:7", "4:8", "1:32"])

@@ -76,7 +76,7 @@ def test_a_function_takes_arrays_of_a_device_or_says_what_to_do(name: str, lend:
 def test_other_arguments_are_refused_in_one_sentence() -> None:
     lent, own, q = Lent(W), DeviceArray.from_numpy(W), hc.quantize(W, "int8")
     there, ones = q.to("cuda"), np.ones(32, np.float32)
-    eie = hc.encode_csr(np.ones((4, 32), np.float32), elements=4)
+    eie = hc.encode_eie(np.ones((4, 32), np.float32), elements=4)
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: hc.quantize([lent, lent], "int8"), TypeError, "a list of 2, the first a Lent, expected one array"),
         (lambda: hc.quantize(LentByDlpack(W > 0, 6), "int8"), TypeError, "has dtype bool8, expected float16"),
@@ -166,8 +166,8 @@ def test_reasons_name_the_format_and_the_index() -> None:
     with pytest.raises(NotImplementedError, match="do not decode affine integers"):
         affine.dequantize()  # type: ignore[attr-defined]
     with pytest.raises(NotImplementedError, match=r"to: device is 'cuda', expected 'cpu': an EIEArray has no CUDA"):
-        hc.encode_csr(np.ones((4, 32), np.float32), elements=4).to("cuda")
-    eie = hc.encode_csr(np.ones((4, 32), np.float32), elements=4)
+        hc.encode_eie(np.ones((4, 32), np.float32), elements=4).to("cuda")
+    eie = hc.encode_eie(np.ones((4, 32), np.float32), elements=4)
     assert eie.to("cpu") is eie
     x = W.copy()
     x[3, :4] = np.inf

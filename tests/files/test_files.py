@@ -247,7 +247,7 @@ class Lent:
 def test_save_stands_beside_load(tmp_path):
     path = tmp_path / "x.safetensors"
     w = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
-    for one in (hc.quantize(w, "vsq4-g16-s4"), hc.prune(w, "2:4"), hc.encode_bitmap(w), hc.encode_csr(w)):
+    for one in (hc.quantize(w, "vsq4-g16-s4"), hc.prune(w, "2:4"), hc.encode_bitmap(w), hc.encode_eie(w)):
         hc.save(path, one)
         assert hc.load(path) == one
         hc.save(path, {"a": one, "b": Lent(w), "c": w[0]})

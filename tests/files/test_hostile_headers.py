@@ -142,7 +142,7 @@ ROWS = 10**8
 
 def write_bomb(path, rows=ROWS):
     """Write 500 bytes that decode to 10^8 zeros."""
-    e = hc.encode_csr(np.zeros((1, 1), np.float32), elements=1)
+    e = hc.encode_eie(np.zeros((1, 1), np.float32), elements=1)
     e.save(path)
     header, data = read_raw(path)
     header["__metadata__"]["heterocompute"] = header["__metadata__"]["heterocompute"].replace("[1, 1]", f"[{rows}, 1]")
@@ -167,7 +167,7 @@ def test_a_small_file_of_a_huge_array_stays_small(path):
 def test_the_range_of_an_eie_array_is_that_of_its_values(path, share, elements, shape):
     random = np.random.default_rng(5)
     w = np.where(random.random(shape) < share, random.standard_normal(shape) + 3, 0).astype(np.float32)
-    e = hc.encode_csr(w, elements=elements)
+    e = hc.encode_eie(w, elements=elements)
     save(path, {"e": e, "turned": e.T})
     dense = np.asarray(e)
     wanted = (float(dense.min()), float(dense.max())) if dense.size else (None, None)

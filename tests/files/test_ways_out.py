@@ -57,7 +57,7 @@ def test_a_dtype_that_cannot_hold_the_values_is_refused(paths, capsys, tmp_path)
 
 def test_other_packed_arrays_become_plain_too(paths):
     sparse = np.where(np.abs(W) > 1, W, 0).astype(np.float32)
-    kinds = {"bits": hc.encode_bitmap(sparse), "half": hc.prune(W, "2:4"), "eie": hc.encode_csr(sparse)}
+    kinds = {"bits": hc.encode_bitmap(sparse), "half": hc.prune(W, "2:4"), "eie": hc.encode_eie(sparse)}
     hc.save(paths[1], kinds)
     dequantize_checkpoint(*paths[1:])
     found = hc.load(paths[2])

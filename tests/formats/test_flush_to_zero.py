@@ -36,7 +36,7 @@ CODES = hc.quantize(TINY, "cb2-g16")
 LINES = hc.quantize(TINY, "log4-1")
 FEW = np.where(np.arange(32) % 5 == 0, TINY, np.float32(0))
 FEW64 = FEW.astype(np.float64)
-EIE = hc.encode_csr(FEW)
+EIE = hc.encode_eie(FEW)
 EIE_CODEBOOK64 = EIE.components["codebook"].astype(np.float64)
 LARGE64 = TINY64.T * 2.0**1000
 NET = hc.zoo.digits()
@@ -86,8 +86,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "codebook_gradient": lambda: [hc.codebook_gradient(x, CODES) for x in (TINY, ONES[:1].repeat(8, 0), SMALL64)],
     "codebook_step": lambda: hc.codebook_step(CODES, CODES.components["codebook"], 0.25),
     "code_storage": lambda: hc.code_storage(CODES),
-    "encode_csr": lambda: [hc.encode_csr(x) for x in (FEW, FEW64, SMALL64)],
-    "encode_csr with a codebook": lambda: hc.encode_csr(FEW, EIE_CODEBOOK64),
+    "encode_eie": lambda: [hc.encode_eie(x) for x in (FEW, FEW64, SMALL64)],
+    "encode_eie with a codebook": lambda: hc.encode_eie(FEW, EIE_CODEBOOK64),
     "EIE arrays": lambda: [
         EIE.to_dense(np.float64),
         np.asarray(EIE, np.float64),
@@ -191,7 +191,7 @@ def test_random_calls(mode: str) -> None:
                 lambda: hc.linear(x, hc.quantize(w, fmt), activations="int8"),
                 lambda: (hc.prune(w, pattern), hc.prune_mask(w, pattern)),
                 lambda: hc.scores.wanda(w, x),
-                lambda: hc.linear(x, hc.encode_csr(w)),
+                lambda: hc.linear(x, hc.encode_eie(w)),
                 lambda: hc.emulate.matmul(x, w.T, accumulator="fp32"),
             ):
                 try:

@@ -166,11 +166,11 @@ def test_a_family_without_arithmetic_is_named() -> None:
     Odd.family = "odd"  # not registered: the name alone matters here
     with bad_argument(ValueError, None, "value", "'odd'.*odd4"):
         hw.mac(Odd(), "int8")
-    hw.state_arithmetic("odd", lambda fmt: hw.Operand("int", 4))
+    hw.state_arithmetic("odd", lambda fmt: hw.results.Operand("int", 4))
     try:
         assert hw.mac(Odd(), "int8").energy_pj == hw.mac("int4", "int8").energy_pj
         with bad_argument(ValueError, None, "unsupported", "'odd'"):
-            hw.state_arithmetic("odd", lambda fmt: hw.Operand("int", 4))
+            hw.state_arithmetic("odd", lambda fmt: hw.results.Operand("int", 4))
     finally:
         del operands.FAMILIES["odd"]
 

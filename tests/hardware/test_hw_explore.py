@@ -18,7 +18,7 @@ from heterocompute.hardware.accelerators.design import Design
 from heterocompute.hardware.accelerators.energies import value_bits
 from heterocompute.hardware.accelerators.exploring import point_cost
 
-NET = hw.as_network([hw.Conv2d(16, 32, 3)], (16, 16, 16))
+NET = hw.as_network([hw.layers.Conv2d(16, 32, 3)], (16, 16, 16))
 SPACE = {"dataflow": ["ws", "os-lws"], "lanes": [8, 16], "format": ["int8", "int4"]}
 STUDY = [
     {"format": "int8", "activations": "int8", "accuracy": 0.98, "bits": 8.0},

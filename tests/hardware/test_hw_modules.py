@@ -26,8 +26,10 @@ def small() -> Any:
 
 
 LAYERS = [
-    hw.Conv2d(3, 8, 3, padding=1, bias=False), hw.BatchNorm2d(8), hw.Activation(), hw.MaxPool2d(2, 2),
-    hw.Conv2d(8, 8, (3, 1), (2, 1), groups=4), hw.AdaptiveAvgPool2d(1), hw.Flatten(), hw.Linear(8, 10),
+    hw.layers.Conv2d(3, 8, 3, padding=1, bias=False), hw.layers.BatchNorm2d(8), hw.layers.Activation(),
+    hw.layers.MaxPool2d(2, 2),
+    hw.layers.Conv2d(8, 8, (3, 1), (2, 1), groups=4), hw.layers.AdaptiveAvgPool2d(1), hw.layers.Flatten(),
+    hw.layers.Linear(8, 10),
 ]  # fmt: skip
 
 

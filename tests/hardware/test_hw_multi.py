@@ -161,7 +161,7 @@ def bytes_by_hand(c: int, k: int, pixels: int, columns: int, rows: int) -> int:
 
 
 def test_bytes_between_chiplets_are_those_that_each_needs() -> None:
-    layer = [hw.Linear(24, 36, bias=False)]
+    layer = [hw.layers.Linear(24, 36, bias=False)]
     for count in (2, 4, 6, 12):
         row = multi.chiplets(layer, count, 1, input_shape=(10, 24)).layers[0]
         assert row["package_bytes"] == bytes_by_hand(24, 36, 10, *row["grid"])

@@ -37,7 +37,7 @@ WORKED = runpy.run_path(str(SCRIPTS / "hardware_examples"))
 EXAMPLES: list[Any] = WORKED["examples"]()
 
 
-def check(figure: hw.PublishedFigure) -> None:
+def check(figure: hw.results.PublishedFigure) -> None:
     """A result that differs or has no model states a reason; a reason that is no longer needed must be removed."""
     unmet = figure.status in ("off", "not modelled")
     assert unmet == bool(figure.why), (figure.status, figure.rows)
@@ -47,13 +47,13 @@ def check(figure: hw.PublishedFigure) -> None:
 
 
 @pytest.mark.parametrize("figure", [one for one in FIGURES if one.topic not in SLOW], ids=lambda one: one.name)
-def test_a_status_agrees_with_its_reason(figure: hw.PublishedFigure) -> None:
+def test_a_status_agrees_with_its_reason(figure: hw.results.PublishedFigure) -> None:
     check(figure)
 
 
 @pytest.mark.parametrize("figure", [one for one in FIGURES if one.topic in SLOW], ids=lambda one: one.name)
 @pytest.mark.sweep(every=20)
-def test_a_status_of_a_mapped_machine_agrees_with_its_reason(figure: hw.PublishedFigure) -> None:
+def test_a_status_of_a_mapped_machine_agrees_with_its_reason(figure: hw.results.PublishedFigure) -> None:
     check(figure)
 
 
@@ -88,9 +88,9 @@ def test_a_text_that_is_no_figure_is_named() -> None:
     assert as_written("1.35e3") == "1,350" and as_written("0.80") == "0.80"
 
 
-def figure(kind: str, value: float, why: str = "", **printed: str) -> hw.PublishedFigure:
+def figure(kind: str, value: float, why: str = "", **printed: str) -> hw.results.PublishedFigure:
     given = printed or {"": "10"}
-    return hw.PublishedFigure("a/b", "t", "c", given, "", kind, "s", why=why, model=lambda *_: value)
+    return hw.results.PublishedFigure("a/b", "t", "c", given, "", kind, "s", why=why, model=lambda *_: value)
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,11 @@ def chain(rng: random.Random, length: int) -> Network:
     widths = [4]
     for i in range(length):
         widths.append(rng.choice((1, 2, 3, 5, 8, 13)))
-        net.add(f"fc{i}", hw.Linear(widths[-2], widths[-1], bias=False))
+        net.add(f"fc{i}", hw.layers.Linear(widths[-2], widths[-1], bias=False))
         if i > 2 and rng.random() < 0.4:
             early = rng.randrange(i - 2)
-            net.add(f"skip{i}", hw.Linear(widths[early + 1], widths[-1], bias=False), f"fc{early}")
-            net.add(f"back{i}", hw.Linear(widths[-1], widths[-1], bias=False), f"fc{i}")
+            net.add(f"skip{i}", hw.layers.Linear(widths[early + 1], widths[-1], bias=False), f"fc{early}")
+            net.add(f"back{i}", hw.layers.Linear(widths[-1], widths[-1], bias=False), f"fc{i}")
     return net.build()
 
 

@@ -62,7 +62,7 @@ def test_intensity_of_products() -> None:
 
 
 def test_intensity_of_convolutions() -> None:
-    layer = hw.Conv2d(16, 32, 3, stride=2, padding=1, groups=2, bias=False)
+    layer = hw.layers.Conv2d(16, 32, 3, stride=2, padding=1, groups=2, bias=False)
     macs = 32 * 8 * 3 * 3 * 14 * 14
     moved = 2 * (5 * 16 * 28 * 28 + 32 * 8 * 9 + 5 * 32 * 14 * 14)
     assert hw.intensity.conv2d(layer, (16, 28, 28), batch=5) == pytest.approx(2 * 5 * macs / moved, rel=1e-12)
@@ -72,7 +72,7 @@ def test_intensity_of_convolutions() -> None:
 
 
 def test_a_layer_is_bound_by_what_takes_longer() -> None:
-    layer = hw.Linear(4096, 4096, bias=False)
+    layer = hw.layers.Linear(4096, 4096, bias=False)
     for batch in (1, 64, 256, 512, 4096):
         found = hw.roofline(layer, "h100-sxm", "fp16", batch=batch, input_shape=(4096,))
         intensity = hw.intensity.gemm(batch, 4096, 4096, "fp16")
@@ -101,7 +101,7 @@ def test_a_layer_is_bound_by_what_takes_longer() -> None:
     ],
 )
 def test_bytes_of_a_format_are_those_of_a_packed_array(text: str) -> None:
-    found = hw.roofline(hw.Linear(300, 200, bias=False), "h100-sxm", "fp16", format=text, input_shape=(300,))
+    found = hw.roofline(hw.layers.Linear(300, 200, bias=False), "h100-sxm", "fp16", format=text, input_shape=(300,))
     packed = hc.quantize(np.ones((200, 300), np.float32), text)
     assert found.layers[0]["weight_bytes"] == packed.nbytes
     # Weights in memory only: the rate stays that of fp16, the sparse one where the pattern is 2:4.
@@ -109,7 +109,7 @@ def test_bytes_of_a_format_are_those_of_a_packed_array(text: str) -> None:
 
 
 def test_what_a_format_buys() -> None:
-    layer, shape = hw.Linear(4096, 4096, bias=False), (4096,)
+    layer, shape = hw.layers.Linear(4096, 4096, bias=False), (4096,)
     four = hw.roofline(layer, "h100-sxm", "fp16", "int4", input_shape=shape)
     plain = hw.roofline(layer, "h100-sxm", "fp16", input_shape=shape)
     assert four.speedup == plain.seconds / four.seconds > 3.9 and plain.speedup == 1
@@ -120,7 +120,7 @@ def test_what_a_format_buys() -> None:
 
 @pytest.mark.parametrize("dtype, share", [("fp16", 0.5625), ("int8", 0.625), ("int4", 0.75)])
 def test_two_of_four_takes_fewer_bytes_and_the_sparse_rate(dtype: str, share: float) -> None:
-    layer = hw.Linear(4096, 4096, bias=False)
+    layer = hw.layers.Linear(4096, 4096, bias=False)
     dense = hw.roofline(layer, "a100-sxm-40gb", dtype, input_shape=(4096,))
     sparse = hw.roofline(layer, "a100-sxm-40gb", dtype, "2:4", input_shape=(4096,))
     assert sparse.layers[0]["weight_bytes"] / dense.layers[0]["weight_bytes"] == share
@@ -157,7 +157,7 @@ def test_networks_and_their_layers() -> None:
         (lambda: hw.roofline([{"operations": -1, "bytes": 1}], "h100-sxm"), "operations of '' is -1"),
         (lambda: hw.roofline([{"operations": 1, "bytes": 1}], "h100-sxm", format="int8"), "whose bytes are given"),
         (lambda: hw.roofline([{"operations": 1, "bytes": 1}], "h100-sxm", batch=2), "whose bytes are given"),
-        (lambda: hw.roofline([hw.Activation()], "h100-sxm", input_shape=(4,)), "no layer with a product"),
+        (lambda: hw.roofline([hw.layers.Activation()], "h100-sxm", input_shape=(4,)), "no layer with a product"),
     ],
 )
 def test_bad_questions_are_refused(call: Any, message: str) -> None:
@@ -190,13 +190,13 @@ def test_the_figure_of_a_roofline() -> None:
 
 
 def test_memory_of_a_linear_layer() -> None:
-    layer, shape = hw.Linear(1024, 1024), (1024,)
+    layer, shape = hw.layers.Linear(1024, 1024), (1024,)
     m = hw.memory.forward(layer, shape, batch=10240, outputs=100)
     assert [size / 2**20 for size in (m.params, m.input, m.output)] == [4.00390625, 40, 4000]
     b = hw.memory.backward(layer, shape, batch=10240)
     assert [size / 2**20 for size in (b.params + b.gradients, b.input, b.output)] == [8.0078125, 40, 40]
     assert hw.memory.infer(layer, shape).params == 4_198_400
-    assert hw.memory.infer(hw.Activation(), (3, 256, 256), batch=32).input == 25_165_824
+    assert hw.memory.infer(hw.layers.Activation(), (3, 256, 256), batch=32).input == 25_165_824
 
 
 def test_training_keeps_sixteen_bytes_a_parameter() -> None:
@@ -270,7 +270,7 @@ def test_random_graphs_need_what_the_simulation_needs() -> None:
         for i in range(int(rng.integers(1, 12))):
             a, b = (names[int(rng.integers(len(names)))] for _ in range(2))
             kind = int(rng.integers(3))
-            layer = (hw.Conv2d(4, 4, 3, padding=1), hw.Activation(), hw.Add())[kind]
+            layer = (hw.layers.Conv2d(4, 4, 3, padding=1), hw.layers.Activation(), hw.layers.Add())[kind]
             names.append(net.add(f"n{i}", layer, *((a, b) if kind == 2 else (a,))))
         network = net.build()
         assert peak_elements(network) == simulated_peak(network)
@@ -306,9 +306,11 @@ def test_fusion_moves_less_and_never_more_with_more_memory() -> None:
 
 
 def test_a_chain_of_groups_is_the_best_of_all_cuts() -> None:
-    layers: list[Any] = [hw.Conv2d(4, 8, 3, padding=1, bias=False), hw.Conv2d(8, 8, 3, padding=1, bias=False),
-                         hw.Conv2d(8, 16, 3, stride=2, padding=1, bias=False), hw.Conv2d(16, 4, 1, bias=False),
-                         hw.Conv2d(4, 4, 3, bias=False)]  # fmt: skip
+    layers: list[Any] = [hw.layers.Conv2d(4, 8, 3, padding=1, bias=False),
+                         hw.layers.Conv2d(8, 8, 3, padding=1, bias=False),
+                         hw.layers.Conv2d(8, 16, 3, stride=2, padding=1, bias=False),
+                         hw.layers.Conv2d(16, 4, 1, bias=False),
+                         hw.layers.Conv2d(4, 4, 3, bias=False)]  # fmt: skip
     shape = (4, 12, 12)
     flows = hw.count(layers, shape).layers
     sizes = [math.prod(shape), *(math.prod(row["output"]) for row in flows)]

@@ -253,6 +253,7 @@ def test_a_function_is_declared_in_a_header() -> None:
     report("a .c file includes the header of a function and does not declare it", found)
 
 
+@pytest.mark.build
 def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("setuptools.setup", lambda **_: None)
     monkeypatch.chdir(ROOT)

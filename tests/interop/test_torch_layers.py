@@ -265,11 +265,11 @@ def test_layers_that_are_not_packed_have_a_reason():
 
 
 def test_hooks_and_modes_stay():
-    plain, heard = nn.Sequential(nn.Linear(64, 8)), []
-    plain[0].register_forward_hook(lambda module, given, y: heard.append(type(module).__name__))
+    plain, recorded = nn.Sequential(nn.Linear(64, 8)), []
+    plain[0].register_forward_hook(lambda module, given, y: recorded.append(type(module).__name__))
     found = ht.convert(plain.eval(), FMT)
     found(torch.ones(1, 64))
-    assert heard == ["PackedLinear"] and not found[0].training
+    assert recorded == ["PackedLinear"] and not found[0].training
 
 
 def test_a_module_that_reads_a_weight_multiplies_by_the_packed_one():

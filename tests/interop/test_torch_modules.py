@@ -74,7 +74,7 @@ def test_layers_of_an_encoder_round_on_the_fast_path_too(how, batch_first, norm_
     pairs = [(rounding(plain, how), rounded(plain))]
     pairs.append(tuple(torch.nn.TransformerEncoder(one, 2) for one in pairs[0]))
     x = torch.randn(2, 5, 64)
-    x, heard = (x, ~PADDING) if batch_first else (x.transpose(0, 1), ~PADDING.T)
+    x, recorded = (x, ~PADDING) if batch_first else (x.transpose(0, 1), ~PADDING.T)
     for found, wanted in pairs:
         for training in (True, False):
             for grad in (True, False):
@@ -82,7 +82,7 @@ def test_layers_of_an_encoder_round_on_the_fast_path_too(how, batch_first, norm_
                 with torch.set_grad_enabled(grad):
                     near(found(x), wanted(x))
                     y, z = found(x, src_key_padding_mask=PADDING), wanted(x, src_key_padding_mask=PADDING)
-                    near(y[heard], z[heard])
+                    near(y[recorded], z[recorded])
 
 
 @pytest.mark.parametrize("how", HOWS)

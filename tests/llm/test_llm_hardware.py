@@ -147,7 +147,7 @@ def test_memory_of_generated_tokens_includes_their_keys_and_values() -> None:
     assert sweep.rows[0]["memory"] == row["memory"] > 80 * 2**30
     assert not sweep.rows[0]["fits"] and sweep.largest is None
     assert "does not fit" in hw.roofline(step, "h100-sxm", "fp16", batch=80).note
-    found = hw.largest_batch(step, "h100-sxm", dtype="fp16", training=False, usable=1.0)
+    found = hw.systems.largest_batch(step, "h100-sxm", dtype="fp16", training=False, usable=1.0)
     takes = [hw.memory.infer(step, batch=batch, dtype="fp16").total for batch in (found.batch, found.batch + 1)]
     assert found.batch == 67 and takes[0] <= found.limit < takes[1]  # (80 GiB - 13.48 GB) / 1 GiB and a little
 
@@ -181,7 +181,7 @@ def test_fused_attention_computes_the_same_and_moves_no_scores(name: str) -> Non
     assert fused.params == plain.params and hw.count(fused, batch=3).macs == hw.count(plain, batch=3).macs
     assert fused.output_shape == plain.output_shape
     assert hw.memory.infer(fused).total <= hw.memory.infer(plain).total
-    scores = [flow for flow in plain if isinstance(flow.layer, hw.Scores)]
+    scores = [flow for flow in plain if isinstance(flow.layer, hw.layers.Scores)]
     moved = sum(2 * flow.output_elements for flow in scores)  # written once and read once
     before, after = (hw.roofline(one, "h100-sxm", "fp16", batch=3) for one in (plain, fused))
     assert before.traffic - after.traffic == 3 * 2 * moved - (0 if name != "gpt_oss_20b" else 24 * 64 * 2)
@@ -226,7 +226,7 @@ def test_windows_of_gpt_oss_and_of_gguf(tmp_path: Path) -> None:
                 "gemma2.attention.sliding_window": 8}  # fmt: skip
         hc.save_gguf(tmp_path / "m.gguf", {name: np.ones(size, np.float32) for name, size in shape.items()}, keys)
         found = hw.as_network(tmp_path / "m.gguf").nodes
-        assert tuple(one.layer.window for one in found if isinstance(one.layer, hw.Scores)) == wanted
+        assert tuple(one.layer.window for one in found if isinstance(one.layer, hw.layers.Scores)) == wanted
 
 
 def test_a_latent_is_what_is_cached() -> None:

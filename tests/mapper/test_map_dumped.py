@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from common import bad_argument
 
-from heterocompute import hardware as hw
+from heterocompute.hardware import mapper
 
 # Shortened from workspace/tutorial_exercises/02_interface_and_design_space_exploration_2024/outputs of
 # Accelergy-Project/timeloop-accelergy-exercises: parsed-processed-input.yaml and timeloop-mapper.ERT.yaml, and in
@@ -92,12 +92,12 @@ mapping:
 """
 
 
-def read(folder: Path, *texts: str) -> hw.Files:
+def read(folder: Path, *texts: str) -> mapper.Files:
     paths = []
     for i, text in enumerate(texts):
         paths.append(folder / f"{i}.yaml")
         paths[-1].write_text(text)
-    return hw.read_yaml(*paths)
+    return mapper.read_yaml(*paths)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -105,7 +105,7 @@ def test_a_dumped_input_comes_out(turned: bool, tmp_path: Path) -> None:
     texts = (MAP, ERT, DUMP) if turned else (DUMP, MAP, ERT)
     found = read(tmp_path, *texts)
     assert found.problem is not None and found.arch is not None and found.mapping is not None
-    stats = hw.evaluate(found.problem, found.arch, found.mapping)
+    stats = mapper.evaluate(found.problem, found.arch, found.mapping)
     # timeloop-mapper.stats.txt: 1073741824 cycles, 7797.63 fJ a compute.
     assert (stats.cycles, stats["buffer", "Inputs"].reads) == (1073741824, 134217728)
     assert stats.energy_per_compute * 1000 == pytest.approx(7797.63, abs=0.005)

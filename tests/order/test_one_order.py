@@ -78,7 +78,7 @@ def test_rows_of_compressed_products_are_rows_alone() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     w = reals((30, 80), 8) * (np.random.default_rng(9).random((30, 80)) < 0.2)
     x = reals((MOST, 80), 10)
-    for stored in (sparse.csr_array(w), hc.encode_csr(w, elements=4)):
+    for stored in (sparse.csr_array(w), hc.encode_eie(w, elements=4)):
         with hc.use(order="one"):
             wanted = alone(x, stored)
             for m in FEW:

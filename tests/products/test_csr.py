@@ -228,7 +228,7 @@ def test_bad_arguments_are_named() -> None:
 
 def test_scipy_is_imported_by_its_user_alone() -> None:
     code = "import sys, numpy, heterocompute as hc; hc.linear(numpy.ones((2, 3), 'f'), numpy.ones((4, 3), 'f'))"
-    code += "; hc.linear(numpy.ones(3, 'f'), hc.encode_csr(numpy.eye(3, dtype='f'), elements=1))"
+    code += "; hc.linear(numpy.ones(3, 'f'), hc.encode_eie(numpy.eye(3, dtype='f'), elements=1))"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'scipy' not in sys.modules"], check=True)
 
 

@@ -162,7 +162,7 @@ def test_nothing_to_multiply_is_said() -> None:
 
 def compressed(kind: str, w: Array) -> Any:
     if kind == "eie":
-        return hc.encode_csr(w)
+        return hc.encode_eie(w)
     sparse = pytest.importorskip("scipy.sparse")
     return getattr(sparse, f"{kind}_array")(w)
 

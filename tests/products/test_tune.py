@@ -173,7 +173,7 @@ def test_wrong_arguments_are_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: hc.tune(hc.matmul, x, x), ValueError, "tune: b has 4 rows but a has 32 columns"),
         (lambda: hc.tune(hc.matmul, x[:0], q.T), ValueError, "nothing to multiply"),
         (lambda: hc.tune(hc.conv2d, x, x), ValueError, "tune: x has shape"),
-        (lambda: hc.tune(hc.matmul, hc.encode_csr(reals((8, 32))), x.T), ValueError, "a compressed matrix has one way"),
+        (lambda: hc.tune(hc.matmul, hc.encode_eie(reals((8, 32))), x.T), ValueError, "a compressed matrix has one way"),
         (lambda: hc.tune(hc.linear, x, q, seconds="1"), TypeError, "tune: seconds is '1'"),
         (lambda: hc.tune(hc.linear, x, q, seconds=-1), ValueError, "tune: seconds is -1"),
         (lambda: hc.explain(hc.prune, x), TypeError, "explain: the function is"),

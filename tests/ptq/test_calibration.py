@@ -71,7 +71,7 @@ def test_a_convolution_is_calibrated_by_its_windows(stride: Any, padding: Any, d
 def test_a_recorder_is_an_array_and_its_slices_are_plain() -> None:
     recorder = Recorder.of(W["a.weight"], "a.weight")
     assert (recorder + 1 == W["a.weight"] + 1).all() and type(recorder + 1) is np.ndarray
-    assert recorder[:3].heard is None and (X @ recorder[:3].T).shape == (40, 3) and recorder.heard is None
+    assert recorder[:3].recorded is None and (X @ recorder[:3].T).shape == (40, 3) and recorder.recorded is None
     assert (np.asarray(recorder) == W["a.weight"]).all()
 
 

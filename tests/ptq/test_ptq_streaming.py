@@ -45,11 +45,11 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize("at_once", [1 << 30, 1])
+@pytest.mark.parametrize("in_groups", [1 << 30, 1])
 def test_it_is_what_a_network_in_memory_becomes(
-    network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, at_once: int
+    network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, in_groups: int
 ) -> None:
-    monkeypatch.setattr(streaming, "AT_ONCE", at_once)  # 1: a run of the network for each layer
+    monkeypatch.setattr(streaming, "RUN_BYTES", in_groups)  # 1: a run of the network for each layer
     expected = hc.ptq.quantize(hc.load("model.safetensors"), network.run, {"conv1*": None, "*": "int4-g16"}, sequential)
     Path("recipe.toml").write_text('[formats]\n"conv1*" = "skip"\n"*" = "int4-g16"\n')
     options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", *["--sequential"][:sequential]]
@@ -60,7 +60,7 @@ def test_it_is_what_a_network_in_memory_becomes(
     assert list(found) == list(expected.weights) and json.loads(out)["tensors"] == expected.table
     for name, q in expected.weights.items():
         assert found[name] == q if isinstance(q, hc.QuantizedArray) else (found[name] == q).all()
-    assert len(network.calls) == (4 if sequential or at_once == 1 else 1)
+    assert len(network.calls) == (4 if sequential or in_groups == 1 else 1)
     assert not list(Path().glob("out.safetensors.*"))
 
 

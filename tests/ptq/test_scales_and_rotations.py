@@ -10,7 +10,7 @@ import pytest
 from common import bad_argument, isas, reals
 
 import heterocompute as hc
-from heterocompute.ptq.hadamard_matrices import FIRST, as_product, is_order, matrix_of, possible_beside
+from heterocompute.ptq.hadamard_matrices import FIRST, as_product, is_order, matrix_of, nearest_possible
 
 GAUSSIAN = np.random.default_rng(0).standard_normal((16, 4096)).astype(np.float32)
 
@@ -104,7 +104,7 @@ def test_rotations_of_earlier_checkpoints_stay() -> None:
         assert as_product(size)[0] == orders, size
     written = b"".join(matrix_of(order).tobytes() for order in sorted(FIRST))
     assert hashlib.sha256(written).hexdigest().startswith("e9e0573c0079ecf9")
-    assert as_product(10**9 + 7) is None and possible_beside(11) == [8, 12]
+    assert as_product(10**9 + 7) is None and nearest_possible(11) == [8, 12]
 
 
 @pytest.mark.parametrize("size", [1, 2, 12, 20, 28, 72, 76, 140, 384])

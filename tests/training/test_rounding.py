@@ -7,7 +7,7 @@ import pytest
 from common import FORMATS, bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
-from heterocompute.training.chance import round_by_chance
+from heterocompute.training.chance import stochastic_round
 from heterocompute.training.stochastic import levels_of
 
 W = reals((5, 3, 37), 3)
@@ -20,7 +20,7 @@ def by_definition(w, q, seed):
     table, fraction, least, low, high = levels_of(q.format)
     points = q.zero_points_expanded().astype(np.float64)
     levels = (fraction, least) if table is None else table
-    return round_by_chance(w, q.scales_expanded(np.float64), low - points, high - points, levels, seed)
+    return stochastic_round(w, q.scales_expanded(np.float64), low - points, high - points, levels, seed)
 
 
 @pytest.mark.sweep(every=6)

@@ -19,15 +19,15 @@ FAULT = 86  # the exit status of a tool that found a fault
 
 def find_sanitizer() -> str | None:
     """Return the path of the compute sanitizer: from PATH, a CUDA toolkit, or NVIDIA's packages."""
-    places = [
+    folders = [
         "/usr/local/cuda/bin/compute-sanitizer",
         sysconfig.get_path("purelib") + "/nvidia/cu13/bin/compute-sanitizer",
     ]
-    return shutil.which("compute-sanitizer") or next((place for place in places if Path(place).exists()), None)
+    return shutil.which("compute-sanitizer") or next((place for place in folders if Path(place).exists()), None)
 
 
 def sanitized(options: Options) -> Table:
-    """Run the quick check under each tool; CheckFailed shows what a tool found."""
+    """Run the quick check under each tool; CheckFailed shows the report of a tool."""
     command = [sys.executable, "-m", "heterocompute", "bench", "cuda", "--check", "--quick", "--json"]
     rows: list[Row] = []
     sanitizer = find_sanitizer()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
 from ...base.errors import TooLarge, printable, shown
 from ...base.json_text import MAX_TENSORS
-from ...base.places import is_url, read_at, size_of
+from ...base.locations import is_url, read_at, size_of
 from ...base.regular import open_regular
 from ...base.tensors import CHUNK, Info, Tensors
 from ...base.texts import counted, file_name, quoted, sentence, shortened

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ...arrays.layout import KEY
 from ...base.errors import WrongValue, printable, shown
 from ...base.json_text import strict_json
+from ...base.locations import absolute, exists, names_in
 from ...base.magic import INDEX, names_index
-from ...base.places import absolute, exists, names_in
 from ...base.tensors import Info, Tensors
 from ...base.texts import quoted, read_small
 from .container import inside

@@ -1,4 +1,4 @@
-"""What a training checkpoint holds besides tensors: names of harmless values, none of which is made or called.
+"""Values of a training checkpoint besides tensors: names of harmless classes, which are never called.
 
 A name in these lists counts as something that is not a tensor, whatever its arguments. Values that may contain tensors
 are kept: attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is numeric.

@@ -16,7 +16,7 @@ from typing import Any
 from ...arrays.layout import KEY as PACKED
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.json_text import strict_json
-from ...base.places import exists
+from ...base.locations import exists
 from ...base.tensors import Tensors
 from ...base.texts import read_small
 from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES

@@ -1,8 +1,8 @@
 """An accelerator: its stores from the outermost in, the loops that may spread over its multipliers, its clock.
 
-A machine of the literature is one value of one class. `Store` is a level of `hw.Arch`, in bytes instead of words, so
-that one description serves every number format. It includes the loops that the machine may run at that level: its
-dataflow.
+A machine of the literature is one value of one class. `Store` is a level of `hw.mapper.Arch`, in bytes
+instead of words, so that one description serves every number format. It includes the loops that the machine may run
+at that level: its dataflow.
 """
 
 from __future__ import annotations
@@ -247,7 +247,8 @@ class Accelerator:
         Examples
         --------
         >>> from heterocompute import hardware as hw
-        >>> found = hw.accelerators.tpu_v1().report(hw.Linear(256, 256, bias=False), input_shape=(256,), batch=200)
+        >>> layer = hw.layers.Linear(256, 256, bias=False)
+        >>> found = hw.accelerators.tpu_v1().report(layer, input_shape=(256,), batch=200)
         >>> found.bound, found.dram_bytes
         ('DRAM', 65536.0)
         """

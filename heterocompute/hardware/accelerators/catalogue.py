@@ -11,22 +11,22 @@ from ...base.texts import near_words
 from . import dense, gpu, row_stationary, sparse, streams, vectors
 from .accelerator import Accelerator
 
-Made = TypeVar("Made", bound=Callable[..., Accelerator])
+Builder = TypeVar("Builder", bound=Callable[..., Accelerator])
 
 
-def cache(make: Made) -> Made:
+def cache(make: Builder) -> Builder:
     """Return the function with its results cached; arguments that cannot be keys are passed on and refused there."""
-    kept = functools.cache(make)
+    cached = functools.cache(make)
 
     @functools.wraps(make)
-    def made(*args: Any, **options: Any) -> Accelerator:
+    def build(*args: Any, **options: Any) -> Accelerator:
         try:
             hash((args, *options.values()))
         except TypeError:
             return make(*args, **options)
-        return kept(*args, **options)
+        return cached(*args, **options)
 
-    return cast(Made, made)
+    return cast(Builder, build)
 
 
 nvdla = cache(dense.nvdla)

@@ -1,4 +1,4 @@
-"""An accelerator of vector units as numbers that can be chosen: what MAGNet generates and explores.
+"""Parameters of an accelerator of vector units, as MAGNet generates and explores them.
 
 Processing elements have lanes of dot products. Weights, inputs and sums are in SRAMs of each element; a collector is a
 few latches between such an SRAM and the lanes, an additional level, so that a word is read once and used several times

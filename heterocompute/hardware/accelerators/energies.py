@@ -96,7 +96,7 @@ def registers(entries: int, bits: int, process: str) -> float:
 
 
 def latches(entries: int, process: str) -> float:
-    """Return pJ for a bit that is read from so many latches beside a multiplier: a multiplexer, nothing for one.
+    """Return pJ per bit read from a number of latches at a multiplier: the cost of a multiplexer, 0 for one latch.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Design-space exploration: many accelerators for the same networks, and those that are not dominated.
+"""Design-space exploration: many accelerators for the same networks, and the Pareto front.
 
 MAGNet's space (Venkatesan et al., ICCAD 2019): vector width, lanes, elements, sizes of buffers, collectors as extra
 levels, dataflow, number formats. A point is a `Design`; every layer is mapped again for each of them.
@@ -243,16 +243,16 @@ def explore(
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
     rows = _rows([(point, nets, batch) for point in points], who, Points(keep, nets, batch), progress)
-    kept = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
+    measured_rows = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
-    if not kept:
+    if not measured_rows:
         raise WrongValue(f"explore: no point runs the networks; the first one: {refused[0]['reason']}")
-    kept.sort(key=lambda row: [_value(row, name) for name in names])
-    return Exploration(tuple(net.name for net in nets), names, kept, refused, tuple(metrics))
+    measured_rows.sort(key=lambda row: [_value(row, name) for name in names])
+    return Exploration(tuple(net.name for net in nets), names, measured_rows, refused, tuple(metrics))
 
 
 def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[int, int], None] | None) -> list[Point]:
-    """Return the row of each task: those that are kept, and those that workers evaluate."""
+    """Return the row of each task: stored rows, and rows that workers evaluate."""
     found = [points.find(point) for point, _, _ in tasks]
     left = [i for i, row in enumerate(found) if row is None]
     done = len(tasks) - len(left)
@@ -317,7 +317,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def _measured(study: Any) -> tuple[dict[tuple[str, str], Point], Point]:
-    """Return what a study measured by the formats of weights and activations, and a row of nothing."""
+    """Return the results of a study by the formats of weights and activations, and an empty row."""
     if study is None:
         return {}, {}
     if isinstance(study, Mapping):  # as Study.to_dict() returns it
@@ -328,8 +328,8 @@ def _measured(study: Any) -> tuple[dict[tuple[str, str], Point], Point]:
     names = getattr(study, "metrics", None)
     if names is None:
         names = list(dict.fromkeys(key for row in table for key in row if key not in NO_METRIC))
-    taken = sorted({*names} & {*COSTS, *FIELDS})
-    names = [name for name in names if name not in taken]
+    reserved = sorted({*names} & {*COSTS, *FIELDS})
+    names = [name for name in names if name not in reserved]
     found: dict[tuple[str, str], Point] = {}
     for row in table:
         if row.get("emulate") is None and row.get("retrained") is None and row.get("activations") is not None:

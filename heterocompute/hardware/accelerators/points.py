@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import WrongValue, printable, shown
-from ...base.places import is_url
+from ...base.locations import is_url
 from ...base.regular import check_regular, open_regular
 from ...base.texts import file_name
 from ...base.version import __version__
@@ -32,7 +32,7 @@ Point = dict[str, Any]
 
 
 class Points:
-    """The rows that a file holds, and those that are added to it.
+    """Rows of a file, and rows that are added to it.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Machines that skip zeros: EIE and SCNN, run on the nonzeros of random arrays from a fixed seed (`nonzeros.py`).
 
-EIE (Han et al., ISCA 2016) runs as `hc.encode_csr(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
+EIE (Han et al., ISCA 2016) runs as `hc.encode_eie(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
 counts the steps of the outer-product convolution, the same as `hc.conv2d_outer(..., counts=True)`, but with queues
 before the banks of accumulators; a stride s makes s x s phases of a unit-stride convolution.
 """
@@ -180,7 +180,7 @@ def _moved(weights: float, activations: float, images: int, bits: int) -> float:
 
 
 def _spilled(bits: float, images: int) -> float:
-    """Return the bits of activations in DRAM: 0 if those of an image fit on the chip."""
+    """Return the bits of activations in DRAM: 0 if the activations of an image fit on the chip."""
     return 0 if bits / images / 8 <= ON_CHIP else bits
 
 
@@ -205,7 +205,7 @@ def dense_cycles(loops: Loops) -> int:
 
 
 def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Energy of SCNN's dense rival in pJ by part, from the same memories: a dot product of 16 values is added at once.
+    """Energy of SCNN's dense rival in pJ by part, with the same memories and dot products of 16 values.
 
     Sixteen values of a cell's image rest while all filters pass over them.
 

@@ -192,16 +192,16 @@ def _parse(content: Mapping[str, Any], place: str) -> dict[str, Device]:
     if not isinstance(sources, dict) or not isinstance(blocks, dict):
         raise WrongValue(f"{place}: 'device' and 'sources' are tables")
     found: dict[str, Device] = {}
-    taken: dict[str, str] = {}
+    owner_of: dict[str, str] = {}
     for name, block in blocks.items():
         where = f"{place}: device {quoted(name)}"
         if not isinstance(block, dict):
             raise WrongValue(f"{where} is not a table")
         found[name] = _device(name, block, sources, where)
         for alias in (name, *found[name].aliases):
-            if alias in taken:
-                raise WrongValue(f"{where}: the name {quoted(alias)} is taken by {quoted(taken[alias])}")
-            taken[alias] = name
+            if alias in owner_of:
+                raise WrongValue(f"{where}: the name {quoted(alias)} is taken by {quoted(owner_of[alias])}")
+            owner_of[alias] = name
     return found
 
 
@@ -223,7 +223,7 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
         options[attribute] = {one: _scaled(where, f"{key}.{one}", rate, factor) for one, rate in rates.items()}
     if "year" in block:
         if not isinstance(block["year"], int) or isinstance(block["year"], bool):
-            raise WrongValue(f"{where}: year is {_short(block['year'])}, expected an integer")
+            raise WrongValue(f"{where}: year is {_short_name(block['year'])}, expected an integer")
         options["year"] = block["year"]
     for key in ("aliases", "unverified"):
         listed = block.get(key, [])
@@ -237,19 +237,21 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
     options["source"] = {key: sources.get(text := _text(where, f"source.{key}", value), text)
                          for key, value in cited.items()}  # fmt: skip
     try:
-        made = Device(name, **options)
+        device_of_entry = Device(name, **options)
     except ValueError as error:
         raise WrongValue(f"{where.split(': device')[0]}: {error}") from None
-    for figure in made.unverified:
-        if figure not in made.figures() and figure not in ("year", "process"):
+    for figure in device_of_entry.unverified:
+        if figure not in device_of_entry.figures() and figure not in ("year", "process"):
             raise WrongValue(f"{where}: unverified names {quoted(figure)}, which the block does not have")
-    return made
+    return device_of_entry
 
 
 def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
     keys = ("units", "per_clock", "ghz")
     if not isinstance(value, dict) or set(value) != set(keys):
-        raise WrongValue(f"{where}: clock.{_short(dtype)} is {_short(value)}, expected {{ units, per_clock, ghz }}")
+        raise WrongValue(
+            f"{where}: clock.{_short_name(dtype)} is {_short_name(value)}, expected {{ units, per_clock, ghz }}"
+        )
     units, per_clock, hertz = (
         _scaled(where, f"clock.{dtype}.{key}", value[key], 10**9 if key == "ghz" else 1) for key in keys
     )
@@ -272,9 +274,9 @@ def _scaled(where: str, key: str, value: Any, factor: int) -> float:
     """Scale in decimals, so that 989.4 TOPS are exactly 989.4e12."""
     number = Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else Decimal(0)
     if not number.is_finite() or not 0 < number <= 10**12 or not float(number):
-        raise WrongValue(f"{where}: {key} is {_short(value)}, expected a positive number")
+        raise WrongValue(f"{where}: {key} is {_short_name(value)}, expected a positive number")
     return float(number * factor)
 
 
-def _short(value: Any) -> str:
+def _short_name(value: Any) -> str:
     return shortened(str(value), 80) if isinstance(value, (str, Decimal)) else shown(value)

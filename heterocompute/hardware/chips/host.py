@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ... import _heterocompute as _core
+from ...base.cache_files import cache_path, cpu_model, l3_bytes, read_cache, write_cache
 from ...base.errors import WrongValue, shown
-from ...base.kept_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
 from ...base.texts import counted
 from ...base.values import check_flag
 from .chip import Device
@@ -70,7 +70,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     found = None if refresh else _read(path, key)
     if found is None:
         found = _measure(threads)
-        write_kept(path, {"key": key, "figures": found})
+        write_cache(path, {"key": key, "figures": found})
     return Device(
         "host",
         peak={"fp32": found["fp32"], "int8": found["int8"]},
@@ -90,7 +90,7 @@ def cache_file() -> Path:
     -------
     pathlib.Path
     """
-    return kept_file("host.json")
+    return cache_path("host.json")
 
 
 def _measure(threads: int) -> dict[str, Any]:
@@ -122,10 +122,10 @@ def _best_rate(work: Callable[[], float]) -> float:
 
 
 def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
-    kept = read_kept(path)
+    stored = read_cache(path)
     try:
-        figures: dict[str, Any] = kept["figures"]
-        if kept["key"] != key:
+        figures: dict[str, Any] = stored["figures"]
+        if stored["key"] != key:
             return None
         for name in ("fp32", "int8", "bandwidth"):
             if not float(figures[name]) > 0:

@@ -50,7 +50,7 @@ def doubling_time(rate: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> [round(hw.doubling_time(rate), 2) for rate in (0.25, 0.52, 0.23, 0.12, 0.03)]
+    >>> [round(hw.systems.doubling_time(rate), 2) for rate in (0.25, 0.52, 0.23, 0.12, 0.03)]
     [3.11, 1.66, 3.35, 6.12, 23.45]
     """
     return math.log(2) / math.log1p(check_number("doubling_time", "rate", rate))
@@ -78,7 +78,7 @@ def amdahl(share: float, speedup: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.amdahl(0.5, 2), round(hw.amdahl(0.9, 1e9), 6)
+    >>> hw.systems.amdahl(0.5, 2), round(hw.systems.amdahl(0.9, 1e9), 6)
     (1.3333333333333333, 10.0)
     """
     share = check_number("amdahl", "share", share, high=1.0, closed=True)
@@ -112,7 +112,7 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.tpp("a100-sxm-80gb")["tpp"], round(hw.tpp("h100-sxm")["tpp"])
+    >>> hw.systems.tpp("a100-sxm-80gb")["tpp"], round(hw.systems.tpp("h100-sxm")["tpp"])
     (4992.0, 15831)
     """
     one = device(chip)
@@ -152,7 +152,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
+    >>> round(hw.systems.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
     1.0
     """
     size = check_number("copy_seconds", "size", size, closed=True)
@@ -198,17 +198,17 @@ def offload_break_even(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.offload_break_even("a100-sxm-80gb", 1e12, "fp32"))
+    >>> round(hw.systems.offload_break_even("a100-sxm-80gb", 1e12, "fp32"))
     201
     """
     one = device(chip)
     is_rate = isinstance(host, (int, float, np.number))
-    here = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
-    there = one.peak(dtype)
-    if there <= here:
+    host_rate = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
+    device_rate = one.peak(dtype)
+    if device_rate <= host_rate:
         return math.inf
     seconds_a_byte = 1 / check_number("offload_break_even", "link", link) if link is not None else copy_seconds(1, one)
-    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / here - 1 / there)
+    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / host_rate - 1 / device_rate)
 
 
 def training_flops(parameters: float, tokens: float) -> float:
@@ -225,7 +225,8 @@ def training_flops(parameters: float, tokens: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.training_flops(175e9, 300e9), round(hw.training_flops(175e9, 300e9) / hw.PETAFLOP_DAY)
+    >>> flops = hw.systems.training_flops(175e9, 300e9)
+    >>> flops, round(flops / hw.systems.PETAFLOP_DAY)
     (3.15e+23, 3646)
     """
     return (
@@ -274,7 +275,7 @@ def training_time(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.training_time(175e9, 300e9, "v100-sxm2", 10_000, 0.3, "fp16") / 86400, 1)
+    >>> round(hw.systems.training_time(175e9, 300e9, "v100-sxm2", 10_000, 0.3, "fp16") / 86400, 1)
     9.7
     """
     work = training_flops(parameters, tokens) * (8 / 6 if recompute else 1)
@@ -344,7 +345,7 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.overlap([1, 3, 2]), hw.overlap([1, 3, 2], prefetch=False)
+    >>> hw.systems.overlap([1, 3, 2]), hw.systems.overlap([1, 3, 2], prefetch=False)
     (3.0, 6.0)
     """
     seconds = [

@@ -126,7 +126,7 @@ def conv2d(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> layer = hw.Conv2d(64, 64, 3, padding=1, bias=False)
+    >>> layer = hw.layers.Conv2d(64, 64, 3, padding=1, bias=False)
     >>> direct = hw.intensity.conv2d(layer, (64, 56, 56), "fp16")
     >>> round(direct, 1), round(hw.intensity.conv2d(layer, (64, 56, 56), "fp16", unrolled=True), 1)
     (263.8, 28.5)

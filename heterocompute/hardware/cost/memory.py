@@ -15,7 +15,7 @@ from ...base.values import check_choice, check_count, is_several
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Context, Embedding, Scores
-from ..network.liveness import kept_sizes, peak_elements
+from ..network.liveness import peak_elements, saved_sizes
 from ..network.lookup import as_network
 from .recompute import cut
 from .stored import stored, stored_cache, weight_matrix
@@ -119,7 +119,7 @@ def infer(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.memory.infer(hw.Linear(1024, 1024), (1024,)).params
+    >>> hw.memory.infer(hw.layers.Linear(1024, 1024), (1024,)).params
     4198400
     """
     network = as_network(model, input_shape)
@@ -167,7 +167,7 @@ def forward(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> m = hw.memory.forward(hw.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
+    >>> m = hw.memory.forward(hw.layers.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
     >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
     (4.00390625, 40.0, 4000.0)
     """
@@ -175,7 +175,7 @@ def forward(
     network = as_network(model, input_shape, training=min(batch, 2))
     outputs = check_count("memory.forward", "outputs", outputs)
     bits = dtype_bits(dtype)
-    inside = kept_sizes(network)
+    inside = saved_sizes(network)
     elements, other = (batch * sum(one) for one in zip((0, 0), *inside, strict=True))
     elements, other = elements + network.prepared[0], other + network.prepared[1]
     return Memory(
@@ -214,15 +214,15 @@ def backward(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> m = hw.memory.backward(hw.Linear(1024, 1024), (1024,), batch=10240)
+    >>> m = hw.memory.backward(hw.layers.Linear(1024, 1024), (1024,), batch=10240)
     >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
     (8.0078125, 40.0, 40.0)
     """
     batch = check_count("memory.backward", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
-    kept = forward(network, batch=batch, dtype=dtype)
-    gradients = kept.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
-    return Memory(kept.params, gradients, input=kept.input, output=kept.output, intermediates=kept.intermediates)
+    saved = forward(network, batch=batch, dtype=dtype)
+    gradients = saved.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
+    return Memory(saved.params, gradients, input=saved.input, output=saved.output, intermediates=saved.intermediates)
 
 
 def training(
@@ -277,21 +277,21 @@ def training(
     recompute = check_count("memory.training", "recompute", recompute, 0)
     batch = check_count("memory.training", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
-    kept = backward(network, batch=batch, dtype=dtype)
+    saved = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
-    intermediates = kept.intermediates
+    intermediates = saved.intermediates
     if recompute:
         prepared = _bytes(network.prepared[0], bits) + network.prepared[1]
         intermediates = _bytes(batch * sum(cut(network, recompute, bits)), bits) + prepared
     trained = network.params - network.frozen
     return Memory(
-        kept.params,
-        kept.gradients,
+        saved.params,
+        saved.gradients,
         master=4 * trained if bits <= 16 else 0,
         optimizer=OPTIMIZERS[optimizer] * trained,
-        input=kept.input,
-        output=kept.output,
-        intermediates=min(intermediates, kept.intermediates),
+        input=saved.input,
+        output=saved.output,
+        intermediates=min(intermediates, saved.intermediates),
     )
 
 
@@ -353,11 +353,11 @@ def kv_cache(
         rows = [[(2 * shape.kv_heads, shape.head_width)]] * shape.layers
         windows = shape.windows if windows is None else windows
     else:
-        network, rows, held, seen_by = as_network(model), [], set(), []
+        network, rows, held, windows_of = as_network(model), [], set(), []
         for flow in replace(network, nodes=network.decoder or network.nodes):
             if isinstance(flow.layer, Scores):
                 rows.append([])
-                seen_by.append(flow.layer.window)
+                windows_of.append(flow.layer.window)
             # keys and values by the node that computes them: a latent that is both is stored once
             if isinstance(flow.layer, (Scores, Context)) and flow.node.inputs[1] not in held:
                 held.add(flow.node.inputs[1])
@@ -365,7 +365,7 @@ def kv_cache(
                 rows[-1].append((heads, flow.inputs[1][1] // heads))
         if not rows:
             raise WrongValue(f"memory.kv_cache: {network.name} has no attention")
-        windows = seen_by if windows is None else windows
+        windows = windows_of if windows is None else windows
     if latent is not None:
         latent = check_count("memory.kv_cache", "latent", latent)
         rows = [[(1, latent)]] * len(rows)

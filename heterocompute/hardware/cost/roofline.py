@@ -1,4 +1,4 @@
-"""The roofline: a layer's time is that of its arithmetic or of its traffic, whichever is longer.
+"""Roofline: a layer takes the time of its arithmetic or of its traffic, whichever is longer.
 
 Model: each layer with a product or a table reads its input and its weights from memory once and writes its output;
 operations between (normalization, activations, sums, pooling) are fused and free. Operations are twice the
@@ -216,7 +216,7 @@ def roofline(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> layer = hw.Linear(4096, 4096, bias=False)
+    >>> layer = hw.layers.Linear(4096, 4096, bias=False)
     >>> found = hw.roofline(layer, "h100-sxm", "fp16", format="int4-g32-f16", batch=1, input_shape=(4096,))
     >>> found.bound, round(found.speedup, 2)
     ('memory', 3.55)
@@ -251,7 +251,7 @@ def roofline(
 
 
 def is_work(flow: Flow) -> bool:
-    """Tell whether a node takes time of its own: a product, or a table that is read."""
+    """Return True if a node takes time: a product, or a table that is read."""
     return flow.macs > 0 or isinstance(flow.layer, Embedding)
 
 

@@ -40,15 +40,15 @@ class Stored:
 
     def bits(self, rows: int, columns: int) -> int:
         """Return the bits of a matrix (rows, reduction length): codes, scales, row padding and sparse indices."""
-        kept = columns
+        nonzeros = columns
         index = 0
         if self.pattern is not None:
             n, m = self.pattern
-            kept = -(-columns // m) * n
-            index = rows * 8 * -(-kept * math.ceil(math.log2(m)) // 8)  # a row starts on a byte
+            nonzeros = -(-columns // m) * n
+            index = rows * 8 * -(-nonzeros * math.ceil(math.log2(m)) // 8)  # a row starts on a byte
         if self.format is None:
-            return rows * kept * self.plain_bits + index
-        return _packed_bits(self.format, rows, kept) + index
+            return rows * nonzeros * self.plain_bits + index
+        return _packed_bits(self.format, rows, nonzeros) + index
 
     @property
     def density(self) -> float:

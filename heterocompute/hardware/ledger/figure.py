@@ -1,4 +1,4 @@
-"""A published figure: what its source printed, what the model gives, and the status that follows from one rule.
+"""A published figure: the printed value, the modelled value, and a status by one rule.
 
 The limit of a figure is half a unit of the last digit that its source printed, plus the stated error of the model for
 that kind of quantity. No figure has a limit of its own.
@@ -69,7 +69,7 @@ def read_printed(text: str) -> tuple[float, float, float]:
 
 
 def as_written(text: str) -> str:
-    """Return a printed figure without the power of ten that says which of its digits count.
+    """Return a printed figure without the power of ten that marks its significant digits.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     >>> from heterocompute import hardware as hw
     >>> path = pathlib.Path(tempfile.mkdtemp(), "problem.toml")
     >>> _ = path.write_text('[problem]\\ndims = {P = 4}\\ntensors = {I = [{P = 1}], O = [{P = 1}]}\\noutput = "O"\\n')
-    >>> hw.read_yaml(path).problem.dims["P"]
+    >>> hw.mapper.read_yaml(path).problem.dims["P"]
     4
     """
     if not paths:
@@ -158,8 +158,8 @@ def write_yaml(
     >>> import os, tempfile
     >>> from heterocompute import hardware as hw
     >>> path = os.path.join(tempfile.mkdtemp(), "product.toml")
-    >>> hw.write_yaml(path, hw.Problem.gemm(4, 8, 16))
-    >>> hw.read_yaml(path).problem.dims
+    >>> hw.mapper.write_yaml(path, hw.mapper.Problem.gemm(4, 8, 16))
+    >>> hw.mapper.read_yaml(path).problem.dims
     {'M': 4, 'N': 8, 'K': 16}
     """
     given = {"problem": problem, "arch": arch, "mapping": mapping}

@@ -1,4 +1,4 @@
-"""How a problem runs on a machine: the level of each loop, in time or in space."""
+"""A mapping of a problem to a machine: the level of each loop, in time or in space."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Mapping:
         keeps: dict[str, frozenset[str]] = {}
         if not isinstance(self.keeps, MappingABC):
             raise WrongType(f"Mapping: keeps is {shown(self.keeps)}, expected {{level: tensors}}")
-        for level, kept in self.keeps.items():
-            keeps[level] = frozenset(as_list(kept, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
+        for level, tensors in self.keeps.items():
+            keeps[level] = frozenset(as_list(tensors, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
         object.__setattr__(self, "keeps", keeps)
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ class Nest:
 
     def chain(self, tensor: str) -> list[int]:
         """Return the levels that keep a tensor, from outer to inner, followed by the multipliers."""
-        return [i for i, kept in enumerate(self.keeps) if tensor in kept] + [len(self.keeps)]
+        return [i for i, stored_tensors in enumerate(self.keeps) if tensor in stored_tensors] + [len(self.keeps)]
 
     def words(self, tensor: str, place: int) -> int:
         """Return the words of a tensor's tile at a level."""
@@ -85,7 +85,7 @@ class Nest:
         return any(bound > 1 and dim not in relevant for dim, bound in self.spatial[-1])
 
     def partition(self, tensor: str, place: int) -> int:
-        """Return the words that an instance of a level touches: over all loops in time, and those in space inside."""
+        """Return the words that an instance of a level touches over all loops in time and the inner loops in space."""
         sizes = dict.fromkeys(self.problem.dims, 1)
         for loops in [*self.temporal, *self.spatial[place:]]:
             for dim, bound in loops:
@@ -204,13 +204,13 @@ def nest(problem: Problem, arch: Arch, mapping: Mapping) -> Nest:
         sizes.append(dict(sizes[-1]))
         for dim, bound in loops:
             sizes[-1][dim] *= bound
-    laid = Nest(problem, arch, temporal, spatial, kept(problem, arch, mapping), sizes[::-1])
+    laid = Nest(problem, arch, temporal, spatial, stored_tensors(problem, arch, mapping), sizes[::-1])
     _check_room(laid)
     check_zeros(laid)
     return laid
 
 
-def kept(problem: Problem, arch: Arch, mapping: Mapping) -> list[frozenset[str]]:
+def stored_tensors(problem: Problem, arch: Arch, mapping: Mapping) -> list[frozenset[str]]:
     """Return the tensors that each level keeps; the outermost keeps all."""
     everything = frozenset(problem.tensors)
     keeps = []

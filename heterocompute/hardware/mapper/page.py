@@ -107,7 +107,7 @@ def _data(laid: Nest) -> dict[str, Any]:
 
 
 def _start(laid: Nest) -> dict[str, Any]:
-    """Return the factors of each level in time and space, and the order of those in time."""
+    """Return the factors of each level in time and space, and the order of the loops in time."""
     found: dict[str, Any] = {"temporal": [], "spatial": [], "order": []}
     for key, nests in (("temporal", laid.temporal), ("spatial", laid.spatial)):
         for name, loops in zip(laid.arch.names, nests, strict=True):

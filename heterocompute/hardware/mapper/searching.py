@@ -223,9 +223,9 @@ def _walks(model: Model, budget: int, seed: int) -> Iterator[tuple[Model, Task, 
 
         def run() -> tuple[int, Cost | None, list[int] | None, bool]:
             nonlocal counted
-            taken, valid, cost, found = _core.map_walk_on(state, STEP)
+            steps_done, valid, cost, found = _core.map_walk_on(state, STEP)
             counted, new = valid, valid - counted
-            return new, cost, found, taken >= steps
+            return new, cost, found, steps_done >= steps
 
         return run
 
@@ -239,13 +239,13 @@ def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, 
     ended = interrupted = False
     results: list[tuple[Cost | None, list[int] | None]] = [(None, None)] * len(tasks)
     counted, finished = [0] * len(tasks), [0] * len(tasks)
-    places, lock = iter(range(len(tasks))), Lock()
+    indices, lock = iter(range(len(tasks))), Lock()
     failures: list[BaseException] = []
 
     def work() -> None:
         while not ended:
             with lock:
-                place = next(places, None)
+                place = next(indices, None)
             if place is None:
                 return
             done = False

@@ -50,7 +50,7 @@ def outside(where: str) -> ValueError:
 
 
 def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, Mapping | None, list[str]]:
-    """Convert the keys of Timeloop's files to ours, with notes on those left out."""
+    """Convert the keys of Timeloop's files to ours, with notes on ignored keys."""
     notes: list[str] = []
     fixed: dict[str, frozenset[str]] = {}
     for key, value in found.items():
@@ -179,7 +179,7 @@ def _arch(
     nodes: list[dict[str, Any]], energies: dict[str, dict[str, float]], zeros: dict[str, dict[str, Any]],
     fixed: dict[str, frozenset[str]], notes: list[str],
 ) -> tuple[Arch, dict[str, str]]:  # fmt: skip
-    """Levels, and where loops in space go of a target that has a fan-out of its own."""
+    """Return the levels, and the position of loops in space for a target with its own fan-out."""
     levels: list[Level] = []
     spread: dict[str, str] = {}
     aside: set[str] = set()
@@ -305,7 +305,7 @@ def _keeps(value: Any, where: str) -> frozenset[str] | None:
 
 
 def _constraints(key: str, value: Any, fixed: dict[str, frozenset[str]], notes: list[str]) -> None:
-    """Read what levels keep; limits of loops concern Timeloop's mapper and change no count of a mapping."""
+    """Read the tensors of each level; limits of loops only concern Timeloop's mapper and are ignored."""
     known = keyed(value or {}, key, set(), {"targets", "version"})
     for i, entry in enumerate(listed(known.get("targets") or [], f"{key}.targets")):
         where = f"{key}.targets[{i}]"
@@ -337,7 +337,7 @@ def _energies(value: Any) -> dict[str, dict[str, float]]:
 
 
 def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
-    """Return for each level what it compresses, gates and skips."""
+    """Return the compressed, gated and skipped tensors of each level."""
     if value is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -446,14 +446,16 @@ def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
         open_at = [(loops, i) for loops in nests for i, (d, factor) in enumerate(loops) if d == dim and factor == 0]
         if not open_at:
             continue
-        taken = 1
+        product_of_bounds = 1
         for loops in nests:
             for d, factor in loops:
-                taken *= factor if d == dim and factor else 1
-        if len(open_at) > 1 or bound % taken:
-            raise WrongValue(f"mapping: the factor 0 of {dim} stands for {bound} / {taken}, expected once, and whole")
+                product_of_bounds *= factor if d == dim and factor else 1
+        if len(open_at) > 1 or bound % product_of_bounds:
+            raise WrongValue(
+                f"mapping: the factor 0 of {dim} stands for {bound} / {product_of_bounds}, expected once, and whole"
+            )
         loops, i = open_at[0]
-        loops[i] = (dim, bound // taken)
+        loops[i] = (dim, bound // product_of_bounds)
 
 
 def _underscored(value: Any, where: str) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def _loader(yaml: Any) -> Any:
         """SafeLoader that knows the kinds of node of Timeloop v4."""
 
         def flatten_mapping(self, node: Any) -> None:
-            """Merge the tables that ``<<`` names: a key of the table itself counts, then the first of those merged.
+            """Merge the tables that ``<<`` names: keys of the table itself win, then the first merged table.
 
             PyYAML 6.0.4 loses the table's own keys where such a table is merged in turn: it compares the identity of
             texts, which short ones share.

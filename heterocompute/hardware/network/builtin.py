@@ -73,9 +73,9 @@ def _llama(name: str, paper: str, **sizes: int) -> Network:
 @cache
 def published() -> dict[str, dict[str, Any]]:
     """Return the entries of config.json of the language models of models.toml, by name."""
-    said = tomllib.loads(Path(__file__).with_name(MODELS).read_text(encoding="utf-8"))
+    message = tomllib.loads(Path(__file__).with_name(MODELS).read_text(encoding="utf-8"))
     found: dict[str, dict[str, Any]] = {}
-    for name, entries in said.items():
+    for name, entries in message.items():
         base = {key: value for key, value in found.get(entries.get("like", ""), {}).items() if key != "params"}
         found[name] = base | {key: value for key, value in entries.items() if key != "like"}
         if found[name].get("sliding_window") == 0:  # TOML has no null
@@ -110,7 +110,7 @@ class _Networks(Mapping[str, Network]):
     """The built-in networks: a mapping from names."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Network] = {}
+        self._build: dict[str, Network] = {}
 
     def __getitem__(self, name: str) -> Network:
         if name not in _makers():
@@ -121,9 +121,9 @@ class _Networks(Mapping[str, Network]):
                 else "hw.networks has the names, such as resnet50, bert_base or llama_7b"
             )
             raise KeyError(f"network: {shown(name, 30)} is not a built-in network; {words}")
-        if name not in self._made:
-            self._made[name] = _makers()[name]()
-        return self._made[name]
+        if name not in self._build:
+            self._build[name] = _makers()[name]()
+        return self._build[name]
 
     def __contains__(self, name: object) -> bool:
         return name in _makers()

@@ -1,4 +1,4 @@
-"""How different tools count operations: the same networks give different numbers by convention, not by mistake.
+"""Counting conventions of different tools: the same network has a different number of operations in each.
 
 Each rule takes a node with its shapes and the batch size and returns what the tool adds for it. Checked against the
 tools themselves: thop 0.1.1 (2022), fvcore 0.1.5, ptflops 0.7.5, torchinfo 1.8.0, torch 2.15 FlopCounterMode.

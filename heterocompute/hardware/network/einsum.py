@@ -52,7 +52,7 @@ def labels(equation: str) -> tuple[str, str, str]:
 
 
 def products(first: str, second: str, output: str, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """Return (count, m, n, k): labels of all three, of the first and the output, of the second and it, of both alone.
+    """Return (count, m, n, k): labels of all three, of first and output, of second and output, of both inputs only.
 
     A label of one operand alone is summed before the products, without multiplications.
 

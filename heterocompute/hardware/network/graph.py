@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.kept import kept
 from ...base.values import as_list, check_count, check_fields, check_text
 from .heads import FusedAttention, Sinks
 from .layers import Context, Layer, Linear, Scores, Shape
@@ -92,7 +92,7 @@ class Node:
     def __post_init__(self) -> None:
         check_fields(self, ("kept",))
         if not isinstance(self.layer, Layer):
-            raise WrongType(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.Linear(...)")
+            raise WrongType(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.layers.Linear(...)")
         if not self.inputs or not all(isinstance(name, str) for name in as_list(self.inputs, "Node: inputs", "names")):
             raise WrongType(f"Node: inputs is {shown(self.inputs)}, expected names of nodes")
         object.__setattr__(self, "inputs", tuple(self.inputs))
@@ -114,7 +114,7 @@ class Flow:
     def layer(self) -> Layer:
         return self.node.layer
 
-    @kept
+    @cached
     def macs(self) -> int:
         return self.layer.macs(*self.inputs)
 
@@ -278,7 +278,7 @@ class Network:
 
     @property
     def stream(self) -> int:
-        """Return the elements of a sample between two blocks: of the last sum of two (positions, width).
+        """Return the elements of one sample between two blocks: the last sum of two tensors (positions, width).
 
         Heads together can be wider or narrower than this, such as 8192 and 5120 in Qwen3 32B.
 
@@ -290,7 +290,7 @@ class Network:
         sums = (flow.output for flow in self if isinstance(flow.layer, Add) and len(flow.output) == 2)
         return max((math.prod(shape) for shape in sums), default=0)
 
-    @kept
+    @cached
     def flows(self) -> tuple[Flow, ...]:
         """Return every node with its shapes.
 
@@ -325,7 +325,7 @@ class Network:
         Returns
         -------
         tuple of Loops
-            Pass ``problem()`` of one of them to `hw.search`.
+            Pass ``problem()`` of one of them to `hw.mapper.search`.
 
         Examples
         --------

@@ -35,7 +35,7 @@ class HeadNorm(Layer):
 
 @dataclass(frozen=True)
 class Heads(Layer):
-    """A matrix of its own for each head: (positions, heads·in) to (positions, heads·out), without a bias.
+    """One matrix per head: (positions, heads·in) to (positions, heads·out), without a bias.
 
     Parameters
     ----------

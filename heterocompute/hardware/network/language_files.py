@@ -1,4 +1,4 @@
-"""A language model as a network from its file: a Hugging Face folder, safetensors beside config.json, or GGUF."""
+"""A language model as a network from its file: a Hugging Face folder, safetensors with config.json, or GGUF."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def as_network(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.as_network([hw.Linear(8, 4)], (8,)).output_shape
+    >>> hw.as_network([hw.layers.Linear(8, 4)], (8,)).output_shape
     (4,)
     """
     if inputs is not None and not is_module(model):
@@ -105,5 +105,7 @@ def _of_layers(layers: Iterable[Any], input_shape: Sequence[int]) -> Network:
         elif isinstance(layer, Layer):
             builder.add(name if name != f"{i}" else f"{i}.{type(layer).__name__.lower()}", layer)
         else:
-            raise WrongType(f"layer {i} is of type {type(layer).__name__}, expected a layer such as hw.Linear(...)")
+            raise WrongType(
+                f"layer {i} is of type {type(layer).__name__}, expected a layer such as hw.layers.Linear(...)"
+            )
     return builder.build()

@@ -66,16 +66,16 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     dtype = torch.int64 if reads and len(shape) == 1 else floats
     place = next((p.device for p in module.parameters()), "cpu")
     # The module's own device if the forward pass reads values or creates tensors on another device.
-    tries = [(kept, device) for kept in range(training, -1, -1) for device in ("meta", place)]
-    for kept, device in tries:
+    tries = [(records_saved, device) for records_saved in range(training, -1, -1) for device in ("meta", place)]
+    for records_saved, device in tries:
         try:
-            with _at_rest(torch, module, kept > 0):
-                found = Recorder(torch, module, shape, dtype, device, kept, given)
+            with _at_rest(torch, module, records_saved > 0):
+                found = Recorder(torch, module, shape, dtype, device, records_saved, given)
             break
         except Refusal:
             raise
         except Exception as error:  # the module may raise any exception for such a sample
-            if (kept, device) == tries[-1]:
+            if (records_saved, device) == tries[-1]:
                 what = f"input_shape {shown(shape)} does" if given is None else "inputs do"
                 raise WrongValue(f"{name}: {what} not run: {sentence(error)}") from None
     note = "read from a torch.nn.Module"
@@ -127,13 +127,13 @@ class Inputs:
         raise WrongType(f"inputs has {shown(value)} for {shown(key)}, expected an array or a shape of integers")
 
     def placed(self, device: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments and keywords of a call, with tensors of their own on a device."""
-        made: dict[Any, Any] = {
+        """Return the arguments and keywords of a call, with new tensors on a device."""
+        inputs_by_type: dict[Any, Any] = {
             key: one.detach().to(device, copy=True) if isinstance(one, self.torch.Tensor) else one
             for key, one in self.values.items()
         }
-        args: tuple[Any, ...] = () if self.is_named else tuple(made.values())
-        return args, made if self.is_named else {}
+        args: tuple[Any, ...] = () if self.is_named else tuple(inputs_by_type.values())
+        return args, inputs_by_type if self.is_named else {}
 
 
 def _plain(torch: Any, module: Any, name: str) -> Any:

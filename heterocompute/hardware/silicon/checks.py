@@ -1,4 +1,4 @@
-"""Formats that a table may rank by their modelled cost: those with support from circuits or published figures.
+"""Formats whose modelled cost is supported by circuits or published figures, so that a table may rank them.
 
 Published figures are records of hardware/ledger, of the topic ``formats``. No number of the model was chosen to meet
 them.

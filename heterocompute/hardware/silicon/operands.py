@@ -148,7 +148,7 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.state_arithmetic("example-of-this-page", lambda fmt: hw.Operand("int", fmt.bits))
+    >>> hw.state_arithmetic("example-of-this-page", lambda fmt: hw.results.Operand("int", fmt.bits))
     """
     if family in FAMILIES or _states(family):
         raise WrongValue(f"state_arithmetic: the family {shown(family)} has its arithmetic already")

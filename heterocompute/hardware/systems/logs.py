@@ -77,7 +77,7 @@ def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     >>> with open("smi.csv", "w") as file:
     ...     lines = ["index, utilization.gpu [%], power.draw [W]", "0, 90 %, 300.00 W", "0, 100 %, 310.00 W"]
     ...     _ = file.write(chr(10).join(lines))
-    >>> hw.read_smi("smi.csv")
+    >>> hw.systems.read_smi("smi.csv")
     [{'gpu': '0', 'samples': 2, 'busy': 95.0, 'watts': 305.0}]
     """
     text, name = read_small(path, MAX_BYTES), printable(os.fsdecode(path))

@@ -70,7 +70,7 @@ def check_host(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.check_host(8, 256, 512, "int8", "int8")  # doctest: +SKIP
+    >>> found = hw.systems.check_host(8, 256, 512, "int8", "int8")  # doctest: +SKIP
     >>> found["path"], found["share"] < 1  # doctest: +SKIP
     ('gemv-batch', True)
     """
@@ -87,7 +87,7 @@ def check_host(
     model = roofline(Linear(k, n, bias=False), one, kind, format, rows, input_shape=(k,))
     with runtime.use(threads=1):
         plan = explain(x, w.T, activations)
-        taken = measure(lambda: linear(x, w, activations=activations), seconds=seconds)
+        measured = measure(lambda: linear(x, w, activations=activations), seconds=seconds)
     predicted = next((row.predicted_ms for row in plan.candidates if row.path == plan.chosen), None)
     return {
         "rows": rows,
@@ -98,6 +98,6 @@ def check_host(
         "bound": model.bound,
         "path": plan.chosen,
         "predicted_seconds": None if predicted is None else predicted / 1e3,
-        "measured_seconds": taken.seconds,
-        "share": model.seconds / taken.seconds,
+        "measured_seconds": measured.seconds,
+        "share": model.seconds / measured.seconds,
     }

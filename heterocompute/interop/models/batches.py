@@ -50,7 +50,7 @@ class Batches:
 
     def __init__(self, source: Any, name: str) -> None:
         self.name = name
-        self._once = isinstance(source, Iterator)
+        self._is_iterator = isinstance(source, Iterator)
         self._passes = 0
         self._read: Callable[[], Iterable[Any]]
         if _is_array(source) or isinstance(source, Mapping):
@@ -75,7 +75,7 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         """Yield each batch; refuse a second pass over batches that can be read only once."""
         self._passes += 1
-        if self._once and self._passes > 1:
+        if self._is_iterator and self._passes > 1:
             raise WrongValue(
                 f"{self.name} is an iterator, which can be read once, but several passes are needed: pass a list, a "
                 "DataLoader or a function that returns the batches"

@@ -38,7 +38,7 @@ class ModuleWeights(dict[str, Any]):
     twins: dict[str, str]
     layers: dict[str, Layer]
 
-    def kept(self, name: str, value: Any) -> Any:
+    def trained_or_rounded(self, name: str, value: Any) -> Any:
         """Return a rounded weight; for a weight that was trained in this format, its trained codes."""
         if not isinstance(value, QuantizedArray):
             return value
@@ -84,7 +84,7 @@ def module_network(
         return weights, evaluate
 
     def judged(changed: Mapping[str, Any], activations: Any = None) -> Any:
-        changed = {at: weights.kept(at, changed[at]) for at in weights}
+        changed = {at: weights.trained_or_rounded(at, changed[at]) for at in weights}
         packed = {one: changed[at] for one, at in twins.items() if isinstance(changed[at], QuantizedArray)}
         dense = {
             one: _values(changed[at])

@@ -17,7 +17,7 @@ from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
 from .calibration import calibrated, calibrated_in_groups
 from .copies import put, shared_copy
-from .weights import chosen_layers, made_by
+from .weights import chosen_layers, weight_source
 
 __all__ = ["rounded"]
 
@@ -92,7 +92,7 @@ class _Again:
     def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
         self._model, self._batches = shared_copy(model, "quantize"), batches
         self._held_out = None if held is None else False
-        self._held = {one.name for one in layers if made_by(one) == "held"}
+        self._held = {one.name for one in layers if weight_source(one) == "held"}
 
     def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:
         done = {

@@ -11,13 +11,13 @@ from ...files.selection import patterns
 from ..torch.reading import maker_of
 from ..torch.walk import Layer, check_matches, every_layer, matching
 
-__all__ = ["check_place", "chosen_layers", "made_by"]
+__all__ = ["check_place", "chosen_layers", "weight_source"]
 
 
 def chosen_layers(
     model: Any, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str
 ) -> list[Layer]:
-    """Return the weights of a model that are floats still, without those that patterns leave out.
+    """Return the float weights of a model that no pattern excludes.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def chosen_layers(
     return found
 
 
-def made_by(layer: Layer) -> str:
-    """Tell what makes the weight of a layer.
+def weight_source(layer: Layer) -> str:
+    """Return how a layer computes its weight: one of the words below.
 
     Parameters
     ----------

@@ -31,26 +31,26 @@ def check_graph(graph: Any, around: frozenset[str] = frozenset(), depth: int = 0
     inputs = [one.name for one in graph.input]
     for what, names in (("tensor", held), ("input", inputs)):
         _check_names(what, names)
-    made = {*held, *inputs}
+    produced = {*held, *inputs}
     later = {name for node in graph.node for name in node.output}
     for node in graph.node:
         if not node.op_type:
             raise WrongValue(f"{_called(node)} has no operator")
-        known = made | around if depth else made
+        known = produced | around if depth else produced
         for name in node.input:
             if name and name not in known:
                 reason = "which only a later node or itself makes" if name in later else "which nothing makes"
                 raise WrongValue(f"{_called(node)} reads {quoted(name)}, {reason}")
         outputs = [name for name in node.output if name]
-        if twice := [name for i, name in enumerate(outputs) if name in made or name in outputs[:i]]:
+        if twice := [name for i, name in enumerate(outputs) if name in produced or name in outputs[:i]]:
             raise WrongValue(f"{_called(node)} makes {quoted(twice[0])}, which is made already")
         for _, inner in inner_graphs(node, ""):
             check_graph(inner, frozenset(known), depth + 1)
-        made.update(outputs)
+        produced.update(outputs)
     for one in graph.output:
         if not one.name:
             raise WrongValue("an output has no name")
-        if one.name not in made and one.name not in around:
+        if one.name not in produced and one.name not in around:
             raise WrongValue(f"nothing makes the output {quoted(one.name)}")
 
 

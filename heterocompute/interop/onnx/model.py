@@ -1,4 +1,4 @@
-"""An ONNX model as it is evaluated: loaded, functions inlined, sparse tensors dense, opset converted if needed."""
+"""An ONNX model for evaluation: functions are inlined, sparse tensors dense, the opset converted if needed."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def as_before_11(graph: Any) -> None:
 
 
 def _name_nodes(graph: Any) -> None:
-    """Give nodes with subgraphs the names that prefix their tensors, which come from positions until then."""
+    """Name nodes with subgraphs by position; these names prefix their tensors."""
     for place, node in enumerate(graph.node):
         name = node_name("", node, place)
         for _, inner in inner_graphs(node, ""):

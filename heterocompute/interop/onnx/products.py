@@ -38,7 +38,7 @@ class Product:
         self.output = text_of(node.output[0])
         self.attributes: dict[str, Any] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         self._geometry = _geometry(self.attributes)
-        self._made: tuple[Any, Any] = (None, None)
+        self._prepared: tuple[Any, Any] = (None, None)
 
     def needs(self) -> list[str]:
         """Return the values that it multiplies and adds."""
@@ -56,11 +56,11 @@ class Product:
             The weight with the axes of the file.
         activations : Format or None
         """
-        made = self._made
-        if made[0] is not stored:  # a transposed array keeps its prepared panels
+        prepared = self._prepared
+        if prepared[0] is not stored:  # a transposed array keeps its prepared panels
             w = turned(stored, self.weight.order)
-            made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
-        w = made[1]
+            prepared = self._prepared = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
+        w = prepared[1]
         try:
             y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
         except ValueError as error:

@@ -27,7 +27,7 @@ def dtype_of(kind: int) -> np.dtype[Any]:
 
 
 def saturated(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return rounded values as integers; those outside of the range become its ends."""
+    """Return rounded values as integers, clipped to the range."""
     if dtype.kind in "iu":
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     else:

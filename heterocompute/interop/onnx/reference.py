@@ -133,7 +133,7 @@ def _widened(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
         return call
     schema = onnx.defs.get_schema(node.op_type)
     given = [one.type_str for one in schema.inputs]
-    made = [one.type_str for one in schema.outputs]
+    operator_class = [one.type_str for one in schema.outputs]
 
     def run(*arguments: Any, **options: Any) -> Any:
         halves: dict[str, Any] = {}
@@ -147,7 +147,7 @@ def _widened(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
             return found
         if node.op_type == "LinearAttention":  # its state has the dtype of the query if there is no earlier state
             halves.setdefault("S", halves.get("T"))
-        dtypes = [halves.get(made[min(i, len(made) - 1)]) for i in range(len(found))]
+        dtypes = [halves.get(operator_class[min(i, len(operator_class) - 1)]) for i in range(len(found))]
         return tuple(
             one.astype(dtype) if dtype is not None and isinstance(one, np.ndarray) else one
             for one, dtype in zip(found, dtypes, strict=True)

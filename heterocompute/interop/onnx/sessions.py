@@ -88,7 +88,7 @@ class Sessions:
         return Session(self, model.SerializeToString(), options, large)
 
     def whole(self, source: str | bytes) -> Session:
-        """Return a session of a model as it is."""
+        """Return a session of an unchanged model."""
         return Session(self, source, options_of(self._ort, self.threads), None)
 
     def value(self, array: Array) -> Any:

@@ -98,7 +98,7 @@ def _parametrized(module: Any) -> tuple[str, ...]:
 
 
 def _computes_weights(hook: Any) -> bool:
-    """Tell whether a hook is one of those that make a weight, or of the state of such weights."""
+    """Return True if a hook computes a weight or stores its state."""
     if hasattr(hook, "apply_mask") or hasattr(hook, "compute_weight"):
         return True
     bare = getattr(hook, "hook", hook)

@@ -207,7 +207,7 @@ def load_packed(
 def _check_state(
     model: Any, chosen: list[Layer], weights: list[PackedWeight], state: Mapping[str, Any], strict: bool
 ) -> None:
-    """Raise what loading a state will raise, before a model is changed: load it into a copy without its weights."""
+    """Raise errors of loading a state before the model changes, by loading into a copy without weights."""
     memo: dict[int, Any] = {}
     packed = {id(layer.module._parameters.get(layer.attribute)) for layer in chosen}
     for one in (*model.parameters(), *model.buffers()):

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Packed(torch.nn.Module):
-    """Shared by layers with one packed weight.
+    """Base class of layers with one packed weight.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ _has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 
 
 def is_direct(x: Any) -> bool:
-    """Tell whether a call with this input can go to the core at once."""
+    """Return True if a call with this input can use the core directly."""
     return is_unobserved(x) and bool(x.is_cpu)
 
 
@@ -159,7 +159,7 @@ def convolve(
     groups: int,
     activations: Any = None,
 ) -> Any:
-    """Do what `conv2d` does, with windows of 1, 2 or 3 dimensions; a batch may be missing.
+    """Convolve like `conv2d`, with windows of 1, 2 or 3 dimensions and an optional batch.
 
     q is (K, C / groups, 1, S) for one dimension, (K, C / groups, T R S, 1) for three: 3-D windows are stored as
     images with one window each.

@@ -1,4 +1,4 @@
-"""PyTorch's modules of `interop.torch`, and those that read a weight without calling its module.
+"""Modules of `interop.torch`, and modules of PyTorch that read a weight without calling its module.
 
     MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
 

@@ -158,7 +158,7 @@ WRAPPERS = ("FullyShardedDataParallel", "FSDPModule")  # their weights are parts
 
 
 def _check_kinds(model: Any, name: str) -> None:
-    """Refuse modules that are no layers of Python, or whose parameters are not whole weights."""
+    """Refuse modules without a Python forward pass, or with sharded parameters."""
     for path, module in model.named_modules():
         place, kind = f"{quoted(path)} of model" if path else "model", type(module)
         if isinstance(module, torch.jit.ScriptModule):
@@ -256,7 +256,7 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
 
 
 def _own(module: Any) -> str:
-    """Return why a layer does not compute what its class does, if it does not."""
+    """Return the reason why a layer differs from its class, or None."""
     name = own_function(module)
     return f"{name} of this layer was replaced, as hooks of accelerate do: undo it before" if name else ""
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
-from ...base.kept import kept
 from ...base.progress import Progress, Steps
 from ...base.texts import counted, quoted
 from ...base.values import as_int, as_real
@@ -441,7 +441,7 @@ class LanguageModel:
         """Begin a pass over one sequence, for callers that run the layers one by one."""
         return Run(self, Way(weights), 1)
 
-    @kept
+    @cached
     def frequencies(self) -> dict[Rope, Array]:
         """Return the angles per position of each RoPE of the network."""
         s = self.shape
@@ -451,7 +451,7 @@ class LanguageModel:
             found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
         return found
 
-    @kept
+    @cached
     def layer_roles(self) -> list[list[tuple[str, str]]]:
         """Return the roles of each layer's tensors: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
         found: list[list[tuple[str, str]]] = [[] for _ in range(self.shape.layers)]

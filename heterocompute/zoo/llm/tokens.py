@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.kept import kept
 from ...base.values import check_text
 
 __all__ = ["MISSING", "Around", "Coder", "Tokens"]
@@ -63,7 +63,7 @@ class Tokens:
     ) -> None:
         self._make, self._around, self._ends, self.vocabulary = make, around, ends, vocabulary
 
-    @kept
+    @cached
     def around(self) -> Around:
         """The tokens before and after each text."""
         return self._around()
@@ -73,11 +73,11 @@ class Tokens:
         """The token that begins texts, None if the model wants none."""
         return self.around.before
 
-    @kept
+    @cached
     def _ordered_ends(self) -> tuple[int, ...]:
         return tuple(self._ends())
 
-    @kept
+    @cached
     def ends(self) -> frozenset[int]:
         """Tokens that end texts or the turn of a chat model."""
         return frozenset(self._ordered_ends)
@@ -87,7 +87,7 @@ class Tokens:
         """The token that ends texts, None if there is none."""
         return next(iter(self._ordered_ends), None)
 
-    @kept
+    @cached
     def coder(self) -> Coder:
         """The coder of the vocabulary."""
         return self._make()

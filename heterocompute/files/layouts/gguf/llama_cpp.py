@@ -20,7 +20,7 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....base.json_text import json_object
-from ....base.places import is_file
+from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
 from ....zoo.llm.configuration import of_config

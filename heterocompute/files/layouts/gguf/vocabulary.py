@@ -18,7 +18,7 @@ from typing import Any
 
 from ....base.errors import WrongValue, shown
 from ....base.json_text import json_object
-from ....base.places import is_file
+from ....base.locations import is_file
 from ....base.texts import read_small
 from ....zoo.llm.control_tokens import (
     BYTE,

@@ -127,7 +127,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class NVLink:
-    """A generation of NVLink as its first chip has it: `rate` is B/s one way out of the chip over all its links."""
+    """A generation of NVLink on its first chip: `rate` is B/s out of the chip over all links, in one direction."""
 
     year: int
     chip: str

@@ -156,14 +156,14 @@ def parameter_server(
     count = check_count("multi.parameter_server", "count", count)
     servers = check_count("multi.parameter_server", "servers", servers)
     rate = link_rate(link)
-    alone = count / (step_seconds + 2 * gradient_bytes / rate)
+    single_rate = count / (step_seconds + 2 * gradient_bytes / rate)
     served = servers * rate / gradient_bytes if gradient_bytes else math.inf
-    updates = min(alone, served)
+    updates = min(single_rate, served)
     return {
         "updates": updates,
         "efficiency": updates * step_seconds / count,
         "staleness": float(count - 1),
-        "bound": "workers" if alone <= served else "servers",
+        "bound": "workers" if single_rate <= served else "servers",
     }
 
 
@@ -215,8 +215,8 @@ def tensor_parallel(
     blocks = check_count("multi.tensor_parallel", "blocks", blocks)
     reductions = check_count("multi.tensor_parallel", "reductions", reductions)
     reduce = blocks * reductions * allreduce(activation_bytes, count, link)
-    alone = step_seconds / count
-    return {"seconds": alone + reduce, "allreduce": reduce, "efficiency": alone / (alone + reduce)}
+    single_rate = step_seconds / count
+    return {"seconds": single_rate + reduce, "allreduce": reduce, "efficiency": single_rate / (single_rate + reduce)}
 
 
 def pipeline_parallel(

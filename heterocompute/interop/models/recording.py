@@ -24,43 +24,43 @@ from ...base.errors import shown
 from ...ptq.hessian import Hessian
 from ..torch.walk import Layer
 from .batches import Problem
-from .weights import made_by
+from .weights import weight_source
 
-__all__ = ["Ear", "listening", "windows"]
+__all__ = ["ProductRecorder", "recording", "windows"]
 
 Array = np.ndarray[Any, Any]
 PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2)}
 COPIES = ("_to_copy", "clone")
 
 
-class Ear:
+class ProductRecorder:
     """The Hessians of weights, gathered from recorded products.
 
     Parameters
     ----------
     weights : dict of str to torch.Tensor
-        The parameters that are listened for, by name.
+        The parameters whose products are recorded, by name.
     memory : int, optional
         Bytes of Hessians at most, though always one: further weights are `postponed`.
 
     Attributes
     ----------
-    heard : dict of str to Hessian
+    hessians : dict of str to Hessian
     axes : dict of str to tuple of int
         Axes of each weight that were summed.
     postponed : set of str
-        Weights that another pass must hear.
+        Weights that another pass records.
     keep : ndarray of bool, (sequences, tokens), or None
         What of a batch is a token, not padding. It is used for layers that are called with an input of this shape.
     """
 
     def __init__(self, weights: dict[str, Any], memory: int | None = None) -> None:
-        self.heard: dict[str, Hessian] = {}
+        self.hessians: dict[str, Hessian] = {}
         self.axes: dict[str, tuple[int, ...]] = {}
         self.postponed: set[str] = set()
         self.keep: Any = None
         self._called: dict[str, tuple[int, ...]] = {}  # the shape of the input without its last axis
-        self._memory, self._taken = memory, 0
+        self._memory, self._used = memory, 0
         self._known: dict[int, tuple[tuple[str, ...], Any]] = {}
         self._fleeting: list[int] = []  # of tensors that exist only during a batch
         for name, tensor in weights.items():
@@ -131,15 +131,15 @@ class Ear:
         if first in self.postponed:
             return
         k = inputs.shape[-1]
-        if first not in self.heard:
+        if first not in self.hessians:
             size = 8 * groups * k * k
-            if self._memory is not None and self.heard and self._taken + size > self._memory:
+            if self._memory is not None and self.hessians and self._used + size > self._memory:
                 self.postponed.update(names)
                 return
-            self._taken += size
-            self.heard[first], self.axes[first] = Hessian(k, groups), axes
+            self._used += size
+            self.hessians[first], self.axes[first] = Hessian(k, groups), axes
             for other in others:  # tied weights share their inputs
-                self.heard[other], self.axes[other] = self.heard[first], axes
+                self.hessians[other], self.axes[other] = self.hessians[first], axes
         if self.axes[first] != axes:
             raise Problem(
                 f"calibrate: {shown(first)} is multiplied along the axes {self.axes[first]} and {axes}, expected one "
@@ -153,7 +153,7 @@ class Ear:
         else:
             array = inputs
         try:
-            self.heard[first].add(array)
+            self.hessians[first].add(array)
         except ValueError as problem:
             raise Problem(f"calibrate: {shown(first)}: {problem}") from None
 
@@ -208,45 +208,45 @@ def windows(
 def _mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode  # optional
 
-    class Listening(TorchDispatchMode):  # type: ignore[misc]
-        """Reports each product to an `Ear`, and computes it as usual."""
+    class _RecordingMode(TorchDispatchMode):  # type: ignore[misc]
+        """Reports each product to an `ProductRecorder`, and computes it as usual."""
 
-        def __init__(self, ear: Ear) -> None:
+        def __init__(self, recorder: ProductRecorder) -> None:
             super().__init__()
-            self.ear = ear
+            self.recorder = recorder
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.removeprefix("aten::")
-            answer = func(*args, **(kwargs or {}))
-            _tell(self.ear, name, args)  # only for arguments that the operator accepted
+            result = func(*args, **(kwargs or {}))
+            _record_operator(self.recorder, name, args)  # only for arguments that the operator accepted
             if name in COPIES:
-                self.ear.copied(args[0], answer)
-            return answer
+                self.recorder.copied(args[0], result)
+            return result
 
-    return Listening
+    return _RecordingMode
 
 
-def _tell(ear: Ear, name: str, args: Any) -> None:
+def _record_operator(recorder: ProductRecorder, name: str, args: Any) -> None:
     if name in PRODUCTS:
         first, second = PRODUCTS[name]
-        ear.product(args[first], args[second])
+        recorder.product(args[first], args[second])
     elif name == "linear":
-        ear.product(args[0].reshape(-1, args[0].shape[-1]), args[1].t())
+        recorder.product(args[0].reshape(-1, args[0].shape[-1]), args[1].t())
     elif name in ("convolution", "_convolution") and not args[6]:
         x, weight, _, stride, padding, dilation, _, _, groups = args[:9]
-        ear.convolution(x, weight, stride, padding, dilation, groups)
+        recorder.convolution(x, weight, stride, padding, dilation, groups)
 
 
 @contextlib.contextmanager
-def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
+def recording(model: Any, recorder: ProductRecorder, layers: list[Layer]) -> Iterator[None]:
     """Record a model's products: in evaluation mode, without gradients; its state is restored afterwards.
 
     Parameters
     ----------
     model : torch.nn.Module
-    ear : Ear
+    recorder : ProductRecorder
     layers : list of Layer
-        Those that are listened for.
+        The layers whose products are recorded.
     """
     import torch  # optional
 
@@ -261,11 +261,11 @@ def listening(model: Any, ear: Ear, layers: list[Layer]) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.utils.parametrize.cached())
         for layer in layers:
-            stack.callback(_announced(ear, layer))
+            stack.callback(_announced(recorder, layer))
             if layer.attribute == "weight":
-                call = functools.partial(_call, ear, layer.name)
+                call = functools.partial(_call, recorder, layer.name)
                 stack.callback(layer.module.register_forward_pre_hook(call).remove)
-        stack.enter_context(_mode()(ear))
+        stack.enter_context(_mode()(recorder))
         yield
 
 
@@ -276,28 +276,28 @@ def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool
     torch._C._set_mkldnn_enabled(onednn)
 
 
-def _call(ear: Ear, name: str, _: Any, inputs: Any) -> None:
-    ear.called(name, inputs)
+def _call(recorder: ProductRecorder, name: str, _: Any, inputs: Any) -> None:
+    recorder.called(name, inputs)
 
 
-def _announced(ear: Ear, weight: Layer) -> Callable[[], None]:
-    """Make a module report its computed weight to the ear; return a function that ends this."""
+def _announced(recorder: ProductRecorder, weight: Layer) -> Callable[[], None]:
+    """Make a module report its computed weight to the recorder; return a function that ends this."""
     module, attribute, name = weight.module, weight.attribute, weight.name
-    made = made_by(weight)
-    if made == "held":
+    origin = weight_source(weight)
+    if origin == "held":
         return lambda: None
-    if made == "rounded":
+    if origin == "rounded":
         rounded = module.rounded
 
-        def tell(value: Any) -> Any:
-            answer = rounded(value)
-            ear.computed(name, answer)
-            return answer
+        def record(value: Any) -> Any:
+            result = rounded(value)
+            recorder.computed(name, result)
+            return result
 
-        module.__dict__["rounded"] = tell
+        module.__dict__["rounded"] = record
         return functools.partial(module.__dict__.pop, "rounded")
-    if made == "parametrized":  # computed once, while the context keeps it
-        ear.computed(name, getattr(module, attribute), lasting=True)
+    if origin == "parametrized":  # computed once, while the context keeps it
+        recorder.computed(name, getattr(module, attribute), lasting=True)
         return lambda: None
-    hook = module.register_forward_pre_hook(lambda one, _: ear.computed(name, getattr(one, attribute)))
+    hook = module.register_forward_pre_hook(lambda one, _: recorder.computed(name, getattr(one, attribute)))
     return hook.remove  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What "GPU utilization" means: one launch by four meters, and the waves in which its blocks run.
+"""GPU utilization: one launch measured in four ways, and the waves in which its blocks run.
 
 NVML counts time in which any kernel runs. SM active is the share of multiprocessors with at least one warp, averaged
 over them and over time; occupancy the share of resident warps; tensor active the share of time in which matrix
@@ -145,10 +145,10 @@ def utilization(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> one = hw.utilization(1, "a100-sxm-40gb")
+    >>> one = hw.systems.utilization(1, "a100-sxm-40gb")
     >>> one.nvml, round(one.sm_active, 2)
     (100.0, 0.93)
-    >>> tiles = hw.utilization(109, "a100-sxm-40gb", registers=255)    # one block of a large tile on each
+    >>> tiles = hw.systems.utilization(109, "a100-sxm-40gb", registers=255)    # one block of a large tile on each
     >>> tiles.waves, round(tiles.wave_efficiency, 1)
     (2, 50.5)
     """
@@ -177,13 +177,13 @@ def utilization(
             "memory does not "
             f"fit on a multiprocessor of {one.name}: too much for its {bound}"
         )
-    places = count * each
-    waves = -(-blocks // places)
-    last = blocks - (waves - 1) * places
+    slots = count * each
+    waves = -(-blocks // slots)
+    last = blocks - (waves - 1) * slots
     active = (waves - 1 + min(last, count) / count) / waves
     resident = blocks * warps / (count * waves * (limits.threads // WARP))
     percent = 100 * busy_share
-    return Utilization(one.name, count, blocks, each, bound, waves, 100 * blocks / (waves * places), percent,
+    return Utilization(one.name, count, blocks, each, bound, waves, 100 * blocks / (waves * slots), percent,
                        percent * active, percent * resident, percent * active * tensor_share)  # fmt: skip
 
 
@@ -215,8 +215,8 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.saturating_sms("a100-sxm-40gb", 500e-9), hw.saturating_sms("a100-sxm-40gb", 500e-9, bytes_a_thread=8)
-    (24, 48)
+    >>> [hw.systems.saturating_sms("a100-sxm-40gb", 500e-9, bytes_a_thread=n) for n in (16, 8)]
+    [24, 48]
     """
     name = "saturating_sms"
     one = device(chip)
@@ -258,7 +258,7 @@ def hbm_bandwidth(stacks: int, width_bits: int, rate: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.hbm_bandwidth(5, 1024, 2.43e9) / 1e9)
+    >>> round(hw.systems.hbm_bandwidth(5, 1024, 2.43e9) / 1e9)
     1555
     """
     stacks = check_count("hbm_bandwidth", "stacks", stacks)

@@ -105,7 +105,7 @@ def product_work(m: int, n: int, k: int, dtype: str = "fp32") -> dict[str, Any]:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.product_work(2, 3, 4)["operations"]
+    >>> hw.systems.product_work(2, 3, 4)["operations"]
     48
     """
     m, n, k = (check_count("product_work", name, size) for name, size in (("m", m), ("n", n), ("k", k)))
@@ -170,7 +170,8 @@ def dispatch(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.dispatch(lambda n: hw.product_work(n, n, n), ["xeon-platinum-8256", "t4"], sizes=(16, 8192))
+    >>> square = lambda n: hw.systems.product_work(n, n, n)
+    >>> found = hw.systems.dispatch(square, ["xeon-platinum-8256", "t4"], sizes=(16, 8192))
     >>> found.chosen, [(row["size"], row["after"]) for row in found.flips]
     ('t4', [(422, 't4')])
     """
@@ -185,19 +186,19 @@ def dispatch(
             check_number("dispatch", f"{table}[{shown(name)}]", value, closed=table == "launch")
     batch = check_count("dispatch", "batch", batch)
     kinds = dict(dtype) if isinstance(dtype, Mapping) else {"*": dtype}
-    asked = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
+    question = _Question(chips, objective, kinds, format, batch, input_shape, dict(links or {}), dict(launch or {}))
     if not callable(op):
         if sizes is not None:
             raise WrongValue(f"dispatch: sizes is {shown(sizes)}, expected a callable op with it")
-        return asked.answer(op)
+        return question.answer(op)
     if sizes is None:
         raise WrongValue("dispatch: sizes is missing: op is a callable of a size")
     if not isinstance(sizes, Sequence) or len(sizes) != 2:
         raise WrongValue(f"dispatch: sizes is {shown(sizes)}, expected the least and the largest")
     low = as_int(sizes[0], "dispatch: sizes", 1)
     high = as_int(sizes[1], "dispatch: sizes", low)
-    flips = _flips(lambda size: asked.answer(op(size)).chosen, low, high)
-    found = asked.answer(op(high))
+    flips = _flips(lambda size: question.answer(op(size)).chosen, low, high)
+    found = question.answer(op(high))
     return Dispatch(**{**found.__dict__, "flips": flips})
 
 
@@ -240,7 +241,7 @@ class _Question:
         able = [one for one in self.chips if isinstance(runs[one.name], list)]
         if not able:
             raise WrongValue(f"dispatch: no device can run it: {shortened('; '.join(map(str, runs.values())), 250)}")
-        alone = [self._alone(one, runs, moved) for one in self.chips]
+        alone = [self._on_one_device(one, runs, moved) for one in self.chips]
         # cost and path of the best assignment that ends with layer i on a device
         home = self.chips[0]
         ways: dict[str, tuple[float, list[Device]]] = {}
@@ -342,7 +343,7 @@ class _Question:
             before = one
         return total + last * ((before.tdp or 0.0) + (home.tdp or 0.0))
 
-    def _alone(self, one: Device, runs: Mapping[str, Any], moved: Sequence[float]) -> dict[str, Any]:
+    def _on_one_device(self, one: Device, runs: Mapping[str, Any], moved: Sequence[float]) -> dict[str, Any]:
         run = runs[one.name]
         if isinstance(run, str):
             return {"device": one.name, "seconds": None, "energy": None, "copies": None, "why": run}
@@ -368,11 +369,11 @@ def _alive(network: Network) -> tuple[list[str], list[int]]:
     """Return the names of the layers that take time, and the live elements before each and after the last."""
     uses = last_uses(network.flows)
     sizes = {INPUT: math.prod(network.input_shape)} | {flow.name: flow.output_elements for flow in network.flows}
-    made = {INPUT}
+    available = {INPUT}
     names, elements = [], []
     for i, flow in enumerate(network.flows):
         if is_work(flow):
             names.append(flow.name)
-            elements.append(sum(sizes[name] for name in made if uses.get(name, -1) >= i))
-        made.add(flow.name)
+            elements.append(sum(sizes[name] for name in available if uses.get(name, -1) >= i))
+        available.add(flow.name)
     return names, [*elements, math.prod(network.output_shape)]

@@ -17,13 +17,13 @@ from typing import Any
 
 from .texts import read_small
 
-__all__ = ["cpu_model", "kept_file", "l3_bytes", "merge_kept", "read_kept", "write_kept"]
+__all__ = ["cpu_model", "cache_path", "l3_bytes", "merge_cache", "read_cache", "write_cache"]
 
 MAX_BYTES = 1 << 22
 LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
 
 
-def kept_file(name: str) -> Path:
+def cache_path(name: str) -> Path:
     """Return the path of a file in the cache folder.
 
     Parameters
@@ -41,7 +41,7 @@ def kept_file(name: str) -> Path:
     return base / "heterocompute" / name
 
 
-def read_kept(path: Path) -> dict[str, Any]:
+def read_cache(path: Path) -> dict[str, Any]:
     """Return the content of a file, {} if it does not exist or is not ours.
 
     Parameters
@@ -59,7 +59,7 @@ def read_kept(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_kept(path: Path, content: dict[str, Any]) -> None:
+def write_cache(path: Path, content: dict[str, Any]) -> None:
     """Replace a file by renaming; nothing happens where the folder cannot be written.
 
     Parameters
@@ -77,22 +77,22 @@ def write_kept(path: Path, content: dict[str, Any]) -> None:
             temporary.unlink()
 
 
-def merge_kept(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def merge_cache(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Replace a file by the result of a function of its present content.
 
     Parameters
     ----------
     path : pathlib.Path
     merge : callable
-        Gets what `read_kept` returns.
+        Gets what `read_cache` returns.
     """
     with _turn(path):
-        write_kept(path, merge(read_kept(path)))
+        write_cache(path, merge(read_cache(path)))
 
 
 @contextlib.contextmanager
 def _turn(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file, if the system has such locks and no other process holds it for long."""
+    """Hold a lock next to a file, if the system has such locks and no other process holds it for long."""
     try:
         import fcntl  # not on Windows
 

@@ -55,7 +55,7 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 
 def local_path(path: str) -> str:
-    """Return the path that a URL ``file://`` means, and anything else as it is.
+    """Return the path of a URL ``file://``; other paths are returned unchanged.
 
     Examples
     --------
@@ -97,10 +97,10 @@ def names_in(folder: str) -> list[str]:
     if not is_url(folder):
         return sorted(os.listdir(folder))
     with _answering(folder):
-        fs, place = _store(folder)
+        fs, key = _store(folder)
         with contextlib.suppress(FileNotFoundError):
-            fs.invalidate_cache(place)
-            found = [str(one).rstrip("/").rpartition("/")[2] for one in fs.ls(place, detail=False)]
+            fs.invalidate_cache(key)
+            found = [str(one).rstrip("/").rpartition("/")[2] for one in fs.ls(key, detail=False)]
             return sorted(set(found) - {""})
     return []
 
@@ -117,24 +117,24 @@ def remove(path: str) -> None:
         os.unlink(path)
         return
     with _answering(path):
-        fs, place = _store(path)
-        fs.rm_file(place)
+        fs, key = _store(path)
+        fs.rm_file(key)
 
 
 def upload(local: str, url: str) -> None:
     """Write a local file to a URL, completely or not at all."""
     with _answering(url):
-        fs, place = _store(url)
-        fs.put_file(local, place)
-        fs.invalidate_cache(place.rpartition("/")[0])
+        fs, key = _store(url)
+        fs.put_file(local, key)
+        fs.invalidate_cache(key.rpartition("/")[0])
 
 
 def put(url: str, content: bytes) -> None:
     """Write bytes to a URL, completely or not at all."""
     with _answering(url):
-        fs, place = _store(url)
-        fs.pipe_file(place, content)
-        fs.invalidate_cache(place.rpartition("/")[0])
+        fs, key = _store(url)
+        fs.pipe_file(key, content)
+        fs.invalidate_cache(key.rpartition("/")[0])
 
 
 def content_of(path: str) -> bytes:
@@ -143,17 +143,17 @@ def content_of(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     with _answering(path):
-        fs, place = _store(path)
-        return bytes(fs.cat_file(place))
+        fs, key = _store(path)
+        return bytes(fs.cat_file(key))
 
 
 def state_of_url(url: str) -> tuple[int, int, str]:
     """Return the size of an object and a value that changes with its content, such as an ETag or a time."""
     with _answering(url):
-        fs, place = _store(url)
-        fs.invalidate_cache(place.rpartition("/")[0])
-        size = int(fs.info(place)["size"] or 0)
-        return size, int(hashlib.sha256(str(fs.ukey(place)).encode()).hexdigest()[:15], 16), ""
+        fs, key = _store(url)
+        fs.invalidate_cache(key.rpartition("/")[0])
+        size = int(fs.info(key)["size"] or 0)
+        return size, int(hashlib.sha256(str(fs.ukey(key)).encode()).hexdigest()[:15], 16), ""
 
 
 def open_url(url: str, buffered: bool = True) -> Any:
@@ -177,7 +177,7 @@ def size_of(file: Any) -> int:
 
 
 def read_at(file: Any, view: memoryview, begin: int) -> int:
-    """Read bytes of a file at a position, without moving it: threads and forked processes share that of a descriptor.
+    """Read bytes at an offset of a file and leave its position, which threads and forked processes share.
 
     Parameters
     ----------
@@ -203,8 +203,8 @@ class _Object(io.RawIOBase):
     def __init__(self, url: str) -> None:
         self._url, self._at = url, 0
         with _answering(url):
-            self._fs, self._place = _store(url)
-            info = self._fs.info(self._place)
+            self._fs, self._key = _store(url)
+            info = self._fs.info(self._key)
         if info.get("type") == "directory":
             raise WrongValue(f"{printable(url)}: is a directory, expected a regular file")
         if not isinstance(info.get("size"), int):
@@ -237,7 +237,7 @@ class _Object(io.RawIOBase):
         if not count:
             return 0
         with _answering(self._url):
-            data = self._fs.cat_file(self._place, start=begin, end=begin + count)
+            data = self._fs.cat_file(self._key, start=begin, end=begin + count)
         if len(data) > count:  # a store that does not support ranges sends the whole object
             raise OSError(f"{printable(self._url)}: the store does not send parts of files: copy it to this machine")
         view[: len(data)] = data
@@ -247,9 +247,9 @@ class _Object(io.RawIOBase):
 def _info(url: str) -> dict[str, Any] | None:
     try:
         with _answering(url):
-            fs, place = _store(url)
-            fs.invalidate_cache(place.rpartition("/")[0])
-            found: dict[str, Any] = fs.info(place)
+            fs, key = _store(url)
+            fs.invalidate_cache(key.rpartition("/")[0])
+            found: dict[str, Any] = fs.info(key)
             return found
     except FileNotFoundError:
         return None

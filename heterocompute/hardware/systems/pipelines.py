@@ -241,7 +241,7 @@ def pipeline(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> run = hw.pipeline(step=0.1, read=0.05, decode=0.35, copy=0.02, workers=2, pinned=True)
+    >>> run = hw.systems.pipeline(step=0.1, read=0.05, decode=0.35, copy=0.02, workers=2, pinned=True)
     >>> round(run.step_seconds, 3), round(run.utilization, 2), run.causes[0]["cause"]
     (0.199, 0.5, 'preprocessing')
     """
@@ -295,7 +295,7 @@ def _changes(feed: Feed) -> Iterator[tuple[str, str, Feed]]:
 
 def _run(feed: Feed) -> tuple[float, float, list[tuple[str, int, float, float, str]]]:
     clock = Clock()
-    ready, there = Shelf(clock), Shelf(clock)  # decoded batches; batches on the device
+    ready, on_device = Shelf(clock), Shelf(clock)  # decoded batches; batches on the device
     storage = None if feed.storage is None else Gate(clock, feed.storage)
     room = [Gate(clock, feed.prefetch) for _ in range(feed.workers)]
     ahead = Gate(clock, 1)  # one batch in addition to the one in use
@@ -328,13 +328,13 @@ def _run(feed: Feed) -> tuple[float, float, list[tuple[str, int, float, float, s
             yield ready.get(batch)
             room[batch % feed.workers].give()
             yield from spend("copy", batch, feed.copying(batch), "copy")
-            there.put(batch)
+            on_device.put(batch)
 
     def train() -> Process:
-        beside = feed.pinned and feed.workers > 0
+        overlaps = feed.pinned and feed.workers > 0
         for batch in range(feed.steps):
-            if beside:
-                yield there.get(batch)
+            if overlaps:
+                yield on_device.get(batch)
                 ahead.give()
             else:
                 if feed.workers:

@@ -57,44 +57,55 @@ def test_the_gain_splits_into_factors() -> None:
 
 
 def test_growth_and_amdahl() -> None:
-    assert [round(hw.doubling_time(r), 2) for r in (0.25, 0.52, 0.23, 0.12)] == [3.11, 1.66, 3.35, 6.12]
-    assert round(hw.doubling_time(0.03), 1) == 23.4
-    assert hw.amdahl(0.5, 2) == pytest.approx(4 / 3) and hw.amdahl(0, 9) == 1 and hw.amdahl(1, 9) == 9
-    for call in (lambda: hw.doubling_time(0), lambda: hw.amdahl(1.5, 2), lambda: hw.amdahl(0.5, 0)):
+    assert [round(hw.systems.doubling_time(r), 2) for r in (0.25, 0.52, 0.23, 0.12)] == [3.11, 1.66, 3.35, 6.12]
+    assert round(hw.systems.doubling_time(0.03), 1) == 23.4
+    assert (
+        hw.systems.amdahl(0.5, 2) == pytest.approx(4 / 3)
+        and hw.systems.amdahl(0, 9) == 1
+        and hw.systems.amdahl(1, 9) == 9
+    )
+    for call in (
+        lambda: hw.systems.doubling_time(0),
+        lambda: hw.systems.amdahl(1.5, 2),
+        lambda: hw.systems.amdahl(0.5, 0),
+    ):
         with pytest.raises(ValueError, match="expected a number"):
             call()
 
 
 def test_export_arithmetic() -> None:
-    assert hw.tpp("a100-sxm-40gb")["tpp"] == 4992 and hw.tpp("a100-sxm-40gb")["listed"] is True
-    assert hw.tpp("h100-sxm")["tpp"] == pytest.approx(15830, abs=2)
-    assert hw.tpp("a800-sxm-80gb")["listed"] is False  # the same rate, 400 GB/s
-    assert hw.tpp("t4")["tpp"] == 65 * 16
+    assert hw.systems.tpp("a100-sxm-40gb")["tpp"] == 4992 and hw.systems.tpp("a100-sxm-40gb")["listed"] is True
+    assert hw.systems.tpp("h100-sxm")["tpp"] == pytest.approx(15830, abs=2)
+    assert hw.systems.tpp("a800-sxm-80gb")["listed"] is False  # the same rate, 400 GB/s
+    assert hw.systems.tpp("t4")["tpp"] == 65 * 16
 
 
 def test_copies_and_offload() -> None:
     chip = hw.device("a100-sxm-80gb")
-    n = hw.offload_break_even(chip, 1e12, "fp32")
+    n = hw.systems.offload_break_even(chip, 1e12, "fp32")
     for size, pays in ((0.9 * n, False), (1.1 * n, True)):
         there = 3 * size**2 * 4 / (31.5e9) + 2 * size**3 / chip.peak("fp32")
         assert (there < 2 * size**3 / 1e12) is pays
-    assert hw.offload_break_even(chip, 1e15) == math.inf
-    assert hw.copy_seconds(1e9, 1e9) == 1
+    assert hw.systems.offload_break_even(chip, 1e15) == math.inf
+    assert hw.systems.copy_seconds(1e9, 1e9) == 1
     with bad_argument(ValueError, None, "value", "PCIe"):
-        hw.copy_seconds(1, "tpu-v3")
+        hw.systems.copy_seconds(1, "tpu-v3")
 
 
 def test_training_totals() -> None:
-    assert hw.training_flops(175e9, 300e9) == pytest.approx(3.15e23)
-    assert round(hw.training_flops(175e9, 300e9) / hw.PETAFLOP_DAY) == 3646 and hw.PETAFLOP_DAY == 8.64e19
+    assert hw.systems.training_flops(175e9, 300e9) == pytest.approx(3.15e23)
+    assert (
+        round(hw.systems.training_flops(175e9, 300e9) / hw.systems.PETAFLOP_DAY) == 3646
+        and hw.systems.PETAFLOP_DAY == 8.64e19
+    )
     assert round(323e21 / 262e15 / 1e6, 2) == 1.23  # GPT-3 over AlexNet, as printed
-    seconds = hw.training_time(1e9, 1e9, "a100-sxm-80gb", count=4, utilization=0.5)
+    seconds = hw.systems.training_time(1e9, 1e9, "a100-sxm-80gb", count=4, utilization=0.5)
     assert seconds == pytest.approx(6e18 / (4 * 312e12 * 0.5))
-    again = hw.training_time(1e9, 1e9, "a100-sxm-80gb", count=4, utilization=0.5, recompute=True)
+    again = hw.systems.training_time(1e9, 1e9, "a100-sxm-80gb", count=4, utilization=0.5, recompute=True)
     assert again == pytest.approx(8e18 / (4 * 312e12 * 0.5))
     with bad_argument(ValueError, "utilization", "value"):
-        hw.training_time(1, 1, "a100-sxm-80gb", utilization=1.5)
-    assert hw.overlap([1, 3, 2]) == 3 and hw.overlap([1, 3, 2], prefetch=False) == 6
+        hw.systems.training_time(1, 1, "a100-sxm-80gb", utilization=1.5)
+    assert hw.systems.overlap([1, 3, 2]) == 3 and hw.systems.overlap([1, 3, 2], prefetch=False) == 6
     assert round(hw.break_even_density(1 / 0.79), 2) == 0.79 and hw.break_even_density(0.5) == 1
 
 
@@ -132,9 +143,9 @@ def test_all_reduce_on_a_ring() -> None:
         with pytest.raises(ValueError, match="expected a number from 0 up"):
             hw.multi.allreduce(**{"size": 1, "count": 2, "link": 1e9, **wrong})  # type: ignore[arg-type]
     with bad_argument(ValueError, "size", "value"):
-        hw.copy_seconds(-1, 1e9)
+        hw.systems.copy_seconds(-1, 1e9)
     with bad_argument(ValueError, "stages", "value"):
-        hw.overlap([1, float("nan")])
+        hw.systems.overlap([1, float("nan")])
 
 
 def test_three_chips_side_by_side() -> None:
@@ -186,7 +197,9 @@ def test_a_batch_sweep_saturates(name: str) -> None:
 
 
 def test_the_knee_is_where_arithmetic_begins_to_bound() -> None:
-    sweep = hw.batch_sweep(hw.Linear(4096, 4096, bias=False), "h100-sxm", range(300, 400, 4), input_shape=(4096,))
+    sweep = hw.batch_sweep(
+        hw.layers.Linear(4096, 4096, bias=False), "h100-sxm", range(300, 400, 4), input_shape=(4096,)
+    )
     first = next(b for b in range(300, 400, 4) if hw.intensity.gemm(b, 4096, 4096, "fp16") >= 295.35)
     assert sweep.knee == first
     with bad_argument(ValueError, "batches", "value"):
@@ -248,7 +261,7 @@ def test_a_batch_sweep_takes_one_batch_and_names_a_wrong_one() -> None:
 
 def test_numbers_beyond_a_float_are_named() -> None:
     with bad_argument(ValueError, "rate", "value"):
-        hw.doubling_time(10**400)
+        hw.systems.doubling_time(10**400)
     with bad_argument(ValueError, None, "value", "expected a positive number"):
         hw.Device("mine", peak={"int8": 10**400})
     with bad_argument(ValueError, None, "value", "'t4'.*1000"):

@@ -2,7 +2,7 @@
 
 Up to Python 3.11 cached_property holds one lock for all instances while it computes: a process forked by another thread
 meanwhile (a data loader's worker) would wait for that lock for ever. Here two threads may compute a value; the last one
-is kept.
+is stored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class kept(Generic[T]):  # noqa: N801  as property
+class cached(Generic[T]):  # noqa: N801  as property
     """A non-data descriptor: a value in the instance's dictionary is found first, so the function runs once."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -23,10 +23,10 @@ class kept(Generic[T]):  # noqa: N801  as property
         self.name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> kept[T]: ...
+    def __get__(self, instance: None, owner: type) -> cached[T]: ...
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> kept[T] | T:
+    def __get__(self, instance: object | None, owner: type) -> cached[T] | T:
         if instance is None:
             return self
         value = instance.__dict__[self.name] = self.compute(instance)
