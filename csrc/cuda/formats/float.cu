@@ -25,5 +25,6 @@ struct float_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FAMILY(float, float_functions, HC_WITHOUT_GROUPS)
+HC_ENCODERS(float, float_functions)
 HC_CODEC_KNOWN(fp8_e4m3fn_row, float_functions, 4)
+HC_FAMILY(float, float_functions, HC_WITHOUT_GROUPS)

@@ -20,8 +20,9 @@ struct int_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FAMILY(int, int_functions, HC_BOTH)
+HC_ENCODERS(int, int_functions)
 HC_CODEC_KNOWN(int8, int_functions, 4)
+HC_FAMILY(int, int_functions, HC_BOTH)
 HC_GEMV_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)
 HC_GEMV_WORDS(int, int_functions, HC_BOTH, 8, HC_GEMV_BYTES)
 HC_KEPT_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)

@@ -13,4 +13,5 @@ struct log_functions : hc_plain_format {
 };
 } // namespace
 
+HC_ENCODERS(log, log_functions)
 HC_FAMILY(log, log_functions, HC_BOTH)

@@ -17,7 +17,8 @@ struct mx_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FAMILY(mx, mx_functions, HC_WITH_GROUPS)
+HC_ENCODERS(mx, mx_functions)
 HC_CODEC_KNOWN(mxfp4, mx_functions, 4)
+HC_FAMILY(mx, mx_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(mx, mx_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
 HC_INTEGERS(mx, mx_functions)

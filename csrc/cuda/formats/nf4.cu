@@ -79,6 +79,7 @@ struct nf4_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FAMILY(nf4, nf4_functions, HC_WITH_GROUPS)
+HC_ENCODERS(nf4, nf4_functions)
 HC_CODEC_KNOWN(nf4_g64, nf4_functions, 4)
+HC_FAMILY(nf4, nf4_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(nf4, nf4_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)

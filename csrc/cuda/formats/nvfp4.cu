@@ -20,7 +20,8 @@ struct nvfp4_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FAMILY(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
+HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 4)
+HC_FAMILY(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(nvfp4, nvfp4_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
 HC_INTEGERS(nvfp4, nvfp4_functions)

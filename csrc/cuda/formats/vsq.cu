@@ -22,8 +22,9 @@ struct vsq_functions : hc_plain_format {
 };
 } // namespace
 
-HC_FAMILY(vsq, vsq_functions, HC_WITH_GROUPS)
+HC_ENCODERS(vsq, vsq_functions)
 HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions, 3)
+HC_FAMILY(vsq, vsq_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)
 HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 8, HC_GEMV_BYTES)
 HC_KEPT_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)
