@@ -53,8 +53,10 @@ INLINE void part_words(__m256i *a, int n) {
     }
 }
 
-/* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. */
-INLINE void transpose(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m256i *out) {
+/* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. Not inlined, since it is the same for
+ * all codes. */
+static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t words, int64_t first, int64_t n,
+                                                int64_t groups, __m256i *out) {
     if (words == 2 || words == 4 || words == 8) {
         __m256i copy[CHUNK];
         if (groups < 8) {
