@@ -23,13 +23,13 @@ INLINE void input_all(int n, int dims, const float *const *pixel, int64_t count,
     int64_t at = 0;
     for (; at + LANES <= count; at += LANES)
         input_tile_lanes(n, dims, pixel, at, LANES, v, step);
-    if (LANES > 1 && at < count)
+    if (at < count)
         input_tile_lanes(n, dims, pixel, at, (int)(count - at), v, step);
 }
 
 INLINE void filter_all(int n, int r, int dims, const float *const *tap, int64_t count, float *u, int64_t step) {
     int64_t at = 0;
-    for (; LANES > 1 && at + LANES <= count; at += LANES)
+    for (; at + LANES <= count; at += LANES)
         filter_tile_lanes(n, r, dims, tap, at, u, step);
     for (; at < count; at++)
         filter_tile_one(n, r, dims, tap, at, u, step);
@@ -38,7 +38,7 @@ INLINE void filter_all(int n, int r, int dims, const float *const *tap, int64_t 
 INLINE void output_all(int n, int r, int dims, const float *y, int64_t step, int64_t count, const float *bias,
                        bool relu, float *const *answer) {
     int64_t at = 0;
-    for (; LANES > 1 && at + LANES <= count; at += LANES)
+    for (; at + LANES <= count; at += LANES)
         output_tile_lanes(n, r, dims, y, step, at, bias, relu, answer);
     for (; at < count; at++)
         output_tile_one(n, r, dims, y, step, at, bias, relu, answer);
