@@ -163,7 +163,8 @@ def test_registers_stay_in_kernels() -> None:
 
 def included_by(path: Path) -> set[str]:
     """Return the files that a C source includes, directly or not."""
-    found, ahead = set(), [path]
+    found: set[str] = set()
+    ahead = [path]
     while ahead:
         of = ahead.pop()
         for header in quoted_includes(of):
