@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.devices import A_DEVICE, device_number
+from ..base.errors import unsupported
 from ..base.float_env import converted
 from ..base.texts import counted
 from ..base.values import shown
@@ -25,9 +28,10 @@ from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
 from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
-from .device_quantized import on_device
+from .device import DeviceArray, c_strides
 from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
+from .memory import DeviceMemory, Memory, memory_of
 from .metadata import check_metadata
 from .stored import check_source, wrong_part
 from .unpacked import code_geometry, codes_of, minima_of, scales_of, zero_points_of
@@ -74,11 +78,27 @@ def _as_codes(values: Array) -> Array:
     return values.view(np.uint8)
 
 
+Block = tuple[int, tuple[tuple[str, int, tuple[int, ...], np.dtype[Any], tuple[int, ...]], ...]]
+
+
+@lru_cache(maxsize=256)
+def _block_of(format: Format, shape: tuple[int, ...], axis: tuple[int, ...]) -> Block:
+    """Return the bytes of all components, and the name, offset, shape, dtype and strides of each."""
+    end, parts = 0, []
+    for name, (of, size) in component_layout(format, shape, axis).items():
+        parts.append((name, end, size, of, c_strides(size, of.itemsize)))
+        end += -(-prod(size) * of.itemsize // 256) * 256  # components begin where an allocation would
+    return end, tuple(parts)
+
+
 class QuantizedArray(PackedArray):
     """Hold an array of float values as the packed components of a number format.
 
     `quantize` and `load` return this class. ``@`` and ``numpy.matmul`` call `matmul`. Every other ufunc raises an
     error, so that nothing dequantizes silently.
+
+    The components are all in one memory. An array on a device is quantized there or moved there by `to`. The functions
+    that have kernels for the device accept it. All others refuse it: ``q.to("cpu")`` copies it.
 
     Attributes
     ----------
@@ -87,10 +107,12 @@ class QuantizedArray(PackedArray):
     format : Format
     axis : tuple of int
         The reduction axes.
-    components : mapping of str to ndarray
-        The stored arrays, not copies.
+    components : mapping of str to ndarray or DeviceArray
+        The stored arrays, not copies. They have the same dtypes, shapes and bytes in every memory.
     device : str
-        The device of the components: ``"cpu"``.
+        The device of the components: ``"cpu"``, or a name such as `show_config` lists.
+    stream : int
+        The stream of the device that the components are computed on. 0 on the CPU.
     nbytes : int
         Bytes of all components.
     bits_per_value : float
@@ -108,14 +130,16 @@ class QuantizedArray(PackedArray):
 
     # Kept by the first matmul: `_seen`, the components in the core's form, which it checks
     # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, its name in the keys of tuned choices.
-    __slots__ = ("_format", "_seen", "_source_dtype", "_text", "_turned")
+    __slots__ = ("__weakref__", "_format", "_seen", "_source_dtype", "_text", "_turned")
 
     _format: Format
     _turned: Self
     _source_dtype: str
     _text: str
 
-    _decoder = "dequantize()"
+    @property
+    def _decoder(self) -> str:
+        return "to('cpu')" if self._is_far else "dequantize()"
 
     def __init__(
         self,
@@ -176,6 +200,23 @@ class QuantizedArray(PackedArray):
         return array
 
     @property
+    def _memory(self) -> Memory:
+        return memory_of(next(iter(self._components.values()), None))
+
+    @property
+    def _is_far(self) -> bool:
+        return type(next(iter(self._components.values()), None)) is DeviceArray
+
+    def _refuse_far(self, name: str) -> None:
+        """Raise TypeError for an array that is not on the CPU; `name` is a function that reads there."""
+        if self._is_far:
+            raise TypeError(f"{name}: the array is on {A_DEVICE}, expected one on the CPU: call to('cpu') first")
+
+    @property
+    def stream(self) -> int:
+        return self._memory.stream
+
+    @property
     def format(self) -> Format:
         return self._format
 
@@ -192,9 +233,33 @@ class QuantizedArray(PackedArray):
     def _packed(self) -> tuple[Any, ...]:
         """Return the C core's arguments for a packed array."""
         parts = self._components
+        if self._is_far:
+            return self._packed_there(0)
         if "values" in parts:
             parts = {**parts, "codes": _as_codes(parts["values"])}
         return core_format(self._stored_format), self._shape, self._axis, parts
+
+    def _packed_there(self, panels: int) -> tuple[Any, ...]:
+        """Return the same for components on a device, with the address of the panels of `prepack` or 0."""
+        parts: Mapping[str, Any] = self._components
+        addresses = {name: part.address for name, part in parts.items()}
+        if "values" in parts:
+            addresses["codes"] = addresses["values"]
+        number = next(iter(parts.values())).number
+        return core_format(self._stored_format), self._shape, self._axis, addresses, panels, number
+
+    @classmethod
+    def _empty(
+        cls, memory: DeviceMemory, format: Format, shape: Sequence[int], axis: Sequence[int], source_dtype: str
+    ) -> Self:
+        """Return an array on a device with unset components, in one block: allocating takes longer than the rest."""
+        nbytes, layout = _block_of(format, tuple(shape), tuple(axis))
+        block = memory.empty((nbytes,), np.uint8)
+        parts: Any = {
+            name: DeviceArray(block, block.address + at, size, of, strides, block.number, block.stream)
+            for name, at, size, of, strides in layout
+        }
+        return cls._trusted(parts, format, shape, axis, source_dtype)
 
     def dequantize(self, dtype: Any = np.float32) -> Array:
         """Return the decoded values.
@@ -203,17 +268,24 @@ class QuantizedArray(PackedArray):
         ----------
         dtype : dtype, default float32
             float32 is rounded once. float64 is the unrounded scale times code. Other float types are converted from
-            float32.
+            float32, on the CPU only.
 
         Returns
         -------
-        ndarray of `shape`
+        ndarray or DeviceArray of `shape`
         """
-        wanted = as_float_dtype(dtype, "dequantize")
+        wanted, memory = as_float_dtype(dtype, "dequantize"), self._memory
         double = wanted == np.float64
-        out = np.empty(self._shape, np.float64 if double else np.float32)
-        _core.dequantize(runtime.run(), self._packed(), out)
-        return converted(out, wanted)
+        if memory.number is not None and not double and wanted != np.float32:
+            raise NotImplementedError(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
+        out = memory.empty(self._shape, np.float64 if double else np.float32)
+        if memory.number is not None and out.size == 0:
+            return out  # type: ignore[no-any-return]
+        try:
+            _core.dequantize(memory.run(), self._packed(), memory.view(out))
+        except NotImplementedError as problem:
+            raise unsupported("dequantize", problem) if self._is_far else problem from None
+        return out if memory.number is not None else converted(out, wanted)
 
     def to(self, device: Any) -> Any:
         """Copy the components to a device.
@@ -221,17 +293,17 @@ class QuantizedArray(PackedArray):
         Parameters
         ----------
         device : str
-            ``"cpu"``, ``"cuda"`` or ``"cuda:<number>"``.
+            ``"cpu"``, a device that `show_config` lists, or the kind of these devices for the first one.
 
         Returns
         -------
-        QuantizedArray or DeviceQuantizedArray
-            The array itself for ``"cpu"``. `matmul` and `linear` multiply a DeviceQuantizedArray on its device.
+        QuantizedArray
+            The array itself if it is there already. `matmul` and `linear` multiply an array on its device.
 
         Raises
         ------
         NotImplementedError
-            There is no driver or no device, or the build has no CUDA kernels.
+            There is no driver or no device, or the build has no kernels for it.
         MemoryError
             The device is out of memory.
 
@@ -242,9 +314,15 @@ class QuantizedArray(PackedArray):
         >>> q.to("cpu") is q
         True
         """
-        parts, fmt = self._components, self._format
-        moved = on_device(parts, fmt, self._shape, self._axis, self._source_dtype, type(self)._trusted, device)
-        return self if moved is None else moved
+        number, parts = device_number(device, "to"), self._components
+        if number == self._memory.number:
+            return self
+        if self._is_far:
+            parts = {name: part.to_numpy() for name, part in self._components.items()}  # type: ignore[attr-defined]
+        if number is not None:
+            memory = DeviceMemory(number)
+            parts = {name: memory.copied(part) for name, part in parts.items()}  # type: ignore[misc]
+        return self._remade(parts, self._shape, self._axis)
 
     def codes(self) -> Array:
         """Return the codes, one integer per value.
@@ -263,6 +341,7 @@ class QuantizedArray(PackedArray):
         >>> q.codes(), q.scales_expanded()[0, ::2]
         (array([[ 3, -7,  0,  7]], dtype=int8), array([0.14285715, 0.5       ], dtype=float32))
         """
+        self._refuse_far("codes")
         return codes_of(self)
 
     def scales_expanded(self, dtype: Any = np.float32) -> Array:
@@ -280,6 +359,7 @@ class QuantizedArray(PackedArray):
             it is ``(codes() - zero_points_expanded()) * ...``, with minima ``... + minima_expanded()``. mxint8 codes
             are in units of 1/64. Formats without a scale return 1. Formats with a pattern return 0 at zeros.
         """
+        self._refuse_far("scales_expanded")
         return scales_of(self, dtype)
 
     def zero_points_expanded(self) -> Array:
@@ -290,6 +370,7 @@ class QuantizedArray(PackedArray):
         ndarray of uint8, `shape`
             Zeros where the format has none.
         """
+        self._refuse_far("zero_points_expanded")
         return zero_points_of(self)
 
     def minima_expanded(self) -> Array:
@@ -309,6 +390,7 @@ class QuantizedArray(PackedArray):
         >>> q.codes()[0, :2], q.scales_expanded()[0, 0], q.minima_expanded()[0, 0]
         (array([ 0, 15], dtype=uint8), np.float32(0.099975586), np.float32(0.5))
         """
+        self._refuse_far("minima_expanded")
         return minima_of(self)
 
     def view_ml_dtypes(self) -> Array:
@@ -333,6 +415,7 @@ class QuantizedArray(PackedArray):
         >>> q.view_ml_dtypes()
         array([[3, -7, 2, 7]], dtype=int4)
         """
+        self._refuse_far("view_ml_dtypes")
         element = self._format.element_dtype
         if element is None:
             raise TypeError(
@@ -369,7 +452,7 @@ class QuantizedArray(PackedArray):
 
     def _along(self, axis: tuple[int, ...]) -> Self:
         """Return the same values in rows along other axes, for formats without components per row."""
-        if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis:
+        if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis or self._is_far:
             return self
         others = [a for a in range(self.ndim) if a not in axis]
         length = prod(self._shape[a] for a in axis)
@@ -393,13 +476,23 @@ class QuantizedArray(PackedArray):
         """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
 
-    def _cut(self, part: Array, each: int, indices: slice) -> Array:
+    def _cut(self, part: Any, each: int, indices: slice) -> Any:
+        if isinstance(part, DeviceArray):
+            rows = range(self._shape[0])[indices]
+            if rows.step != 1:
+                raise ValueError(
+                    f"only an int or a slice without a step on {A_DEVICE}; call to('cpu') for other indices"
+                )
+            return part.rows(rows.start * each, len(rows) * each)
         outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
         return outer.reshape(outer.shape[0] * each, *part.shape[1:])
 
     def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
         """Return the rows of several arrays as one array: the inverse of slices of axis 0."""
         first, *others = arrays
+        for array in arrays:
+            if isinstance(array, QuantizedArray):
+                array._refuse_far("concatenate")
         for i, array in enumerate(arrays):
             if not isinstance(array, QuantizedArray):
                 raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
@@ -424,7 +517,35 @@ class QuantizedArray(PackedArray):
         return whole._remade(parts, (sum(map(len, arrays)), *first.shape[1:]), first.axis)
 
     def _values(self) -> Array:
+        if self._is_far:
+            raise TypeError(f"an array on {self.device} has no values on the CPU: call to('cpu') first")
         return self.dequantize()
+
+    def _as_floats(self, name: str) -> Array:
+        more = "" if self._is_far else ", or numpy.asarray().astype()"
+        raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether format, shape, axis and the bytes of all components are the same; copies them to the CPU."""
+        if isinstance(other, QuantizedArray) and self._is_far and other._is_far:
+            return bool(self.to("cpu") == other.to("cpu"))
+        if self._is_far:
+            return NotImplemented
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        self._refuse_far("copy")
+        return super().__deepcopy__(memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._refuse_far("pickle")
+        return super().__reduce__()
+
+    def save(self, path: Any, check: str = "sample") -> None:
+        self._refuse_far("save")
+        super().save(path, check)
 
     def _slabs(self, count: int) -> Iterator[tuple[Any, Array]]:
         packed, each = self._packed(), self.size // max(len(self), 1)
@@ -452,6 +573,8 @@ class QuantizedArray(PackedArray):
         return self._components, self._format, self._shape, self._axis, self._source_dtype
 
     def _entry(self) -> Entry:
+        if self._is_far:
+            raise TypeError(f"save: an array is on {A_DEVICE}, expected arrays on the CPU: call to('cpu') first")
         values = self._components["values"].dtype.name if "values" in self._components else "float32"
         return entry_of(self._format, self._shape, self._axis, self._source_dtype, values)
 
@@ -481,6 +604,7 @@ class QuantizedArray(PackedArray):
             "format": str(self._format),
             "shape": str(self._shape),
             "axis": str(self._axis),
+            **({"device": self.device} if self._is_far else {}),
             "bytes": f"{self.nbytes:,}",
             "bits a value": f"{self.bits_per_value:.3f}",
         }
@@ -488,8 +612,11 @@ class QuantizedArray(PackedArray):
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, "
-            f"{counted(self.nbytes, 'byte')})"
+            f"{counted(self.nbytes, 'byte')}{self._place()})"
         )
+
+    def _place(self) -> str:
+        return f", device='{self.device}'" if self._is_far else ""
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + self._first_group_html()
@@ -497,7 +624,7 @@ class QuantizedArray(PackedArray):
     def _first_group_html(self) -> str:
         """Return the codes of the first group as a strip of cells."""
         fmt = self._format.base if has_pattern(self._format) else self._format
-        if not self.size or not 0 < fmt.bits <= 8:
+        if self._is_far or not self.size or not 0 < fmt.bits <= 8:
             return ""
         bits, codes = fmt.bits, self._components["codes"]
         stored = self._format.stored_length(self._shape[self._axis[-1]])

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from ..base.devices import KIND
 from ..base.values import shown
 from .parts import UsageError, add_threads, interruptible
 
@@ -23,7 +24,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; default: all")
     added.add_argument("--quick", action="store_true", help="use small sizes and few repetitions")
-    added.add_argument("--check", action="store_true", help="with `cuda`: first compare every kernel with the CPU")
+    added.add_argument("--check", action="store_true", help=f"with `{KIND}`: first compare every kernel with the CPU")
     added.add_argument(
         "--markdown", action="store_true", help="print tables in Markdown, with the rate of every candidate"
     )
@@ -42,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json and --markdown are two ways to print the same, expected one of them")
     if arguments.costs is not None and not Path(arguments.costs).is_dir():
         raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
-    if arguments.check and arguments.names != ["cuda"]:
-        raise UsageError("--check is for `heterocompute bench cuda`, expected that one benchmark")
+    if arguments.check and arguments.names != [KIND]:
+        raise UsageError(f"--check is for `heterocompute bench {KIND}`, expected that one benchmark")
     options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads, "costs": arguments.costs}
     options["check"] = arguments.check
     return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base import runtime
+from ..base.devices import A_DEVICE, KIND
 from ..base.runtime import use
 from ..base.values import as_real, shown
 from . import tuned
@@ -74,8 +75,8 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
         raise ValueError("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):
         found = asked("tune", function, *arguments, **options)
-        if found.explanation.chosen == "cuda":
-            raise ValueError("tune: there is nothing to choose: a CUDA device has one way")
+        if found.explanation.chosen == KIND:
+            raise ValueError(f"tune: there is nothing to choose: {A_DEVICE} has one way")
         if not found.key:
             raise ValueError("tune: there is nothing to choose: a compressed matrix has one way")
         if found.explanation.chosen == "nothing":

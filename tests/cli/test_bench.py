@@ -17,7 +17,7 @@ import said as words_said
 from common import HANG
 
 from heterocompute import _heterocompute as _core, bench
-from heterocompute.base.cuda import devices
+from heterocompute.base.devices import devices
 from heterocompute.bench import conv, gemm, gemv, points, quantize
 from heterocompute.bench.blas import find_blas
 from heterocompute.bench.limits import NAMES as LOOPS
