@@ -1,6 +1,7 @@
 /* Converts Python objects to the plain data of the C API, with the checks that keep memory safe. */
 #include "python/arguments.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -252,22 +253,42 @@ int hc_parse_axes(PyObject *object, int *axes, int *count) {
     return 1;
 }
 
+/* An int of a tuple; or 0, also past the end of the tuple. The caller looks for an exception. */
+static int int_at(PyObject *tuple, Py_ssize_t i) {
+    const long value = i < PyTuple_GET_SIZE(tuple) ? PyLong_AsLong(PyTuple_GET_ITEM(tuple, i)) : 0;
+    if (value < INT_MIN || value > INT_MAX)
+        PyErr_SetString(PyExc_OverflowError, "run: a number is too large");
+    return (int)value;
+}
+
+static bool flag_at(PyObject *tuple, Py_ssize_t i) {
+    return i < PyTuple_GET_SIZE(tuple) && PyObject_IsTrue(PyTuple_GET_ITEM(tuple, i)) == 1;
+}
+
+/* Item by item, since PyArg_ParseTuple would take a fifth of a small matmul. */
 int hc_parse_settings(PyObject *object, hc_settings *settings, hc_held *held) {
-    unsigned int isa;
-    unsigned long long stream = 0;
-    int one_order = 0, device_order = 0;
     *settings = (hc_settings){.row = -1};
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 2) {
+        PyErr_SetString(PyExc_TypeError, "run: expected a tuple of two items or more");
+        return 0;
+    }
     hc_run *run = &settings->run;
-    if (!hc_parse_tuple(object, "run", "Ii|iipiKOp", &isa, &run->n_threads, &run->path, &run->route, &one_order,
-                        &run->device, &stream, &settings->allocate, &device_order))
+    const unsigned long isa = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(object, 0));
+    run->n_threads = int_at(object, 1);
+    run->path = int_at(object, 2);
+    run->route = int_at(object, 3);
+    run->one_order = flag_at(object, 4);
+    if (PyTuple_GET_SIZE(object) == 9) { /* on a device */
+        PyObject *allocate = PyTuple_GET_ITEM(object, 7);
+        run->device = int_at(object, 5);
+        settings->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(object, 6));
+        settings->waits = allocate == Py_None;
+        settings->allocate = PyCallable_Check(allocate) ? allocate : NULL;
+        settings->device_order = flag_at(object, 8);
+    }
+    if (PyErr_Occurred())
         return 0;
     held->device = run->device;
-    settings->stream = (void *)(uintptr_t)stream;
-    settings->waits = settings->allocate == Py_None;
-    if (settings->allocate && !PyCallable_Check(settings->allocate))
-        settings->allocate = NULL;
-    settings->device_order = device_order != 0;
-    run->one_order = one_order != 0;
     run->n_threads = (int)hc_min(run->n_threads, HC_MAX_THREADS);
     if (run->route < 0 || (run->route > 0 && !hc_route_name(run->route - 1))) {
         PyErr_Format(PyExc_ValueError, "run: there is no route %d", run->route);
@@ -277,7 +298,7 @@ int hc_parse_settings(PyObject *object, hc_settings *settings, hc_held *held) {
         PyErr_Format(PyExc_ValueError, "run: there is no path %d", run->path);
         return 0;
     }
-    run->isa = isa & hc_cpu_isa();
+    run->isa = (uint32_t)isa & hc_cpu_isa();
     return 1;
 }
 

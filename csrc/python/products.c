@@ -95,8 +95,9 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
         return hc_raise(status, &error);
     PyObject *kernels = Py_None;
     if (settings.run.device != HC_HOST) {
-        const hc_cuda_call call = hc_cuda_matmul_call(&a.operand, format_object != Py_None ? &activations : NULL,
-                                                      b.operand.packed, NULL, &out);
+        hc_cuda_call call = {.n = 0};
+        hc_cuda_fill_matmul(&call, &a.operand, format_object != Py_None ? &activations : NULL, b.operand.packed, NULL,
+                            &out);
         if (!(kernels = hc_cuda_kernels(&settings, &call)))
             return NULL;
     }

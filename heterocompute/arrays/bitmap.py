@@ -86,7 +86,7 @@ class BitmapArray(PackedArray):
 
     __slots__ = ()
 
-    _decoder = "to_dense()"  # type: ignore[assignment]
+    _decoder = "to_dense()"
 
     def __init__(self, bitmap: Array, values: Array, shape: Sequence[int]) -> None:
         for name, part in (("bitmap", bitmap), ("values", values)):

@@ -129,7 +129,7 @@ class DeviceArray(_devices.Interface):
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return self.size * int(self.dtype.itemsize)
 
     @property
     def view(self) -> View:
@@ -157,7 +157,7 @@ class DeviceArray(_devices.Interface):
         return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
 
     @property
-    def is_contiguous(self) -> bool:  # type: ignore[override]
+    def is_contiguous(self) -> bool:
         """Whether the values are in C order."""
         return self.strides == c_strides(self.shape, self.dtype.itemsize)
 
@@ -165,6 +165,9 @@ class DeviceArray(_devices.Interface):
     def T(self) -> DeviceArray:  # noqa: N802 (NumPy's name)
         """The array with its dimensions reversed; the memory is shared."""
         return self.transposed(range(self.ndim)[::-1])
+
+    def _steps(self) -> tuple[int, ...] | None:
+        return None if self.is_contiguous else self.strides
 
     def with_axis(self, axis: int) -> DeviceArray:
         """Return the array with a dimension of length 1 at a position; the memory is shared."""
@@ -298,14 +301,15 @@ def tensor_there(tensor: Any, name: str) -> DeviceArray:
     return DeviceArray(values, address, shape, _dtype_named(word), strides, number, stream)
 
 
-def _dtype_named(word: str) -> np.dtype[Any]:
+def _dtype_named(word: Any) -> np.dtype[Any]:
     if word == "float32":
         return _float32
     if word == "bfloat16":
         import ml_dtypes  # 5 ms
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(word)
+        word = ml_dtypes.bfloat16
+    found: np.dtype[Any] = np.dtype(word)
+    return found
 
 
 def in_callers_library(answer: DeviceArray, given: Any) -> Any:

@@ -134,7 +134,7 @@ class EIEArray(PackedArray):
 
     __slots__ = ()
 
-    _decoder = "to_dense()"  # type: ignore[assignment]
+    _decoder = "to_dense()"
 
     @counts_subnormals
     def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:

@@ -27,7 +27,7 @@ class Memory:
 
     __slots__ = ()
 
-    number: int | None = None  # of the device
+    number: Any = None  # of the device, an int
     stream: int = 0
 
     @property
@@ -61,7 +61,7 @@ class DeviceMemory(Memory):
     __slots__ = ("number", "stream")
 
     def __init__(self, number: int, stream: int = DEFAULT_STREAM) -> None:
-        self.number: int = number
+        self.number = number
         self.stream = stream
 
     @property

@@ -41,6 +41,7 @@ __all__ = ["QuantizedArray"]
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
+_FLOAT32 = np.dtype(np.float32)
 
 
 def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
@@ -130,7 +131,7 @@ class QuantizedArray(PackedArray):
 
     # Kept by the first matmul: `_seen`, the components in the core's form, which it checks
     # (csrc/python/direct.c), `_turned`, the transposed array, and `_text`, its name in the keys of tuned choices.
-    __slots__ = ("__weakref__", "_format", "_seen", "_source_dtype", "_text", "_turned")
+    __slots__ = ("_format", "_seen", "_source_dtype", "_text", "_turned")
 
     _format: Format
     _turned: Self
@@ -205,7 +206,8 @@ class QuantizedArray(PackedArray):
 
     @property
     def _is_far(self) -> bool:
-        return type(next(iter(self._components.values()), None)) is DeviceArray
+        first: Any = next(iter(self._components.values()), None)
+        return type(first) is DeviceArray
 
     def _refuse_far(self, name: str) -> None:
         """Raise TypeError for an array that is not on the CPU; `name` is a function that reads there."""
@@ -233,7 +235,8 @@ class QuantizedArray(PackedArray):
     def _packed(self) -> tuple[Any, ...]:
         """Return the C core's arguments for a packed array."""
         parts = self._components
-        if self._is_far:
+        first: Any = next(iter(parts.values()), None)
+        if type(first) is DeviceArray:
             return self._packed_there(0)
         if "values" in parts:
             parts = {**parts, "codes": _as_codes(parts["values"])}
@@ -250,7 +253,7 @@ class QuantizedArray(PackedArray):
 
     @classmethod
     def _empty(
-        cls, memory: DeviceMemory, format: Format, shape: Sequence[int], axis: Sequence[int], source_dtype: str
+        cls, memory: Memory, format: Format, shape: Sequence[int], axis: Sequence[int], source_dtype: str
     ) -> Self:
         """Return an array on a device with unset components, in one block: allocating takes longer than the rest."""
         nbytes, layout = _block_of(format, tuple(shape), tuple(axis))
@@ -274,18 +277,25 @@ class QuantizedArray(PackedArray):
         -------
         ndarray or DeviceArray of `shape`
         """
-        wanted, memory = as_float_dtype(dtype, "dequantize"), self._memory
-        double = wanted == np.float64
-        if memory.number is not None and not double and wanted != np.float32:
+        wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
+        first: Any = next(iter(self._components.values()), None)
+        if type(first) is DeviceArray:
+            return self._dequantized_there(wanted, first)  # type: ignore[return-value]
+        out = np.empty(self._shape, np.float64 if wanted == np.float64 else np.float32)
+        _core.dequantize(runtime.run(), self._packed(), out)
+        return converted(out, wanted)
+
+    def _dequantized_there(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
+        """Return the values on the device of the first component."""
+        if wanted is not _FLOAT32 and wanted not in (np.float32, np.float64):
             raise NotImplementedError(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
-        out = memory.empty(self._shape, np.float64 if double else np.float32)
-        if memory.number is not None and out.size == 0:
-            return out  # type: ignore[no-any-return]
-        try:
-            _core.dequantize(memory.run(), self._packed(), memory.view(out))
-        except NotImplementedError as problem:
-            raise unsupported("dequantize", problem) if self._is_far else problem from None
-        return out if memory.number is not None else converted(out, wanted)
+        out = DeviceArray.empty(self._shape, wanted, first.number, first.stream)
+        if out.size:
+            try:
+                _core.dequantize(runtime.run_on(first.number, first.stream), self._packed(), out.view)
+            except NotImplementedError as problem:
+                raise unsupported("dequantize", problem) from None
+        return out
 
     def to(self, device: Any) -> Any:
         """Copy the components to a device.
@@ -533,7 +543,7 @@ class QuantizedArray(PackedArray):
             return NotImplemented
         return super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __deepcopy__(self, memo: Any) -> Self:
         self._refuse_far("copy")

@@ -74,6 +74,11 @@ class _Settings:
         return (self.order or _environment().order) == "device"
 
     @kept
+    def far(self) -> tuple[int, int, int, int, bool]:
+        """What `run` returns for a call on a device, where threads, paths and routes of the CPU do not matter."""
+        return self.mask, 1, 0, 0, self.one_order
+
+    @kept
     def route(self) -> int:
         """The route of dense float32 products: 1 + the number of a route; 0: the fastest."""
         if self.one_order:
@@ -296,9 +301,7 @@ def run_on(number: int, stream: int, allocate: Any = None) -> tuple[Any, ...]:
         of bytes returns the address of memory that the call may use, for calls that do not wait.
     """
     settings = _settings.get()
-    threads = settings.threads or _process_threads or _environment().threads or 0
-    shared = settings.mask, threads, 0, 0, settings.one_order
-    return *shared, 1 + number, stream, allocate, settings.device_order
+    return *settings.far, 1 + number, stream, allocate, settings.device_order
 
 
 def backend_device() -> int | None:

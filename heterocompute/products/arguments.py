@@ -164,7 +164,7 @@ def core_operand(value: Any) -> Any:
 
 def with_axis(value: Any, axis: int) -> Any:
     """Return an array of the host or of a device with a dimension of length 1 at a position."""
-    return value.with_axis(axis) if isinstance(value, DeviceArray) else np.expand_dims(value, axis)
+    return value.with_axis(axis) if isinstance(value, DeviceArray) else value[(slice(None),) * axis + (None,)]
 
 
 def turned(value: Any, axes: tuple[int, ...]) -> Any:

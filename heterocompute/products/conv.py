@@ -19,8 +19,8 @@ from ..base.float_env import converted, counts_subnormals
 from ..base.values import check_text, shown
 from ..formats import Format
 from .arguments import FloatArray, as_format, core_operand, tell, turned
-from .device import HERE, Here, place_of
 from .matmul import _along
+from .place import HERE, Here, place_of
 from .quantize import quantize
 from .tuned import choice, product_key
 from .window import Padding, Window, as_window, check_channels

@@ -9,7 +9,7 @@ Under the backend of the device, which `use` sets, arrays of the CPU are copied 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,30 +26,25 @@ from ..arrays.device import (
     in_callers_library,
     is_on_device,
     tensor_there,
-    tensor_view,
 )
-from ..arrays.memory import HOST, DeviceMemory, memory_of
+from ..arrays.memory import memory_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..base.devices import A_DEVICE, KIND, NAME, TORCH, has_device, is_tensor_there, wait
+from ..base.devices import A_DEVICE, KIND, NAME, has_device, is_tensor_there, wait
 from ..base.errors import TO_CPU, Refused, refusals, unsupported
 from ..base.values import shown
 from ..formats import Float, Format, Sparse, has_pattern
-from .arguments import as_bias, as_format, as_operand, checked_out, core_clip
+from .arguments import as_format, core_clip
 
 __all__ = [
-    "HERE",
-    "Here",
     "answer_of",
-    "at_once_there",
     "check_bias",
     "copied_bytes",
     "gathered",
     "goes_to_device",
     "is_there",
     "on_their_device",
-    "place_of",
     "refusals_there",
     "refuse_row",
     "refuse_searched_clip",
@@ -101,7 +96,8 @@ def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
 
 
 def _number(made: Any) -> int:
-    return int(made._memory.number if isinstance(made, QuantizedArray) else made.number)
+    number: int = made._memory.number if isinstance(made, QuantizedArray) else made.number
+    return number
 
 
 def on_their_device(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
@@ -320,129 +316,6 @@ def _segments(values: DeviceArray, fmt: Sparse, length: int) -> DeviceArray:
     return values.reshaped((values.shape[0], values.shape[1] // max(count, 1), count))
 
 
-def at_once_there(x: Any, w: Any, bias: Any, core: Any, is_linear: bool) -> Any:
-    """Return the product of the most common arguments on a device, None for all others: rows of floats and weights.
-
-    `core` is the format of the activations, in the core's form. As `_core.direct` for ndarrays, which also checks
-    shapes and axes here. All arguments are of one device and one stream.
-    """
-    if type(x) is DeviceArray:
-        number, stream, view, kind = x.number, x.stream, x.view, DeviceArray
-    elif is_tensor_there(x):
-        stream, view = tensor_view(x, "linear: x")
-        number, kind = view[4], type(x)
-    else:
-        return None
-    shape, part = view[2], next(iter(w._components.values()), None)
-    if len(shape) < 2 or type(part) is not DeviceArray or part.stream != stream or len(w._shape) != 2:
-        return None
-    to_shape = (*shape[:-1], w._shape[0 if is_linear else 1])
-    if 0 in shape or 0 in to_shape:
-        return None
-    added = None
-    if bias is not None:
-        if type(bias) is not kind or (kind is not DeviceArray and not is_tensor_there(bias)):
-            return None
-        of_bias, added = (bias.stream, bias.view) if kind is DeviceArray else tensor_view(bias, "linear: bias")
-        if of_bias != stream:
-            return None
-    if kind is DeviceArray:
-        y: Any = DeviceArray.empty(to_shape, _FLOAT32, number, stream)
-        to = y.view
-    else:
-        y = x.new_empty(to_shape, dtype=TORCH["float32"])
-        to = y.data_ptr(), "float32", to_shape, c_strides(to_shape, 4), number
-    done = _core.direct(runtime.run_on(number, stream), is_linear, view, w, added, core, to)
-    return None if done is None else y
-
-
-class Here:
-    """Where a call computes, and how its arguments are read: on the CPU."""
-
-    memory = HOST
-
-    def operand(self, value: Any, name: str) -> Any:
-        return as_operand(value, name)
-
-    def images(self, value: Any, name: str) -> Any:
-        return as_array(value, name)
-
-    def bias(self, value: Any, n: int, name: str) -> Any:
-        return as_bias(value, n, name)
-
-    def target(
-        self, out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], at_line: bool = False
-    ) -> Any:
-        """Return the array for a result: a new one, or `out` after its checks."""
-        return checked_out(out, shape, name, inputs, at_line=at_line)
-
-    def refusals(self, name: str, label: str, dense: Any, fmt: Any) -> AbstractContextManager[None]:
-        """Return the context in which the core's errors name the caller's arguments."""
-        return refusals(x=(label, dense))
-
-    def answer(self, result: Any, given: Any, out: Any) -> Any:
-        """Return a result as the caller gave its first argument."""
-        return result if out is None else out
-
-
-HERE = Here()
-
-
-class There(Here):
-    """The same on a device. The first argument that is read decides the stream."""
-
-    def __init__(self, caller: str, **values: Any) -> None:
-        self.caller = caller
-        found, number = gathered(caller, **values)
-        self.found, self.number = {id(values[word]): made for word, made in found.items()}, number or 0
-        self.stream: int | None = None
-        self.read: list[Any] = []
-
-    @property
-    def memory(self) -> DeviceMemory:  # type: ignore[override]
-        return DeviceMemory(self.number, self.stream or DEFAULT_STREAM)
-
-    def operand(self, value: Any, name: str) -> Any:
-        if isinstance(value, PackedArray) and not isinstance(value, QuantizedArray):
-            raise NotImplementedError(f"{name} is {value._named()}, which has no {NAME} kernels: {TO_CPU}")
-        made = on_their_device(value, self.found.get(id(value)), name, self.number, self.stream)
-        self.stream = made.stream if self.stream is None else self.stream
-        self.read.append(made)
-        return made
-
-    def images(self, value: Any, name: str) -> Any:
-        made = self.operand(value, name)
-        if isinstance(made, QuantizedArray):
-            raise TypeError(f"{name} is quantized, expected images of floats and activations=")
-        return made
-
-    def bias(self, value: Any, n: int, name: str) -> Any:
-        if value is None:
-            return None
-        added = self.operand(value, f"{name}: bias")
-        check_bias(added, n, name)
-        return added
-
-    def target(
-        self, out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], at_line: bool = False
-    ) -> Any:
-        made = target_of(out, self.found.get(id(out)), shape, name, self.number, self.memory.stream, inputs)
-        self.read.append(made)
-        return made
-
-    def refusals(self, name: str, label: str, dense: Any, fmt: Any) -> AbstractContextManager[None]:
-        return refusals_there(name, fmt)
-
-    def answer(self, result: Any, given: Any, out: Any) -> Any:
-        settle(self.number, self.memory.stream, *self.read)
-        return answer_of(result, given, out)
-
-
-def place_of(caller: str, first: Any, second: Any, **values: Any) -> Here:
-    """Return where a call computes; an argument on a device, or `use`, decides. `values` has all arguments by name."""
-    return There(caller, **values) if goes_to_device(first, second) else HERE
-
-
 def check_bias(added: DeviceArray, n: int, name: str) -> None:
     """Raise the error of a bias that the kernels do not read."""
     if added.shape != (n,):
@@ -493,7 +366,7 @@ def _is_in_place(x: DeviceArray, made: Any) -> bool:
 def _end(array: DeviceArray) -> int:
     """Return the address after the last value, for strides that are not negative."""
     reach = sum((n - 1) * max(step, 0) for n, step in zip(array.shape, array.strides, strict=True))
-    return array.address + reach + array.dtype.itemsize
+    return array.address + reach + int(array.dtype.itemsize)
 
 
 def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:

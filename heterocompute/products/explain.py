@@ -22,8 +22,9 @@ from ..formats import Format, has_pattern
 from .arguments import as_format, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
-from .device import HERE, Here, copied_bytes, place_of
+from .device import copied_bytes
 from .matmul import _checked_product, linear, matmul
+from .place import HERE, Here, place_of
 from .tuned import choice, product_key, times
 
 __all__ = ["Explanation", "explain"]
@@ -221,7 +222,7 @@ def _product(caller: str, a: Any, b: Any, activations: Any, is_linear: bool = Fa
         work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
         if place is not HERE:
             core_fmt, run = None if fmt is None else core_format(fmt), place.memory.run()
-            kernels = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)[4]
+            kernels = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)[4] or []
             found.append((_there(kernels, (a, b), *work, out.nbytes), "", False))
             return
         key = product_key("matmul", x, y, fmt)

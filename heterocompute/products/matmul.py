@@ -22,13 +22,14 @@ from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
 from .csr import compressed_product
-from .device import HERE, Here, at_once_there, place_of
+from .place import HERE, Here, at_once_there, place_of
 from .quantize import rounded
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
 
 __all__ = ["linear", "matmul"]
 
 
+_ndarray = np.ndarray  # found sooner
 _core.direct_types(QuantizedArray, SparseArray, Prepacked)
 _core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
@@ -44,9 +45,8 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
             return None
     if runtime.backend_device() is not None:
         return None
-    if type(a) is not np.ndarray and type(b) in PACKED and b._is_far:
-        there: FloatArray | None = at_once_there(a, b, bias, fmt, is_linear) if out is None else None
-        return there
+    if type(a) is not _ndarray and (there := at_once_there(a, b, bias, fmt, out, is_linear)) is not None:
+        return there  # type: ignore[no-any-return]
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)

@@ -44,16 +44,20 @@ typedef struct {
     uint8_t *metadata;
 } hc_cuda_call;
 
-static inline hc_cuda_call hc_cuda_matmul_call(const hc_operand *a, const hc_format *activations, const hc_packed *b,
-                                               const hc_view *bias, const hc_view *out) {
-    hc_cuda_call call = {.what = MATMUL, .packed = *b, .a = a->packed, .activations = activations, .out = *out};
+/* Fills a call that is all zeros. */
+static inline void hc_cuda_fill_matmul(hc_cuda_call *call, const hc_operand *a, const hc_format *activations,
+                                       const hc_packed *b, const hc_view *bias, const hc_view *out) {
+    call->what = MATMUL;
+    call->packed = *b;
+    call->a = a->packed;
+    call->activations = activations;
+    call->out = *out;
     if (a->dense)
-        call.x = *a->dense;
+        call->x = *a->dense;
     for (int i = 0; i < 2; i++) /* planned as rows over the reduction axis */
-        call.packed.shape[i] = b->shape[1 - i];
-    call.packed.axes[0] = 1 - b->axes[0];
-    call.bias = bias ? bias->data : NULL;
-    return call;
+        call->packed.shape[i] = b->shape[1 - i];
+    call->packed.axes[0] = 1 - b->axes[0];
+    call->bias = bias ? bias->data : NULL;
 }
 
 /* Launches without the GIL, unless settings->wanted is set: then nothing ran, and the caller's memory is needed. */

@@ -240,7 +240,8 @@ PyObject *hc_cuda_kernels(const hc_settings *settings, const hc_cuda_call *call)
 static hc_status matmul_of_route(const hc_run *run, const hc_operand *a, const hc_packed *b,
                                  const hc_format *activations, const hc_view *bias, const hc_view *out,
                                  hc_error *error) {
-    const hc_cuda_call call = hc_cuda_matmul_call(a, activations, b, bias, out);
+    hc_cuda_call call = {.n = 0};
+    hc_cuda_fill_matmul(&call, a, activations, b, bias, out);
     return hc_cuda_run_call((hc_settings *)run, &call, error);
 }
 

@@ -1,4 +1,4 @@
-"""Arrays of other libraries on a CUDA device, by DLPack or by ``__cuda_array_interface__``: where they are, not copies."""
+"""Arrays of other libraries on a CUDA device, by DLPack or by ``__cuda_array_interface__``; nothing is copied."""
 
 from __future__ import annotations
 
@@ -38,18 +38,20 @@ class Interface:
     dtype: Any
     number: int
     shape: tuple[int, ...]
-    size: int
     stream: int
     strides: tuple[int, ...]
-    is_contiguous: bool
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.dtype.name == "bfloat16":
             raise AttributeError("__cuda_array_interface__ has no bfloat16: use __dlpack__")
-        data = (self.address if self.size else 0, False)
+        data = (self.address if all(self.shape) else 0, False)
         found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
-        return {**found, "strides": None if self.is_contiguous else self.strides, "stream": int(self.stream)}
+        return {**found, "strides": self._steps(), "stream": int(self.stream)}
+
+    def _steps(self) -> tuple[int, ...] | None:
+        """Return the strides, None in C order."""
+        raise NotImplementedError
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return DEVICE_TYPE, self.number

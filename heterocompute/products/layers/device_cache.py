@@ -57,7 +57,7 @@ class DeviceTokens:
             return -1
         try:
             packed = core_format(fmt), turned.shape, (3,), at, 0, self.number
-            return _core.quantize(runtime.run_on(self.number, self.stream), turned.view, None, packed)
+            return int(_core.quantize(runtime.run_on(self.number, self.stream), turned.view, None, packed))
         except NotImplementedError as problem:
             raise unsupported("KVCache.add", problem) from None
 
