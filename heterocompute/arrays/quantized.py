@@ -6,11 +6,8 @@ depending on the format. The C core encodes and decodes; this module does not in
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 from typing import Any, Self
 
@@ -28,11 +25,12 @@ from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
 from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
-from .device import DeviceArray, c_strides
+from .device import DeviceArray
 from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
 from .memory import DeviceMemory, Memory, memory_of
 from .metadata import check_metadata
+from .parts import as_codes, as_shape, block_of, first_group_html, in_rows
 from .stored import check_source, wrong_part
 from .unpacked import code_geometry, codes_of, minima_of, scales_of, zero_points_of
 
@@ -42,54 +40,6 @@ Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
 _FLOAT32 = np.dtype(np.float32)
-
-
-def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
-    try:
-        if any(isinstance(n, (bool, np.bool_)) for n in shape):
-            raise TypeError
-        sizes = tuple(operator.index(n) for n in shape)
-    except (TypeError, ValueError, NotImplementedError):  # the latter two: objects whose iteration fails
-        raise TypeError(f"{kind}: shape is {shown(shape)}, expected a tuple of ints") from None
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, expected no size below 0")
-    if prod(n for n in sizes if n) >= 2**60:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
-    return sizes
-
-
-def _in_rows(part: Array, per_row: bool) -> bool:
-    """Tell whether the C core can read a component: aligned memory, and the part of each row contiguous."""
-    inner = part.strides[1:] if per_row else part.strides
-    sizes = part.shape[1:] if per_row else part.shape
-    step = part.itemsize
-    for size, stride in zip(reversed(sizes), reversed(inner), strict=True):
-        if size > 1 and stride != step and part.size:
-            return False
-        step *= size
-    return bool(part.flags.aligned)
-
-
-def _as_codes(values: Array) -> Array:
-    """Return rows of floats as rows of bytes."""
-    if not values.size:
-        return np.empty((values.shape[0], values.itemsize * values.shape[1]), np.uint8)
-    if values.strides[1] != values.itemsize:  # a row of one value in another memory order
-        values = np.ascontiguousarray(values)
-    return values.view(np.uint8)
-
-
-Block = tuple[int, tuple[tuple[str, int, tuple[int, ...], np.dtype[Any], tuple[int, ...]], ...]]
-
-
-@lru_cache(maxsize=256)
-def _block_of(format: Format, shape: tuple[int, ...], axis: tuple[int, ...]) -> Block:
-    """Return the bytes of all components, and the name, offset, shape, dtype and strides of each."""
-    end, parts = 0, []
-    for name, (of, size) in component_layout(format, shape, axis).items():
-        parts.append((name, end, size, of, c_strides(size, of.itemsize)))
-        end += -(-prod(size) * of.itemsize // 256) * 256  # components begin where an allocation would
-    return end, tuple(parts)
 
 
 class QuantizedArray(PackedArray):
@@ -159,7 +109,7 @@ class QuantizedArray(PackedArray):
             raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, expected {', '.join(FLOATS)}")
         self._components = dict(components)
         self._format = format
-        self._shape = _as_shape(shape, kind)
+        self._shape = as_shape(shape, kind)
         self._axis = normalize_axes(tuple(axis) if isinstance(axis, range) else axis, len(self._shape), kind)
         self._source_dtype = source_dtype
         values = self._components.get("values")
@@ -175,7 +125,7 @@ class QuantizedArray(PackedArray):
                 raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
                 raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
-            if name != "values" and not _in_rows(part, per_row):  # `_as_codes` copies values where it must
+            if name != "values" and not in_rows(part, per_row):  # `_as_codes` copies values where it must
                 raise ValueError(
                     f"{kind}: component {name} has strides {part.strides} or is unaligned, expected contiguous rows: "
                     f"pass {name}.copy()"
@@ -239,7 +189,7 @@ class QuantizedArray(PackedArray):
         if type(first) is DeviceArray:
             return self._packed_there(0)
         if "values" in parts:
-            parts = {**parts, "codes": _as_codes(parts["values"])}
+            parts = {**parts, "codes": as_codes(parts["values"])}
         return core_format(self._stored_format), self._shape, self._axis, parts
 
     def _packed_there(self, panels: int) -> tuple[Any, ...]:
@@ -256,7 +206,7 @@ class QuantizedArray(PackedArray):
         cls, memory: Memory, format: Format, shape: Sequence[int], axis: Sequence[int], source_dtype: str
     ) -> Self:
         """Return an array on a device with unset components, in one block: allocating takes longer than the rest."""
-        nbytes, layout = _block_of(format, tuple(shape), tuple(axis))
+        nbytes, layout = block_of(format, tuple(shape), tuple(axis))
         block = memory.empty((nbytes,), np.uint8)
         parts: Any = {
             name: DeviceArray(block, block.address + at, size, of, strides, block.number, block.stream)
@@ -629,32 +579,4 @@ class QuantizedArray(PackedArray):
         return f", device='{self.device}'" if self._is_far else ""
 
     def _repr_html_(self) -> str:
-        return super()._repr_html_() + self._first_group_html()
-
-    def _first_group_html(self) -> str:
-        """Return the codes of the first group as a strip of cells."""
-        fmt = self._format.base if has_pattern(self._format) else self._format
-        if self._is_far or not self.size or not 0 < fmt.bits <= 8:
-            return ""
-        bits, codes = fmt.bits, self._components["codes"]
-        stored = self._format.stored_length(self._shape[self._axis[-1]])
-        count = -(-min(fmt.group or stored, stored, 64) // max(fmt.form.code_values, 1))
-        stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
-        first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
-        levels = _levels_of(fmt.form)
-        largest = max(abs(level) for level in levels if math.isfinite(level)) or 1.0
-        shades = [0 if math.isnan(level) else round(42 * min(abs(level) / largest, 1)) for level in levels]
-        cells = "".join(
-            f"<td title='{levels[c]:g}' style='background:hsl({210 if levels[c] >= 0 else 28},75%,"
-            f"{96 - shades[c]}%);color:#000;padding:1px 4px'>{c:x}</td>"
-            for c in first.tolist()
-        )
-        return f"<table><tr><th>first codes</th>{cells}</tr></table>"
-
-
-def _levels_of(form: Any) -> list[float]:
-    """Return the value of each code before scaling; for a learned codebook, the code itself."""
-    if form.levels:
-        return list(form.levels)
-    count = 1 << form.bits
-    return [float(code - count if form.signed and code >= count // 2 else code) for code in range(count)]
+        return super()._repr_html_() + first_group_html(self)
