@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ..base.devices import NAME
 from ..base.errors import Unsupported, WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
@@ -43,7 +44,6 @@ class PackedArray(NDArrayOperatorsMixin):
     _components: dict[str, Array]
     _shape: tuple[int, ...]
 
-    _decoder: ClassVar[str]  # the method that returns the values, for error messages
     _copied: ClassVar[tuple[str, ...]] = __slots__
 
     def __init_subclass__(cls) -> None:
@@ -53,6 +53,11 @@ class PackedArray(NDArrayOperatorsMixin):
         cls._copied = tuple(name for name in names if name not in _OWN)
 
     # What a subclass defines.
+
+    @property
+    def _decoder(self) -> str:
+        """The method that returns the values, for error messages."""
+        raise NotImplementedError
 
     def _values(self) -> Array:
         """Return all values."""
@@ -109,10 +114,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def _as_floats(self, name: str) -> Array:
         """Return the values as floats for a function that takes such arrays; TypeError if the caller must decode."""
-        more = (
-            "" if self._decoder.startswith("to(") else ", or numpy.asarray().astype()"
-        )  # an array without values on a device
-        raise WrongType(f"{name} is {self._named()}; take its {self._decoder} first{more}")
+        raise WrongType(f"{name} is {self._named()}; take its {self._decoder} first, or numpy.asarray().astype()")
 
     # What all arrays share.
 
@@ -126,7 +128,7 @@ class PackedArray(NDArrayOperatorsMixin):
         Parameters
         ----------
         device : str
-            ``"cpu"``. Arrays of other classes can move to a CUDA device.
+            ``"cpu"``. Quantized arrays can move to a device.
 
         Returns
         -------
@@ -140,7 +142,7 @@ class PackedArray(NDArrayOperatorsMixin):
         """
         if str(device) != "cpu":
             raise Unsupported(
-                f"to: device is {shown(str(device))}, expected 'cpu': {self._named()} has no CUDA kernels"
+                f"to: device is {shown(str(device))}, expected 'cpu': {self._named()} has no {NAME} kernels"
             )
         return self
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..base.devices import has_interface, is_named
 from ..base.errors import WrongType, shown
 
 __all__ = [
@@ -167,7 +168,7 @@ def is_elsewhere(value: Any) -> bool:
         return False
     if exports_dlpack(value):
         return not on_cpu(value)
-    return hasattr(value, "__cuda_array_interface__") or str(getattr(value, "device", "cpu")).startswith("cuda")
+    return has_interface(value) or is_named(str(getattr(value, "device", "cpu")))
 
 
 def refuse_elsewhere(value: Any, name: str) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from .cached import cached
-from .cuda import check_device, cuda_text
+from .devices import KIND, check_device, driver_text
 from .errors import WrongType, WrongValue, printable, shown
 from .float_env import counts_subnormals
 from .texts import one_line, shortened
@@ -41,7 +41,7 @@ BLAS_FUNCTIONS = (
     "openblas_get_corename",
 )
 CHOICES = ("auto", "openblas", "own")
-BACKENDS = ("cpu", "cuda")
+BACKENDS = ("cpu", KIND)
 ORDERS = ("fast", "one", "device")
 OWN, OPENBLAS = (1 + number for number in range(2))  # numbers of the routes of csrc/ops/route/routes.def, plus 1
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
@@ -55,7 +55,7 @@ class _Settings:
     path: int = 0  # 1 + the path's number; 0: the plan chooses
     tuned: bool | None = None
     order: str | None = None
-    device: int | None = None  # number of the CUDA device to which arrays of the CPU are copied
+    device: int | None = None  # number of the device to which arrays of the CPU are copied
 
     @cached
     def mask(self) -> int:
@@ -71,8 +71,13 @@ class _Settings:
 
     @cached
     def device_order(self) -> bool:
-        """Return True if a CUDA device may add floats in the order of its matrix units."""
+        """Return True if a device may add floats in the order of its matrix units."""
         return (self.order or _environment().order) == "device"
+
+    @cached
+    def far(self) -> tuple[int, int, int, int, bool]:
+        """The value of `run` for a call on a device, where threads, paths and routes of the CPU do not matter."""
+        return self.mask, 1, 0, 0, self.one_order
 
     @cached
     def route(self) -> int:
@@ -206,15 +211,16 @@ def use(
     tuned : bool, optional
         Use the paths that `tune` found fastest on this machine, where measured. Results are bitwise identical, except
         for dense matmuls and for a convolution whose fastest algorithm sums in another order.
-    backend : {"cpu", "cuda"}, optional
-        ``"cuda"`` copies CPU arrays to the first CUDA device in `quantize`, `fake_quantize`, `matmul` and `linear`, and
-        copies the results back. An operation without a CUDA kernel raises NotImplementedError. Arrays on a device are
-        always computed there, with or without this setting.
+    backend : str, optional
+        ``"cpu"``, or the kind of the devices that `show_config` lists. The latter copies CPU arrays to the first device
+        in `quantize`, `fake_quantize`, `matmul` and `linear`, and copies the results back. An operation without a
+        kernel for the device raises NotImplementedError. Arrays on a device are always computed there, with or without
+        this setting.
     order : {"fast", "one", "device"}, optional
         Order of the sums of matmuls, convolutions and attention. ``"one"`` uses one order for every number of rows and
         images: a row of a batch then has the bits that it has alone. ``"fast"`` is the default: the order that is
         fastest for the shapes. ``"device"`` is ``"fast"``, except for matmuls of more than 8 rows of floats and packed
-        weights on a CUDA device. The matrix units of the device compute these in their own order, from two bfloat16 for
+        weights on a device. The matrix units of the device compute these in their own order, from two bfloat16 for
         each value. With k columns the error is at most ``(3 * 2^-16 + (3 k + 2) * 2^-22) * (sum |x| |w| + |bias|)``.
 
     Raises
@@ -222,7 +228,7 @@ def use(
     RuntimeError
         The machine does not support the instruction set.
     NotImplementedError
-        ``backend="cuda"`` without CUDA kernels, driver or device.
+        A backend without kernels, driver or device.
     ValueError
         A name is unknown.
 
@@ -259,7 +265,7 @@ def use(
         settings = replace(settings, tuned=bool(tuned))
     if backend is not None:
         check_choice("use", "backend", backend, BACKENDS)
-        settings = replace(settings, device=check_device(0, "use: backend") if backend == "cuda" else None)
+        settings = replace(settings, device=check_device(0, "use: backend") if backend == KIND else None)
     if order is not None:
         check_choice("use", "order", order, ORDERS)
         settings = replace(settings, order=order)
@@ -282,8 +288,22 @@ def run() -> tuple[int, int, int, int, bool]:
     return settings.mask, threads, settings.path, settings.route, settings.one_order
 
 
+def run_on(number: int, stream: int, allocate: Any = None) -> tuple[Any, ...]:
+    """Return the settings of a call on a device for the C core.
+
+    Parameters
+    ----------
+    number, stream : int
+    allocate : True or callable, optional
+        None: a call that makes packed arrays waits for invalid values. True: it does not wait. A function of a number
+        of bytes returns the address of memory that the call may use, for calls that do not wait.
+    """
+    settings = _settings.get()
+    return *settings.far, 1 + number, stream, allocate, settings.device_order
+
+
 def backend_device() -> int | None:
-    """Return the number of the CUDA device that `use` names; None: arrays on the CPU stay there."""
+    """Return the number of the device that `use` names; None: arrays on the CPU stay there."""
     return _settings.get().device
 
 
@@ -293,7 +313,7 @@ def one_order() -> bool:
 
 
 def device_order() -> bool:
-    """Return whether `use` lets a CUDA device add floats in the order of its matrix units."""
+    """Return whether `use` lets a device add floats in the order of its matrix units."""
     return _settings.get().device_order
 
 
@@ -367,7 +387,7 @@ def config() -> dict[str, Any]:
         "threads": get_num_threads(),
         "blas": blas.text if blas else "none, own kernels",
         "dense": _dense(),
-        "cuda": cuda_text(),
+        KIND: driver_text(),
         "compiler": _core.compiler(),
         "kernels": [f"{family}_{isa}" for family, isa, needs in _core.kernels() if needs & ~used == 0],
         "formats": sorted(_core.formats()),

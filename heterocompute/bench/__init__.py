@@ -2,7 +2,7 @@
 
 Each runs in its own process, with settings that keep OpenBLAS's idle workers from spinning for long on processors of
 the others. `measure` defines how times are taken; `summary`, `limits`, `gemm`, `gemv`, `quantize`, `formats`,
-`kmeans`, `headers`, `conv`, `models`, `llm`, `imports` and `cuda` define what is timed.
+`kmeans`, `headers`, `conv`, `models`, `llm`, `imports` and the one of devices define what is timed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
+from ..base.devices import KIND
 from .plan import write_costs
 from .show import markdown as markdown_of, show
 from .summary import joined
@@ -45,7 +46,7 @@ NAMES = (
     "models",
     "llm",
     "import",
-    "cuda",
+    KIND,
 )
 
 SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # otherwise its idle workers spin for longer than measure.SETTLE_SECONDS
@@ -81,7 +82,7 @@ def main(
     costs : str, optional
         A folder: ``plan`` writes its measurements to ``product-<processor>.csv.gz`` and ``conv-<processor>.csv.gz``.
     check : bool
-        ``cuda`` compares every kernel with the CPU first, and fails without a device.
+        The benchmark of devices compares every kernel with the CPU first, and fails without a device.
 
     Returns
     -------

@@ -82,7 +82,7 @@ def _products(options: Options, isa: str, run: tuple[int, int]) -> Table:
             x = rng.standard_normal((m, k), dtype=np.float32)
             operand = core_operand(quantize(x, activations)) if activations else x
             out = np.empty((m, n), np.float32)
-            _, _, chosen, found = _core.explain(run, operand, w, None, out)
+            _, _, chosen, found, _ = _core.explain(run, operand, w, None, out)
             calls: dict[str, Any] = {}
             for name, _, reason, seconds, number, work in found:
                 if reason is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
+from ..arrays.device import DeviceArray
 from ..arrays.eie import EIEArray
 from ..arrays.foreign import exports_dlpack, refuse_unreadable
 from ..arrays.prepacked import PrepackedFilters
@@ -156,7 +157,19 @@ def tell(w: Any, axis: int, x: Any, window: tuple[Any, ...] | None = None) -> No
 
 
 def core_operand(value: Any) -> Any:
+    if isinstance(value, DeviceArray):
+        return value.view
     return value._packed() if isinstance(value, QuantizedArray) else core_view(value)
+
+
+def with_axis(value: Any, axis: int) -> Any:
+    """Return an array of the host or of a device with a dimension of length 1 at a position."""
+    return value.with_axis(axis) if isinstance(value, DeviceArray) else value[(slice(None),) * axis + (None,)]
+
+
+def turned(value: Any, axes: tuple[int, ...]) -> Any:
+    """Return an array of the host or of a device with its dimensions in another order."""
+    return value.transposed(axes) if isinstance(value, DeviceArray) else value.transpose(axes)
 
 
 def as_matrix(value: Any, column: bool) -> Any:
@@ -164,7 +177,7 @@ def as_matrix(value: Any, column: bool) -> Any:
     if value.ndim != 1:
         return value
     if not isinstance(value, QuantizedArray):
-        return value[:, None] if column else value[None, :]
+        return with_axis(value, 1 if column else 0)
     shape = (value.shape[0], 1) if column else (1, value.shape[0])
     return value._remade(value.components, shape, (0,) if column else (1,))
 

@@ -156,3 +156,12 @@ def _around(name: str, padding: Any, image: Sequence[int], strides: Pair, reach:
     if not 0 <= min(top, bottom, left, right) <= max(top, bottom, left, right) <= MOST:
         raise WrongValue(f"{name}: padding is {shown(padding)}, expected 0 or more, at most 2^30")
     return (top, left), (bottom, right)
+
+
+def check_channels(caller: str, window: Window, channels: int, filters: tuple[int, ...]) -> None:
+    """Raise ValueError if filters (K, C / groups, R, S) do not fit images with these channels."""
+    if channels != filters[1] * window.groups or filters[0] % window.groups:
+        raise WrongValue(
+            f"{caller}: x has {counted(channels, 'channel')} and w {filters[0]} filters of {filters[1]} with "
+            f"{counted(window.groups, 'group')}, expected channels / groups in each filter"
+        )

@@ -61,7 +61,7 @@ def fake_quantize(
     -------
     (ndarray of float32, callable)
         The values, and ``back(g)``, which returns dL/dw for dL/dy, in float32. With `scale` it returns the pair
-        (dL/dw, dL/dscale). For an array on a CUDA device all of these are on that device, with the bits of the CPU.
+        (dL/dw, dL/dscale). For an array on a device all of these are on that device, with the bits of the CPU.
 
     Raises
     ------

@@ -17,7 +17,7 @@ import pytest
 from common import HANG, bad_argument
 
 from heterocompute import _heterocompute as _core, bench
-from heterocompute.base.cuda import devices
+from heterocompute.base.devices import devices
 from heterocompute.bench import conv, gemm, gemv, points, quantize
 from heterocompute.bench.blas import find_blas
 from heterocompute.bench.limits import NAMES as LOOPS

@@ -24,7 +24,7 @@ import pytest
 
 from heterocompute import _heterocompute as core
 from heterocompute.arrays.device import c_strides
-from heterocompute.base.cuda import devices
+from heterocompute.base.devices import devices
 
 SOURCE = emulated.HOST.with_name("fake_driver.cpp")
 IS_REAL = os.environ.get("HETEROCOMPUTE_TEST_DEVICE") == "1"

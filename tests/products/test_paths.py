@@ -27,7 +27,7 @@ SHAPES = [(1, 5, 64), (3, 17, 200), (8, 33, 328), (9, 16, 96), (40, 24, 513)]
 def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> dict[str, str | None]:
     """Return path -> reason why it refuses, or None."""
     with hc.use(path="auto"):
-        _, _, number, found = core.explain(
+        _, _, number, found, _ = core.explain(
             runtime.run(), *(core_operand(v) for v in (x, q.T)),
             None if activations is None else core_format(hc.format(activations)),
             np.empty((len(x), q.shape[0]), np.float32),

@@ -1,4 +1,4 @@
-"""Compares results of a CUDA device with those of the CPU, bitwise: codecs per format, matmuls per pair of formats."""
+"""Compares results of a device with those of the CPU, bitwise: codecs per format, matmuls per pair of formats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ...arrays.device import DeviceArray
 from ...arrays.prepacked import prepack
+from ...base.devices import KIND
 from ...products.conv import conv2d
 from ...products.layers import gelu, layer_norm, rms_norm, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
@@ -78,7 +79,7 @@ class Comparison:
     def products(self, text: str, x: Array, w: Array, bias: Array) -> None:
         """Compare the matmuls of one format of weights with float and with quantized activations."""
         on_device, device_bias, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
-        moved = q.to("cuda")
+        moved = q.to(KIND)
         others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
         for activations in (None, *others):
             what = f"{activations} {text} {x.shape} {w.shape}"
@@ -91,7 +92,7 @@ class Comparison:
         """Compare a matmul whose last row has a NaN: this row is NaN, and all other rows equal the CPU's."""
         q, bad = quantize(w, text), x.copy()
         bad[-1, 3] = np.nan
-        found: Any = linear(DeviceArray.from_numpy(bad), q.to("cuda"), None, activations)
+        found: Any = linear(DeviceArray.from_numpy(bad), q.to(KIND), None, activations)
         y = found.to_numpy()
         if not np.isnan(y[-1]).all():
             raise CheckFailed(f"NaN in x {activations} {text} {x.shape}: the device gives no NaN for its row")
@@ -176,7 +177,7 @@ class Comparison:
                 for activations in (None, "int8"):
                     algorithm = "auto" if activations else "direct"
                     wanted = conv2d(image, q, bias, activations=activations, algorithm=algorithm, **options)
-                    y = conv2d(on_device, q.to("cuda"), device_bias, activations=activations, **options)
+                    y = conv2d(on_device, q.to(KIND), device_bias, activations=activations, **options)
                     self.same("conv2d", f"{activations} {text} {shape} {filters}", y, wanted)
         n, k = (40, 128) if self.options.quick else LARGE
         w, bias = self.values(n, k), self.values(n)

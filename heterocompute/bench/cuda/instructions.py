@@ -1,6 +1,6 @@
-"""Definitions in NumPy of the special instructions of the CUDA kernels, and their comparison with the device.
+"""Definitions in NumPy of the special instructions of the kernels of devices, and their comparison with the device.
 
-``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
+The kernel ``check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
 ``answers[:, i]``.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray
+from ...base.devices import check
 from ..measure import CheckFailed, Options
 
 Array = np.ndarray[Any, Any]
@@ -195,7 +195,7 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
         options.say(f"checks instructions, round {number + 1}")
         words = random_words(rng)
         given, found = DeviceArray.from_numpy(words), DeviceArray.from_numpy(np.zeros((ANSWERS, 32), np.uint32))
-        _core.cuda_check(0, given.address, found.address, False)
+        check(0, given.address, found.address, False)
         answers, wanted = found.to_numpy(), answers_of(words)
         for name, part in PARTS.items():
             if (answers[part] != wanted[part]).any():
@@ -204,7 +204,7 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
         sides = random_sides(rng)
         on_device, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(PRODUCTS, np.int32))
         try:
-            _core.cuda_check(0, on_device.address, products.address, True)
+            check(0, on_device.address, products.address, True)
         except NotImplementedError:  # the device has no such instructions
             continue
         if (products.to_numpy() != products_of(sides)).any():

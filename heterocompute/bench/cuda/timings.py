@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import _heterocompute as _core
 from ...arrays.device import DEFAULT_STREAM, DeviceArray
 from ...arrays.prepacked import prepack
+from ...base.devices import wait
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
@@ -43,11 +43,11 @@ def _times(calls: Mapping[str, Call], quick: bool) -> dict[str, list[float]]:
 
 
 def _series(call: Call, count: int) -> float:
-    _core.cuda_wait(0, DEFAULT_STREAM)
+    wait(0, DEFAULT_STREAM)
     begin = time.perf_counter()
     for _ in range(count):
         call()
-    _core.cuda_wait(0, DEFAULT_STREAM)
+    wait(0, DEFAULT_STREAM)
     return (time.perf_counter() - begin) / count
 
 

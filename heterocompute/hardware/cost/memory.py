@@ -32,7 +32,7 @@ MIB = 1 << 20
 # Bytes per parameter of the optimizer's state, in float32.
 OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 4, "adagrad": 4, "rmsprop": 4, "adam": 8, "adamw": 8, "lion": 4}
 
-# The caching allocator of PyTorch, c10/cuda/CUDACachingAllocator: kMinBlockSize, kSmallSize, kSmallBuffer,
+# The caching allocator of PyTorch for devices of NVIDIA (its c10): kMinBlockSize, kSmallSize, kSmallBuffer,
 # kMinLargeAlloc, kLargeBuffer, kRoundLarge.
 BLOCK, SMALL, SMALL_BUFFER, LARGE, LARGE_BUFFER, ROUND = 512, 1 << 20, 2 << 20, 10 << 20, 20 << 20, 2 << 20
 
@@ -423,7 +423,8 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
     sizes : sequence of int, or int
         Bytes of each request. A number is one request.
     context : int, optional
-        Bytes of the CUDA context. Default: 1053 MiB, as measured for a V100 with CUDA 10.1. It depends on both.
+        Bytes of the driver's context. Default: 1053 MiB, as measured for a V100 with NVIDIA's release 10.1. It depends
+        on both.
 
     Returns
     -------

@@ -4,7 +4,7 @@ NVML counts time in which any kernel runs. SM active is the share of multiproces
 over them and over time; occupancy the share of resident warps; tensor active the share of time in which matrix
 units run. Blocks of a launch last equally long. Each multiprocessor holds as many as its threads, registers and shared
 memory allow. Blocks that run at once are a wave, and the last wave lasts as long as a full one.
-NVIDIA, "Matrix multiplication background", 3.2 (waves); DCGM, "Profiling metrics"; CUDA programming guide (limits).
+NVIDIA, "Matrix multiplication background", 3.2 (waves); DCGM, "Profiling metrics"; its programming guide (limits).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Limits(NamedTuple):
     shared: int
 
 
-# By compute capability: CUDA C++ programming guide, technical specifications.
+# By compute capability: NVIDIA's C++ programming guide, technical specifications.
 _LIMITS: Mapping[str, _Limits] = MappingProxyType({
     "3.5": _Limits(2048, 16, 65536, 48 << 10), "5.2": _Limits(2048, 32, 65536, 96 << 10),
     "6.0": _Limits(2048, 32, 65536, 64 << 10), "6.1": _Limits(2048, 32, 65536, 96 << 10),

@@ -73,7 +73,7 @@ def measure(
     seconds : float, optional
         Minimum measuring time, with at most ten times `runs`.
     synchronize : callable, optional
-        Waits for the device: ``torch.cuda.synchronize``. Without it, a GPU time covers only the launch.
+        Waits for the device, such as ``synchronize`` of the library. Without it, a GPU time covers only the launch.
     clock : callable, optional
         Returns seconds.
 

@@ -14,6 +14,7 @@ import torch
 
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
+from ...base.devices import is_far
 from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format
 from ...products.arguments import as_format
@@ -53,7 +54,7 @@ def linear(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (..., in), on the CPU or on the CUDA device of a PackedWeight.
+        Floats of shape (..., in), on the CPU or on the device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (out, in), quantized along in.
     bias : torch.Tensor, optional
@@ -90,7 +91,7 @@ def linear(
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
-    if is_free and x.is_cuda:
+    if is_free and is_far(x):
         y = OPS.raw["linear"](x, *_constant(q), _text(activations, "linear"))
         return _finished(y, x, bias, "linear", dtype)
     times = OPS.linear if OPS.is_traced() or _is_tracing() else OPS.eager.linear
@@ -112,7 +113,7 @@ def conv2d(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (N, C, H, W) or (C, H, W), on the CPU or on the CUDA device of a PackedWeight.
+        Floats of shape (N, C, H, W) or (C, H, W), on the CPU or on the device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
     bias : torch.Tensor, optional

@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from ...arrays.dense import normalize_axes
 from ...arrays.quantized import QuantizedArray
+from ...base.devices import is_far
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.values import check_text
 from ...formats import Format
@@ -43,7 +44,7 @@ def fake_quantize(
     Parameters
     ----------
     t : torch.Tensor
-        float32, float64, float16 or bfloat16, on the CPU or on a CUDA device. A CUDA device has no ``clip="search"``,
+        float32, float64, float16 or bfloat16, on the CPU or on a device. A device has no ``clip="search"``,
         and no patterns for float64. A NaN or an infinity that the format lacks makes the values NaN
         that share its scale.
     fmt, axis, clip, rounding, seed
@@ -70,7 +71,7 @@ def fake_quantize(
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     numbers = normalize_axes(axis, t.ndim, "fake_quantize")
     number = as_seed(seed)
-    is_free = bool(t.is_cuda and is_unobserved(t))
+    is_free = bool(is_far(t) and is_unobserved(t))
     if is_free and rounding == "nearest" and clip is None:
         bare = t.detach().resolve_neg() if t.requires_grad or t.is_neg() else t
         return nearest(bare, as_format(fmt, "fake_quantize: fmt"), numbers)

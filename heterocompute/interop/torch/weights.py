@@ -17,7 +17,7 @@ import torch
 from ...arrays.components import VALUES, component_layout
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import check_source, wrong_part
-from ...base.cuda import has_device
+from ...base.devices import KIND, has_device
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import sentence
 from ...formats import Format, format as parse_format, has_pattern
@@ -113,10 +113,10 @@ class PackedWeight(torch.nn.Module):
         return [(part, None if part.is_inference() else part._version, part.data_ptr()) for part in self.parts()]
 
     def prepack(self) -> int:
-        """Convert the weight for integer matmuls on a CUDA device, once in place of at each call.
+        """Convert the weight for integer matmuls on a device, once in place of at each call.
 
         The result is the buffer ``panels``, which a state_dict does not contain. `to`, `load_state_dict` and copies of
-        the module remake it. Moving to a CUDA device calls this method if the weight has ``activations`` with one scale
+        the module remake it. Moving to a device calls this method if the weight has ``activations`` with one scale
         per row and the panels need at most twice the memory of the weight. Call it after writing to components of a
         compiled model.
 
@@ -130,7 +130,7 @@ class PackedWeight(torch.nn.Module):
     def _prepack(self, most: float) -> int:
         old, self._panels_of = self._buffers.pop(PANELS, None), None
         parts = self.parts()
-        if len(self.shape) != 2 or self.device.type != "cuda" or not all(is_plain(part) for part in parts):
+        if len(self.shape) != 2 or self.device.type != KIND or not all(is_plain(part) for part in parts):
             return 0
         panels = prepacked(on_device(parts, self.text), most, old) if has_device() else None
         if panels is None:
@@ -184,7 +184,7 @@ class PackedWeight(torch.nn.Module):
 
     def dequantize(self) -> torch.Tensor:
         """Return the values as a float32 tensor of `shape`."""
-        if self.device.type == "cuda":
+        if self.device.type == KIND:
             return decoded(on_device(self.parts(), self.text))
         return torch.from_numpy(self.array().dequantize())
 

@@ -11,10 +11,9 @@ from ... import _heterocompute as _core
 from ...arrays.components import layout_of, rows_stand_alone
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray, is_on_device
-from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
-from ...base.cuda import has_device
+from ...base.devices import A_DEVICE, KIND, has_device
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
@@ -79,7 +78,7 @@ def attention(
         Keys and values of all m tokens, or the result of `KVCache.add`. m is at least n, or at least 1 without `causal`
         and `window`. Packed keys and values are quantized along the last axis and decoded tile by tile. heads is a
         multiple of kv_heads: query head i uses head ``i // (heads // kv_heads)``. All of q, k and v are on the CPU, or
-        all on one CUDA device, in float32 or packed.
+        all on one device, in float32 or packed.
     causal : bool
         Mask all tokens after the query's own.
     scale : float, optional
@@ -94,7 +93,7 @@ def attention(
     ndarray of float32, shape of q
         Bitwise identical on every instruction set and number of threads. Packed keys and values give the result of
         their decoded values. Working memory: two tiles of 64 keys and 16 tokens of queries per thread. Arrays on a
-        CUDA device give an array there, with the same bits. Packed keys and values are decoded there as a whole.
+        device give an array there, with the same bits. Packed keys and values are decoded there as a whole.
 
     Raises
     ------
@@ -171,7 +170,7 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
     if isinstance(x, Kept):
         batch, heads, tokens, width = x.shape
         sizes, steps, packed = x.shape, (heads, 1, batch * heads), x.packed
-    elif isinstance(x, (QuantizedArray, DeviceQuantizedArray)):
+    elif isinstance(x, QuantizedArray):
         if x.ndim < 3 or x.axis != (x.ndim - 1,) or has_pattern(x.format):
             raise WrongValue(
                 f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., tokens, "
@@ -206,7 +205,7 @@ def _by_heads(tokens: Any) -> Any:
 class KVCache:
     """Store the keys and values of all tokens so far, in float32 or packed in a format.
 
-    The first tokens decide where the memory is: on the CPU, or on their CUDA device.
+    The first tokens decide where the memory is: on the CPU, or on their device.
 
     Parameters
     ----------
@@ -280,9 +279,9 @@ class KVCache:
 
     @property
     def device(self) -> str:
-        """Return ``"cpu"``, or the device of the tokens, such as ``"cuda:0"``."""
+        """Return ``"cpu"``, or the name of the device of the tokens."""
         there = self._there
-        return "cpu" if there is None else f"cuda:{there[0]}"
+        return "cpu" if there is None else f"{KIND}:{there[0]}"
 
     @property
     def nbytes(self) -> int:
@@ -298,7 +297,7 @@ class KVCache:
         ----------
         layer : int
         k, v : array_like, shape (batch, heads, tokens, width)
-            On the CPU, or in float32, float16 or bfloat16 on the CUDA device of the tokens so far.
+            On the CPU, or in float32, float16 or bfloat16 on the device of the tokens so far.
 
         Returns
         -------
@@ -337,7 +336,7 @@ class KVCache:
     def _add_there(self, i: int, k: Any, v: Any, there: tuple[int, int] | None) -> tuple[Any, Any]:
         """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
         if there is None and any(one.seen for one in self._tokens):
-            raise WrongType(f"KVCache.add: k or v is on a CUDA device and the cache on the CPU, {TOGETHER}")
+            raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
         number, stream = there or (None, None)
         given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
         number, stream = given[0].number, stream or given[0].stream

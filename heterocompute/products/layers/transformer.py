@@ -15,6 +15,7 @@ from ... import _heterocompute as _core
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray
 from ...base import runtime
+from ...base.devices import A_DEVICE
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real, check_flag
@@ -150,7 +151,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
         repeat, turns = 1, cos.shape[0]
     elif isinstance(cos, DeviceArray) or isinstance(sin, DeviceArray):
         raise Unsupported(
-            f"rope: cosine has shape {cos.shape}, expected (tokens, half) or (tokens, 1, half) on a CUDA device"
+            f"rope: cosine has shape {cos.shape}, expected (tokens, half) or (tokens, 1, half) on {A_DEVICE}"
         )
     else:
         try:

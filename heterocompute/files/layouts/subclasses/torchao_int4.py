@@ -6,7 +6,7 @@
 
 value = (code - 8) scale + zero in float32, of Int4PlainInt32Tensor (code - zero) scale; both (groups, out). Tiles are
 padded. Lane l of 32 holds row l / 4. Its word holds columns 2 (l % 4) + 8 p + h of two tiles, p = 0 to 3, h = 0 and 1,
-in the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, native/cuda/int4mm.cu,
+in the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, int4mm.cu,
 matrix_to_m16n8k16_Bint4_layout.
 """
 

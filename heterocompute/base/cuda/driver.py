@@ -5,11 +5,32 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from .. import _heterocompute as _core
-from .errors import Unsupported, WrongValue, shown
-from .texts import one_line
+from ... import _heterocompute as _core
+from ..errors import Unsupported, WrongValue, shown
+from ..texts import one_line
 
-__all__ = ["Device", "check_device", "cuda_text", "devices", "has_device"]
+__all__ = [
+    "A_DEVICE",
+    "KIND",
+    "NAME",
+    "Device",
+    "check",
+    "check_device",
+    "copy",
+    "device_number",
+    "devices",
+    "driver_text",
+    "has_device",
+    "hold",
+    "modules",
+    "move",
+    "place",
+    "wait",
+]
+
+KIND, NAME, A_DEVICE = "cuda", "CUDA", "a CUDA device"  # of names such as "cuda:0", and in messages
+hold, copy, move, wait = _core.cuda_hold, _core.cuda_copy, _core.cuda_move, _core.cuda_wait
+place, check, modules = _core.cuda_place, _core.cuda_check, _core.cuda_modules
 
 DRIVER = "libcuda.so.1"
 
@@ -76,9 +97,9 @@ def check_device(number: int, name: str) -> int:
     return number
 
 
-def cuda_text() -> str:
+def driver_text() -> str:
     """Return one line about CUDA: the kernels of this build, the driver, the devices, or why there are none."""
-    built = _core.cuda_modules()
+    built = modules()
     size = sum(built.values()) / 1e6
     kernels = f"kernels for sm_80 to sm_120 ({len(built)} modules, {size:.1f} MB)" if built else "built without kernels"
     try:
@@ -88,3 +109,14 @@ def cuda_text() -> str:
         return f"{kernels}; {reason}" if built else reason
     listed = ", ".join(f"cuda:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))
     return f"{kernels}; driver {version // 1000}.{version % 1000 // 10}; {listed}"
+
+
+def device_number(name: object, caller: str) -> int | None:
+    """Return the number of a device named ``"cuda"`` or ``"cuda:1"``, None for ``"cpu"``."""
+    text = str(name)
+    kind, colon, number = text.partition(":")
+    if text == "cpu":
+        return None
+    if kind != KIND or (colon and not (number.isdecimal() and len(number) < 6)):
+        raise WrongValue(f"{caller}: device is {shown(name)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
+    return check_device(int(number or 0), caller)

@@ -10,6 +10,7 @@ Memory is freed on the stream that it was allocated on. So the stream must live 
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from typing import Any
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "TORCH",
     "Stream",
     "TorchStream",
+    "is_far",
+    "is_tensor_there",
     "is_torch",
     "lasting_stream",
     "raw_stream",
@@ -63,6 +66,16 @@ _torch_streams: dict[tuple[int, int], TorchStream] = {}
 def is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+is_far = attrgetter("is_cuda")  # whether a tensor of PyTorch is on such a device
+
+
+def is_tensor_there(value: Any) -> bool:
+    """Tell whether a value is a plain tensor of PyTorch on a CUDA device, without a gradient or a pending negation."""
+    torch = sys.modules.get("torch")
+    is_plain = torch is not None and type(value) is torch.Tensor and value.is_cuda
+    return is_plain and not value.requires_grad and not value.is_neg()
 
 
 def raw_stream(number: int) -> int:
