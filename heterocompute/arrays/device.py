@@ -159,7 +159,7 @@ class DeviceArray(_devices.Interface):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the values are in C order."""
+        """Return whether the values are in C order."""
         return self.strides == c_strides(self.shape, self.dtype.itemsize)
 
     @property

@@ -73,7 +73,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "map conv.toml --html conv.html",
         "map machine.toml --gemm 256,128,256 --objective energy",
     )
-    add = Options(parser, "hardware:search")
+    add = Options(parser, "hardware.mapper:search")
     add("files", "FILE", "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files "
         "are merged", nargs="*")  # fmt: skip
     add("--example", None, "print an example file")

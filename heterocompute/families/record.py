@@ -47,7 +47,7 @@ POST_NORMS = {
 
 @dataclass(frozen=True)
 class Windows:
-    """How config.json says which layers have a sliding window; its size is ``sliding_window``.
+    """The keys of config.json for layers with a sliding window, whose size is ``sliding_window``.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Experts:
-    """How config.json describes experts; their number is in any of the keys that transformers knows.
+    """The keys of config.json for experts; their number is in any of the keys that transformers knows.
 
     Attributes
     ----------

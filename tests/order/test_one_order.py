@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from common import bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
-from heterocompute.products import device
 
 MOST = 130
 FORMATS = [
@@ -166,14 +164,6 @@ def test_named_algorithms_do_not_depend_on_the_number_of_images(algorithm: str, 
                     with hc.use(threads=threads):
                         found = hc.conv2d(x[:n], w, padding=1, algorithm=algorithm)
                         assert same_bits(found, np.concatenate(alone[:n])), n
-
-
-def test_many_rows_on_a_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "gathered", lambda name, **values: (values, 0))
-    monkeypatch.setattr(device, "on_their_device", lambda value, *rest: value)
-    x = SimpleNamespace(shape=(3, 3, 64), ndim=3, stream=0, number=0)
-    with hc.use(order="one"), bad_argument(NotImplementedError, "x", "unsupported"):
-        device.linear_on_device(x, hc.quantize(reals((5, 64), 72), "int4-g32-f16"), None, None, None)
 
 
 def test_explain_says_that_a_blas_has_another_order() -> None:

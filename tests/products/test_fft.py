@@ -129,7 +129,7 @@ def test_working_memory_does_not_grow_with_the_batch(threads: int) -> None:
     for c, size, k, r in ((64, 56, 64, 7), (256, 14, 256, 5), (16, 80, 16, 31)):
         with hc.use(threads=threads):  # a smaller batch has no work for each thread
             few, many = (explained(n, c, size, k, r)[1]["fft"][5] for n in (16 * threads, 512))
-        panel = 3 * fft.places(64, 64) * (c + 1) * 32 * 4
+        panel = 3 * fft.stored_values(64, 64) * (c + 1) * 32 * 4
         own = 24 << 20 if r == 31 else 0  # tiles of large filters need more memory per thread than their panel
         assert few == many <= (48 << 20) + panel + threads * max(panel, own)
 

@@ -10,7 +10,6 @@ Memory is freed on the stream that it was allocated on. So the stream must live 
 from __future__ import annotations
 
 import sys
-from operator import attrgetter
 from typing import Any
 
 __all__ = [
@@ -68,7 +67,9 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
-is_far = attrgetter("is_cuda")  # whether a tensor of PyTorch is on such a device
+def is_far(tensor: Any) -> bool:
+    """Tell whether a tensor of PyTorch is on such a device."""
+    return bool(tensor.is_cuda)
 
 
 def is_tensor_there(value: Any) -> bool:

@@ -242,7 +242,7 @@ class Layout:
 
     @property
     def has_tensors(self) -> bool:
-        """Whether a weight is several tensors of a safetensors file."""
+        """Return whether a weight is several tensors of a safetensors file."""
         return not (self.is_file or self.is_own)
 
     def refuse_writing(self, what: str) -> NoReturn:
