@@ -216,6 +216,13 @@ bool hc_blas_looked(void); /* whether hc_blas_use was called */
 typedef enum { HC_BLAS_NONE = 0, HC_BLAS_EQUAL, HC_BLAS_SLOWER } hc_blas_speed;
 hc_blas_speed hc_blas_speed_of(uint32_t isa);
 
+/* The matmul of a device, which the binding sets once it opened the driver: it launches, and waits for nothing. `run` is
+ * that of the call. b is packed; a, out and bias are on the device of the run. Sizes have been checked. */
+typedef hc_status hc_device_matmul_fn(const hc_run *run, const hc_operand *a, const hc_packed *b,
+                                      const hc_format *activations, const hc_view *bias, const hc_view *out,
+                                      hc_error *error);
+void hc_cuda_use(hc_device_matmul_fn *matmul);
+
 /* The shape of the result of hc_matmul. The error message begins with `name`. */
 hc_status hc_matmul_shape(const char *name, int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, int *ndim,
                           int64_t shape[HC_MAX_DIMS], hc_error *error);
@@ -348,7 +355,7 @@ hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_erro
  * chosen ones, for the first matrix (or its first rows) that is not empty. reason: why not, or NULL. seconds: an
  * estimate for one thread, 0 if a route or path refuses. chosen, route: -1 if there is nothing to multiply. */
 enum { HC_MAX_CANDIDATES = 32, HC_MAX_ROUTES = 8 };
-/* The work of a path for a product. Each count has a cost in nanoseconds (ops/product/costs/). */
+/* The work of a path for a product. Each count has a cost in nanoseconds (ops/product/costs.def). */
 typedef struct {
     double codes;    /* codes that are read as they are stored */
     double decoded;  /* codes that are decoded, and packed if the path packs; scales that are decoded without codes */

@@ -1,4 +1,4 @@
-"""What happens to a network if its numbers change: number formats, packed arrays and their products, for NumPy.
+"""Number formats, packed arrays and their matmuls for NumPy: the effect of narrow numbers on a network.
 
 >>> import numpy as np, heterocompute as hc
 >>> w = np.random.default_rng(0).standard_normal((256, 512), dtype=np.float32)
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .arrays.prepacked import *
     from .arrays.quantized import *
     from .arrays.sparse import *
+    from .base.errors import ArgumentError as ArgumentError
     from .base.runtime import *
     from .emulate.logs import *
     from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
@@ -67,10 +68,11 @@ else:  # hidden from type checkers, which would accept any name
         {
             "arrays.bitmap": "BitmapArray encode_bitmap",
             "arrays.codes": "CodeStorage code_storage",
-            "arrays.eie": "EIEArray EIELoad encode_csr",
+            "arrays.eie": "EIEArray EIELoad encode_eie",
             "arrays.prepacked": "Prepacked PrepackedFilters prepack",
             "arrays.quantized": "QuantizedArray",
             "arrays.sparse": "SparseArray",
+            "base.errors": "ArgumentError",
             "base.runtime": "get_num_threads set_num_threads show_config use",
             "emulate": "",
             "emulate.logs": "log_add log_multiply",
@@ -107,5 +109,6 @@ else:  # hidden from type checkers, which would accept any name
             "training.codebooks": "codebook_gradient codebook_step",
             "zoo": "",
         },
+        renamed={"encode_csr": "encode_eie"},
     )
     __getattr__("matmul")  # import everything that matmuls need now, so that the first matmul does not wait

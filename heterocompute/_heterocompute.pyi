@@ -7,16 +7,20 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# (mask of instruction sets, threads, forced path, route that is asked for)
-_Run: TypeAlias = tuple[int, int] | tuple[int, int, int] | tuple[int, int, int, int, bool]
+# (mask of instruction sets, threads, forced path, route that is asked for, one order of sums[, 1 + number of a device,
+# stream, allocate, device order]); `allocate`: None for calls that wait, True, or bytes -> address
+_Run: TypeAlias = tuple[Any, ...]
 _Format: TypeAlias = tuple[Any, ...]  # (family, *core_params())
 _Clip: TypeAlias = tuple[int, float]  # (kind, value) of hc_clip
-# (format, shape, axes, components[, capsule of prepack])
+# (format, shape, axes, components[, capsule of prepack]), or on a device (format, shape, axes, {component: address},
+# address of panels or 0, number of the device)
 _Packed: TypeAlias = tuple[Any, ...]
 _Floats: TypeAlias = NDArray[Any]  # float16, float32, float64; uint16 stands for bfloat16
-_OnDevice: TypeAlias = tuple[int, str, tuple[int, ...], tuple[int, ...]]  # (address, dtype, shape, strides in bytes)
-_Allocate: TypeAlias = Callable[[int], int] | bool | None  # True: the call waits for nothing
-_Operand: TypeAlias = _Floats | _Packed
+# (address, dtype, shape, strides in bytes, number of the device)
+_OnDevice: TypeAlias = tuple[int, str, tuple[int, ...], tuple[int, ...], int]
+_View: TypeAlias = _Floats | _OnDevice
+_Row: TypeAlias = Any  # on a device the first row with a value that is refused, or -1
+_Operand: TypeAlias = _View | _Packed
 
 def cuda_addresses() -> dict[str, int]: ...
 def formats() -> dict[str, str]: ...
@@ -28,53 +32,51 @@ def stored_form(params: _Format, /) -> dict[str, Any]: ...
 def layout(
     params: _Format, shape: tuple[int, ...], axes: tuple[int, ...], /
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]: ...
-def quantize(
-    run: _Run, x: _Floats, clip: _Clip | None, packed: _Packed, importance: _Floats | None = None, /
-) -> None: ...
-def dequantize(run: _Run, packed: _Packed, out: _Floats, /) -> None: ...
+def quantize(run: _Run, x: _View, clip: _Clip | None, packed: _Packed, importance: _View | None = None, /) -> _Row: ...
+def dequantize(run: _Run, packed: _Packed, out: _View, between: float = 0.0, /) -> _Row: ...
 def fake_quantize(
     run: _Run,
-    x: _Floats,
+    x: _View,
     params: _Format,
     axes: tuple[int, ...],
     clip: _Clip | None,
-    out: _Floats,
-    inside: tuple[float, float, NDArray[np.uint8], NDArray[np.float32] | None] | None = None,
+    out: _View,
+    inside: tuple[Any, ...] | None = None,
     /,
-) -> None: ...
+) -> _Row: ...
 def inside_shape(params: _Format, shape: tuple[int, ...], axes: tuple[int, ...], /) -> tuple[int, int]: ...
 def keep_inside(
-    run: _Run, g: _Floats, params: _Format, axes: tuple[int, ...], bits: NDArray[np.uint8], out: _Floats, /
-) -> None: ...
+    run: _Run, g: _View, params: _Format | None, axes: tuple[int, ...] | None, bits: Any, out: _View, /
+) -> _Row: ...
 def layer(
     run: _Run,
     kind: int,
     rows: int,
     n: int,
-    x: NDArray[np.float32],
-    weight: NDArray[np.float32] | None,
-    bias: NDArray[np.float32] | None,
-    out: NDArray[np.float32],
+    x: _View,
+    weight: _View | None,
+    bias: _View | None,
+    out: _View,
     epsilon: float,
     half: int,
     repeat: int,
     turns: int,
     pairs: bool,
     /,
-) -> None: ...
+) -> _Row: ...
 def attention(
     run: _Run,
-    q: NDArray[np.float32],
-    k: NDArray[np.float32] | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
-    v: NDArray[np.float32] | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
-    out: NDArray[np.float32],
+    q: _View,
+    k: _View | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
+    v: _View | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
+    out: _View,
     kv_heads: int,
     causal: bool,
     window: int,
     scale: float,
     cap: float,
     /,
-) -> None: ...
+) -> _Row: ...
 def llm_layers(
     run: _Run,
     activations: _Format | None,
@@ -97,13 +99,20 @@ def llm_layers(
 ) -> tuple[NDArray[np.float32], int]: ...
 def round_by_chance(
     run: _Run,
-    x: _Floats,
+    x: _View,
     packed: _Packed,
     levels: tuple[NDArray[np.float64] | None, float, float, float, float],
     seed: int,
-    out: _Floats,
+    out: _View,
+    infinity: float = 0.0,
+    clip: _Clip | None = None,
+    note: tuple[Any, ...] | None = None,
     /,
-) -> None: ...
+) -> _Row: ...
+def scaled_steps(
+    run: _Run, x: _OnDevice, params: _Format, axes: tuple[int, ...], scales: _OnDevice, out: _OnDevice, slopes: int, /
+) -> int: ...
+def slope_sums(run: _Run, g: _OnDevice, params: _Format, axes: tuple[int, ...], slopes: int, out: int, /) -> int: ...
 def compare(
     run: _Run, x: _Floats, y: _Floats, state: bytes, /
 ) -> tuple[tuple[float, float, float, float, float], bytes]: ...
@@ -139,10 +148,10 @@ def matmul(
     a: _Operand,
     b: _Operand,
     activations: _Format | None,
-    bias: _Floats | None,
-    out: _Floats,
+    bias: _View | None,
+    out: _View,
     /,
-) -> None: ...
+) -> _Row: ...
 def direct(
     run: _Run,
     is_linear: bool,
@@ -156,64 +165,65 @@ def direct(
 def direct_types(*types: type) -> None: ...
 def matmul_shape(name: str, a: tuple[int, ...], b: tuple[int, ...], /) -> tuple[int, ...]: ...
 def explain(
-    run: _Run, a: _Operand, b: _Operand, activations: _Format | None, out: _Floats, /
+    run: _Run, a: _Operand, b: _Operand, activations: _Format | None, out: _View, /
 ) -> tuple[
     int,
     list[tuple[str, str, str | None, float]],
     int,
     list[tuple[str, str, str | None, float, str, tuple[float, float, float, float]]],
+    list[str] | None,
 ]: ...
 def routes() -> list[str]: ...
 def paths() -> list[str]: ...
 def conv2d(
     run: _Run,
-    x: _Floats,
+    x: _View,
     w: _Operand,
-    bias: _Floats | None,
+    bias: _View | None,
     stride: tuple[int, int],
     padding: tuple[int, int],
     dilation: tuple[int, int],
     groups: int,
     activations: _Format | None,
-    out: _Floats,
+    out: _View,
     algorithm: str | None = None,
     strict: bool = False,
     relu: bool = False,
     panels: dict[bytes, tuple[Any, int, int]] | None = None,
     /,
-) -> None: ...
+) -> _Row: ...
 def explain_conv2d(
     run: _Run,
-    x: _Floats,
+    x: _View,
     w: _Operand,
-    bias: _Floats | None,
+    bias: _View | None,
     stride: tuple[int, int],
     padding: tuple[int, int],
     dilation: tuple[int, int],
     groups: int,
     activations: _Format | None,
-    out: _Floats,
+    out: _View,
     algorithm: str | None = None,
     strict: bool = False,
     relu: bool = False,
     panels: dict[bytes, tuple[Any, int, int]] | None = None,
     /,
-) -> tuple[int, list[tuple[str, str, str | None, float, tuple[float, ...], int, bool, str | None]]]: ...
+) -> Any: ...
 def conv_algorithms() -> list[tuple[str, str, float]]: ...
 def limit(run: _Run, what: str, amount: int | NDArray[Any], /) -> tuple[float, int, str]: ...
-def prepack(run: _Run, packed: _Packed, /) -> tuple[object, int] | None: ...
+def prepack(run: _Run, packed: _Packed, /) -> Any: ...
 def permute(run: _Run, scores: NDArray[np.int16], rows: int, n: int, m: int, order: NDArray[np.int32], /) -> int: ...
 def prune(
     run: _Run,
-    x: _Floats,
-    scores: _Floats | None,
+    x: _View,
+    scores: _View | None,
     n: int,
     m: int,
     axes: tuple[int, ...],
-    values: NDArray[np.float32],
-    metadata: NDArray[np.uint8],
+    values: _View | int,
+    metadata: NDArray[np.uint8] | int,
     /,
-) -> None: ...
+) -> _Row: ...
 
 # Compressed weights: (columns, starts int64, indices int32, values float32), and
 # (rows, columns, codebook, pointers, entries).
@@ -281,146 +291,6 @@ def cuda_move(device: int, stream: int, to: int, source: int, nbytes: int, /) ->
 def cuda_wait(device: int, stream: int, /) -> None: ...
 def cuda_place(address: int, /) -> int: ...
 def cuda_check(device: int, words: int, answers: int, of_warpgroups: bool, /) -> None: ...
-def cuda_quantize(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    packed: _Packed,
-    clip: tuple[int, float] | None = ...,
-    note: None = ...,
-    /,
-) -> int: ...
-def cuda_fake_quantize(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    params: _Format,
-    axes: tuple[int, ...],
-    out: _OnDevice,
-    clip: tuple[int, float] | None = ...,
-    note: tuple[int, int, float, float] | None = ...,
-    /,
-) -> int: ...
-def cuda_prepack(device: int, stream: int, allocate: _Allocate, packed: _Packed, /) -> int: ...
-def cuda_dequantize(
-    device: int, stream: int, allocate: _Allocate, packed: _Packed, out: _OnDevice, between: float = ..., /
-) -> int: ...
-def cuda_matmul(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice | _Packed,
-    is_packed: bool,
-    activations: _Format | None,
-    w: _Packed,
-    bias: int,
-    out: _OnDevice,
-    device_order: bool,
-    /,
-) -> int: ...
-def cuda_conv2d(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    activations: _Format | None,
-    w: _Packed,
-    window: tuple[tuple[int, int], tuple[int, int], tuple[int, int], int],
-    relu: bool,
-    bias: int,
-    out: _OnDevice,
-    /,
-) -> int: ...
-def cuda_layer(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    kind: int,
-    rows: int,
-    n: int,
-    x: int,
-    weight: int,
-    bias: int,
-    y: int,
-    epsilon: float,
-    half: int,
-    repeat: int,
-    turns: int,
-    pairs: bool,
-    /,
-) -> int: ...
-def cuda_attention(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    q: _OnDevice,
-    k: _OnDevice | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
-    v: _OnDevice | tuple[_Packed, tuple[int, ...], tuple[int, ...]],
-    out: _OnDevice,
-    kv_heads: int,
-    causal: bool,
-    window: int,
-    scale: float,
-    cap: float,
-    /,
-) -> int: ...
-def cuda_steps(
-    name: str, arguments: tuple[Any, ...], architecture: int = 0, /
-) -> tuple[int, list[tuple[str, tuple[int, int, int], int, int]]]: ...
-def cuda_round_by_chance(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    packed: _Packed,
-    levels: tuple[NDArray[np.float64] | None, float, float, float, float],
-    infinity: float,
-    seed: int,
-    out: _OnDevice,
-    clip: tuple[int, float] | None = ...,
-    note: tuple[int, int, float, float] | None = ...,
-    /,
-) -> int: ...
-def cuda_pass(
-    device: int, stream: int, allocate: _Allocate, g: _OnDevice, note: int, kind: int, out: _OnDevice, /
-) -> int: ...
-def cuda_scaled_steps(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    params: _Format,
-    axes: tuple[int, ...],
-    scales: _OnDevice,
-    out: _OnDevice,
-    slopes: int,
-    /,
-) -> int: ...
-def cuda_slope_sums(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    g: _OnDevice,
-    params: _Format,
-    axes: tuple[int, ...],
-    slopes: int,
-    out: int,
-    /,
-) -> int: ...
-def cuda_prune(
-    device: int,
-    stream: int,
-    allocate: _Allocate,
-    x: _OnDevice,
-    n: int,
-    m: int,
-    axes: tuple[int, ...],
-    values: int,
-    metadata: int,
-    /,
-) -> int: ...
 def blas_open(path: str | bytes | PathLike[str] | None, *names: str) -> tuple[str, str]: ...
 def blas_speed(isa: int, /) -> int: ...
 def in_float_env(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...

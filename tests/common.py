@@ -28,6 +28,17 @@ HANG = 600  # seconds after which a process of about one second counts as hangin
 FORMATS = [text for family in hc.Format.families() for text in family.examples]
 
 
+@contextmanager
+def bad_argument(
+    kind: type[Exception] | tuple[type[Exception], ...], argument: str | None, reason: str, match: str | None = None
+) -> Iterator[Any]:
+    """Expect an error of one argument, or of None, for a reason; `match`: what the message has to state as well."""
+    with pytest.raises(kind, match=match) as caught:
+        yield caught
+    assert isinstance(caught.value, hc.ArgumentError), caught.value
+    assert (caught.value.argument, caught.value.reason) == (argument, reason), caught.value
+
+
 def default_signals() -> None:
     """Undo, as a `preexec_fn`, what a child inherits: `pytest &` in a script ignores SIGINT, `nohup pytest` SIGHUP."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):

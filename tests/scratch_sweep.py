@@ -74,7 +74,7 @@ def compressed(draw: random.Random, data: np.random.Generator) -> Iterable[Any]:
     print(f"compressed: {(n, k)}, {m} rows, density {density:.2f}", flush=True)
     w = np.where(data.random((n, k)) < density, data.standard_normal((n, k)), 0).astype(np.float32)
     x = data.standard_normal((m, k)).astype(np.float32)
-    e = hc.encode_csr(w, elements=draw.choice([1, 4, 64]))
+    e = hc.encode_eie(w, elements=draw.choice([1, 4, 64]))
     yield from (hc.linear(x, e), e.to_dense(), *e.components.values())
     yield from (hc.linear(x, scipy.sparse.csr_array(w)), hc.linear(x, scipy.sparse.csc_array(w)))
     b = hc.encode_bitmap(w)

@@ -70,7 +70,7 @@ static inline HC_DEVICE float hc_load_value(const char *from, int dtype) {
 }
 
 /* Up to 32 threads that take a chunk together; a block has whole teams. */
-static inline HC_DEVICE int hc_team() { return blockDim.x < 32 ? (int)blockDim.x : 32; }
+static inline HC_DEVICE int hc_team() { return blockDim.x < HC_WARP ? (int)blockDim.x : HC_WARP; }
 
 /* Calls `visit(index of the shared value, address in the view or NULL)` for all values of the block's chunks, neighbouring
  * threads for neighbouring values. */

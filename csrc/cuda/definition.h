@@ -18,11 +18,10 @@ struct hc_any_pointer {
 };
 
 #define _Alignas alignas
+#define HC_STATIC static HC_DEVICE
 #ifdef __CUDACC__
-#define HC_STATIC static __device__
 #pragma nv_diag_suppress 128, 177, 550, 1675 /* what a kernel does not use or reach, pragmas for other compilers */
 #else
-#define HC_STATIC static
 #pragma GCC diagnostic ignored "-Wunused-function"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wunknown-pragmas" /* unroll */
@@ -43,12 +42,14 @@ struct hc_any_pointer {
 #include "formats/levels.h"
 #include "formats/minifloat.h"
 #undef static
+#undef HC_FORMAT_OPS
+#define HC_FORMAT_OPS(...) static_assert(true) /* the device has no table of functions */
 
 static inline HC_DEVICE uint32_t hc_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 /* The largest of 32 lanes, all of which call. */
 static inline HC_DEVICE uint32_t hc_largest_of_warp(uint32_t value) {
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
+    for (int mask = HC_WARP / 2; mask > 0; mask /= 2)
         value = hc_larger(value, hc_shuffle_xor(value, mask));
     return value;
 }

@@ -1,9 +1,12 @@
-/* One name for each instruction that C++ has no word for: inline PTX where nvcc compiles, a function of host.h where a C++
+/* One name for each instruction that C++ has no word for: inline PTX where nvcc compiles, a function of the tests where a C++
  * compiler of the host does, so that one source is both.
  */
 #ifndef HC_CUDA_DEVICE_H
 #define HC_CUDA_DEVICE_H
 
+#define HC_WARP 32 /* threads that run together; planners read it, too */
+
+#ifdef __cplusplus
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -138,7 +141,12 @@ static inline __device__ uint32_t hc_shuffle_xor(uint32_t value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 #else
-#include "cuda/host.h"
+#include <host/device.h> /* tests/cuda/host/device.h: on the path of those who build for the host */
+#endif
+
+/* The number of a thread in its warp, and of that in its block. */
+static inline HC_DEVICE int hc_lane() { return (int)threadIdx.x % HC_WARP; }
+static inline HC_DEVICE int hc_warp() { return (int)threadIdx.x / HC_WARP; }
 #endif
 
 #endif

@@ -18,7 +18,7 @@ typedef struct {
 
 /* Opens libcuda.so.1, or another library with its functions; a second call does nothing once one is open. HC_UNSUPPORTED: the
  * build has no kernels, there is no driver or no device. A library that has the symbol hc_cuda_brings_kernels brings them
- * itself (tests/cuda/fake_driver.cpp): it is given the name of a module in place of its image. */
+ * itself (tests/cuda/host/fake_driver.cpp): it is given the name of a module in place of its image. */
 hc_status hc_cuda_open(const char *library, hc_error *error);
 int hc_cuda_devices(void);            /* 0 before hc_cuda_open */
 int hc_cuda_driver_version(void);     /* 13000 is 13.0 */

@@ -576,6 +576,12 @@ enum { HC_WITH_GROUPS = 1, HC_WITHOUT_GROUPS = 2, HC_BOTH = 3 };
 /* Those of patterns; a family without a pattern has none. */
 #define HC_KEPT(family, format, kinds)                                                                                 \
     HC_KERNEL(hc_gemv_kept_##family, hc_cuda_gemv, 128, 1) { HC_GEMV_KINDS(kinds, hc_gemv_kept, format); }
+/* The kernels that every family with patterns has, after its encoders. */
+#define HC_FAMILY(family, format, kinds)                                                                               \
+    HC_DECODERS(family, format)                                                                                        \
+    HC_CHANCE(family, format)                                                                                          \
+    HC_GEMV(family, format, kinds)                                                                                     \
+    HC_KEPT(family, format, kinds)
 /* Those that read words of so many bits a code: of one vector, and of up to eight. */
 #define HC_GEMV_WORDS(family, format, kinds, bits, codes)                                                              \
     HC_KERNEL(hc_gemv_##family##_b##bits##_v1, hc_cuda_gemv, 128, 4) {                                                 \

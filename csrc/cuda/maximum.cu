@@ -19,7 +19,7 @@ struct maximum_functions : hc_plain_format {
  * The first blocks read the end of the array: the encoder reads its begin next, which the L2 then has. */
 static inline HC_DEVICE uint32_t hc_flat_maximum(const hc_cuda_codec &p) {
     enum { PIECES = 8, EACH = 4 * PIECES };
-    const int shift = p.chunks.shift, lane = (int)threadIdx.x % 32;
+    const int shift = p.chunks.shift, lane = hc_lane();
     const int64_t item = (int64_t)(gridDim.x - 1 - blockIdx.x) * p.chunks.threads, first = item << shift;
     const int n = (int)hc_min(p.chunks.threads, p.chunks.all - item) << shift;
     const float *from = (const float *)p.x.data + first;
@@ -83,9 +83,9 @@ static inline HC_DEVICE uint32_t hc_chunk_maximum(const hc_cuda_codec &p) {
 /* One atomic operation per block, or per warp whose threads have chunks of one row. */
 HC_KERNEL(hc_maximum, hc_cuda_codec, 128) {
     const hc_cuda_chunks &chunks = p.chunks;
-    const int thread = (int)threadIdx.x, warps = (int)blockDim.x / 32;
-    const bool is_whole = !p.row_maxima, has_warps = blockDim.x % 32 == 0;
-    const bool has_rows = has_warps && chunks.per_row % 32 == 0; /* the 32 chunks of a warp are of one row */
+    const int thread = (int)threadIdx.x, warps = (int)blockDim.x / HC_WARP;
+    const bool is_whole = !p.row_maxima, has_warps = blockDim.x % HC_WARP == 0;
+    const bool has_rows = has_warps && chunks.per_row % HC_WARP == 0; /* the 32 chunks of a warp are of one row */
     const bool is_flat = chunks.flat & HC_FLAT_X && p.x.dtype == HC_F32 && !p.thresholds && has_warps &&
                          (is_whole || (has_rows && chunks.shift == 5));
     uint32_t maximum = is_flat ? hc_flat_maximum(p) : hc_chunk_maximum(p);
@@ -93,8 +93,8 @@ HC_KERNEL(hc_maximum, hc_cuda_codec, 128) {
         maximum = hc_largest_of_warp(maximum);
     if (is_whole && has_warps) {
         uint32_t *of_warp = (uint32_t *)hc_shared();
-        if (thread % 32 == 0)
-            of_warp[thread / 32] = maximum;
+        if (thread % HC_WARP == 0)
+            of_warp[thread / HC_WARP] = maximum;
         hc_barrier();
         if (thread > 0)
             return;
@@ -105,6 +105,6 @@ HC_KERNEL(hc_maximum, hc_cuda_codec, 128) {
         return;
     }
     const int64_t item = (int64_t)(is_flat ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * chunks.threads + thread;
-    if (item < chunks.all && (!has_rows || thread % 32 == 0))
+    if (item < chunks.all && (!has_rows || thread % HC_WARP == 0))
         hc_atomic_max(is_whole ? p.maximum : p.row_maxima + HC_ROW_QUOTIENT(item, chunks.per_row), maximum);
 }

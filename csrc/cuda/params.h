@@ -363,17 +363,4 @@ typedef struct {
     int64_t bytes;
 } hc_cuda_clear;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* The host build of the kernels (host.cpp), for tests: runs one step in this process; NULL, or what went wrong. order: of the
- * threads and blocks, 0 forward, 1 backward, more: shuffled by that seed. */
-const char *hc_cuda_host_launch(const char *kernel, const uint32_t grid[3], const uint32_t block[3],
-                                uint32_t shared_bytes, const void *params, uint32_t params_bytes, uint32_t order);
-
-#ifdef __cplusplus
-}
-#endif
-
 #endif

@@ -12,50 +12,40 @@
 enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
-/* The module of a family and its kernels; NULL: there is none. */
+/* The module of a family and its kernels, in the order of formats.def; NULL: there is none. words: of codes of 4 and of 8 bits, of one
+ * vector, of several, and of a pattern 2:4. */
 static const struct {
-    const char *module, *kernel[HC_CUDA_N_KERNELS];
+    const char *module, *kernel[HC_CUDA_N_KERNELS], *words[2][HC_CUDA_N_WORDS_KERNELS];
 } FAMILIES[] = {
-#define FAMILY(name, integers)                                                                                         \
-    {                                                                                                                  \
-        #name, {                                                                                                       \
-            "hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name, integers, "hc_chance_" #name,                    \
-                "hc_gemv_kept_" #name                                                                                  \
-        }                                                                                                              \
-    }
-    FAMILY(int, "hc_integers_int"),
-    FAMILY(vsq, "hc_integers_vsq"),
-    FAMILY(log, NULL),
-    FAMILY(float, NULL),
-    FAMILY(mx, "hc_integers_mx"),
-    FAMILY(nvfp4, "hc_integers_nvfp4"),
-    FAMILY(nf4, NULL),
-    {NULL, {NULL}},
-    {"ggml", {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"}},
-    {NULL, {NULL}},
-    {NULL, {NULL}},
-#undef FAMILY
-};
-
-/* Kernels that read words: codes of 4 and of 8 bits, of one vector, of several, and of a pattern 2:4. */
-static const char *const WORDS[][2][HC_CUDA_N_WORDS_KERNELS] = {
 #define WORDS(name, bits) "hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"
 #define KEPT(name, bits) {WORDS(name, bits), "hc_gemv_kept_" #name "_b" #bits}
-    {KEPT(int, 4), KEPT(int, 8)},
-    {KEPT(vsq, 4), {WORDS(vsq, 8)}},
-    {{NULL}, {NULL}},
-    {{NULL}, {NULL}},
-    {{WORDS(mx, 4)}, {NULL}},
-    {{WORDS(nvfp4, 4)}, {NULL}},
-    {{WORDS(nf4, 4)}, {NULL}},
-    {{NULL}, {NULL}},
-    {{WORDS(ggml, 4)}, {WORDS(ggml, 8)}},
+#define FAMILY(name, integers, ...)                                                                                    \
+    {                                                                                                                  \
+        #name, {"hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name,                                              \
+                integers,           "hc_chance_" #name, "hc_gemv_kept_" #name},                                        \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+    FAMILY(int, "hc_integers_int", KEPT(int, 4), KEPT(int, 8)),
+    FAMILY(vsq, "hc_integers_vsq", KEPT(vsq, 4), {WORDS(vsq, 8)}),
+    FAMILY(log, NULL, {NULL}),
+    FAMILY(float, NULL, {NULL}),
+    FAMILY(mx, "hc_integers_mx", {WORDS(mx, 4)}),
+    FAMILY(nvfp4, "hc_integers_nvfp4", {WORDS(nvfp4, 4)}),
+    FAMILY(nf4, NULL, {WORDS(nf4, 4)}),
+    {NULL, {NULL}, {{NULL}}},
+    {"ggml",
+     {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"},
+     {{WORDS(ggml, 4)}, {WORDS(ggml, 8)}}},
+    {NULL, {NULL}, {{NULL}}},
+#undef FAMILY
 #undef KEPT
 #undef WORDS
 };
 
 const char *hc_cuda_words_kernel_of(int32_t family, int bits, hc_cuda_words_kernel kernel) {
-    return bits == 4 || bits == 8 ? WORDS[family][bits == 8][kernel] : NULL;
+    return bits == 4 || bits == 8 ? FAMILIES[family].words[bits == 8][kernel] : NULL;
 }
 
 const char *hc_cuda_module_of(int32_t family) {
@@ -78,11 +68,16 @@ hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const cha
     return step;
 }
 
-/* The next `bytes` of the workspace; an address of the device, or NULL where there is no workspace yet. */
-void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes) {
+void hc_cuda_begin(hc_cuda_plan *plan, void *workspace) {
+    plan->n = 0;
+    plan->workspace_bytes = 0;
+    plan->workspace = workspace;
+}
+
+void *hc_cuda_reserve(hc_cuda_plan *plan, int64_t bytes) {
     const int64_t at = plan->workspace_bytes;
     plan->workspace_bytes += hc_round_up(bytes, ALIGNMENT);
-    return workspace ? (char *)workspace + at : NULL;
+    return plan->workspace ? (char *)plan->workspace + at : NULL;
 }
 
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
@@ -164,8 +159,8 @@ hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geomet
     chunks->own_bytes = has_components ? (int32_t)hc_round_up(chunks->own_bytes, 4) | 4 : 0;
     const int64_t each = (int64_t)chunks->ld * size + chunks->own_bytes;
     chunks->threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
-    if (chunks->threads >= 32)
-        chunks->threads -= chunks->threads % 32;
+    if (chunks->threads >= HC_WARP)
+        chunks->threads -= chunks->threads % HC_WARP;
     if (chunks->threads < 1 || chunks->all > UINT32_MAX) /* HC_ROW_QUOTIENT */
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows with groups of %lld values",
                        (long long)geometry->rows, (long long)geometry->group);
@@ -201,7 +196,7 @@ static void add_codec(hc_cuda_plan *plan, const char *module, const char *kernel
     chunks->flat = (is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
                    (codec->y.data && codec->x.dtype != HC_F64 && is_flat(chunks, g, &codec->y) ? HC_FLAT_Y : 0) |
                    (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
-    const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, 32) : chunks->threads; /* whole teams */
+    const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, HC_WARP) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
         hc_cuda_add_step(plan, module, kernel, hc_ceil_div(chunks->all, chunks->threads), 1, threads,
                          hc_cuda_shared_bytes(chunks, size) + chunks->rows * (int64_t)sizeof(uint32_t), sizeof *codec);
@@ -246,7 +241,7 @@ hc_status hc_cuda_refuse(const hc_format *format, const hc_geometry *geometry, b
 typedef enum { NOTHING, ROW_MAXIMA, ARRAY_MAXIMUM } hc_cuda_need;
 static hc_cuda_need need_of(const hc_format *format, bool has_thresholds) {
     const hc_stored_form form = hc_form_of(format);
-    if (hc_format_find(format->family)->passes(format) > 0)
+    if (hc_passes(format) > 0)
         return ARRAY_MAXIMUM;
     if (form.second == HC_SECOND_ROW)
         return ROW_MAXIMA;
@@ -350,7 +345,7 @@ static void make_room(hc_cuda_codec *codec, int size) {
 
 hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
                                const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
-                               int64_t cleared, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                               int64_t cleared, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_codec codec = {
         .format = *format, .geometry = *geometry, .thresholds = thresholds, .illegal = plan->illegal};
     hc_status status = hc_cuda_refuse(format, geometry, true, error);
@@ -376,9 +371,10 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
     const int64_t begin = cleared < 0 ? plan->workspace_bytes : cleared;
     uint32_t *found = NULL;
     if (has_maxima)
-        found = hc_cuda_reserve(workspace, plan, (need == ROW_MAXIMA ? geometry->rows : 1) * (int64_t)sizeof *found);
+        found = hc_cuda_reserve(plan, (need == ROW_MAXIMA ? geometry->rows : 1) * (int64_t)sizeof *found);
     if (plan->workspace_bytes > begin)
-        hc_cuda_add_clear(plan, workspace ? (char *)workspace + begin : NULL, plan->workspace_bytes - begin);
+        hc_cuda_add_clear(plan, plan->workspace ? (char *)plan->workspace + begin : NULL,
+                          plan->workspace_bytes - begin);
     if (has_maxima) {
         hc_cuda_codec maxima = observed;
         maxima.row_maxima = codec.row_maxima = need == ROW_MAXIMA ? found : NULL;
@@ -398,7 +394,7 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
 static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_format *format,
                                 const hc_geometry *geometry, int n_axes, const int *axes, float *thresholds,
                                 hc_cuda_plan *plan, hc_error *error) {
-    const hc_clip_domain domain = hc_format_find(format->family)->clip_domain(format);
+    const hc_clip_domain domain = hc_clip_domain_of(format);
     const int64_t teams = geometry->rows * geometry->groups,
                   blocks = hc_ceil_div(teams * HC_CUDA_CLIP_TEAM, CLIP_THREADS);
     const hc_status status = hc_clip_check(clip, format, "clip", error);
@@ -421,20 +417,17 @@ static hc_status add_thresholds(const hc_view *x, const hc_clip *clip, const hc_
 }
 
 static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
-                               const int *axes, const hc_cuda_result *result, void *workspace, hc_cuda_plan *plan,
-                               hc_error *error) {
+                               const int *axes, const hc_cuda_result *result, hc_cuda_plan *plan, hc_error *error) {
     hc_geometry geometry;
     hc_status status = hc_format_geometry(format, x->ndim, x->shape, n_axes, axes, &geometry, error);
     if (status == HC_OK)
         status = hc_cuda_refuse(format, &geometry, true, error);
     if (status != HC_OK)
         return status;
-    plan->n = 0;
-    plan->workspace_bytes = 0;
     float *thresholds = NULL;
     if (clip && clip->clip.kind != HC_CLIP_ABSMAX) {
         const int64_t bytes = geometry.rows * geometry.groups * (int64_t)sizeof *thresholds;
-        thresholds = hc_cuda_reserve(workspace, plan, bytes);
+        thresholds = hc_cuda_reserve(plan, bytes);
         status = add_thresholds(x, &clip->clip, format, &geometry, n_axes, axes, thresholds, plan, error);
         if (status != HC_OK)
             return status;
@@ -443,20 +436,22 @@ static hc_status plan_rounding(const hc_view *x, const hc_cuda_clip *clip, const
         status = hc_cuda_add_note(x, &clip->note, thresholds, format, &geometry, n_axes, axes, plan, error);
     if (status != HC_OK)
         return status;
-    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, -1, workspace, plan, error);
+    return hc_cuda_add_quantize(x, thresholds, format, &geometry, n_axes, axes, result, -1, plan, error);
 }
 
 hc_status hc_cuda_plan_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *packed, void *workspace,
                                 hc_cuda_plan *plan, hc_error *error) {
     const hc_cuda_result result = {.parts = &packed->components};
-    return plan_rounding(x, clip, &packed->format, packed->n_axes, packed->axes, &result, workspace, plan, error);
+    hc_cuda_begin(plan, workspace);
+    return plan_rounding(x, clip, &packed->format, packed->n_axes, packed->axes, &result, plan, error);
 }
 
 hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip, const hc_format *format, int n_axes,
                                      const int *axes, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                                      hc_error *error) {
     const hc_cuda_result result = {.y = out};
-    return plan_rounding(x, clip, format, n_axes, axes, &result, workspace, plan, error);
+    hc_cuda_begin(plan, workspace);
+    return plan_rounding(x, clip, format, n_axes, axes, &result, plan, error);
 }
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error) {
@@ -465,7 +460,7 @@ hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry
 }
 
 hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, float between,
-                                  const hc_view *out, int n_axes, const int *axes, void *workspace, hc_cuda_plan *plan,
+                                  const hc_view *out, int n_axes, const int *axes, hc_cuda_plan *plan,
                                   hc_error *error) {
     hc_format whole = packed->format; /* without its pattern */
     whole.n = whole.m = 0;
@@ -475,7 +470,7 @@ hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *ge
     if (status == HC_OK)
         status = hc_geometry_of_axes(NULL, 1, out->ndim, out->shape, n_axes, axes, &all, error);
     if (status == HC_OK)
-        status = hc_cuda_decode_rows(packed, geometry, out->dtype, workspace, plan, &values, error);
+        status = hc_cuda_decode_rows(packed, geometry, out->dtype, plan, &values, error);
     if (status != HC_OK)
         return status;
     const int64_t blocks = geometry->rows * geometry->runs * hc_ceil_div(all.run_length, packed->format.m);
@@ -504,12 +499,11 @@ hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *ge
 hc_status hc_cuda_plan_dequantize(const hc_packed *packed, float between, const hc_view *out, void *workspace,
                                   hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .parts = packed->components};
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, workspace);
     hc_status status = hc_cuda_packed_geometry(packed, &codec.geometry, error);
     if (status == HC_OK && packed->format.m > 0)
-        return hc_cuda_add_decode_kept(packed, &codec.geometry, between, out, packed->n_axes, packed->axes, workspace,
-                                       plan, error);
+        return hc_cuda_add_decode_kept(packed, &codec.geometry, between, out, packed->n_axes, packed->axes, plan,
+                                       error);
     if (status == HC_OK)
         status = hc_cuda_refuse(&packed->format, &codec.geometry, false, error);
     if (status == HC_OK)
@@ -524,8 +518,7 @@ hc_status hc_cuda_plan_dequantize(const hc_packed *packed, float between, const 
 hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const int *axes, float *values,
                              uint8_t *metadata, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_prune p = {.n = n, .m = m, .values = values, .metadata = metadata};
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     hc_status status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, n_axes, axes, &p.geometry, error);
     if (status != HC_OK)
         return status;
@@ -541,7 +534,7 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     p.chunks = (hc_cuda_chunks){.columns = 8 * m, .groups = 8, .per_row = hc_ceil_div(g->groups, 8), .ld = 8 * m + 1};
     p.chunks.all = p.chunks.per_row * g->rows;
     const int64_t each = hc_max(p.chunks.ld, HC_CUDA_KNOWN_LD) * (int64_t)sizeof(float);
-    p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / 32 * 32);
+    p.chunks.threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / each / HC_WARP * HC_WARP);
     p.illegal = plan->illegal;
     hc_rows_init(&p.x, x, g, n_axes, axes);
     if (g->groups % 8 == 0 && (m & (m - 1)) == 0)

@@ -62,7 +62,7 @@ HC_KERNEL(hc_prune_2_of_4, hc_cuda_prune, 128) {
         PIECES = HC_CUDA_KNOWN_COLUMNS / 8 /* of 16 bytes, kept per chunk */,
         PLACES_OF_ZEROS = 4 /* 0 and 1 */
     };
-    const int slot = (int)threadIdx.x, lane = slot % 32, first = slot - lane;
+    const int slot = (int)threadIdx.x, lane = slot % HC_WARP, first = slot - lane;
     hc_load_known(p.chunks, p.x);
     hc_copy_wait<0>();
     hc_barrier();
@@ -96,7 +96,7 @@ HC_KERNEL(hc_prune_2_of_4, hc_cuda_prune, 128) {
     const int n = hc_block_chunks(p.chunks);
 #pragma unroll
     for (int i = 0; i < PIECES; i++) {
-        const int of_warp = i * 32 + lane, at = first + of_warp / PIECES, piece = of_warp % PIECES;
+        const int of_warp = i * HC_WARP + lane, at = first + of_warp / PIECES, piece = of_warp % PIECES;
         if (at < n)
             ((hc_16_bytes *)p.values)[(begin + at) * PIECES + piece] =
                 *(const hc_16_bytes *)((const float *)hc_shared() + at * HC_CUDA_KNOWN_LD + piece * 4);

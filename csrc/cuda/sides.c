@@ -48,12 +48,11 @@ static void complete(const hc_cuda_side *side, hc_cuda_integer_rows *to) {
 }
 
 hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view *x, int n_axes, const int *axes,
-                                         hc_cuda_integer_rows to, int64_t cleared, void *workspace, hc_cuda_plan *plan,
+                                         hc_cuda_integer_rows to, int64_t cleared, hc_cuda_plan *plan,
                                          hc_error *error) {
     complete(side, &to);
     const hc_cuda_result result = {.to = &to};
-    return hc_cuda_add_quantize(x, NULL, &side->format, &side->geometry, n_axes, axes, &result, cleared, workspace,
-                                plan, error);
+    return hc_cuda_add_quantize(x, NULL, &side->format, &side->geometry, n_axes, axes, &result, cleared, plan, error);
 }
 
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error) {
@@ -76,7 +75,7 @@ hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to
 }
 
 /* Where workspace is reserved for what a format stores of rows. */
-void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
+void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, hc_cuda_plan *plan,
                            hc_components *parts) {
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
     hc_format_layout(format, geometry, layout);
@@ -85,42 +84,41 @@ void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry,
         if (layout[i].present) {
             const int64_t bytes = hc_component_bytes(&layout[i]);
             parts->part[i].row_stride = layout[i].per_row ? bytes : 0;
-            parts->part[i].data = hc_cuda_reserve(workspace, plan, layout[i].per_row ? bytes * geometry->rows : bytes);
+            parts->part[i].data = hc_cuda_reserve(plan, layout[i].per_row ? bytes * geometry->rows : bytes);
         }
 }
 
 /* Rows of `length` values a run in the workspace. */
-static hc_view rows_of(const hc_geometry *geometry, int64_t length, hc_dtype dtype, void *workspace,
-                       hc_cuda_plan *plan) {
+static hc_view rows_of(const hc_geometry *geometry, int64_t length, hc_dtype dtype, hc_cuda_plan *plan) {
     hc_view values = {.dtype = dtype, .ndim = 3, .shape = {geometry->rows, geometry->runs, length}};
     int64_t step = hc_dtype_size(dtype);
     for (int i = 2; i >= 0; step *= values.shape[i--])
         values.strides[i] = step;
-    values.data = hc_cuda_reserve(workspace, plan, step);
+    values.data = hc_cuda_reserve(plan, step);
     return values;
 }
 
 static const int AXES[] = {1, 2};
 
-hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, void *workspace,
-                              hc_cuda_plan *plan, const void **decoded, hc_error *error) {
+hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, hc_cuda_plan *plan,
+                              const void **decoded, hc_error *error) {
     hc_cuda_codec codec = {.format = packed->format, .geometry = *geometry, .parts = packed->components};
     const int size = (int)hc_dtype_size(dtype);
     const hc_status status = hc_cuda_plan_chunks(&packed->format, geometry, size, true, &codec.chunks, error);
     if (status != HC_OK)
         return status;
-    const hc_view values = rows_of(geometry, geometry->run_length, dtype, workspace, plan);
+    const hc_view values = rows_of(geometry, geometry->run_length, dtype, plan);
     hc_rows_init(&codec.x, &values, geometry, 2, AXES);
     hc_cuda_add_decode(plan, &codec, size);
     *decoded = values.data;
     return HC_OK;
 }
 
-hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geometry, void *workspace,
-                               hc_cuda_plan *plan, const void **decoded, hc_error *error) {
+hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geometry, hc_cuda_plan *plan,
+                               const void **decoded, hc_error *error) {
     if (packed->format.m == 0)
-        return hc_cuda_decode_rows(packed, geometry, HC_F32, workspace, plan, decoded, error);
-    const hc_view values = rows_of(geometry, geometry->whole_length, HC_F32, workspace, plan);
+        return hc_cuda_decode_rows(packed, geometry, HC_F32, plan, decoded, error);
+    const hc_view values = rows_of(geometry, geometry->whole_length, HC_F32, plan);
     *decoded = values.data;
-    return hc_cuda_add_decode_kept(packed, geometry, 0, &values, 2, AXES, workspace, plan, error);
+    return hc_cuda_add_decode_kept(packed, geometry, 0, &values, 2, AXES, plan, error);
 }

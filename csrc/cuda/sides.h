@@ -21,13 +21,12 @@ bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group);
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error);
 /* The steps that quantize x to the format of a side and write its integers alone. */
 hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view *x, int n_axes, const int *axes,
-                                         hc_cuda_integer_rows to, int64_t cleared, void *workspace, hc_cuda_plan *plan,
-                                         hc_error *error);
+                                         hc_cuda_integer_rows to, int64_t cleared, hc_cuda_plan *plan, hc_error *error);
 /* Where workspace is reserved for what a format stores of rows. */
-void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan,
+void hc_cuda_reserve_parts(const hc_format *format, const hc_geometry *geometry, hc_cuda_plan *plan,
                            hc_components *parts);
 /* The step that decodes a packed array to rows of float32, in the workspace; of a pattern, whole columns. */
-hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geometry, void *workspace,
-                               hc_cuda_plan *plan, const void **decoded, hc_error *error);
+hc_status hc_cuda_decode_whole(const hc_packed *packed, const hc_geometry *geometry, hc_cuda_plan *plan,
+                               const void **decoded, hc_error *error);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef HC_CUDA_STEPS_H
 #define HC_CUDA_STEPS_H
 
+#include "cuda/device.h"
 #include "cuda/hc_cuda.h"
 
 enum { HC_CUDA_HOPPER = 90 /* architecture of the modules that end in _90a */ };
@@ -10,7 +11,7 @@ enum { HC_CUDA_MAX_THREADS = 128, HC_CUDA_SHARED_BYTES = 48 << 10 };
 typedef enum {
     HC_CUDA_ENCODE,
     HC_CUDA_DECODE,
-    HC_CUDA_GEMV,
+    HC_CUDA_GEMV_PLAIN,
     HC_CUDA_INTEGERS,
     HC_CUDA_CHANCE,
     HC_CUDA_GEMV_KEPT,
@@ -28,8 +29,10 @@ hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const cha
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
 /* The step that decodes components to values of `size` bytes; its chunks are planned. */
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size);
+/* No steps, and none of the workspace is used. */
+void hc_cuda_begin(hc_cuda_plan *plan, void *workspace);
 /* The next `bytes` of the workspace: an address of the device, or NULL where there is no workspace yet. */
-void *hc_cuda_reserve(void *workspace, hc_cuda_plan *plan, int64_t bytes);
+void *hc_cuda_reserve(hc_cuda_plan *plan, int64_t bytes);
 
 /* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
 hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
@@ -40,12 +43,11 @@ int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);
 
 hc_status hc_cuda_packed_geometry(const hc_packed *packed, hc_geometry *geometry, hc_error *error);
 /* The step that decodes a packed array to rows of float32 or float64, in the workspace; of a pattern, what is kept. */
-hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, void *workspace,
-                              hc_cuda_plan *plan, const void **decoded, hc_error *error);
+hc_status hc_cuda_decode_rows(const hc_packed *packed, const hc_geometry *geometry, hc_dtype dtype, hc_cuda_plan *plan,
+                              const void **decoded, hc_error *error);
 /* The steps that decode an array with a pattern: what is kept, to the workspace, and then to whole columns, `between` elsewhere. */
 hc_status hc_cuda_add_decode_kept(const hc_packed *packed, const hc_geometry *geometry, float between,
-                                  const hc_view *out, int n_axes, const int *axes, void *workspace, hc_cuda_plan *plan,
-                                  hc_error *error);
+                                  const hc_view *out, int n_axes, const int *axes, hc_cuda_plan *plan, hc_error *error);
 /* The step that notes where the gradient of x passes. */
 hc_status hc_cuda_add_note(const hc_view *x, const hc_cuda_note *note, const float *thresholds, const hc_format *format,
                            const hc_geometry *geometry, int n_axes, const int *axes, hc_cuda_plan *plan,
@@ -61,7 +63,7 @@ typedef struct {
 /* Steps that quantize x. What the workspace has from byte `cleared` on is cleared first; -1: there is nothing. */
 hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
                                const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
-                               int64_t cleared, void *workspace, hc_cuda_plan *plan, hc_error *error);
+                               int64_t cleared, hc_cuda_plan *plan, hc_error *error);
 /* Places scales behind the components in a thread's own shared memory. */
 void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to);
 

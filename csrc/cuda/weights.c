@@ -136,8 +136,7 @@ hc_status hc_cuda_plan_prepack(const hc_packed *packed, void *memory, hc_cuda_pl
     hc_cuda_form form;
     hc_cuda_made made;
     hc_error lacking;
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, memory);
     const hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
     if (status != HC_OK)
         return status;

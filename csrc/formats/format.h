@@ -61,9 +61,9 @@ typedef struct {
     hc_status (*check)(const hc_format *format, hc_error *error);
     void (*layout)(const hc_format *format, const hc_geometry *geometry, hc_component_layout layout[HC_N_COMPONENTS]);
     /* false: groups have no scale of their own, and products with few vectors use 64 accumulators and one row scale.
-     * true: they use 16 accumulators over the groups. */
+     * true: they use 16 accumulators over the groups. NULL: true if the format has groups (hc_has_groups). */
     bool (*has_groups)(const hc_format *format);
-    int (*passes)(const hc_format *format);
+    int (*passes)(const hc_format *format); /* NULL: 0 (hc_passes) */
     hc_observe_fn *observe;
     void (*finish)(const hc_format *format, int pass, hc_encode_state *state);
     /* Number of floats of state->shared; NULL: none. `share` writes the components that all rows share to `out`, before
@@ -102,7 +102,7 @@ typedef struct {
     /* The format as data: used by products, searches, training and the models of hardware. NULL: unstated, and
      * functions that need it refuse the format. */
     void (*stored_form)(const hc_format *format, hc_stored_form *form);
-    hc_clip_domain (*clip_domain)(const hc_format *format);
+    hc_clip_domain (*clip_domain)(const hc_format *format); /* NULL: HC_CLIP_NONE (hc_clip_domain_of) */
 } hc_format_ops;
 
 /* The kernels of a format for one SIMD set, in formats/<name>/<name>_simd.c. A kernel gives the bits of the scalar
@@ -121,6 +121,19 @@ typedef struct {
 } hc_format_simd;
 
 const hc_format_ops *hc_format_find(int32_t family); /* NULL: formats.def has no such family */
+
+static inline bool hc_has_groups(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    return ops->has_groups ? ops->has_groups(format) : format->group != 0;
+}
+static inline int hc_passes(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    return ops->passes ? ops->passes(format) : 0;
+}
+static inline hc_clip_domain hc_clip_domain_of(const hc_format *format) {
+    const hc_format_ops *ops = hc_format_find(format->family);
+    return ops->clip_domain ? ops->clip_domain(format) : HC_CLIP_NONE;
+}
 
 /* The format as data, without its pattern; form->codes says if it is unstated. */
 hc_stored_form hc_form_of(const hc_format *format);
@@ -154,5 +167,20 @@ void hc_format_layout(const hc_format *format, const hc_geometry *geometry,
  * wrong. */
 hc_status hc_format_geometry(const hc_format *format, int ndim, const int64_t *shape, int n_axes, const int *axes,
                              hc_geometry *geometry, hc_error *error);
+
+/* The functions of a format. Every format has those that are named here.
+ *
+ *   HC_FORMAT_OPS(int, "uniform integers", .encode = int_encode);     defines hc_format_int
+ */
+#define HC_FORMAT_OPS(f, text, ...)                                                                                    \
+    const hc_format_ops hc_format_##f = {.name = #f,                                                                   \
+                                         .description = text,                                                          \
+                                         .check = f##_check,                                                           \
+                                         .layout = f##_layout,                                                         \
+                                         .decode = f##_decode,                                                         \
+                                         .decode_f64 = f##_decode_f64,                                                 \
+                                         .decode_codes = f##_decode_codes,                                             \
+                                         .stored_form = f##_stored_form,                                               \
+                                         __VA_ARGS__}
 
 #endif

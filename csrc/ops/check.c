@@ -108,7 +108,8 @@ static hc_status check_packed(const char *name, const hc_packed *packed, hc_geom
         found = layout[i].present ? part->device : found;
     }
     *device = found < 0 ? HC_HOST : found;
-    if (packed->prepacked && !is_of((const hc_prepacked_origin *)packed->prepacked, &packed->format, geometry))
+    if (packed->prepacked && *device == HC_HOST &&
+        !is_of((const hc_prepacked_origin *)packed->prepacked, &packed->format, geometry))
         return hc_fail(error, HC_VALUE, "%s: its panels belong to an array of another format or shape", name);
     return HC_OK;
 }

@@ -1,20 +1,22 @@
-"""Make costs.def, the costs of counts of work, from the CSV files in product/costs and conv/costs.
+"""Make product/costs.def and conv/costs.def, the costs of counts of work, from the CSV files in docs/measurements.
 
     python csrc/ops/fit_costs.py
 
-`heterocompute bench plan --costs csrc/ops` writes a file `<processor>.csv` to both folders. A row is a path of a
-product, or an algorithm of a convolution, forced once: its counts, the nanoseconds of its fastest call, how much slower
-it is than the fastest path, the median call over the fastest one, and the number of calls. The costs of a path in a
-class of instruction sets are non-negative least squares of estimate / time - 1, each row over the root of that ratio,
-so that half and twice the time count alike. A path that is much slower than the fastest counts for less, unless its
-estimate would make the plan take it.
+`heterocompute bench plan --costs docs/measurements` writes `product-<processor>.csv.gz` and `conv-<processor>.csv.gz`.
+A row is a path of a matmul, or an algorithm of a convolution, forced once: its counts, the nanoseconds of its fastest
+call, how much slower it is than the fastest path, the median call over the fastest one, and the number of calls. The
+costs of a path in a class of instruction sets are non-negative least squares of estimate / time - 1, each row over the
+root of that ratio, so that half and twice the time count alike. A path that is much slower than the fastest counts for
+less, unless its estimate would make the plan take it.
 
-`carried.csv` has costs that were fitted elsewhere, without their measurements. They serve processors that have no file.
+`product-carried.csv.gz` and `conv-carried.csv.gz` have costs that were fitted elsewhere, without their measurements.
+They serve processors that have no file.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import itertools
 from pathlib import Path
 from typing import NamedTuple
@@ -23,22 +25,22 @@ import numpy as np
 
 
 class Kind(NamedTuple):
-    """A kind of costs: its folder, the counts of hc_work or hc_conv_work, and C's numbers of paths or algorithms."""
+    """A kind of costs: its name, the counts of hc_work or hc_conv_work, and C's numbers of paths or algorithms."""
 
-    folder: Path
+    name: str
     counts: tuple[str, ...]
     prefix: str
 
 
 HERE = Path(__file__).resolve().parent
+MEASUREMENTS = HERE.parents[1] / "docs" / "measurements"
+DEVICES = HERE.parent / "cuda" / "costs"
 PRODUCTS = Kind(
-    HERE / "product" / "costs",
+    "product",
     ("codes", "decoded", "unpacked", "limbs", "spread", "products", "wide", "groups", "values"),
     "HC_PATH_",
 )
-CONVOLUTIONS = Kind(
-    HERE / "conv" / "costs", ("products", "values", "filters", "kept", "images", "windows"), "HC_ALGORITHM_"
-)
+CONVOLUTIONS = Kind("conv", ("products", "values", "filters", "kept", "images", "windows"), "HC_ALGORITHM_")
 CLASSES = {  # best first
     "amx": "HC_ISA_AMX",
     "avx512vbmi": "HC_ISA_AVX512VNNI | HC_ISA_AVX512VBMI",
@@ -94,11 +96,17 @@ def fit(rows: list[dict[str, str]], names: tuple[str, ...]) -> tuple[np.ndarray,
     return costs, f"/* {len(rows)} points, estimate / time {low:.2f} to {high:.2f} */"
 
 
+def files_of(kind: Kind, folder: Path = MEASUREMENTS) -> dict[str, Path]:
+    """Return the CSV files of a kind by processor, "carried" last."""
+    found = {path.name.removesuffix(".csv.gz").partition("-")[2]: path for path in folder.glob(f"{kind.name}-*.csv.gz")}
+    return {name: found[name] for name in sorted(found, key=lambda name: (name == "carried", name))}
+
+
 def read(path: Path, counts: tuple[str, ...]) -> dict[tuple[str, str], tuple[np.ndarray, str]]:
     """Return the costs of a file by class and path."""
-    with open(path, newline="") as file:
+    with gzip.open(path, "rt", newline="") as file:
         rows = list(csv.DictReader(file))
-    if path.stem == "carried":
+    if path.name.endswith("-carried.csv.gz"):
         names = ("call", *counts)
         return {(row["isa"], row["path"]): (np.array([float(row[name]) for name in names]), "") for row in rows}
     groups: dict[tuple[str, str], list[dict[str, str]]] = {}
@@ -107,31 +115,51 @@ def read(path: Path, counts: tuple[str, ...]) -> dict[tuple[str, str], tuple[np.
     return {key: fit(group, counts) for key, group in groups.items()}
 
 
-def processor(path: Path) -> str:
-    """Return the number of the processor that a file is named after, in C."""
-    if path.stem == "carried":
+def processor(chip: str) -> str:
+    """Return the number of a processor in C."""
+    if chip == "carried":
         return "0"
-    vendor, *numbers = path.stem.split("-")
+    vendor, *numbers = chip.split("-")
     return f"HC_PROCESSOR({VENDORS[vendor]}, {', '.join([*numbers, '0'][:2])})"
 
 
-def make(kind: Kind) -> str:
+def make(kind: Kind, folder: Path = MEASUREMENTS) -> str:
     """Return the text of costs.def."""
-    lines = ["/* Made by fit_costs.py from the CSV files in this folder: do not edit. */"]
-    files = sorted(kind.folder.glob("*.csv"), key=lambda path: (path.stem == "carried", path.stem))
-    costs = {path: read(path, kind.counts) for path in files}
-    for (isa, needs), path in itertools.product(CLASSES.items(), files):
+    lines = [
+        "/* Made by csrc/ops/fit_costs.py from docs/measurements: do not edit. A remark has the number of measurements",
+        " * and the 10 % and 90 % quantiles of estimate / time. */",
+    ]
+    costs = {name: read(path, kind.counts) for name, path in files_of(kind, folder).items()}
+    for (isa, needs), (chip, of_chip) in itertools.product(CLASSES.items(), costs.items()):
         lines_of = []
-        for (of, name), (found, remark) in costs[path].items():
+        for (of, name), (found, remark) in of_chip.items():
             call, *counts = [f"{float(f'{value:.3g}'):g}" for value in found]
             if of == isa:
                 lines_of.append(f"     [{kind.prefix}{name}] = {{{call}, {{{', '.join(counts)}}}}}, {remark}".rstrip())
         if lines_of:
-            lines += [f"/* {path.name}: {isa} */", f"{{.processor = {processor(path)},", f" .needs = {needs},"]
+            lines += [f"/* {chip}: {isa} */", f"{{.processor = {processor(chip)},", f" .needs = {needs},"]
             lines += [" .of = {", *lines_of, " }},"]
+    return "\n".join(lines) + "\n"
+
+
+def make_devices() -> str:
+    """Return the text of costs.def of devices: costs of paths by architecture, for a range of rows of x."""
+    with open(DEVICES / "carried.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = ["/* Made by csrc/ops/fit_costs.py from the CSV files in this folder: do not edit. */"]
+    for architecture, group in itertools.groupby(rows, key=lambda row: row["architecture"]):
+        lines += [f"{{.architecture = {architecture},", " .of = {"]
+        for row in group:
+            most = row["most"] or "INT64_MAX"
+            counts = ", ".join(row[name] for name in ("rounds", "bytes", "codes"))
+            lines.append(
+                f"     [HC_CUDA_PATH_{row['path']}] = {{{row['least']}, {most}, {row['call']}, {{{counts}}}}},"
+            )
+        lines.append(" }},")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
     for each in (PRODUCTS, CONVOLUTIONS):
-        (each.folder / "costs.def").write_text(make(each))
+        (HERE / each.name / "costs.def").write_text(make(each))
+    (DEVICES / "costs.def").write_text(make_devices())

@@ -1,6 +1,7 @@
 /* Converts Python objects to the plain data of the C API, with the checks that keep memory safe. */
 #include "python/arguments.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -31,12 +32,28 @@ int hc_hold(hc_held *held, PyObject *object) {
     return 1;
 }
 
-/* heterocompute.base.errors.Refused(argument, index or None, value, text), from which Python builds the message. */
+/* Raises a class of heterocompute.base.errors, called with the arguments that `format` builds. */
+static void raise_class(const char *name, const char *format, ...) {
+    PyObject *module = PyImport_ImportModule("heterocompute.base.errors"), *class, *values = NULL, *error = NULL;
+    va_list list;
+    class = module ? PyObject_GetAttrString(module, name) : NULL;
+    va_start(list, format);
+    if (class)
+        values = Py_VaBuildValue(format, list);
+    va_end(list);
+    if (values)
+        error = PyObject_CallObject(class, values);
+    if (error)
+        PyErr_SetObject(class, error);
+    Py_XDECREF(error);
+    Py_XDECREF(values);
+    Py_XDECREF(class);
+    Py_XDECREF(module);
+}
+
+/* Refused(argument, index or None, value, text), from which Python builds the message. */
 static void raise_refused(const hc_error *error) {
-    PyObject *module = PyImport_ImportModule("heterocompute.base.errors"), *refused = NULL, *index = NULL;
-    if (!module)
-        return;
-    index = error->ndim < 0 ? Py_NewRef(Py_None) : PyTuple_New(error->ndim);
+    PyObject *index = error->ndim < 0 ? Py_NewRef(Py_None) : PyTuple_New(error->ndim);
     for (int i = 0; index && i < error->ndim; i++) {
         PyObject *place = PyLong_FromLongLong(error->index[i]);
         if (place)
@@ -45,34 +62,22 @@ static void raise_refused(const hc_error *error) {
             Py_CLEAR(index);
     }
     if (index)
-        refused = PyObject_CallMethod(module, "Refused", "sOds", error->argument, index, error->value, error->text);
-    if (refused)
-        PyErr_SetObject((PyObject *)Py_TYPE(refused), refused);
-    Py_XDECREF(refused);
+        raise_class("Refused", "(sOds)", error->argument, index, error->value, error->text);
     Py_XDECREF(index);
-    Py_DECREF(module);
 }
 
 PyObject *hc_raise(hc_status status, const hc_error *error) {
     if (status == HC_STOPPED) /* the signal has set its exception */
         return NULL;
-    if (status == HC_VALUE && error->argument) {
-        raise_refused(error);
-        return NULL;
-    }
-    switch (status) {
-    case HC_TYPE:
-        PyErr_Format(PyExc_TypeError, "%s", error->text);
-        break;
-    case HC_MEMORY:
+    if (status == HC_MEMORY)
         PyErr_Format(PyExc_MemoryError, "%s", error->text);
-        break;
-    case HC_UNSUPPORTED:
-        PyErr_Format(PyExc_NotImplementedError, "%s", error->text);
-        break;
-    default:
-        PyErr_Format(PyExc_ValueError, "%s", error->text);
-    }
+    else if (status == HC_VALUE && error->argument)
+        raise_refused(error);
+    else
+        raise_class(status == HC_TYPE          ? "WrongType"
+                    : status == HC_UNSUPPORTED ? "Unsupported"
+                                               : "WrongValue",
+                    "(N)", PyUnicode_DecodeUTF8(error->text, (Py_ssize_t)strlen(error->text), "replace"));
     return NULL;
 }
 
@@ -96,7 +101,44 @@ static int fill_view(PyArrayObject *array, const char *name, hc_view *view) {
     return 1;
 }
 
+/* The numbers of devices begin after that of the host. */
+static int device_of(int number) { return HC_HOST + 1 + number; }
+
+/* Memory of another device than that of the call is never read. */
+static int is_there(const char *name, int device, const hc_held *held) {
+    if (device == held->device)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%s is on %s, expected an array %s", name, device == HC_HOST ? "the CPU" : "a device",
+                 held->device == HC_HOST ? "on the CPU" : "on that of the call");
+    return 0;
+}
+
+static int parse_far_view(PyObject *object, const char *name, hc_view *view, const hc_held *held) {
+    static const char *const NAMES[] = {"float32", "float64", "float16", "bfloat16"};
+    unsigned long long address;
+    const char *dtype;
+    PyObject *shape, *strides;
+    int n_strides, number;
+    if (!PyArg_ParseTuple(object, "KsOOi", &address, &dtype, &shape, &strides, &number) ||
+        !hc_parse_sizes(shape, name, view->shape, &view->ndim) ||
+        !hc_parse_sizes(strides, name, view->strides, &n_strides) || !is_there(name, device_of(number), held))
+        return 0;
+    view->data = (void *)(uintptr_t)address;
+    view->device = device_of(number);
+    int type = 0;
+    while (type < (int)(sizeof NAMES / sizeof *NAMES) && strcmp(NAMES[type], dtype) != 0)
+        type++;
+    view->dtype = (hc_dtype)type;
+    if (n_strides == view->ndim && type < (int)(sizeof NAMES / sizeof *NAMES))
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%s: expected floats with a stride for each of %d dimensions, got %s", name,
+                 view->ndim, dtype);
+    return 0;
+}
+
 int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *held) {
+    if (PyTuple_Check(object))
+        return parse_far_view(object, name, view, held);
     if (!PyArray_Check(object)) {
         PyObject *type = PyType_GetName(Py_TYPE(object));
         if (type)
@@ -104,6 +146,8 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
         Py_XDECREF(type);
         return 0;
     }
+    if (!is_there(name, HC_HOST, held))
+        return 0;
     PyArrayObject *array = (PyArrayObject *)object;
     switch (PyArray_TYPE(array)) {
     case NPY_FLOAT32:
@@ -213,13 +257,42 @@ int hc_parse_axes(PyObject *object, int *axes, int *count) {
     return 1;
 }
 
-int hc_parse_settings(PyObject *object, hc_run *run) {
-    unsigned int isa;
-    int one_order = 0;
-    *run = (hc_run){0};
-    if (!hc_parse_tuple(object, "run", "Ii|iip", &isa, &run->n_threads, &run->path, &run->route, &one_order))
+/* An int of a tuple; or 0, also past the end of the tuple. The caller looks for an exception. */
+static int int_at(PyObject *tuple, Py_ssize_t i) {
+    const long value = i < PyTuple_GET_SIZE(tuple) ? PyLong_AsLong(PyTuple_GET_ITEM(tuple, i)) : 0;
+    if (value < INT_MIN || value > INT_MAX)
+        PyErr_SetString(PyExc_OverflowError, "run: a number is too large");
+    return (int)value;
+}
+
+static bool flag_at(PyObject *tuple, Py_ssize_t i) {
+    return i < PyTuple_GET_SIZE(tuple) && PyObject_IsTrue(PyTuple_GET_ITEM(tuple, i)) == 1;
+}
+
+/* Item by item, since PyArg_ParseTuple would take a fifth of a small matmul. */
+int hc_parse_settings(PyObject *object, hc_settings *settings, hc_held *held) {
+    *settings = (hc_settings){.row = -1};
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 2) {
+        PyErr_SetString(PyExc_TypeError, "run: expected a tuple of two items or more");
         return 0;
-    run->one_order = one_order != 0;
+    }
+    hc_run *run = &settings->run;
+    const unsigned long isa = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(object, 0));
+    run->n_threads = int_at(object, 1);
+    run->path = int_at(object, 2);
+    run->route = int_at(object, 3);
+    run->one_order = flag_at(object, 4);
+    if (PyTuple_GET_SIZE(object) == 9) { /* on a device */
+        PyObject *allocate = PyTuple_GET_ITEM(object, 7);
+        run->device = int_at(object, 5);
+        settings->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(object, 6));
+        settings->waits = allocate == Py_None;
+        settings->allocate = PyCallable_Check(allocate) ? allocate : NULL;
+        settings->device_order = flag_at(object, 8);
+    }
+    if (PyErr_Occurred())
+        return 0;
+    held->device = run->device;
     run->n_threads = (int)hc_min(run->n_threads, HC_MAX_THREADS);
     if (run->route < 0 || (run->route > 0 && !hc_route_name(run->route - 1))) {
         PyErr_Format(PyExc_ValueError, "run: there is no route %d", run->route);
@@ -229,16 +302,24 @@ int hc_parse_settings(PyObject *object, hc_run *run) {
         PyErr_Format(PyExc_ValueError, "run: there is no path %d", run->path);
         return 0;
     }
-    run->isa = isa & hc_cpu_isa();
+    run->isa = (uint32_t)isa & hc_cpu_isa();
+    return 1;
+}
+
+int hc_parse_call(PyObject *object, hc_settings *settings, hc_held *held) {
+    if (!hc_parse_settings(object, settings, held))
+        return 0;
+    if (settings->run.n_threads < 1)
+        settings->run.n_threads = hc_processors();
     return 1;
 }
 
 int hc_parse_run(PyObject *object, hc_run *run) {
-    if (!hc_parse_settings(object, run))
-        return 0;
-    if (run->n_threads < 1)
-        run->n_threads = hc_processors();
-    return 1;
+    hc_settings settings;
+    hc_held none;
+    const int is_parsed = hc_parse_call(object, &settings, &none);
+    *run = settings.run;
+    return is_parsed;
 }
 
 int hc_parse_clip(PyObject *object, hc_clip *clip) {
@@ -334,6 +415,40 @@ int hc_parse_described(PyObject *format, PyObject *shape, PyObject *axes, hc_pac
     return status == HC_OK;
 }
 
+/* The components of an array on a device, by their addresses. */
+static int parse_far_components(PyObject *dict, const char *name, const hc_component_layout *layout, int device,
+                                hc_packed *packed, hc_held *held) {
+    for (int i = 0; i < HC_N_COMPONENTS; i++) {
+        if (!layout[i].present)
+            continue;
+        PyObject *address = held_entry(dict, HC_COMPONENT_NAMES[i], held);
+        if (!address) {
+            if (!PyErr_Occurred())
+                PyErr_Format(PyExc_ValueError, "%s lacks the component %s", name, HC_COMPONENT_NAMES[i]);
+            return 0;
+        }
+        hc_component *part = &packed->components.part[i];
+        part->data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
+        part->device = device;
+        part->row_stride = layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
+    }
+    return !PyErr_Occurred();
+}
+
+static int parse_far_packed(PyObject *object, const char *name, hc_packed *packed, hc_held *held) {
+    PyObject *format, *shape, *axes, *components;
+    unsigned long long panels;
+    int number;
+    if (!PyArg_ParseTuple(object, "OOOO!Ki", &format, &shape, &axes, &PyDict_Type, &components, &panels, &number) ||
+        !is_there(name, device_of(number), held))
+        return 0;
+    packed->prepacked = (void *)(uintptr_t)panels;
+    hc_geometry geometry;
+    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
+    return hc_parse_described(format, shape, axes, packed, &geometry, layout) &&
+           parse_far_components(components, name, layout, device_of(number), packed, held);
+}
+
 int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed *packed, hc_held *held) {
     PyObject *format, *shape, *axes, *components, *prepacked = NULL;
     *packed = (hc_packed){0};
@@ -341,8 +456,10 @@ int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed
         PyErr_Format(PyExc_TypeError, "%s: expected a packed array", name);
         return 0;
     }
-    if (!PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type, &components, &PyCapsule_Type,
-                          &prepacked))
+    if (PyTuple_GET_SIZE(object) == 6)
+        return parse_far_packed(object, name, packed, held);
+    if (!is_there(name, HC_HOST, held) || !PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type,
+                                                            &components, &PyCapsule_Type, &prepacked))
         return 0;
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};

@@ -40,7 +40,7 @@ typedef struct {
     hc_operand operand;
     const hc_seen *seen;
     struct tagPyArrayObject *array; /* NumPy's name of its arrays */
-    bool is_vector;
+    bool is_dense, is_vector;
 } hc_side;
 
 /* One side of matmul; `turned`: the weights of `linear`, which are used transposed. Returns false for any other object,

@@ -4,6 +4,7 @@
  * message.
  */
 #include "python/call.h"
+#include "python/cuda/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
@@ -87,6 +88,9 @@ static void forget(void) {
 static PyObject *look_at(PyObject *object) {
     hc_seen *seen = PyMem_Calloc(1, sizeof *seen);
     PyObject *tuple = seen ? PyObject_CallMethodNoArgs(object, packed_name) : NULL;
+    const bool is_far = tuple && PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) == 6; /* on a device */
+    if (is_far)
+        seen->held.device = 1 + (int)PyLong_AsLong(PyTuple_GET_ITEM(tuple, 5));
     const bool fits = tuple && hc_parse_packed(tuple, "w", false, &seen->packed, &seen->held);
     for (int i = 0; fits && i < seen->held.count; i++) {
         if (!PyArray_Check(seen->held.object[i]))
@@ -130,7 +134,7 @@ static const hc_seen *seen_of(PyObject *object, hc_held *held) {
 
 const hc_packed *hc_packed_of(PyObject *object, hc_held *held) {
     const hc_seen *seen = is_packed_type(Py_TYPE(object)) ? seen_of(object, held) : NULL;
-    return seen ? &seen->packed : NULL;
+    return seen && seen->held.device == held->device ? &seen->packed : NULL;
 }
 
 static bool is_plain(PyObject *object) {
@@ -174,10 +178,17 @@ bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held
     side->operand = (hc_operand){0};
     side->seen = NULL;
     side->array = NULL;
-    side->is_vector = false;
-    if (is_plain(object)) {
-        side->array = (PyArrayObject *)object;
-        view_of(side->array, &side->view);
+    side->is_dense = side->is_vector = false;
+    const bool is_far = PyTuple_CheckExact(object); /* on a device */
+    if (is_far || is_plain(object)) {
+        side->array = is_far ? NULL : (PyArrayObject *)object;
+        side->is_dense = true;
+        if (is_far && !hc_parse_view(object, "x", &side->view, held)) {
+            forget();
+            return false;
+        }
+        if (!is_far)
+            view_of(side->array, &side->view);
         if (turned && side->view.ndim != 2)
             return false;
         side->is_vector = side->view.ndim == 1;
@@ -190,7 +201,8 @@ bool hc_side_of(PyObject *object, bool is_b, bool turned, hc_side *side, hc_held
         side->operand.dense = &side->view;
         return hc_hold(held, object);
     }
-    if (!is_packed_type(Py_TYPE(object)) || !(side->seen = seen_of(object, held)))
+    if (!is_packed_type(Py_TYPE(object)) || !(side->seen = seen_of(object, held)) ||
+        side->seen->held.device != held->device)
         return false;
     side->packed = side->seen->packed;
     hc_packed *packed = &side->packed;
@@ -253,7 +265,7 @@ static PyArrayObject *answer_of(PyObject *out, int ndim, const npy_intp *shape, 
 }
 
 typedef struct {
-    hc_run run;
+    hc_settings settings;
     bool has_format, has_bias, stopped;
     hc_format format;
     hc_view bias;
@@ -264,29 +276,59 @@ static void choose_threads(hc_direct *d, const hc_view *out, int64_t k) {
     double products = (double)k;
     for (int i = 0; i < out->ndim; i++)
         products *= (double)out->shape[i];
-    d->run.n_threads = hc_threads_for(d->run.n_threads, products);
+    d->settings.run.n_threads = hc_threads_for(d->settings.run.n_threads, products);
 }
 
 static bool run_product(hc_direct *d, const hc_view *out) {
-    const bool may_want_blas = d->side[0].operand.dense && d->side[1].operand.dense && d->run.route != 1;
+    const bool may_want_blas = d->side[0].operand.dense && d->side[1].operand.dense && d->settings.run.route != 1;
     hc_error error;
     hc_status status;
     if (may_want_blas && !hc_blas_looked()) /* the general path looks for a BLAS */
         return false;
-    HC_WITHOUT_GIL(hc_matmul(&d->run, &d->side[0].operand, &d->side[1].operand, d->has_format ? &d->format : NULL,
-                             d->has_bias ? &d->bias : NULL, out, &error));
+    HC_WITHOUT_GIL(hc_matmul(&d->settings.run, &d->side[0].operand, &d->side[1].operand,
+                             d->has_format ? &d->format : NULL, d->has_bias ? &d->bias : NULL, out, &error));
     d->stopped = status == HC_STOPPED;
     if (status == HC_MEMORY)
         hc_raise(status, &error);
     return status == HC_OK;
 }
 
+/* Rows of floats times packed weights on a device. One route serves it, which refuses nothing of what passes here: hc_matmul
+ * would check the weights again, which takes as long as the launch. */
+static bool run_there(hc_direct *d, const hc_view *out, int ndim, const int64_t *full) {
+    const hc_packed *w = d->side[1].operand.packed;
+    bool fits = d->side[0].operand.dense && w && w->ndim == 2 && out->dtype == HC_F32 && out->ndim == ndim &&
+                (!d->has_bias || (d->bias.dtype == HC_F32 && d->bias.strides[0] == sizeof(float)));
+    int64_t rows = 1;
+    for (int i = 0; fits && i < ndim; i++) {
+        fits = out->shape[i] == full[i];
+        rows *= i < ndim - 1 ? full[i] : 1;
+    }
+    if (!fits || (d->settings.run.one_order && rows > 8))
+        return false;
+    hc_cuda_call call = {.n = 0};
+    hc_cuda_fill_matmul(&call, &d->side[0].operand, d->has_format ? &d->format : NULL, w, d->has_bias ? &d->bias : NULL,
+                        out);
+    hc_error error;
+    hc_status status;
+    do
+        HC_WITHOUT_GIL(hc_cuda_run_call(&d->settings, &call, &error));
+    while (status == HC_OK && hc_cuda_lends(&d->settings));
+    d->stopped = status == HC_STOPPED || PyErr_Occurred();
+    if (status == HC_MEMORY || (status != HC_OK && d->settings.failed)) {
+        hc_raise_driver(status, &error);
+        d->stopped = true;
+    }
+    return status == HC_OK;
+}
+
 /* The result, or NULL, with or without an exception. */
-static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object) {
+static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object, hc_held *held) {
     const hc_side *a = &d->side[0], *b = &d->side[1];
-    const int64_t *a_shape = a->array ? a->view.shape : a->packed.shape;
-    const int64_t *b_shape = b->array ? b->view.shape : b->packed.shape;
-    const int a_ndim = a->array ? a->view.ndim : a->packed.ndim, b_ndim = b->array ? b->view.ndim : b->packed.ndim;
+    const int64_t *a_shape = a->is_dense ? a->view.shape : a->packed.shape;
+    const int64_t *b_shape = b->is_dense ? b->view.shape : b->packed.shape;
+    const int a_ndim = a->is_dense ? a->view.ndim : a->packed.ndim;
+    const int b_ndim = b->is_dense ? b->view.ndim : b->packed.ndim;
     int64_t full[HC_MAX_DIMS];
     npy_intp shape[HC_MAX_DIMS];
     int ndim, n = 0;
@@ -298,10 +340,13 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object)
             shape[n++] = (npy_intp)full[i];
     if (d->has_bias && d->bias.shape[0] != full[ndim - 1])
         return NULL;
+    hc_view out;
+    if (d->settings.run.device != HC_HOST) /* of memory that overlaps nothing */
+        return hc_parse_view(out_object, "out", &out, held) && run_there(d, &out, ndim, full) ? Py_NewRef(out_object)
+                                                                                              : NULL;
     PyArrayObject *answer = answer_of(out_object, n, shape, d->side, bias);
     if (!answer)
         return NULL;
-    hc_view out;
     view_of(answer, &out);
     if (b->is_vector)
         add_axis(&out, out.ndim);
@@ -311,6 +356,15 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object)
     if (!run_product(d, &out))
         Py_CLEAR(answer);
     return (PyObject *)answer;
+}
+
+static bool bias_of(PyObject *object, hc_view *bias, hc_held *held) {
+    if (PyTuple_CheckExact(object))
+        return hc_parse_view(object, "bias", bias, held) && bias->ndim == 1;
+    if (!is_plain(object) || PyArray_NDIM((PyArrayObject *)object) != 1)
+        return false;
+    view_of((PyArrayObject *)object, bias);
+    return bias->dtype == HC_F32 && hc_hold(held, object);
 }
 
 PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) {
@@ -325,16 +379,13 @@ PyObject *hc_direct_method(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     d.has_format = format != Py_None;
     d.stopped = false;
     PyObject *answer = NULL;
-    if (hc_parse_settings(args[0], &d.run) && hc_side_of(args[2], false, false, &d.side[0], &held) &&
+    if (hc_parse_settings(args[0], &d.settings, &held) && hc_side_of(args[2], false, false, &d.side[0], &held) &&
         hc_side_of(args[3], true, is_linear, &d.side[1], &held) &&
         (!d.has_format || hc_parse_format(format, &d.format)) &&
-        (!d.has_bias || (is_plain(bias) && PyArray_NDIM((PyArrayObject *)bias) == 1)) &&
-        (!d.has_format || (d.side[0].array != NULL) != (d.side[1].array != NULL)) &&
-        !(d.has_format && is_linear && !d.side[0].array)) {
-        if (d.has_bias)
-            view_of((PyArrayObject *)bias, &d.bias);
-        if (!d.has_bias || (d.bias.dtype == HC_F32 && hc_hold(&held, bias)))
-            answer = try_product(&d, bias, args[6]);
+        (!d.has_format || d.side[0].is_dense != d.side[1].is_dense) &&
+        !(d.has_format && is_linear && !d.side[0].is_dense)) {
+        if (!d.has_bias || bias_of(bias, &d.bias, &held))
+            answer = try_product(&d, bias, args[6], &held);
     }
     hc_release(&held);
     if (answer || d.stopped)

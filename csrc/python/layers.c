@@ -1,5 +1,6 @@
 /* The binding of the layers of transformers and of attention: contiguous float32 arrays, whose sizes are checked. */
 #include "python/call.h"
+#include "python/cuda/call.h"
 #include "python/methods.h"
 
 /* The floats of an array, or NULL for None; false with an error unless it is contiguous float32 with `count` values. */
@@ -31,13 +32,13 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args) {
     int kind, pairs;
     long long rows, n, half, repeat, turns;
     int64_t size, weights;
-    hc_run run;
+    hc_settings settings;
     hc_layer layer = {0};
     float *x, *weight, *bias, *y;
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OiLLOOOOfLLLp", &run_object, &kind, &rows, &n, &x_object, &weight_object, &bias_object,
                           &y_object, &layer.epsilon, &half, &repeat, &turns, &pairs) ||
-        !hc_parse_run(run_object, &run))
+        !hc_parse_call(run_object, &settings, &held))
         return NULL;
     const bool rope = kind == HC_LAYER_ROPE, gate = kind == HC_LAYER_SILU || kind == HC_LAYER_GELU;
     if (kind < 0 || kind >= HC_N_LAYERS || rows < 0 || n < 0 ||
@@ -63,9 +64,13 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args) {
     layer.repeat = repeat;
     layer.turns = turns;
     layer.pairs = pairs;
+    if (settings.run.device != HC_HOST) {
+        const hc_cuda_call call = {.what = LAYER, .layer = layer};
+        return hc_cuda_finish(&settings, &call, &held);
+    }
     hc_error error = {.status = HC_OK}; /* layers cannot fail */
     hc_status status;
-    HC_WITHOUT_GIL((hc_run_layer(&run, &layer), HC_OK));
+    HC_WITHOUT_GIL((hc_run_layer(&settings.run, &layer), HC_OK));
     return hc_finish(status, &error, &held);
 }
 
@@ -91,7 +96,7 @@ static bool take_kept(PyObject *object, const char *name, int64_t batch, int64_t
                       hc_packed *packed, int64_t shape[3], hc_held *held) {
     long long step[3], sizes[3];
     hc_view view;
-    if (!PyTuple_Check(object)) {
+    if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) != 3) { /* not (packed, steps, sizes) */
         kept->packed = NULL;
         if (!take_heads(object, name, &view, kept->step, held))
             return false;
@@ -125,7 +130,7 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     PyObject *run_object, *q_object, *k_object, *v_object, *out_object;
     int causal;
     long long kv_heads, window;
-    hc_run run;
+    hc_settings settings;
     hc_attention given = {0};
     hc_packed packed[2];
     hc_view q, out;
@@ -133,7 +138,8 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOOOLpLff", &run_object, &q_object, &k_object, &v_object, &out_object, &kv_heads,
                           &causal, &window, &given.scale, &given.cap) ||
-        !hc_parse_run(run_object, &run) || !take_heads(q_object, "attention: q", &q, given.q_step, &held) ||
+        !hc_parse_call(run_object, &settings, &held) ||
+        !take_heads(q_object, "attention: q", &q, given.q_step, &held) ||
         !take_heads(out_object, "attention: out", &out, given.out_step, &held) ||
         !take_kept(k_object, "attention: k", q.shape[0], kv_heads, &given.k, &packed[0], k_shape, &held) ||
         !take_kept(v_object, "attention: v", q.shape[0], kv_heads, &given.v, &packed[1], v_shape, &held))
@@ -159,8 +165,12 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     given.out = out.data;
     given.causal = causal;
     given.window = window;
+    if (settings.run.device != HC_HOST) {
+        const hc_cuda_call call = {.what = ATTENTION, .x = q, .attention = given};
+        return hc_cuda_finish(&settings, &call, &held);
+    }
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_attend_all(&run, &given, &error));
+    HC_WITHOUT_GIL(hc_attend_all(&settings.run, &given, &error));
     return hc_finish(status, &error, &held);
 }

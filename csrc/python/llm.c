@@ -47,10 +47,10 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
         there[i] = object != Py_None;
         if (!there[i])
             continue;
-        if (!hc_side_of(object, true, true, &side[i], held) || (layer->activations && side[i].array) ||
+        if (!hc_side_of(object, true, true, &side[i], held) || (layer->activations && side[i].is_dense) ||
             !floats_of(biases, i, shape[i][1], &layer->bias[i]))
             return false;
-        const int64_t *found = side[i].array ? side[i].view.shape : side[i].packed.shape;
+        const int64_t *found = side[i].is_dense ? side[i].view.shape : side[i].packed.shape;
         if (found[0] != shape[i][0] || found[1] != shape[i][1])
             return false;
         layer->weight[i] = side[i].operand;
@@ -177,10 +177,12 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
 PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *format, *object, *layers, *out[2] = {NULL, NULL};
-    hc_run run;
+    hc_settings settings;
+    hc_held none;
     hc_format activations;
     if (!PyArg_ParseTuple(args, "OOOO!", &run_object, &format, &object, &PyList_Type, &layers) ||
-        !hc_parse_settings(run_object, &run) || (format != Py_None && !hc_parse_format(format, &activations)))
+        !hc_parse_settings(run_object, &settings, &none) ||
+        (format != Py_None && !hc_parse_format(format, &activations)))
         return NULL;
     PyArrayObject *x = (PyArrayObject *)object;
     if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 3 || !is_floats(object, PyArray_SIZE(x))) {
@@ -202,7 +204,7 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
         } else {
             float *data = PyArray_DATA((PyArrayObject *)*to);
             Py_INCREF(layer); /* another thread may change the list */
-            found = run_layer(&run, layer, format != Py_None ? &activations : NULL, x, from, data);
+            found = run_layer(&settings.run, layer, format != Py_None ? &activations : NULL, x, from, data);
             Py_DECREF(layer);
             from = found == 0 ? data : from;
         }

@@ -39,20 +39,6 @@ PyObject *hc_cuda_move_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_wait_method(PyObject *self, PyObject *args);
 PyObject *hc_cuda_place_method(PyObject *self, PyObject *address);
 PyObject *hc_cuda_check_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_quantize_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_fake_quantize_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_dequantize_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_prepack_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_matmul_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_conv2d_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_layer_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_attention_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_steps_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_chance_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_pass_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_scaled_steps_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_slope_sums_method(PyObject *self, PyObject *args);
-PyObject *hc_cuda_prune_method(PyObject *self, PyObject *args);
 
 /* direct.c: direct_types(types...), and direct(run, is_linear, a, b, bias, activations, out) -> answer or None. */
 PyObject *hc_direct_types_method(PyObject *self, PyObject *args);
@@ -69,6 +55,8 @@ PyObject *hc_fake_quantize_method(PyObject *self, PyObject *args);
 PyObject *hc_inside_shape_method(PyObject *self, PyObject *args);
 PyObject *hc_keep_inside_method(PyObject *self, PyObject *args);
 PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args);
+PyObject *hc_scaled_steps_method(PyObject *self, PyObject *args);
+PyObject *hc_slope_sums_method(PyObject *self, PyObject *args);
 
 /* layers.c */
 PyObject *hc_layer_method(PyObject *self, PyObject *args);

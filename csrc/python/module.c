@@ -2,6 +2,7 @@
 #include "python/arguments.h"
 
 #include "python/call.h"
+#include "python/cuda/call.h"
 #include "python/dlpack.h"
 #include "python/methods.h"
 
@@ -140,39 +141,49 @@ static PyObject *layout(PyObject *self, PyObject *args) {
 static PyObject *quantize(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *clip_object, *packed_object, *importance_object = Py_None;
-    hc_run run;
+    hc_settings settings;
     hc_view x, importance;
     hc_clip clip;
     hc_packed packed;
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOO|O", &run_object, &x_object, &clip_object, &packed_object, &importance_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_clip(clip_object, &clip) ||
+        !hc_parse_call(run_object, &settings, &held) || !hc_parse_clip(clip_object, &clip) ||
         !hc_parse_view(x_object, "quantize: x", &x, &held) ||
         (importance_object != Py_None &&
          !hc_parse_view(importance_object, "quantize: importance", &importance, &held)) ||
         !hc_parse_packed(packed_object, "quantize: q", true, &packed, &held))
         return hc_give_up(&held);
+    if (settings.run.device != HC_HOST) {
+        const hc_cuda_call call = {.what = QUANTIZE, .x = x, .clip = {.clip = clip}, .packed = packed, .checks = true};
+        return hc_cuda_finish(&settings, &call, &held);
+    }
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(
-        hc_quantize_weighted(&run, &x, &clip, importance_object != Py_None ? &importance : NULL, &packed, &error));
+    HC_WITHOUT_GIL(hc_quantize_weighted(&settings.run, &x, &clip, importance_object != Py_None ? &importance : NULL,
+                                        &packed, &error));
     return hc_finish(status, &error, &held);
 }
 
 static PyObject *dequantize(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *packed_object, *out_object;
-    hc_run run;
+    float between = 0;
+    hc_settings settings;
     hc_packed packed;
     hc_view out;
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOO", &run_object, &packed_object, &out_object) || !hc_parse_run(run_object, &run) ||
+    if (!PyArg_ParseTuple(args, "OOO|f", &run_object, &packed_object, &out_object, &between) ||
+        !hc_parse_call(run_object, &settings, &held) ||
         !hc_parse_packed(packed_object, "dequantize: q", false, &packed, &held) ||
         !hc_parse_view(out_object, "dequantize: out", &out, &held))
         return hc_give_up(&held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_dequantize(&run, &packed, &out, &error));
+    if (settings.run.device != HC_HOST) {
+        const hc_cuda_call call = {.what = DEQUANTIZE, .packed = packed, .between = between, .out = out};
+        return hc_cuda_finish(&settings, &call, &held);
+    }
+    HC_WITHOUT_GIL(hc_dequantize(&settings.run, &packed, &out, &error));
     return hc_finish(status, &error, &held);
 }
 
@@ -352,7 +363,8 @@ static PyMethodDef METHODS[] = {
     {"check_format", check_format, METH_O, "check_format(params): ValueError if a parameter is illegal"},
     {"stored_form", stored_form, METH_O, "stored_form(params) -> {field: value}: the format as data"},
     {"layout", layout, METH_VARARGS, "layout(params, shape, axes) -> {component: (dtype, shape, per_row)}"},
-    {"quantize", quantize, METH_VARARGS, "quantize(run, x, clip, packed, importance=None)"},
+    {"quantize", quantize, METH_VARARGS,
+     "quantize(run, x, clip, packed, importance=None); on a device -> first row that is refused, or -1"},
     {"dequantize_slab", dequantize_slab, METH_VARARGS,
      "dequantize_slab(run, packed, first, out): of axis 0, as long as out"},
     {"slab_step", slab_step, METH_O, "slab_step(packed) -> of what `first` is a multiple"},
@@ -360,7 +372,12 @@ static PyMethodDef METHODS[] = {
     {"fake_quantize", hc_fake_quantize_method, METH_VARARGS,
      "fake_quantize(run, x, params, axes, clip, out, inside=None), inside: (low, high, bits, factor or None)"},
     {"inside_shape", hc_inside_shape_method, METH_VARARGS, "inside_shape(params, shape, axes) -> (rows, bytes)"},
-    {"keep_inside", hc_keep_inside_method, METH_VARARGS, "keep_inside(run, g, params, axes, bits, out)"},
+    {"keep_inside", hc_keep_inside_method, METH_VARARGS,
+     "keep_inside(run, g, params, axes, bits, out); on a device the note of fake_quantize in place of bits"},
+    {"scaled_steps", hc_scaled_steps_method, METH_VARARGS,
+     "scaled_steps(run, x, params, axes, scales, out, address of slopes), on a device"},
+    {"slope_sums", hc_slope_sums_method, METH_VARARGS,
+     "slope_sums(run, g, params, axes, address of slopes, address of sums), on a device"},
     {"round_by_chance", hc_round_by_chance_method, METH_VARARGS,
      "round_by_chance(run, x, packed, levels, seed, out), levels: (table or None, fraction, least, low, high)"},
     {"layer", hc_layer_method, METH_VARARGS,
@@ -456,39 +473,6 @@ static PyMethodDef METHODS[] = {
     {"cuda_place", hc_cuda_place_method, METH_O, "cuda_place(address) -> its device, -1: none"},
     {"cuda_check", hc_cuda_check_method, METH_VARARGS,
      "cuda_check(device, address of words, address of answers, whether of warpgroups)"},
-    /* start: device, stream, and None, or a function bytes -> address for callers that do not wait */
-    {"cuda_quantize", hc_cuda_quantize_method, METH_VARARGS,
-     "cuda_quantize(*start, x, packed) -> first row that is refused, or -1"},
-    {"cuda_fake_quantize", hc_cuda_fake_quantize_method, METH_VARARGS,
-     "cuda_fake_quantize(*start, x, format, axes, out[, clip, note]) -> first row that is refused, or -1"},
-    {"cuda_prepack", hc_cuda_prepack_method, METH_VARARGS, "cuda_prepack(*start, packed) -> -1"},
-    {"cuda_dequantize", hc_cuda_dequantize_method, METH_VARARGS,
-     "cuda_dequantize(*start, packed, out[, between]) -> -1"},
-    {"cuda_matmul", hc_cuda_matmul_method, METH_VARARGS,
-     "cuda_matmul(*start, x, whether it is packed, activations, w, bias, out, device_order) -> first row that is "
-     "refused, or -1"},
-    {"cuda_conv2d", hc_cuda_conv2d_method, METH_VARARGS,
-     "cuda_conv2d(*start, x, activations, w, (stride, padding, dilation, groups), relu, bias, out) -> first image that "
-     "is "
-     "refused, or -1"},
-    {"cuda_layer", hc_cuda_layer_method, METH_VARARGS,
-     "cuda_layer(*start, kind, rows, n, x, weight, bias, y, epsilon, half, repeat, turns, pairs) -> -1"},
-    {"cuda_attention", hc_cuda_attention_method, METH_VARARGS,
-     "cuda_attention(*start, q, k, v, out, kv_heads, causal, window, scale, cap) -> -1"},
-    {"cuda_steps", hc_cuda_steps_method, METH_VARARGS,
-     "cuda_steps(\"matmul\", its arguments[, architecture]) -> (bytes of the workspace, [(kernel, grid, threads, bytes "
-     "of shared "
-     "memory)])"},
-    {"cuda_round_by_chance", hc_cuda_chance_method, METH_VARARGS,
-     "cuda_round_by_chance(*start, x, packed, levels, infinity, seed, out[, clip, note]) -> first row that is refused, "
-     "or -1"},
-    {"cuda_pass", hc_cuda_pass_method, METH_VARARGS, "cuda_pass(*start, g, note, kind, out) -> -1"},
-    {"cuda_scaled_steps", hc_cuda_scaled_steps_method, METH_VARARGS,
-     "cuda_scaled_steps(*start, x, format, axes, scales, out, slopes) -> first row that is refused, or -1"},
-    {"cuda_slope_sums", hc_cuda_slope_sums_method, METH_VARARGS,
-     "cuda_slope_sums(*start, g, format, axes, slopes, out) -> -1"},
-    {"cuda_prune", hc_cuda_prune_method, METH_VARARGS,
-     "cuda_prune(*start, x, n, m, axes, values, metadata) -> first row that is refused, or -1"},
     {"blas_open", hc_blas_open_method, METH_VARARGS,
      "blas_open(path, gemm, gemv, set_threads, get_threads, config, core) -> (text of config, name of core); "
      "blas_open(None): there is none"},

@@ -1,8 +1,9 @@
 /* The binding of matmuls and convolutions: parse -> view -> release the GIL -> call -> status. */
 #include "python/call.h"
+#include "python/cuda/call.h"
 #include "python/methods.h"
 
-/* An array, or the tuple of a packed array. */
+/* An array, or the tuple of a packed array, which begins with its format. */
 typedef struct {
     hc_view view;
     hc_packed packed;
@@ -11,7 +12,7 @@ typedef struct {
 
 static int parse_operand(PyObject *object, const char *name, hc_argument *argument, hc_held *held) {
     argument->operand = (hc_operand){0};
-    if (PyTuple_Check(object)) {
+    if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) > 0 && PyTuple_Check(PyTuple_GET_ITEM(object, 0))) {
         argument->operand.packed = &argument->packed;
         return hc_parse_packed(object, name, false, &argument->packed, held);
     }
@@ -22,14 +23,14 @@ static int parse_operand(PyObject *object, const char *name, hc_argument *argume
 PyObject *hc_matmul_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *a_object, *b_object, *format_object, *bias_object, *out_object;
-    hc_run run;
+    hc_settings settings;
     hc_argument a, b;
     hc_format activations;
     hc_view bias, out;
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &a_object, &b_object, &format_object, &bias_object,
                           &out_object) ||
-        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
+        !hc_parse_call(run_object, &settings, &held) || !parse_operand(a_object, "matmul: a", &a, &held) ||
         !parse_operand(b_object, "matmul: b", &b, &held) ||
         (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
         (bias_object != Py_None && !hc_parse_view(bias_object, "linear: bias", &bias, &held)) ||
@@ -37,9 +38,12 @@ PyObject *hc_matmul_method(PyObject *self, PyObject *args) {
         return hc_give_up(&held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_matmul(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL,
-                             bias_object != Py_None ? &bias : NULL, &out, &error));
-    return hc_finish(status, &error, &held);
+    do
+        HC_WITHOUT_GIL(hc_matmul(&settings.run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL,
+                                 bias_object != Py_None ? &bias : NULL, &out, &error));
+    while (status == HC_OK && hc_cuda_lends(&settings));
+    return settings.run.device == HC_HOST ? hc_finish(status, &error, &held)
+                                          : hc_cuda_answer(&settings, status, &error, &held);
 }
 
 PyObject *hc_matmul_shape_method(PyObject *self, PyObject *args) {
@@ -70,13 +74,13 @@ PyObject *hc_matmul_shape_method(PyObject *self, PyObject *args) {
 PyObject *hc_explain_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *a_object, *b_object, *format_object, *out_object;
-    hc_run run;
+    hc_settings settings;
     hc_argument a, b;
     hc_format activations;
     hc_view out;
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOOO", &run_object, &a_object, &b_object, &format_object, &out_object) ||
-        !hc_parse_run(run_object, &run) || !parse_operand(a_object, "matmul: a", &a, &held) ||
+        !hc_parse_call(run_object, &settings, &held) || !parse_operand(a_object, "matmul: a", &a, &held) ||
         !parse_operand(b_object, "matmul: b", &b, &held) ||
         (format_object != Py_None && !hc_parse_format(format_object, &activations)) ||
         !hc_parse_view(out_object, "matmul: out", &out, &held))
@@ -84,11 +88,19 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
     hc_error error;
     hc_status status;
     hc_explanation found;
-    HC_WITHOUT_GIL(
-        hc_explain(&run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL, &out, &found, &error));
+    HC_WITHOUT_GIL(hc_explain(&settings.run, &a.operand, &b.operand, format_object != Py_None ? &activations : NULL,
+                              &out, &found, &error));
     hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
+    PyObject *kernels = Py_None;
+    if (settings.run.device != HC_HOST) {
+        hc_cuda_call call = {.n = 0};
+        hc_cuda_fill_matmul(&call, &a.operand, format_object != Py_None ? &activations : NULL, b.operand.packed, NULL,
+                            &out);
+        if (!(kernels = hc_cuda_kernels(&settings, &call)))
+            return NULL;
+    }
     PyObject *routes = PyList_New(found.n_routes), *candidates = PyList_New(found.n);
     for (int i = 0; routes && i < found.n_routes; i++) {
         PyObject *one = Py_BuildValue("(sszd)", found.of_route[i].name, found.of_route[i].what,
@@ -112,9 +124,12 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
     if (!routes || !candidates) {
         Py_XDECREF(routes);
         Py_XDECREF(candidates);
+        if (kernels != Py_None)
+            Py_DECREF(kernels);
         return NULL;
     }
-    return Py_BuildValue("(iNiN)", found.route, routes, found.chosen, candidates);
+    return Py_BuildValue("(iNiNN)", found.route, routes, found.chosen, candidates,
+                         kernels == Py_None ? Py_NewRef(kernels) : kernels);
 }
 
 PyObject *hc_paths_method(PyObject *self, PyObject *args) {
@@ -132,7 +147,7 @@ PyObject *hc_paths_method(PyObject *self, PyObject *args) {
 
 /* The arguments of a convolution, parsed. */
 typedef struct {
-    hc_run run;
+    hc_settings settings;
     hc_view x, bias, out;
     hc_argument w;
     hc_format activations;
@@ -162,7 +177,7 @@ static bool parse_conv(PyObject *args, hc_conv_arguments *a) {
     a->options.relu = relu;
     a->has_bias = bias_object != Py_None;
     a->has_activations = format_object != Py_None;
-    return hc_parse_run(run_object, &a->run) && hc_parse_view(x_object, "conv2d: x", &a->x, &a->held) &&
+    return hc_parse_call(run_object, &a->settings, &a->held) && hc_parse_view(x_object, "conv2d: x", &a->x, &a->held) &&
            parse_operand(w_object, "conv2d: w", &a->w, &a->held) &&
            (!a->has_activations || hc_parse_format(format_object, &a->activations)) &&
            (!a->has_bias || hc_parse_view(bias_object, "conv2d: bias", &a->bias, &a->held)) &&
@@ -178,7 +193,7 @@ static PyObject *pack_filters(const hc_conv_arguments *a, PyObject *form) {
     hc_error error;
     hc_status status;
     hc_prepacked_filters *filters = NULL;
-    HC_WITHOUT_GIL(hc_prepack_filters(&a->run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window,
+    HC_WITHOUT_GIL(hc_prepack_filters(&a->settings.run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window,
                                       &a->options, a->has_activations ? &a->activations : NULL, &a->out, &filters,
                                       &error));
     if (status != HC_OK) {
@@ -190,8 +205,8 @@ static PyObject *pack_filters(const hc_conv_arguments *a, PyObject *form) {
         hc_prepacked_filters_free(filters);
         return NULL;
     }
-    PyObject *entry =
-        Py_BuildValue("(NLk)", capsule, (long long)hc_prepacked_filters_bytes(filters), (unsigned long)a->run.isa);
+    PyObject *entry = Py_BuildValue("(NLk)", capsule, (long long)hc_prepacked_filters_bytes(filters),
+                                    (unsigned long)a->settings.run.isa);
     /* Two threads may both pack; either result is correct. */
     if (entry && PyDict_SetItem(a->ready, form, entry) != 0)
         Py_CLEAR(entry);
@@ -203,8 +218,8 @@ static bool use_panels(hc_conv_arguments *a) {
     hc_error error;
     hc_filter_form form;
     const hc_status status =
-        hc_form_of_filters(&a->run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window, &a->options,
-                           a->has_activations ? &a->activations : NULL, &a->out, &form, &error);
+        hc_form_of_filters(&a->settings.run, &a->x, &a->w.operand, a->has_bias ? &a->bias : NULL, &a->window,
+                           &a->options, a->has_activations ? &a->activations : NULL, &a->out, &form, &error);
     if (status != HC_OK)
         return hc_raise(status, &error) != NULL;
     if (!form.panels)
@@ -221,14 +236,31 @@ static bool use_panels(hc_conv_arguments *a) {
     return found && a->options.filters;
 }
 
+static hc_cuda_call conv_there(const hc_conv_arguments *a) {
+    return (hc_cuda_call){.what = CONV2D,
+                          .x = a->x,
+                          .activations = a->has_activations ? &a->activations : NULL,
+                          .packed = a->w.packed,
+                          .window = a->window,
+                          .relu = a->options.relu,
+                          .bias = a->has_bias ? a->bias.data : NULL,
+                          .out = a->out};
+}
+
 PyObject *hc_conv2d_method(PyObject *self, PyObject *args) {
     (void)self;
     hc_conv_arguments a;
-    if (!parse_conv(args, &a) || (a.ready && !use_panels(&a)))
+    if (!parse_conv(args, &a))
+        return hc_give_up(&a.held);
+    if (a.settings.run.device != HC_HOST) {
+        const hc_cuda_call call = conv_there(&a);
+        return hc_cuda_finish(&a.settings, &call, &a.held);
+    }
+    if (a.ready && !use_panels(&a))
         return hc_give_up(&a.held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_conv2d(&a.run, &a.x, &a.w.operand, a.has_bias ? &a.bias : NULL, &a.window, &a.options,
+    HC_WITHOUT_GIL(hc_conv2d(&a.settings.run, &a.x, &a.w.operand, a.has_bias ? &a.bias : NULL, &a.window, &a.options,
                              a.has_activations ? &a.activations : NULL, &a.out, &error));
     return hc_finish(status, &error, &a.held);
 }
@@ -238,11 +270,17 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {
     hc_conv_arguments a;
     if (!parse_conv(args, &a))
         return hc_give_up(&a.held);
+    if (a.settings.run.device != HC_HOST) {
+        const hc_cuda_call call = conv_there(&a);
+        PyObject *kernels = hc_cuda_kernels(&a.settings, &call);
+        hc_release(&a.held);
+        return kernels;
+    }
     hc_error error;
     hc_status status;
     hc_conv_explanation found;
-    HC_WITHOUT_GIL(hc_explain_conv2d(&a.run, &a.x, &a.w.operand, a.has_bias ? &a.bias : NULL, &a.window, &a.options,
-                                     a.has_activations ? &a.activations : NULL, &a.out, &found, &error));
+    HC_WITHOUT_GIL(hc_explain_conv2d(&a.settings.run, &a.x, &a.w.operand, a.has_bias ? &a.bias : NULL, &a.window,
+                                     &a.options, a.has_activations ? &a.activations : NULL, &a.out, &found, &error));
     hc_release(&a.held);
     if (status != HC_OK)
         return hc_raise(status, &error);
@@ -286,16 +324,20 @@ static void free_prepacked(PyObject *capsule) {
 PyObject *hc_prepack_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *packed_object;
-    hc_run run;
+    hc_settings settings;
     hc_packed packed;
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OO", &run_object, &packed_object) || !hc_parse_run(run_object, &run) ||
+    if (!PyArg_ParseTuple(args, "OO", &run_object, &packed_object) || !hc_parse_call(run_object, &settings, &held) ||
         !hc_parse_packed(packed_object, "prepack: w", false, &packed, &held))
         return hc_give_up(&held);
     hc_error error;
     hc_status status;
     hc_prepacked *prepacked = NULL;
-    HC_WITHOUT_GIL(hc_prepack(&run, &packed, &prepacked, &error));
+    if (settings.run.device != HC_HOST) { /* `allocate` is asked for the memory of the panels */
+        const hc_cuda_call call = {.what = PREPACK, .packed = packed};
+        return hc_cuda_finish(&settings, &call, &held);
+    }
+    HC_WITHOUT_GIL(hc_prepack(&settings.run, &packed, &prepacked, &error));
     hc_release(&held);
     if (status != HC_OK) {
         hc_prepacked_free(prepacked);

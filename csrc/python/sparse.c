@@ -1,10 +1,13 @@
 /* The binding of sparsity: parse -> view -> release the GIL -> call -> status. */
 #include "python/call.h"
+#include "python/cuda/call.h"
 #include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
 #include <numpy/arrayobject.h>
+
+#include <string.h>
 
 /* A writable C-contiguous array of this type with at least `size` elements. */
 static void *room(PyObject *object, int type, int64_t size, const char *name) {
@@ -21,16 +24,23 @@ PyObject *hc_prune_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *scores_object, *axes_object, *values_object, *metadata_object;
     int n, m, n_axes, axes[HC_MAX_DIMS];
-    hc_run run;
+    hc_settings settings;
     hc_view x, scores;
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOiiOOO", &run_object, &x_object, &scores_object, &n, &m, &axes_object,
                           &values_object, &metadata_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_axes(axes_object, axes, &n_axes) ||
+        !hc_parse_call(run_object, &settings, &held) || !hc_parse_axes(axes_object, axes, &n_axes) ||
         !hc_parse_view(x_object, "prune: w", &x, &held) ||
         (scores_object != Py_None && !hc_parse_view(scores_object, "prune: scores", &scores, &held))) {
         hc_release(&held);
         return NULL;
+    }
+    if (settings.run.device != HC_HOST) {
+        hc_cuda_call call = {.what = PRUNE, .x = x, .n = n, .m = m, .n_axes = n_axes, .checks = true};
+        memcpy(call.axes, axes, sizeof axes);
+        call.values = hc_address(values_object);
+        call.metadata = hc_address(metadata_object);
+        return PyErr_Occurred() ? hc_give_up(&held) : hc_cuda_finish(&settings, &call, &held);
     }
     hc_error error;
     int64_t kept = 0, bytes = 0;
@@ -42,8 +52,8 @@ PyObject *hc_prune_method(PyObject *self, PyObject *args) {
             hc_release(&held);
             return NULL;
         }
-        HC_WITHOUT_GIL(hc_prune(&run, &x, scores_object != Py_None ? &scores : NULL, n, m, n_axes, axes, values,
-                                metadata, &error));
+        HC_WITHOUT_GIL(hc_prune(&settings.run, &x, scores_object != Py_None ? &scores : NULL, n, m, n_axes, axes,
+                                values, metadata, &error));
     }
     hc_release(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);

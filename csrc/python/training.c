@@ -1,7 +1,10 @@
 /* The binding of rounding for training: fake_quantize, the values whose gradient passes, and stochastic rounding. */
 #include "python/arguments.h"
 #include "python/call.h"
+#include "python/cuda/call.h"
 #include "python/methods.h"
+
+#include <string.h>
 
 /* The bytes of a contiguous buffer of this size; false with an error. An empty one has an address too. */
 static bool take_bits(PyObject *object, int64_t rows, int64_t bytes, bool writable, Py_buffer *view) {
@@ -48,10 +51,26 @@ static bool parse_inside(PyObject *object, const hc_view *x, const hc_format *fo
     return true;
 }
 
+/* On a device, where `inside` is a note of the gradient. */
+static PyObject *fake_quantize_there(hc_settings *settings, const hc_view *x, const hc_format *format, int n_axes,
+                                     const int *axes, const hc_clip *clip, PyObject *note, const hc_view *out,
+                                     hc_held *held) {
+    hc_geometry geometry;
+    hc_component_layout layout[HC_N_COMPONENTS];
+    hc_error error;
+    hc_cuda_call call = {.what = FAKE_QUANTIZE, .x = *x, .format = *format, .n_axes = n_axes, .out = *out};
+    memcpy(call.axes, axes, sizeof call.axes);
+    call.clip.clip = *clip;
+    if (!hc_cuda_parse_note(note, &call.clip.note))
+        return hc_give_up(held);
+    const hc_status status = hc_layout(format, x->ndim, x->shape, n_axes, axes, &geometry, layout, &error);
+    return status == HC_OK ? hc_cuda_finish(settings, &call, held) : hc_finish(status, &error, held);
+}
+
 PyObject *hc_fake_quantize_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *format_object, *axes_object, *clip_object, *out_object, *inside_object = Py_None;
-    hc_run run;
+    hc_settings settings;
     hc_view x, out, factor;
     hc_format format;
     hc_clip clip;
@@ -61,17 +80,20 @@ PyObject *hc_fake_quantize_method(PyObject *self, PyObject *args) {
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOOOO|O", &run_object, &x_object, &format_object, &axes_object, &clip_object,
                           &out_object, &inside_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_format(format_object, &format) ||
+        !hc_parse_call(run_object, &settings, &held) || !hc_parse_format(format_object, &format) ||
         !hc_parse_axes(axes_object, axes, &n_axes) || !hc_parse_clip(clip_object, &clip) ||
         !hc_parse_view(x_object, "fake_quantize: x", &x, &held) ||
-        !hc_parse_view(out_object, "fake_quantize: out", &out, &held) ||
-        (inside_object != Py_None &&
-         !parse_inside(inside_object, &x, &format, n_axes, axes, &inside, &factor, &bits, &held)))
+        !hc_parse_view(out_object, "fake_quantize: out", &out, &held))
+        return hc_give_up(&held);
+    if (settings.run.device != HC_HOST)
+        return fake_quantize_there(&settings, &x, &format, n_axes, axes, &clip, inside_object, &out, &held);
+    if (inside_object != Py_None &&
+        !parse_inside(inside_object, &x, &format, n_axes, axes, &inside, &factor, &bits, &held))
         return hc_give_up(&held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_fake_quantize(&run, &x, &format, n_axes, axes, &clip, inside_object != Py_None ? &inside : NULL,
-                                    &out, &error));
+    HC_WITHOUT_GIL(hc_fake_quantize(&settings.run, &x, &format, n_axes, axes, &clip,
+                                    inside_object != Py_None ? &inside : NULL, &out, &error));
     if (inside_object != Py_None)
         PyBuffer_Release(&bits);
     return hc_finish(status, &error, &held);
@@ -98,7 +120,7 @@ PyObject *hc_inside_shape_method(PyObject *self, PyObject *args) {
 PyObject *hc_keep_inside_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *g_object, *format_object, *axes_object, *bits_object, *out_object;
-    hc_run run;
+    hc_settings settings;
     hc_view g, out;
     hc_format format;
     int n_axes, axes[HC_MAX_DIMS];
@@ -107,9 +129,15 @@ PyObject *hc_keep_inside_method(PyObject *self, PyObject *args) {
     hc_held held = {.count = 0};
     if (!PyArg_ParseTuple(args, "OOOOOO", &run_object, &g_object, &format_object, &axes_object, &bits_object,
                           &out_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_format(format_object, &format) ||
-        !hc_parse_axes(axes_object, axes, &n_axes) || !hc_parse_view(g_object, "back: g", &g, &held) ||
+        !hc_parse_call(run_object, &settings, &held) || !hc_parse_view(g_object, "back: g", &g, &held) ||
         !hc_parse_view(out_object, "back: out", &out, &held))
+        return hc_give_up(&held);
+    if (settings.run.device != HC_HOST) { /* format and axes do not matter there */
+        hc_cuda_call call = {.what = PASS, .x = g, .out = out};
+        return hc_cuda_parse_note(bits_object, &call.clip.note) ? hc_cuda_finish(&settings, &call, &held)
+                                                                : hc_give_up(&held);
+    }
+    if (!hc_parse_format(format_object, &format) || !hc_parse_axes(axes_object, axes, &n_axes))
         return hc_give_up(&held);
     hc_status status = hc_inside_bytes(&format, g.ndim, g.shape, n_axes, axes, &rows, &bytes, &error);
     if (status != HC_OK)
@@ -117,27 +145,30 @@ PyObject *hc_keep_inside_method(PyObject *self, PyObject *args) {
     Py_buffer bits;
     if (!take_bits(bits_object, rows, bytes, false, &bits))
         return hc_give_up(&held);
-    HC_WITHOUT_GIL(hc_keep_inside(&run, &g, &format, n_axes, axes, bits.buf, &out, &error));
+    HC_WITHOUT_GIL(hc_keep_inside(&settings.run, &g, &format, n_axes, axes, bits.buf, &out, &error));
     PyBuffer_Release(&bits);
     return hc_finish(status, &error, &held);
 }
 
 PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *run_object, *x_object, *packed_object, *table_object, *out_object;
-    hc_run run;
+    PyObject *run_object, *x_object, *packed_object, *table_object, *out_object, *clip = Py_None, *note = Py_None;
+    float infinity = 0;
+    hc_settings settings;
     hc_view x, out, table;
     hc_packed packed;
     hc_levels levels = {.n = 0};
     unsigned long long seed;
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOO(Odddd)KO", &run_object, &x_object, &packed_object, &table_object, &levels.fraction,
-                          &levels.least, &levels.low, &levels.high, &seed, &out_object) ||
-        !hc_parse_run(run_object, &run) || !hc_parse_view(x_object, "fake_quantize: w", &x, &held) ||
+    if (!PyArg_ParseTuple(args, "OOO(Odddd)KO|fOO", &run_object, &x_object, &packed_object, &table_object,
+                          &levels.fraction, &levels.least, &levels.low, &levels.high, &seed, &out_object, &infinity,
+                          &clip, &note) ||
+        !hc_parse_call(run_object, &settings, &held) || !hc_parse_view(x_object, "fake_quantize: w", &x, &held) ||
         !hc_parse_packed(packed_object, "fake_quantize: q", false, &packed, &held) ||
         !hc_parse_view(out_object, "fake_quantize: out", &out, &held))
         return hc_give_up(&held);
     if (table_object != Py_None) {
+        held.device = HC_HOST; /* the table is read when the call is planned */
         if (!hc_parse_view(table_object, "levels", &table, &held))
             return hc_give_up(&held);
         if (table.dtype != HC_F64 || table.ndim != 1 || table.strides[0] != 8 || table.shape[0] > 256) {
@@ -149,6 +180,59 @@ PyObject *hc_round_by_chance_method(PyObject *self, PyObject *args) {
     }
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_round_by_chance(&run, &x, &packed, &levels, seed, &out, &error));
+    if (settings.run.device != HC_HOST) {
+        hc_cuda_call call = {.what = CHANCE, .x = x, .packed = packed, .levels = levels, .seed = seed, .out = out};
+        call.infinity = infinity;
+        return hc_parse_clip(clip, &call.clip.clip) && hc_cuda_parse_note(note, &call.clip.note)
+                   ? hc_cuda_finish(&settings, &call, &held)
+                   : hc_give_up(&held);
+    }
+    HC_WITHOUT_GIL(hc_round_by_chance(&settings.run, &x, &packed, &levels, seed, &out, &error));
     return hc_finish(status, &error, &held);
+}
+
+/* Fills what both functions of a trained scale begin with: (run of a device, x or g, format, axes, ...). */
+static bool parse_scaled(PyObject *run, PyObject *x, PyObject *format, PyObject *axes, hc_settings *settings,
+                         hc_cuda_call *call, hc_held *held) {
+    hc_error error;
+    if (!hc_parse_call(run, settings, held) || !hc_parse_view(x, "fake_quantize: w", &call->x, held) ||
+        !hc_parse_format(format, &call->format) || !hc_parse_axes(axes, call->axes, &call->n_axes))
+        return false;
+    const hc_status status = settings->run.device == HC_HOST
+                                 ? hc_fail(&error, HC_UNSUPPORTED, "fake_quantize: expected arrays on a device")
+                                 : hc_format_check(&call->format, &error);
+    if (status != HC_OK)
+        hc_raise(status, &error);
+    return status == HC_OK;
+}
+
+PyObject *hc_scaled_steps_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run, *x, *format, *axes, *scales, *out;
+    unsigned long long slopes;
+    hc_settings settings;
+    hc_cuda_call call = {.what = STEPS};
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOOOK", &run, &x, &format, &axes, &scales, &out, &slopes) ||
+        !parse_scaled(run, x, format, axes, &settings, &call, &held) ||
+        !hc_parse_view(scales, "fake_quantize: scale", &call.scales, &held) ||
+        !hc_parse_view(out, "fake_quantize: out", &call.out, &held))
+        return hc_give_up(&held);
+    call.slope = (float *)(uintptr_t)slopes;
+    return hc_cuda_finish(&settings, &call, &held);
+}
+
+PyObject *hc_slope_sums_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run, *g, *format, *axes;
+    unsigned long long slopes, out;
+    hc_settings settings;
+    hc_cuda_call call = {.what = SLOPE_SUMS};
+    hc_held held = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OOOOKK", &run, &g, &format, &axes, &slopes, &out) ||
+        !parse_scaled(run, g, format, axes, &settings, &call, &held))
+        return hc_give_up(&held);
+    call.slope = (float *)(uintptr_t)slopes;
+    call.values = (float *)(uintptr_t)out;
+    return hc_cuda_finish(&settings, &call, &held);
 }

@@ -110,7 +110,7 @@ def table(found: dict[str, float], n: int, rows: tuple[int, ...]) -> str:
         cells = []
         for m in rows:
             clock = found.get(f"{kind} {m} {n}")
-            layer = hw.Linear(n, n, bias=False)
+            layer = hw.layers.Linear(n, n, bias=False)
             roof = hw.roofline(layer, "h100-sxm", dtype, format=pattern, batch=m, input_shape=(n,)).seconds
             share = "-" if clock is None else f"{clock * 1e3:.3g} **{roof / clock:.2f}**"
             cells.append(f"{roof * 1e3:.3g} {share}")

@@ -107,7 +107,8 @@ def picture(rows: list[dict[str, Any]]) -> str:
         names = [dot.name for dot in dots]
         x = logarithmic([dot.x for dot in dots], pad=0.08)
         chart = Chart(x, errors(), WIDTH // 2, HEIGHT, label, "accuracy", size=SIZE, standalone=True)
-        parts = chart.inside(dots, [names.index(name) for name in NAMED])
+        chart.dots, chart.named = dots, [names.index(name) for name in NAMED]
+        parts = chart.inside()
         lines += [f'<g transform="translate({panel * WIDTH // 2} {TOP})">', *parts, "</g>"]
     return whole(
         WIDTH, height, "Accuracy of a digits network against energy and area of its multiply-adds", lines, SIZE

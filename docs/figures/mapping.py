@@ -6,32 +6,33 @@ import time
 
 from runner import DOCS
 
-from heterocompute import _heterocompute as core, hardware as hw
+from heterocompute import _heterocompute as core
+from heterocompute.hardware import mapper
 from heterocompute.hardware.mapper import dataflow, model
 from heterocompute.hardware.mapper.nest import nest
 from heterocompute.report.chart import picture
 from heterocompute.report.palette import GREY, SERIES
 
 
-def eyeriss(words: int = 54 * 1024) -> hw.Arch:
+def eyeriss(words: int = 54 * 1024) -> mapper.Arch:
     """Return an array like that of Eyeriss with the relative energies of ISCA 2016: one 16-bit multiply-add is 1."""
-    return hw.Arch(
+    return mapper.Arch(
         [
-            hw.Level("DRAM", read=200.0, write=200.0, update=200.0),
-            hw.Level("GLB", words=words, read=6.0, write=6.0, update=6.0),
-            hw.Level("RF", words={"W": 224, "I": 12, "O": 24}, instances=168, read=1.0, write=1.0, update=1.0),
+            mapper.Level("DRAM", read=200.0, write=200.0, update=200.0),
+            mapper.Level("GLB", words=words, read=6.0, write=6.0, update=6.0),
+            mapper.Level("RF", words={"W": 224, "I": 12, "O": 24}, instances=168, read=1.0, write=1.0, update=1.0),
         ],
         mac=1.0,
     )
 
 
 SIZES = (512, 2048, 8192, 32768, 131072, 524288)
-CONV3 = hw.Problem.conv2d(c=256, k=384, p=13, q=13, r=3, s=3)
+CONV3 = mapper.Problem.conv2d(c=256, k=384, p=13, q=13, r=3, s=3)
 
 
 def speed() -> None:
     """Print the mappings that a thread evaluates per second of its processor time."""
-    laid = nest(CONV3, eyeriss(), hw.Mapping({"DRAM": list(CONV3.dims.items())}))
+    laid = nest(CONV3, eyeriss(), mapper.Mapping({"DRAM": list(CONV3.dims.items())}))
     found = model.Model(laid, dataflow.space(CONV3, eyeriss(), laid.keeps), "energy")
     walk = core.map_walk(found.ints, found.reals, found.first_choice(), 1, 10**9)
     start = time.process_time()
@@ -46,7 +47,7 @@ def main() -> None:
     speed()
     bars = []
     for words in SIZES:
-        stats = hw.search(CONV3, eyeriss(words), "energy", budget=1_000_000).stats
+        stats = mapper.search(CONV3, eyeriss(words), "energy", budget=1_000_000).stats
         parts = [stats.mac_energy, *(stats.level_energy(level) for level in ("RF", "GLB", "DRAM"))]
         bars.append((f"{words:,}", [part / stats.computes for part in parts]))
         print(f"| {words:,} | " + " | ".join(f"{part:.2f}" for part in bars[-1][1]) + f" | {sum(bars[-1][1]):.2f} |")

@@ -86,7 +86,8 @@ def panel(rows: list[dict[str, Any]], theory: list[dict[str, Any]], kind: str, w
     dots = [Dot(x, y, FAMILIES[mark_of(name)], name, name, hint=name) for x, y, name in points]
     order = sorted(range(len(dots)), key=lambda i: -dots[i].y)
     named = [i for i in order if which == 1 or not crowded(dots[i].x, dots[i].y)]
-    return chart.inside(dots, named, under=under, rails=rails)
+    chart.dots, chart.named = dots, named
+    return chart.inside(under, rails)
 
 
 def between(line: list[tuple[float, float]], ends: tuple[float, float]) -> list[tuple[float, float]]:

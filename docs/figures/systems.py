@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 760, 340
 
 def feeding() -> str:
     """Return a picture of the first steps of an input pipeline with too few workers."""
-    run = hw.pipeline(step=0.05, read=0.02, decode=0.13, copy=0.01, workers=2, pinned=True, metrics=0.004)
+    run = hw.systems.pipeline(step=0.05, read=0.02, decode=0.13, copy=0.01, workers=2, pinned=True, metrics=0.004)
     return run.to_svg(steps=8)
 
 
@@ -34,7 +34,8 @@ def growth() -> str:
     y = logarithmic([row["petaflop_days"] for row in rows])
     title = "Operations of whole trainings: full marks counted from layers and parameters, hollow ones printed"
     chart = Chart(x, y, WIDTH, HEIGHT, "year", "petaflop/s-days", standalone=True, title=title)
-    return chart.draw(dots, range(1, len(dots), 2)) + "\n"
+    chart.dots, chart.named = dots, range(1, len(dots), 2)
+    return chart.svg() + "\n"
 
 
 def reductions() -> str:
@@ -49,7 +50,8 @@ def reductions() -> str:
     x, y = logarithmic(sizes), logarithmic([dot.y for dot in dots])
     title = "All-reduce among 1,024 A100 in nodes of 8, 5 us a step"
     chart = Chart(x, y, WIDTH, HEIGHT, "bytes of each", "ms", standalone=True, title=title)
-    return chart.draw(dots, [i for i, dot in enumerate(dots) if dot.name]) + "\n"
+    chart.dots, chart.named = dots, [i for i, dot in enumerate(dots) if dot.name]
+    return chart.svg() + "\n"
 
 
 def scaling() -> str:
@@ -65,7 +67,8 @@ def scaling() -> str:
     x, y = logarithmic(counts, counts, room=11), linear([0.0, 100.0], 5, 0.03)
     title = "GPT-3 175B on A100 in nodes of 8, 64 sequences: by data (64 each), inside blocks, by layers"
     chart = Chart(x, y, WIDTH, HEIGHT, "devices", "% of the devices", standalone=True, title=title)
-    return chart.draw(dots, [i for i, dot in enumerate(dots) if dot.name]) + "\n"
+    chart.dots, chart.named = dots, [i for i, dot in enumerate(dots) if dot.name]
+    return chart.svg() + "\n"
 
 
 PICTURES = {

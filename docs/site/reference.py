@@ -49,7 +49,8 @@ OPENED = ("heterocompute.hardware", "heterocompute.ptq", "heterocompute.training
           "heterocompute.zoo", "heterocompute.products.layers", "heterocompute.pruning.scores",
           "heterocompute.hardware.accelerators", "heterocompute.hardware.cost.memory",
           "heterocompute.hardware.cost.intensity", "heterocompute.hardware.systems.multi",
-          "heterocompute.hardware.systolic")  # fmt: skip
+          "heterocompute.hardware.systolic", "heterocompute.hardware.layers", "heterocompute.hardware.mapper",
+          "heterocompute.hardware.results", "heterocompute.hardware.systems")  # fmt: skip
 SHORT = {"heterocompute": "hc", "heterocompute.hardware": "hw"}
 
 

@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ..base.devices import NAME
+from ..base.errors import Unsupported, WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
 from ..base.rereading import as_check
-from ..base.values import shown
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 __all__ = ["PackedArray"]
@@ -43,7 +44,6 @@ class PackedArray(NDArrayOperatorsMixin):
     _components: dict[str, Array]
     _shape: tuple[int, ...]
 
-    _decoder: ClassVar[str]  # the method that returns the values, for error messages
     _copied: ClassVar[tuple[str, ...]] = __slots__
 
     def __init_subclass__(cls) -> None:
@@ -53,6 +53,11 @@ class PackedArray(NDArrayOperatorsMixin):
         cls._copied = tuple(name for name in names if name not in _OWN)
 
     # What a subclass defines.
+
+    @property
+    def _decoder(self) -> str:
+        """The method that returns the values, for error messages."""
+        raise NotImplementedError
 
     def _values(self) -> Array:
         """Return all values."""
@@ -109,10 +114,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def _as_floats(self, name: str) -> Array:
         """Return the values as floats for a function that takes such arrays; TypeError if the caller must decode."""
-        more = (
-            "" if self._decoder.startswith("to(") else ", or numpy.asarray().astype()"
-        )  # an array without values on a device
-        raise TypeError(f"{name} is {self._named()}; take its {self._decoder} first{more}")
+        raise WrongType(f"{name} is {self._named()}; take its {self._decoder} first, or numpy.asarray().astype()")
 
     # What all arrays share.
 
@@ -126,7 +128,7 @@ class PackedArray(NDArrayOperatorsMixin):
         Parameters
         ----------
         device : str
-            ``"cpu"``. Arrays of other classes can move to a CUDA device.
+            ``"cpu"``. Quantized arrays can move to a device.
 
         Returns
         -------
@@ -139,8 +141,8 @@ class PackedArray(NDArrayOperatorsMixin):
             The device is not the CPU.
         """
         if str(device) != "cpu":
-            raise NotImplementedError(
-                f"to: device is {shown(str(device))}, expected 'cpu': {self._named()} has no CUDA kernels"
+            raise Unsupported(
+                f"to: device is {shown(str(device))}, expected 'cpu': {self._named()} has no {NAME} kernels"
             )
         return self
 
@@ -195,19 +197,19 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError(f"{type(self).__name__}: there is no array of values to share; copy=False is impossible")
+            raise WrongValue(f"{type(self).__name__}: there is no array of values to share; copy=False is impossible")
         values = self._values()
         return values if dtype is None else converted(values, dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc is not np.matmul or method != "__call__" or set(options) - {"out"}:
-            raise TypeError(f"{ufunc.__name__} is not for {self._named()}; call {self._decoder} for its values")
+            raise WrongType(f"{ufunc.__name__} is not for {self._named()}; call {self._decoder} for its values")
         return _product(inputs[0], inputs[1], out=options.get("out", (None,))[0])
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is np.concatenate:
             return self._joined(*args, **kwargs)
-        raise TypeError(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values")
+        raise WrongType(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values")
 
     def __matmul__(self, other: Any) -> Any:
         return _product(self, other)
@@ -217,17 +219,17 @@ class PackedArray(NDArrayOperatorsMixin):
 
     def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
         """Return arrays one after the other along axis 0; without codes and scales of rows there is no such array."""
-        raise TypeError(f"concatenate is not for {self._named()}; call {self._decoder} for its values")
+        raise WrongType(f"concatenate is not for {self._named()}; call {self._decoder} for its values")
 
     def _transposed(self) -> Self:
         """Return the transposed array of two dimensions, whose components are shared."""
         if len(self._shape) != 2:
-            raise ValueError(f"T: expected two dimensions, got shape {self._shape}; {self._decoder} has transpose")
+            raise WrongValue(f"T: expected two dimensions, got shape {self._shape}; {self._decoder} has transpose")
         return self._remade(self._components, self._shape[::-1], [1 - a for a in self._axis])
 
     def __len__(self) -> int:
         if not self._shape:
-            raise TypeError("len() of an array without dimensions")
+            raise WrongType("len() of an array without dimensions")
         return self._shape[0]
 
     def _rows_of(self, index: Any) -> tuple[slice, bool]:
@@ -239,9 +241,9 @@ class PackedArray(NDArrayOperatorsMixin):
                 raise TypeError
             at = operator.index(index)
         except TypeError:
-            raise ValueError(f"only an int or a slice of axis 0; call {self._decoder} for other indices") from None
+            raise WrongValue(f"only an int or a slice of axis 0; call {self._decoder} for other indices") from None
         if not -self._shape[0] <= at < self._shape[0]:
-            raise IndexError(f"index {at} is out of range for axis 0 with size {self._shape[0]}")
+            raise WrongIndex(f"index {at} is out of range for axis 0 with size {self._shape[0]}")
         at %= self._shape[0]
         return slice(at, at + 1), True
 
@@ -252,7 +254,7 @@ class PackedArray(NDArrayOperatorsMixin):
         rows per index.
         """
         if 0 in self._axis:
-            raise ValueError(f"axis 0 is a reduction axis; call {self._decoder} to index the values")
+            raise WrongValue(f"axis 0 is a reduction axis; call {self._decoder} to index the values")
         indices, one = self._rows_of(index)
         each = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
         parts = {name: cut(part, each, indices) if layout[name][2] else part for name, part in self._components.items()}
@@ -266,11 +268,11 @@ class PackedArray(NDArrayOperatorsMixin):
         """Return the rows of scales of some indices of axis 0; ValueError if they are not those of whole blocks."""
         rows, at = fmt.shared_rows, range(*indices.indices(self._shape[0]))
         if rows == 1:
-            raise ValueError(f"rows of {fmt} share blocks of scales; call {self._decoder} to index the values")
+            raise WrongValue(f"rows of {fmt} share blocks of scales; call {self._decoder} to index the values")
         first, last = at.start * each, at.stop * each
         whole = first % rows == 0 and (last % rows == 0 or at.stop == self._shape[0])
         if at.step != 1 or (len(at) and not whole):
-            raise ValueError(
+            raise WrongValue(
                 f"{rows} rows of {fmt} share scales, expected a slice that begins and ends at multiples of {rows} "
                 f"rows; call {self._decoder} to index the values"
             )

@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
 from .base import PackedArray
 from .dense import as_any, as_array
 from .foreign import Unreadable, as_exported, exports_dlpack, refuse_elsewhere
@@ -36,9 +36,9 @@ def _check_dtype(dtype: np.dtype[Any], name: str) -> None:
     # Kind V: bfloat16 and the small floats of ml_dtypes, which have a name and no fields.
     real = dtype.kind in "fiub" or (dtype.kind == "V" and dtype.fields is None and not dtype.name.startswith("void"))
     if not real or dtype.itemsize not in (1, 2, 4, 8):
-        raise TypeError(f"{name} has dtype {dtype}, expected floats, integers or bool of 1, 2, 4 or 8 bytes")
+        raise WrongType(f"{name} has dtype {dtype}, expected floats, integers or bool of 1, 2, 4 or 8 bytes")
     if not dtype.isnative:
-        raise TypeError(f"{name} has dtype {dtype}, expected native byte order")
+        raise WrongType(f"{name} has dtype {dtype}, expected native byte order")
 
 
 class BitmapArray(PackedArray):
@@ -92,30 +92,30 @@ class BitmapArray(PackedArray):
         for name, part in (("bitmap", bitmap), ("values", values)):
             refuse_elsewhere(part, f"BitmapArray: {name}")
             if not isinstance(part, np.ndarray):
-                raise TypeError(f"BitmapArray: {name} is a {type(part).__name__}, expected an ndarray")
+                raise WrongType(f"BitmapArray: {name} is a {type(part).__name__}, expected an ndarray")
             if part.ndim != 1:
-                raise ValueError(f"BitmapArray: {name} has shape {part.shape}, expected one dimension")
+                raise WrongValue(f"BitmapArray: {name} has shape {part.shape}, expected one dimension")
         if bitmap.dtype != np.uint8:
-            raise TypeError(f"BitmapArray: bitmap has dtype {bitmap.dtype}, expected uint8")
+            raise WrongType(f"BitmapArray: bitmap has dtype {bitmap.dtype}, expected uint8")
         _check_dtype(values.dtype, "BitmapArray: values")
         try:
             sizes = tuple(int(n.__index__()) for n in shape)
         except (TypeError, AttributeError, ValueError, NotImplementedError):
-            raise TypeError(f"BitmapArray: shape is {shown(shape)}, expected ints") from None
+            raise WrongType(f"BitmapArray: shape is {shown(shape)}, expected ints") from None
         size = prod(sizes)
         if min(sizes, default=0) < 0 or len(sizes) > 64 or size > 2**60:
-            raise ValueError(
+            raise WrongValue(
                 f"BitmapArray: shape is {shown(sizes)}, expected at most 64 sizes and 2^60 elements, none negative"
             )
         if len(bitmap) != -(-size // 8):
-            raise ValueError(
+            raise WrongValue(
                 f"BitmapArray: bitmap has {counted(len(bitmap), 'byte')}, shape {sizes} needs {-(-size // 8)}"
             )
         if size % 8 and bitmap[-1] >> size % 8:
-            raise ValueError("BitmapArray: bitmap has bits behind the last element")
+            raise WrongValue("BitmapArray: bitmap has bits behind the last element")
         ones = int(np.bitwise_count(bitmap).sum(dtype=np.int64))
         if ones != len(values):
-            raise ValueError(
+            raise WrongValue(
                 f"BitmapArray: {counted(ones, 'bit')} of bitmap are set for {counted(len(values), 'value')}"
             )
         self._components, self._shape, self._axis = {"bitmap": bitmap, "values": values}, sizes, ()
@@ -145,7 +145,7 @@ class BitmapArray(PackedArray):
     def __getitem__(self, index: Any) -> BitmapArray:
         """Return one index or a slice of axis 0; the values are views if the slice has no gaps."""
         if not self._shape:
-            raise IndexError("a BitmapArray without dimensions has no axis to index")
+            raise WrongIndex("a BitmapArray without dimensions has no axis to index")
         rows, one = self._rows_of(index)
         first, last, step = rows.indices(self._shape[0])
         if step != 1:
@@ -203,7 +203,7 @@ class BitmapArray(PackedArray):
         if text != _TEXT:
             return None
         if axis:
-            raise ValueError(f"a bitmap has no axis, not {shown(list(axis))}")
+            raise WrongValue(f"a bitmap has no axis, not {shown(list(axis))}")
         return cls._entry_of(shape, dtype, (prod(stored("values")[1]),))
 
     @classmethod
@@ -241,7 +241,7 @@ def _given(a: Any) -> Array:
     try:
         return np.asarray(a)
     except (RuntimeError, TypeError, ValueError):
-        raise TypeError(f"encode_bitmap: a is {shown(a)}, expected an array of floats, integers or bool") from None
+        raise WrongType(f"encode_bitmap: a is {shown(a)}, expected an array of floats, integers or bool") from None
 
 
 @counts_subnormals

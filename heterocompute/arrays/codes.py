@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongType, WrongValue
 from ..base.float_env import counts_subnormals
 from .bits import rows_at_once
 from .foreign import refuse_elsewhere
@@ -89,10 +90,10 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     """
     refuse_elsewhere(q, "code_storage: q")
     if not isinstance(q, QuantizedArray):
-        raise TypeError(f"code_storage: q is {type(q).__name__}, expected a QuantizedArray")
+        raise WrongType(f"code_storage: q is {type(q).__name__}, expected a QuantizedArray")
     bits = q.format.bits
     if bits > 16:
-        raise ValueError(f"code_storage: codes of {q.format} have {bits} bits, expected at most 16")
+        raise WrongValue(f"code_storage: codes of {q.format} have {bits} bits, expected at most 16")
     counts = np.zeros(2**bits, np.int64)
     rows = rows_at_once(len(q.components["codes"]), q.components["codes"][:1].nbytes, BLOCK)
     for first in range(0, len(q.components["codes"]) if q.size else 0, rows):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
 from .base import PackedArray
 from .foreign import as_foreign
 
@@ -42,16 +42,16 @@ def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         found = np.dtype(np.float32 if dtype is None else dtype)
     except (TypeError, ValueError, SyntaxError):
-        raise TypeError(f"{name}: dtype is {shown(dtype)}, expected {', '.join(FLOATS)}") from None
+        raise WrongType(f"{name}: dtype is {shown(dtype)}, expected {', '.join(FLOATS)}") from None
     if found.kind not in "fV" or found.name not in FLOATS:
-        raise TypeError(f"{name}: dtype is {shown(found)}, expected {', '.join(FLOATS)}")
+        raise WrongType(f"{name}: dtype is {shown(found)}, expected {', '.join(FLOATS)}")
     return found
 
 
 def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
     if ndim == 0:
-        raise ValueError(f"{name}: an array without dimensions has no axis to quantize along")
+        raise WrongValue(f"{name}: an array without dimensions has no axis to quantize along")
     if type(axis) is int and -ndim <= axis < ndim:
         return (axis % ndim,)
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -60,13 +60,13 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
             raise TypeError
         axes = tuple(operator.index(a) for a in given)
     except TypeError:
-        raise TypeError(f"{name}: axis is {shown(axis)}, expected an int or a tuple of ints") from None
+        raise WrongType(f"{name}: axis is {shown(axis)}, expected an int or a tuple of ints") from None
     for a in axes:
         if not -ndim <= a < ndim:
-            raise ValueError(f"{name}: axis {shown(a)} is out of range for an array with {counted(ndim, 'dimension')}")
+            raise WrongValue(f"{name}: axis {shown(a)} is out of range for an array with {counted(ndim, 'dimension')}")
     found = tuple(a % ndim for a in axes)
     if not found or len(set(found)) != len(found):
-        raise ValueError(f"{name}: axis is {shown(axis)}, expected one or more different axes")
+        raise WrongValue(f"{name}: axis is {shown(axis)}, expected one or more different axes")
     return found
 
 
@@ -74,14 +74,14 @@ def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndar
     """Return an array-like of any dtype as an ndarray; TypeError names the type of anything else."""
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray and np.any(getattr(value, "mask", False)):
-            raise TypeError(f"{name} is a masked array with masked values; call filled() to replace them first")
+            raise WrongType(f"{name} is a masked array with masked values; call filled() to replace them first")
         found = np.asarray(value)  # only the memory of a subclass: its methods may do anything
     elif isinstance(value, PackedArray):
         return value._as_floats(name)
     else:
         found = as_foreign(value, name, wanted)
     if found.dtype.fields is not None:  # whose text may be long, and may be nested too deep for Python
-        raise TypeError(f"{name} has a structured dtype, expected {wanted}: pass one of its fields")
+        raise WrongType(f"{name} has a structured dtype, expected {wanted}: pass one of its fields")
     return found
 
 
@@ -102,7 +102,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     if array.dtype.name.startswith(SMALL_FLOATS):
         return converted(array, np.float32)
     if array.dtype.name not in FLOATS:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
+        raise WrongType(f"{name} has dtype {array.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
     if not array.dtype.isnative or not array.flags.aligned:
         array = array.astype(array.dtype.newbyteorder("="), copy=True)
     return array
@@ -111,7 +111,7 @@ def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
 def check_dimensions(array: Any, name: str) -> None:
     """Raise ValueError for an array with more dimensions than the core supports."""
     if array.ndim > MAX_DIMS:
-        raise ValueError(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")
+        raise WrongValue(f"{name} has {array.ndim} dimensions, at most {MAX_DIMS} are possible")
 
 
 def refuse_infinite(array: np.ndarray[Any, Any], name: str) -> None:
@@ -127,7 +127,7 @@ def refuse_nan(array: np.ndarray[Any, Any], name: str) -> None:
 def _refuse_first(array: np.ndarray[Any, Any], test: Callable[[Array], Any], wanted: bool, name: str) -> None:
     index = _first_other(array, test, wanted)
     if index is not None:
-        raise ValueError(f"{name} has {float(array[index])} at index {index}")
+        raise WrongValue(f"{name} has {float(array[index])} at index {index}")
 
 
 def _first_other(array: Array, test: Callable[[Array], Any], wanted: bool) -> tuple[int, ...] | None:
@@ -162,5 +162,5 @@ def as_single(value: Array, name: str) -> FloatArray:
     beyond = np.isinf(single) & np.isfinite(value)
     if beyond.any():
         index = tuple(int(i) for i in np.unravel_index(beyond.argmax(), value.shape))
-        raise ValueError(f"{name} has {float(value[index])} at index {index}, beyond float32's largest")
+        raise WrongValue(f"{name} has {float(value[index])} at index {index}, beyond float32's largest")
     return single

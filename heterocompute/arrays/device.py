@@ -1,6 +1,6 @@
-"""Arrays in the memory of a CUDA device: those of other libraries, read in place, and our own.
+"""Arrays in the memory of a device: those of other libraries, read in place, and our own.
 
-Other libraries are never imported: an array is recognized by ``__dlpack__`` and ``__cuda_array_interface__``.
+Other libraries are never imported: `heterocompute.base.devices` recognizes their arrays by attributes.
 """
 
 from __future__ import annotations
@@ -13,39 +13,35 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..base.cuda import check_device
-from ..base.values import shown
-from .foreign import Unreadable, exports_dlpack
-from .streams import DEFAULT_STREAM, NAMES, TORCH, is_torch, lasting_stream, torch_stream
+from ..base import devices as _devices
+from ..base.devices import DEFAULT_STREAM, NAMES, TORCH, is_torch, torch_stream
+from ..base.errors import Unsupported, WrongType
+from .foreign import Unreadable
 
 __all__ = [
     "DEFAULT_STREAM",
     "DeviceArray",
     "as_device",
     "c_strides",
-    "device_number",
     "in_callers_library",
     "is_on_device",
-    "is_tensor_there",
     "tensor_there",
     "tensor_view",
 ]
 
 Array = np.ndarray[Any, Any]
 
-_CUDA, _CUDA_MANAGED = 2, 13  # types of devices in DLPack
 _KINDS = {"f": 2, "i": 0, "u": 1, "V": 4}  # kinds of numbers in DLPack; bfloat16 is V in NumPy
 _float32 = np.dtype(np.float32)
 _Float32 = type(_float32)
-_FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
-_TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}
+View = tuple[int, str, tuple[int, ...], tuple[int, ...], int]  # address, dtype, shape, strides, number of the device
+_FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
-class DeviceArray:
-    """An array in the memory of a CUDA device.
+class DeviceArray(_devices.Interface):
+    """An array in the memory of a device.
 
-    Functions of heterocompute return it for arrays of the device. CuPy, PyTorch, JAX and Numba read it without a copy
-    through ``__cuda_array_interface__`` and ``__dlpack__``.
+    Functions of heterocompute return it for arrays of the device. CuPy, PyTorch, JAX and Numba read it without a copy.
 
     Attributes
     ----------
@@ -54,9 +50,9 @@ class DeviceArray:
     strides : tuple of int
         In bytes.
     device : str
-        Such as ``"cuda:0"``.
+        Such as that of the first device of `show_config`.
     stream : int
-        The CUDA stream that the values are computed on. A stream that the caller gave as a plain number must exist as
+        The stream that the values are computed on. A stream that the caller gave as a plain number must exist as
         long as the array.
 
     Examples
@@ -95,29 +91,29 @@ class DeviceArray:
             if tensor is not None:
                 return cls(tensor, tensor.data_ptr(), shape, dtype, strides, number, stream)
         # the owner frees the memory on that stream, and holds the stream
-        owner, address = _core.cuda_hold(number, stream, prod(shape) * dtype.itemsize)
+        owner, address = _devices.hold(number, stream, prod(shape) * dtype.itemsize)
         return cls(owner, address, shape, dtype, strides, number, stream)
 
     @classmethod
     def from_numpy(cls, array: Array, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
         """Copy an ndarray to a device."""
         made = cls.empty(array.shape, array.dtype, number, stream)
-        _core.cuda_copy(number, stream, made.address, _as_bytes(np.ascontiguousarray(array)), True)
+        _devices.copy(number, stream, made.address, _as_bytes(np.ascontiguousarray(array)), True)
         return made
 
     def to_numpy(self) -> Array:
         """Copy the values to an ndarray; waits for the stream."""
-        if self.strides != c_strides(self.shape, self.dtype.itemsize):
-            raise NotImplementedError("to_numpy: the array is not in C order, expected contiguous values")
+        if not self.is_contiguous:
+            raise Unsupported("to_numpy: the array is not in C order, expected contiguous values")
         made = np.empty(self.shape, self.dtype)
-        _core.cuda_copy(self.number, self.stream, self.address, _as_bytes(made), False)
+        _devices.copy(self.number, self.stream, self.address, _as_bytes(made), False)
         return made
 
     get = to_numpy
 
     @property
     def device(self) -> str:
-        return f"cuda:{self.number}"
+        return f"{_devices.KIND}:{self.number}"
 
     @property
     def dtype_name(self) -> str:
@@ -134,22 +130,22 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+        return self.size * int(self.dtype.itemsize)
 
     @property
-    def view(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+    def view(self) -> View:
         """Return the array in the form that the C core accepts."""
         try:
             return self._view
         except AttributeError:
             name = "float32" if self.dtype.char == "f" else self.dtype.name
-            self._view: tuple[int, str, tuple[int, ...], tuple[int, ...]] = (
-                self.address,
-                name,
-                self.shape,
-                self.strides,
-            )
+            self._view: View = self.address, name, self.shape, self.strides, self.number
             return self._view
+
+    def rows(self, first: int, count: int) -> DeviceArray:
+        """Return some indices of the first dimension; the memory is shared."""
+        address, shape = self.address + first * self.strides[0], (count, *self.shape[1:])
+        return DeviceArray(self, address, shape, self.dtype, self.strides, self.number, self.stream)
 
     def reshaped(self, shape: Sequence[int]) -> DeviceArray:
         """Return a contiguous array with another shape; the memory is shared."""
@@ -162,16 +158,24 @@ class DeviceArray:
         return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.dtype.name == "bfloat16":
-            raise AttributeError("__cuda_array_interface__ has no bfloat16: use __dlpack__")
-        data = (self.address if self.size else 0, False)
-        found = {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3}
-        strides = None if self.strides == c_strides(self.shape, self.dtype.itemsize) else self.strides
-        return {**found, "strides": strides, "stream": int(self.stream)}
+    def is_contiguous(self) -> bool:
+        """Return whether the values are in C order."""
+        return self.strides == c_strides(self.shape, self.dtype.itemsize)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CUDA, self.number
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802 (NumPy's name)
+        """The array with its dimensions reversed; the memory is shared."""
+        return self.transposed(range(self.ndim)[::-1])
+
+    def _steps(self) -> tuple[int, ...] | None:
+        return None if self.is_contiguous else self.strides
+
+    def with_axis(self, axis: int) -> DeviceArray:
+        """Return the array with a dimension of length 1 at a position; the memory is shared."""
+        shape, strides = list(self.shape), list(self.strides)
+        shape.insert(axis, 1)
+        strides.insert(axis, 0)
+        return DeviceArray(self, self.address, shape, self.dtype, strides, self.number, self.stream)
 
     def __dlpack__(
         self,
@@ -185,22 +189,22 @@ class DeviceArray:
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("DeviceArray: __dlpack__ makes no copy; call to_numpy() for values on the CPU")
         if stream != -1 and (stream or DEFAULT_STREAM) != self.stream:
-            _core.cuda_wait(self.number, self.stream)
+            _devices.wait(self.number, self.stream)
         items = tuple(step // self.dtype.itemsize for step in self.strides)
         kind, bits = _KINDS[self.dtype.kind], 8 * self.dtype.itemsize
         return _core.write_dlpack(self, self.number, self.address, kind, bits, self.shape, items)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        raise TypeError(f"an array on {self.device} has no values on the CPU: call to_numpy() for a copy")
+        raise WrongType(f"an array on {self.device} has no values on the CPU: call to_numpy() for a copy")
 
     def __copy__(self) -> DeviceArray:
         return self.transposed(range(self.ndim))
 
     def __deepcopy__(self, memo: Any) -> DeviceArray:
-        raise TypeError(f"copy: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
+        raise WrongType(f"copy: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        raise TypeError(f"pickle: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
+        raise WrongType(f"pickle: the array is on {self.device}, expected one on the CPU: call to_numpy() first")
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.dtype}, shape={self.shape}, device='{self.device}')"
@@ -223,26 +227,10 @@ def _as_bytes(array: Array) -> Array:
 
 
 def is_on_device(value: Any) -> bool:
-    """Tell whether a value is an array, of any library, in the memory of a CUDA device."""
+    """Tell whether a value is an array, of any library, in the memory of a device."""
     if isinstance(value, DeviceArray):
         return True
-    if isinstance(value, np.ndarray) or value is None:
-        return False
-    if is_torch(value):
-        return bool(value.is_cuda)
-    if exports_dlpack(value):
-        try:
-            return value.__dlpack_device__()[0] in (_CUDA, _CUDA_MANAGED)
-        except (BufferError, RuntimeError, TypeError, ValueError):
-            return False
-    return _has_interface(value)
-
-
-def _has_interface(value: Any) -> bool:
-    try:
-        return hasattr(value, "__cuda_array_interface__")
-    except (RuntimeError, TypeError, ValueError):  # a dtype that the interface lacks
-        return False
+    return not (isinstance(value, np.ndarray) or value is None) and _devices.is_on_device(value)
 
 
 def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
@@ -259,133 +247,70 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
     """
     if isinstance(value, DeviceArray):
         if stream is not None and value.stream != stream:
-            _core.cuda_wait(value.number, value.stream)
+            _devices.wait(value.number, value.stream)
         return value
     if getattr(value, "requires_grad", False) is True:
         word = name.split(": ")[-1]
         raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
     if is_torch(value):
         return _waited_for(tensor_there(value, name), stream)
-    made = _from_interface(value, name) if _has_interface(value) else _from_dlpack(value, name, stream)
-    if made.size:
-        place = _core.cuda_place(made.address)
-        if place < 0:
-            raise ValueError(f"{name}: its address is not in the memory of a CUDA device")
-        if place != made.number:
-            made = DeviceArray(made, made.address, made.shape, made.dtype, made.strides, place, made.stream)
-    if any(n < 0 for n in made.shape) or len(made.shape) != len(made.strides):
-        raise ValueError(
-            f"{name} has shape {shown(made.shape)} and strides {shown(made.strides)}, expected one for each"
-        )
-    size = made.dtype.itemsize
-    if made.address % size or any(step % size for step, n in zip(made.strides, made.shape, strict=True) if n > 1):
-        raise ValueError(f"{name}: its values are not aligned, expected addresses that are multiples of {size}")
-    lasting = lasting_stream(value, made.stream) if type(made.stream) is int else made.stream
+    owner, address, shape, word, strides, number, of_value = _devices.lent(value, name, stream)
+    dtype = _dtype_named(word)
+    made = DeviceArray(owner, address, shape, dtype, strides or c_strides(shape, dtype.itemsize), number, of_value)
+    lasting = _devices.lasting_stream(value, made.stream) if type(made.stream) is int else made.stream
     if lasting is None:
-        _core.cuda_wait(made.number, made.stream)
+        _devices.wait(made.number, made.stream)
     made.stream = DEFAULT_STREAM if lasting is None else lasting
     return _waited_for(made, stream)
 
 
 def _waited_for(made: DeviceArray, stream: int | None) -> DeviceArray:
     if stream is not None and made.stream != stream:
-        _core.cuda_wait(made.number, made.stream)
+        _devices.wait(made.number, made.stream)
     return made
 
 
-def is_tensor_there(value: Any) -> bool:
-    """Tell whether a value is a plain tensor of PyTorch on a CUDA device, without a gradient or a pending negation."""
-    torch = sys.modules.get("torch")
-    is_plain = torch is not None and type(value) is torch.Tensor and value.is_cuda
-    return is_plain and not value.requires_grad and not value.is_neg()
-
-
-def tensor_view(tensor: Any, name: str) -> tuple[int, int, tuple[int, str, tuple[int, ...], tuple[int, ...]]]:
-    """Return device, stream and view, in the form that the C core accepts, of a tensor of PyTorch on a CUDA device.
+def tensor_view(tensor: Any, name: str) -> tuple[int, View]:
+    """Return the stream and the view, in the form that the C core accepts, of a tensor of PyTorch on a device.
 
     The stream is the current one of PyTorch. The tensor requires no gradient and has no pending negation.
     """
     kind = NAMES.get(tensor.dtype) or _name_of(tensor.dtype, name)
     try:
         number, size = tensor.get_device(), tensor.element_size()
-        view = tensor.data_ptr(), kind, tuple(tensor.shape), tuple([step * size for step in tensor.stride()])
+        shape, strides = tuple(tensor.shape), tuple([step * size for step in tensor.stride()])
+        view = tensor.data_ptr(), kind, shape, strides, number
     except RuntimeError as problem:  # no strided memory
-        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
-    return number, torch_stream(tensor, number), view
+        raise WrongType(f"{name}: the array cannot be read on its device ({problem})") from None
+    return torch_stream(tensor, number), view
 
 
 def _name_of(kind: Any, name: str) -> str:
     """Return the name of a dtype of PyTorch, the first time that it is asked for."""
     word = str(kind).removeprefix("torch.")
-    if word not in _FLOATS.values():
-        raise TypeError(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
+    if word not in _FLOATS:
+        raise WrongType(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")
     NAMES[kind] = word
-    TORCH.update({name: getattr(sys.modules["torch"], name) for name in (*_FLOATS.values(), "uint8")})
+    TORCH.update({name: getattr(sys.modules["torch"], name) for name in (*_FLOATS, "uint8")})
     return word
 
 
 def tensor_there(tensor: Any, name: str) -> DeviceArray:
-    """Read a tensor of PyTorch on a CUDA device that requires no gradient."""
+    """Read a tensor of PyTorch on a device that requires no gradient."""
     values = tensor.resolve_neg() if tensor.is_neg() else tensor
-    number, stream, (address, word, shape, strides) = tensor_view(values, name)
-    dtype = _float32 if word == "float32" else _bfloat16() if word == "bfloat16" else np.dtype(word)
-    return DeviceArray(values, address, shape, dtype, strides, number, stream)
+    stream, (address, word, shape, strides, number) = tensor_view(values, name)
+    return DeviceArray(values, address, shape, _dtype_named(word), strides, number, stream)
 
 
-def _from_interface(value: Any, name: str) -> DeviceArray:
-    """Read ``__cuda_array_interface__``, version 2 or 3."""
-    try:
-        found = value.__cuda_array_interface__
-        shape = tuple(int(n) for n in found["shape"])
-        typestr, (address, _), strides = found["typestr"], found["data"], found.get("strides")
-        stream = found.get("stream")
-        address, stream = int(address or 0), DEFAULT_STREAM if stream is None else int(stream)
-        steps = None if strides is None else tuple(int(n) for n in strides)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: its __cuda_array_interface__ cannot be read ({problem})") from None
-    if found.get("mask") is not None:
-        raise TypeError(f"{name} has a mask, expected an array without one")
-    if typestr not in _TYPES:
-        raise TypeError(f"{name} has dtype {shown(typestr)}, expected float16, bfloat16, float32 or float64")
-    dtype = np.dtype(_TYPES[typestr])
-    number = max(_core.cuda_place(address), 0) if address else 0
-    return DeviceArray(value, address, shape, dtype, steps or c_strides(shape, dtype.itemsize), number, stream)
+def _dtype_named(word: Any) -> np.dtype[Any]:
+    if word == "float32":
+        return _float32
+    if word == "bfloat16":
+        import ml_dtypes  # 5 ms
 
-
-def _from_dlpack(value: Any, name: str, stream: int | None) -> DeviceArray:
-    try:
-        owner, kind, number, address, code, bits, shape, items = _core.read_dlpack(
-            value.__dlpack__(stream=stream or DEFAULT_STREAM)
-        )
-    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: the array cannot be read on its device ({problem})") from None
-    if kind not in (_CUDA, _CUDA_MANAGED):
-        raise TypeError(f"{name}: DLPack gives memory of another kind of device, expected CUDA")
-    if (code, bits) not in _FLOATS:
-        kinds = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
-        given = f"{kinds.get(code, 'a type of DLPack of ')}{bits}"
-        raise TypeError(f"{name} has dtype {given}, expected float16, bfloat16, float32 or float64")
-    dtype = _bfloat16() if code == 4 else np.dtype(_FLOATS[code, bits])
-    strides = tuple(step * dtype.itemsize for step in items)
-    return DeviceArray(owner, address, shape, dtype, strides, number, stream or DEFAULT_STREAM)
-
-
-def _bfloat16() -> np.dtype[Any]:
-    import ml_dtypes  # 5 ms
-
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        word = ml_dtypes.bfloat16
+    found: np.dtype[Any] = np.dtype(word)
     return found
-
-
-def device_number(name: Any, caller: str) -> int | None:
-    """Return the number of a device named ``"cuda"`` or ``"cuda:1"``, None for ``"cpu"``."""
-    text = str(name)
-    kind, colon, number = text.partition(":")
-    if text == "cpu":
-        return None
-    if kind != "cuda" or (colon and not (number.isdecimal() and len(number) < 6)):
-        raise ValueError(f"{caller}: device is {shown(name)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
-    return check_device(int(number or 0), caller)
 
 
 def in_callers_library(answer: DeviceArray, given: Any) -> Any:

@@ -15,15 +15,16 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from .base import PackedArray
 from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_infinite
 from .layout import Entry, Plain
 from .stored import check_source
 
-__all__ = ["EIEArray", "EIELoad", "encode_csr"]
+__all__ = ["EIEArray", "EIELoad", "encode_eie"]
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +74,7 @@ class EIELoad:
 
 
 class EIEArray(PackedArray):
-    """A matrix in EIE's storage. Returned by `encode_csr`.
+    """A matrix in EIE's storage. Returned by `encode_eie`.
 
     ``hc.linear(x, e)``, ``hc.matmul(e, b)``, ``x @ e.T`` and ``e @ b`` multiply it. `save` and `heterocompute.load`
     write and read it. It is immutable. ``==`` returns one bool: equal shape, axis and bytes.
@@ -125,7 +126,7 @@ class EIEArray(PackedArray):
     >>> import numpy as np, heterocompute as hc
     >>> column = np.zeros((23, 1), np.float32)
     >>> column[[2, 3, 22], 0] = 1, 2, 3
-    >>> e = hc.encode_csr(column, elements=1)
+    >>> e = hc.encode_eie(column, elements=1)
     >>> e.values().tolist(), e.runs().tolist(), e.padding
     ([1.0, 2.0, 0.0, 3.0], [2, 0, 15, 2], 1)
     >>> bool((e.to_dense() == column).all())
@@ -139,26 +140,26 @@ class EIEArray(PackedArray):
     @counts_subnormals
     def __init__(self, components: Mapping[str, Array], shape: Sequence[int], axis: Sequence[int] = (1,)) -> None:
         if not isinstance(components, Mapping) or set(components) != set(COMPONENTS):
-            raise TypeError(f"EIEArray: components are {shown(components)}, expected {', '.join(COMPONENTS)}")
+            raise WrongType(f"EIEArray: components are {shown(components)}, expected {', '.join(COMPONENTS)}")
         self._axis = normalize_axes(axis, 2, "EIEArray")
         if len(self._axis) != 1:
-            raise ValueError(f"EIEArray: axis is {shown(axis)}, expected (1,) or (0,)")
+            raise WrongValue(f"EIEArray: axis is {shown(axis)}, expected (1,) or (0,)")
         try:
             first, second = (as_int(n, "EIEArray: shape", 0, 2**62) for n in shape)
         except (TypeError, ValueError, NotImplementedError):
-            raise ValueError(f"EIEArray: shape is {shown(shape)}, expected (rows, columns)") from None
+            raise WrongValue(f"EIEArray: shape is {shown(shape)}, expected (rows, columns)") from None
         self._shape = (first, second)
         rows, columns = self._stored_shape
         self._components = {name: _frozen(components[name], name) for name in COMPONENTS}
         pointers, codebook = self._components["pointers"], self._components["codebook"]
         if pointers.shape[1] != columns + 1:
-            raise ValueError(f"EIEArray: pointers have shape {pointers.shape}, expected (elements, {columns + 1})")
+            raise WrongValue(f"EIEArray: pointers have shape {pointers.shape}, expected (elements, {columns + 1})")
         if codebook.shape != (CODES,):
-            raise ValueError(f"EIEArray: codebook has shape {codebook.shape}, expected ({CODES},)")
+            raise WrongValue(f"EIEArray: codebook has shape {codebook.shape}, expected ({CODES},)")
         _core.eie_check(self._packed())
         if np.any(codebook[2:] < codebook[1:-1]):
             numbers = ", ".join(f"{value:.4g}" for value in codebook)
-            raise ValueError(f"EIEArray: codebook is {numbers}, expected 0 and then 15 numbers that ascend")
+            raise WrongValue(f"EIEArray: codebook is {numbers}, expected 0 and then 15 numbers that ascend")
 
     @property
     def _stored_shape(self) -> tuple[int, int]:
@@ -261,11 +262,11 @@ class EIEArray(PackedArray):
         Examples
         --------
         >>> import numpy as np, heterocompute as hc
-        >>> hc.encode_csr(np.float32([[0, 5], [7, 0]])).to_scipy().indices.tolist()
+        >>> hc.encode_eie(np.float32([[0, 5], [7, 0]])).to_scipy().indices.tolist()
         [1, 0]
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
-            raise ValueError(f"to_scipy: layout is {shown(layout)}, expected 'csr' or 'csc'")
+            raise WrongValue(f"to_scipy: layout is {shown(layout)}, expected 'csr' or 'csc'")
         import scipy.sparse  # optional
 
         starts, indices, values = _core.eie_expand(runtime.run(), self._packed())
@@ -305,17 +306,17 @@ class EIEArray(PackedArray):
         --------
         >>> import numpy as np, heterocompute as hc
         >>> w = np.random.default_rng(0).random((64, 100)) < 0.1
-        >>> e = hc.encode_csr(w.astype(np.float32), elements=8)
+        >>> e = hc.encode_eie(w.astype(np.float32), elements=8)
         >>> [round(e.load_balance(depth=depth).efficiency, 2) for depth in (1, 2, 8, 64)]
         [0.26, 0.47, 0.64, 0.64]
         """
         if self._axis != (1,):
-            raise ValueError("load_balance: this matrix is transposed; call load_balance of its .T")
+            raise WrongValue("load_balance: this matrix is transposed; call load_balance of its .T")
         activations = None
         if x is not None:
             given = as_array(x, "load_balance: x")
             if given.shape != self._shape[1:]:
-                raise ValueError(f"load_balance: x has shape {given.shape}, expected {self._shape[1:]}")
+                raise WrongValue(f"load_balance: x has shape {given.shape}, expected {self._shape[1:]}")
             with np.errstate(over="ignore"):  # only whether these values are zero matters
                 activations = np.ascontiguousarray(given, np.float32)
         deep = as_int(depth, "load_balance: depth", 1)
@@ -324,7 +325,7 @@ class EIEArray(PackedArray):
         return EIELoad(cycles, broadcasts, stalls, busy, padding)
 
     def __getitem__(self, index: Any) -> NoReturn:
-        raise ValueError("rows of an EIEArray are interleaved; call to_dense() to index the values")
+        raise WrongValue("rows of an EIEArray are interleaved; call to_dense() to index the values")
 
     def __deepcopy__(self, memo: Any) -> EIEArray:
         return self.__copy__()  # nothing can change its components
@@ -374,7 +375,7 @@ class EIEArray(PackedArray):
             return None
         check_source(shape, axis, dtype)
         if len(shape) != 2 or len(axis) != 1:
-            raise ValueError(f"{text} has two dimensions and one axis, not {shown(list(shape))} and {list(axis)}")
+            raise WrongValue(f"{text} has two dimensions and one axis, not {shown(list(shape))} and {list(axis)}")
         return cls._entry_of(int(match[1]), shape, axis, dtype, (prod(stored("entries")[1]),))
 
     @classmethod
@@ -409,13 +410,13 @@ def _frozen(part: Any, name: str) -> Array:
             if isinstance(part, np.ndarray)
             else type(part).__name__
         )
-        raise TypeError(f"EIEArray: {name} is {found}, expected {np.dtype(dtype)} of {ndim}")
+        raise WrongType(f"EIEArray: {name} is {found}, expected {np.dtype(dtype)} of {ndim}")
     frozen: Array = np.frombuffer(part.tobytes(), dtype).reshape(part.shape)  # bytes: no flag makes them writeable
     return frozen
 
 
 @counts_subnormals
-def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
+def encode_eie(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     """Encode a matrix in EIE's storage: column by column, one byte per nonzero.
 
     Parameters
@@ -451,19 +452,19 @@ def encode_csr(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
     --------
     >>> import numpy as np, heterocompute as hc
     >>> w = np.float32([[0, 5, 0], [0, 0, 0], [7, 0, 0], [0, 0, -5]])
-    >>> e = hc.encode_csr(w, elements=2)
+    >>> e = hc.encode_eie(w, elements=2)
     >>> e.components["entries"].size, bool((e.to_dense() == w).all())
     (3, True)
     >>> hc.linear(np.float32([1, 0, 2]), e)
     array([  0.,   0.,   7., -10.], dtype=float32)
     """
-    given = as_array(w, "encode_csr: w")
+    given = as_array(w, "encode_eie: w")
     if given.ndim != 2:
-        raise ValueError(f"encode_csr: w has shape {given.shape}, expected (rows, columns)")
+        raise WrongValue(f"encode_eie: w has shape {given.shape}, expected (rows, columns)")
     rows, columns = given.shape
-    count = as_int(elements, "encode_csr: elements", 1, max(rows, MOST_ELEMENTS))
-    refuse_infinite(given, "encode_csr: w")
-    values = np.ascontiguousarray(as_single(given, "encode_csr: w"))
+    count = as_int(elements, "encode_eie: elements", 1, max(rows, MOST_ELEMENTS))
+    refuse_infinite(given, "encode_eie: w")
+    values = np.ascontiguousarray(as_single(given, "encode_eie: w"))
     table = _learned(values) if codebook is None else _given(codebook)
     run = runtime.run()
     pointers = np.empty((count, columns + 1), np.uint32)
@@ -479,12 +480,12 @@ def _learned(values: Array) -> Array:
 
 
 def _given(codebook: Any) -> Array:
-    table = as_array(codebook, "encode_csr: codebook")
+    table = as_array(codebook, "encode_eie: codebook")
     if table.shape != (CODES,):
-        raise ValueError(f"encode_csr: codebook has shape {table.shape}, expected ({CODES},), number 0 for the zeros")
+        raise WrongValue(f"encode_eie: codebook has shape {table.shape}, expected ({CODES},), number 0 for the zeros")
     with np.errstate(over="ignore"):
         single = table.astype(np.float32, order="C")
     if single[0] != 0 or not np.isfinite(single).all() or np.any(single[2:] < single[1:-1]):
         numbers = ", ".join(f"{value:.4g}" for value in single)
-        raise ValueError(f"encode_csr: codebook is {numbers}, expected 0 and then 15 finite numbers that ascend")
+        raise WrongValue(f"encode_eie: codebook is {numbers}, expected 0 and then 15 finite numbers that ascend")
     return single

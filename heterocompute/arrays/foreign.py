@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..base.values import shown
+from ..base.devices import has_interface, is_named
+from ..base.errors import WrongType, shown
 
 __all__ = [
     "Unreadable",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-class Unreadable(TypeError):
+class Unreadable(WrongType):
     """An array of another library that must not be read: not on the CPU, or one that records gradients."""
 
 
@@ -73,7 +74,7 @@ def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
     try:
         return _from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-        raise TypeError(f"{name}: expected an array of floats in the memory of the CPU ({problem})") from None
+        raise WrongType(f"{name}: expected an array of floats in the memory of the CPU ({problem})") from None
 
 
 def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
@@ -86,7 +87,7 @@ def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
     except (AttributeError, RuntimeError, TypeError, ValueError):  # rows of unequal length, recursive lists
         array = None
     if array is None or array.dtype.kind == "O":
-        raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
+        raise WrongType(f"{name} is {shown(value)}, expected {wanted}")
     return array
 
 
@@ -96,7 +97,7 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
         hasattr(value, "is_neg") and value.is_neg()
     ):  # a view whose memory has the negated values; DLPack does not report this
         if not hasattr(value, "resolve_neg"):
-            raise TypeError("its values are those of the memory negated: pass .resolve_neg() of it")
+            raise WrongType("its values are those of the memory negated: pass .resolve_neg() of it")
         value = value.resolve_neg()
     array, bfloat16 = _core.from_dlpack(value.__dlpack__())
     if bfloat16:
@@ -129,25 +130,25 @@ def refuse_unreadable(value: Any, name: str) -> None:
             "or heterocompute.interop.jax, which works inside (docs/training.md)"
         )
     if isinstance(value, (str, bytes, os.PathLike)):
-        raise TypeError(f"{name} is {shown(value)}, expected an array: hc.load reads the arrays of a checkpoint")
+        raise WrongType(f"{name} is {shown(value)}, expected an array: hc.load reads the arrays of a checkpoint")
     if isinstance(value, Mapping):
         first = next(iter(value), None)
         one = f", such as that of {shown(first)}" if value else ""
-        raise TypeError(
+        raise WrongType(
             f"{name} is {_kind(value)} of {len(value)}, expected one array: pass one of its values{one}; "
             "hc.study takes all of them"
         )
     if callable(getattr(value, "state_dict", None)):
-        raise TypeError(
+        raise WrongType(
             f"{name} is {_kind(value)}, expected an array: pass one of its weights, such as module.weight.detach(); "
             "hc.study takes all of module.state_dict()"
         )
     if callable(getattr(value, "get_weights", None)):
-        raise TypeError(f"{name} is {_kind(value)}, expected an array: pass one of the arrays of its get_weights()")
+        raise WrongType(f"{name} is {_kind(value)}, expected an array: pass one of the arrays of its get_weights()")
     if isinstance(value, (list, tuple)):
         first = next(iter(value), None)
         if (exports_dlpack(first) or is_elsewhere(first)) and not isinstance(first, np.ndarray):
-            raise TypeError(
+            raise WrongType(
                 f"{name} is {_kind(value)} of {len(value)}, the first {_kind(first)}, expected one array: "
                 "pass one at a time, or stack them (torch.stack, jax.numpy.stack)"
             )
@@ -167,7 +168,7 @@ def is_elsewhere(value: Any) -> bool:
         return False
     if exports_dlpack(value):
         return not on_cpu(value)
-    return hasattr(value, "__cuda_array_interface__") or str(getattr(value, "device", "cpu")).startswith("cuda")
+    return has_interface(value) or is_named(str(getattr(value, "device", "cpu")))
 
 
 def refuse_elsewhere(value: Any, name: str) -> None:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.rereading import drawn
 from ..base.texts import file_name, quoted
-from ..base.values import shown
 from ..base.writer import Writer, bytes_of
 from ..formats.defining import definition_of
 
@@ -42,7 +42,7 @@ Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a packed array before its components are read or made.
+    """The description of a packed array without its components.
 
     Attributes
     ----------
@@ -105,12 +105,12 @@ def file_layout(
             parts = {name: tensor}
         for part, layout in parts.items():
             if part in stored:
-                raise ValueError(f"save: two tensors would be called {quoted(part)}")
+                raise WrongValue(f"save: two tensors would be called {quoted(part)}")
             stored[part] = layout
     reserved = {f"{name}.{key}" for name in described for key in COMPONENTS}
     clashing = reserved & tensors.keys()
     if clashing:
-        raise ValueError(f"save: the name {quoted(min(clashing))} is taken by a component of a packed array")
+        raise WrongValue(f"save: the name {quoted(min(clashing))} is taken by a component of a packed array")
     version = DEFINED if any("definition" in one for one in described.values()) else VERSION
     key = {"version": version, "single": single, "tensors": described}
     return stored, {**(metadata or {}), KEY: json.dumps(key, ensure_ascii=False)}
@@ -182,7 +182,7 @@ def as_path(path: Any, name: str) -> str:
     try:
         text = file_name(path)
     except TypeError:
-        raise TypeError(f"{name}: path is {shown(path)}, expected a str or os.PathLike") from None
+        raise WrongType(f"{name}: path is {shown(path)}, expected a str or os.PathLike") from None
     if not text or "\0" in text:
-        raise ValueError(f"{name}: path is {shown(path)}, expected the name of a file")
+        raise WrongValue(f"{name}: path is {shown(path)}, expected the name of a file")
     return text

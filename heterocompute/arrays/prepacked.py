@@ -10,14 +10,12 @@ from numpy.typing import ArrayLike
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
 from ..base.version import __version__
 from .base import PackedArray
 from .dense import as_array
-from .device_prepacked import DevicePrepacked, prepack_on_device
-from .device_quantized import DeviceQuantizedArray
 from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
 
@@ -40,14 +38,18 @@ class Prepacked(QuantizedArray):
     A pickle therefore holds the source only, which is packed again on loading, for the instruction sets and version
     there. The first convolution with "winograd2" or "winograd4" also stores the transformed filters.
 
+    On a device, matmuls with activations that have several scales per row read the components. So do all other
+    functions.
+
     Attributes
     ----------
     source : QuantizedArray
     nbytes : int
         Bytes of the panels and of filters that convolutions transformed. The panels are 0 bytes for rows of more than
-        8192 values and for formats without integers to prepare.
+        8192 values and for formats without integers to prepare. On a device they are 0 bytes if the kernels read the
+        components as they are stored.
     isa : tuple of str
-        Instruction sets that it was packed for.
+        Instruction sets that it was packed for; empty on a device.
     version : str
         Version of heterocompute that packed it.
     """
@@ -60,7 +62,8 @@ class Prepacked(QuantizedArray):
     _source: QuantizedArray
 
     def __init__(self, source: QuantizedArray, panels: tuple[Any, int] | None, mask: int = 0) -> None:
-        super().__init__(*source._arguments())
+        self._components, self._format, self._source_dtype = source._components, source._format, source._source_dtype
+        self._shape, self._axis = source._shape, source._axis
         self._source = source
         self._filters = {}
         self._panels = panels
@@ -76,7 +79,7 @@ class Prepacked(QuantizedArray):
 
     @property
     def isa(self) -> tuple[str, ...]:
-        return tuple(_core.isa_names(self._mask))
+        return () if self._is_far else tuple(_core.isa_names(self._mask))
 
     @property
     def version(self) -> str:
@@ -88,12 +91,7 @@ class Prepacked(QuantizedArray):
         return self.source.bits_per_value
 
     def _transposed(self) -> Prepacked:
-        source = self.source.T
-        components, fmt, shape, axis, dtype = source._arguments()
-        turned = Prepacked._trusted(components, fmt, shape, axis, dtype)
-        turned._source, turned._panels, turned._mask = source, self._panels, self._mask
-        turned._filters = {}
-        return turned
+        return Prepacked(self.source.T, self._panels, self._mask)
 
     def _remade(self, components: Mapping[str, Any], shape: Sequence[int], axis: Sequence[int]) -> Any:
         """Return the result of the source, without panels: panels of other rows would have to be packed again."""
@@ -105,21 +103,24 @@ class Prepacked(QuantizedArray):
         Parameters
         ----------
         device : str
-            ``"cpu"``, ``"cuda"`` or ``"cuda:<number>"``.
+            As of `QuantizedArray.to`.
 
         Returns
         -------
-        Prepacked or DevicePrepacked
-            The array itself for ``"cpu"``.
+        Prepacked
+            The array itself if it is there already.
         """
         moved = self.source.to(device)
         return self if moved is self.source else prepack(moved)
 
     def _packed(self) -> tuple[Any, ...]:
+        if self._is_far:
+            return self._packed_there(self._panels[0].address if self._panels else 0)
         packed = super()._packed()
         return (*packed, self._panels[0]) if self._panels else packed
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._refuse_far("pickle")
         return prepack, (self.source,)
 
     def __repr__(self) -> str:
@@ -205,8 +206,6 @@ class PrepackedFilters:
 @overload
 def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
-def prepack(w: DeviceQuantizedArray) -> DevicePrepacked: ...
-@overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
 def prepack(w: Any) -> Any:
@@ -217,19 +216,19 @@ def prepack(w: Any) -> Any:
     read the components. A convolution packs float filters at each call, or transforms them for Winograd. Prepacked
     filters are packed by the first call only.
 
-    An array on a CUDA device is packed there, for activations with one scale per row. Its 4-bit integers stay packed if
+    An array on a device is packed there, for activations with one scale per row. Its 4-bit integers stay packed if
     they have no minima and rows of a multiple of 64 values: matmuls read the components, and at most the scales are
     stored again. Filters and stacks of matrices have no panels there.
 
     Parameters
     ----------
-    w : QuantizedArray, DeviceQuantizedArray, or array_like of floats with shape (K, C / groups, R, S)
+    w : QuantizedArray, or array_like of floats with shape (K, C / groups, R, S)
         The components of a QuantizedArray become read-only, because the packed panels would not follow a change.
         ``copy.deepcopy(w)`` can be changed and prepacked. Float filters are copied.
 
     Returns
     -------
-    Prepacked, DevicePrepacked or PrepackedFilters
+    Prepacked or PrepackedFilters
         Accepted in place of w by `matmul`, `linear` and `conv2d`, with bitwise identical results. Memory: about one
         byte per value in addition to w; for filters see `PrepackedFilters`.
 
@@ -249,11 +248,11 @@ def prepack(w: Any) -> Any:
     >>> bool((y == hc.linear(x, q, activations="int8")).all())
     True
     """
-    if isinstance(w, DeviceQuantizedArray):
-        return prepack_on_device(w, prepack)
     if not isinstance(w, QuantizedArray):
         return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w
+    if source._is_far:
+        return Prepacked(source, _panels_there(source))
     run = runtime.run()
     panels = _core.prepack(run, source._packed())
     if panels:
@@ -262,13 +261,26 @@ def prepack(w: Any) -> Any:
     return Prepacked(source, panels, run[0])
 
 
+def _panels_there(w: QuantizedArray) -> tuple[Any, int] | None:
+    """Return the panels of weights on a device, without waiting for it; None if matmuls read the weights as stored."""
+    memory, made = w._memory, list[Any]()
+
+    def allocate(nbytes: int) -> int:
+        made.append(memory.empty((nbytes,), np.uint8))
+        return memory.address(made[0])
+
+    if w.ndim == 2:  # no kernel reads panels of filters or of stacks
+        _core.prepack(runtime.run_on(memory.number or 0, memory.stream, allocate), w._packed())
+    return (made[0], made[0].nbytes) if made else None
+
+
 def _filters(w: Any) -> PrepackedFilters:
     refuse_elsewhere(w, "prepack: w")
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
-        raise TypeError(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
+        raise WrongType(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")
     array = as_array(w.source if isinstance(w, PrepackedFilters) else w, "prepack: w")
     if array.ndim != 4:
-        raise ValueError(f"prepack: w has shape {array.shape}, expected filters (K, C / groups, R, S)")
+        raise WrongValue(f"prepack: w has shape {array.shape}, expected filters (K, C / groups, R, S)")
     source = array.copy()
     source.flags.writeable = False
     return PrepackedFilters(source)

@@ -6,8 +6,6 @@ depending on the format. The C core encodes and decodes; this module does not in
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -17,18 +15,21 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.devices import A_DEVICE, device_number
+from ..base.errors import Unsupported, WrongType, WrongValue, shown, unsupported
 from ..base.float_env import converted
 from ..base.texts import counted
-from ..base.values import shown
 from ..formats import Format, format as parse_format, has_pattern
 from .base import PackedArray
 from .bits import pack, rows_at_once, unpack
 from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
-from .device_quantized import on_device
+from .device import DeviceArray
 from .foreign import refuse_elsewhere
 from .layout import Entry, Plain
+from .memory import DeviceMemory, Memory, memory_of
 from .metadata import check_metadata
+from .parts import as_codes, as_shape, block_of, first_group_html, in_rows
 from .stored import check_source, wrong_part
 from .unpacked import code_geometry, codes_of, minima_of, scales_of, zero_points_of
 
@@ -37,41 +38,7 @@ __all__ = ["QuantizedArray"]
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes unpacked at a time
-
-
-def _as_shape(shape: Any, kind: str) -> tuple[int, ...]:
-    try:
-        if any(isinstance(n, (bool, np.bool_)) for n in shape):
-            raise TypeError
-        sizes = tuple(operator.index(n) for n in shape)
-    except (TypeError, ValueError, NotImplementedError):  # the latter two: objects whose iteration fails
-        raise TypeError(f"{kind}: shape is {shown(shape)}, expected a tuple of ints") from None
-    if min(sizes, default=0) < 0:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, expected no size below 0")
-    if prod(n for n in sizes if n) >= 2**60:
-        raise ValueError(f"{kind}: shape is {shown(sizes)}, whose size overflows")
-    return sizes
-
-
-def _in_rows(part: Array, per_row: bool) -> bool:
-    """Tell whether the C core can read a component: aligned memory, and the part of each row contiguous."""
-    inner = part.strides[1:] if per_row else part.strides
-    sizes = part.shape[1:] if per_row else part.shape
-    step = part.itemsize
-    for size, stride in zip(reversed(sizes), reversed(inner), strict=True):
-        if size > 1 and stride != step and part.size:
-            return False
-        step *= size
-    return bool(part.flags.aligned)
-
-
-def _as_codes(values: Array) -> Array:
-    """Return rows of floats as rows of bytes."""
-    if not values.size:
-        return np.empty((values.shape[0], values.itemsize * values.shape[1]), np.uint8)
-    if values.strides[1] != values.itemsize:  # a row of one value in another memory order
-        values = np.ascontiguousarray(values)
-    return values.view(np.uint8)
+_FLOAT32 = np.dtype(np.float32)
 
 
 class QuantizedArray(PackedArray):
@@ -80,6 +47,9 @@ class QuantizedArray(PackedArray):
     `quantize` and `load` return this class. ``@`` and ``numpy.matmul`` call `matmul`. Every other ufunc raises an
     error, so that nothing dequantizes silently.
 
+    The components are all in one memory. An array on a device is quantized there or moved there by `to`. The functions
+    that have kernels for the device accept it. All others refuse it: ``q.to("cpu")`` copies it.
+
     Attributes
     ----------
     shape, ndim, size, dtype
@@ -87,10 +57,12 @@ class QuantizedArray(PackedArray):
     format : Format
     axis : tuple of int
         The reduction axes.
-    components : mapping of str to ndarray
-        The stored arrays, not copies.
+    components : mapping of str to ndarray or DeviceArray
+        The stored arrays, not copies. They have the same dtypes, shapes and bytes in every memory.
     device : str
-        The device of the components: ``"cpu"``.
+        The device of the components: ``"cpu"``, or a name such as `show_config` lists.
+    stream : int
+        The stream of the device that the components are computed on. 0 on the CPU.
     nbytes : int
         Bytes of all components.
     bits_per_value : float
@@ -115,7 +87,9 @@ class QuantizedArray(PackedArray):
     _source_dtype: str
     _text: str
 
-    _decoder = "dequantize()"
+    @property
+    def _decoder(self) -> str:
+        return "to('cpu')" if self._is_far else "dequantize()"
 
     def __init__(
         self,
@@ -127,14 +101,14 @@ class QuantizedArray(PackedArray):
     ) -> None:
         kind = type(self).__name__
         if not isinstance(format, Format):
-            raise TypeError(f"{kind}: format is {shown(format)}, expected a Format")
+            raise WrongType(f"{kind}: format is {shown(format)}, expected a Format")
         if not isinstance(components, Mapping):
-            raise TypeError(f"{kind}: components are {shown(components)}, expected a mapping of names to ndarrays")
+            raise WrongType(f"{kind}: components are {shown(components)}, expected a mapping of names to ndarrays")
         if not isinstance(source_dtype, str) or source_dtype not in FLOATS:
-            raise ValueError(f"{kind}: source_dtype is {shown(source_dtype)}, expected {', '.join(FLOATS)}")
+            raise WrongValue(f"{kind}: source_dtype is {shown(source_dtype)}, expected {', '.join(FLOATS)}")
         self._components = dict(components)
         self._format = format
-        self._shape = _as_shape(shape, kind)
+        self._shape = as_shape(shape, kind)
         self._axis = normalize_axes(tuple(axis) if isinstance(axis, range) else axis, len(self._shape), kind)
         self._source_dtype = source_dtype
         values = self._components.get("values")
@@ -142,23 +116,23 @@ class QuantizedArray(PackedArray):
         layout = layout_of(format, self._shape, self._axis, kind_of_values)
         if set(layout) != set(self._components):
             got = shown(sorted(map(str, self._components)))
-            raise ValueError(f"{kind}: got components {got}, {format} has {sorted(layout)}")
+            raise WrongValue(f"{kind}: got components {got}, {format} has {sorted(layout)}")
         for name, (dtype, wanted, per_row) in layout.items():
             part = self._components[name]
             refuse_elsewhere(part, f"{kind}: component {name}")
             if not isinstance(part, np.ndarray):
-                raise TypeError(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
+                raise WrongType(f"{kind}: component {name} is {type(part).__name__}, expected an ndarray")
             if part.dtype != dtype or part.shape != wanted:
-                raise ValueError(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
-            if name != "values" and not _in_rows(part, per_row):  # `_as_codes` copies values where it must
-                raise ValueError(
+                raise WrongValue(f"{kind}: component {name} is {part.dtype} {part.shape}, expected {dtype} {wanted}")
+            if name != "values" and not in_rows(part, per_row):  # `_as_codes` copies values where it must
+                raise WrongValue(
                     f"{kind}: component {name} has strides {part.strides} or is unaligned, expected contiguous rows: "
                     f"pass {name}.copy()"
                 )
         if has_pattern(format):
             problem = check_metadata(self._components["metadata"], format, self._shape, self._axis)
             if problem:
-                raise ValueError(f"{kind}: component metadata has {problem}")
+                raise WrongValue(f"{kind}: component metadata has {problem}")
 
     @classmethod
     def _trusted(
@@ -174,6 +148,24 @@ class QuantizedArray(PackedArray):
         array._components, array._format, array._source_dtype = dict(components), format, source_dtype
         array._shape, array._axis = tuple(shape), tuple(axis)
         return array
+
+    @property
+    def _memory(self) -> Memory:
+        return memory_of(next(iter(self._components.values()), None))
+
+    @property
+    def _is_far(self) -> bool:
+        first: Any = next(iter(self._components.values()), None)
+        return type(first) is DeviceArray
+
+    def _refuse_far(self, name: str) -> None:
+        """Raise TypeError for an array that is not on the CPU; `name` is a function that reads there."""
+        if self._is_far:
+            raise WrongType(f"{name}: the array is on {A_DEVICE}, expected one on the CPU: call to('cpu') first")
+
+    @property
+    def stream(self) -> int:
+        return self._memory.stream
 
     @property
     def format(self) -> Format:
@@ -192,9 +184,34 @@ class QuantizedArray(PackedArray):
     def _packed(self) -> tuple[Any, ...]:
         """Return the C core's arguments for a packed array."""
         parts = self._components
+        first: Any = next(iter(parts.values()), None)
+        if type(first) is DeviceArray:
+            return self._packed_there(0)
         if "values" in parts:
-            parts = {**parts, "codes": _as_codes(parts["values"])}
+            parts = {**parts, "codes": as_codes(parts["values"])}
         return core_format(self._stored_format), self._shape, self._axis, parts
+
+    def _packed_there(self, panels: int) -> tuple[Any, ...]:
+        """Return the same for components on a device, with the address of the panels of `prepack` or 0."""
+        parts: Mapping[str, Any] = self._components
+        addresses = {name: part.address for name, part in parts.items()}
+        if "values" in parts:
+            addresses["codes"] = addresses["values"]
+        number = next(iter(parts.values())).number
+        return core_format(self._stored_format), self._shape, self._axis, addresses, panels, number
+
+    @classmethod
+    def _empty(
+        cls, memory: Memory, format: Format, shape: Sequence[int], axis: Sequence[int], source_dtype: str
+    ) -> Self:
+        """Return an array on a device with unset components, in one block: allocating takes longer than the rest."""
+        nbytes, layout = block_of(format, tuple(shape), tuple(axis))
+        block = memory.empty((nbytes,), np.uint8)
+        parts: Any = {
+            name: DeviceArray(block, block.address + at, size, of, strides, block.number, block.stream)
+            for name, at, size, of, strides in layout
+        }
+        return cls._trusted(parts, format, shape, axis, source_dtype)
 
     def dequantize(self, dtype: Any = np.float32) -> Array:
         """Return the decoded values.
@@ -203,17 +220,31 @@ class QuantizedArray(PackedArray):
         ----------
         dtype : dtype, default float32
             float32 is rounded once. float64 is the unrounded scale times code. Other float types are converted from
-            float32.
+            float32, on the CPU only.
 
         Returns
         -------
-        ndarray of `shape`
+        ndarray or DeviceArray of `shape`
         """
-        wanted = as_float_dtype(dtype, "dequantize")
-        double = wanted == np.float64
-        out = np.empty(self._shape, np.float64 if double else np.float32)
+        wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
+        first: Any = next(iter(self._components.values()), None)
+        if type(first) is DeviceArray:
+            return self._dequantized_there(wanted, first)  # type: ignore[return-value]
+        out = np.empty(self._shape, np.float64 if wanted == np.float64 else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
         return converted(out, wanted)
+
+    def _dequantized_there(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
+        """Return the values on the device of the first component."""
+        if wanted is not _FLOAT32 and wanted not in (np.float32, np.float64):
+            raise Unsupported(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
+        out = DeviceArray.empty(self._shape, wanted, first.number, first.stream)
+        if out.size:
+            try:
+                _core.dequantize(runtime.run_on(first.number, first.stream), self._packed(), out.view)
+            except NotImplementedError as problem:
+                raise unsupported("dequantize", problem) from None
+        return out
 
     def to(self, device: Any) -> Any:
         """Copy the components to a device.
@@ -221,17 +252,17 @@ class QuantizedArray(PackedArray):
         Parameters
         ----------
         device : str
-            ``"cpu"``, ``"cuda"`` or ``"cuda:<number>"``.
+            ``"cpu"``, a device that `show_config` lists, or the kind of these devices for the first one.
 
         Returns
         -------
-        QuantizedArray or DeviceQuantizedArray
-            The array itself for ``"cpu"``. `matmul` and `linear` multiply a DeviceQuantizedArray on its device.
+        QuantizedArray
+            The array itself if it is there already. `matmul` and `linear` multiply an array on its device.
 
         Raises
         ------
         NotImplementedError
-            There is no driver or no device, or the build has no CUDA kernels.
+            There is no driver or no device, or the build has no kernels for it.
         MemoryError
             The device is out of memory.
 
@@ -242,9 +273,15 @@ class QuantizedArray(PackedArray):
         >>> q.to("cpu") is q
         True
         """
-        parts, fmt = self._components, self._format
-        moved = on_device(parts, fmt, self._shape, self._axis, self._source_dtype, type(self)._trusted, device)
-        return self if moved is None else moved
+        number, parts = device_number(device, "to"), self._components
+        if number == self._memory.number:
+            return self
+        if self._is_far:
+            parts = {name: part.to_numpy() for name, part in self._components.items()}  # type: ignore[attr-defined]
+        if number is not None:
+            memory = DeviceMemory(number)
+            parts = {name: memory.copied(part) for name, part in parts.items()}  # type: ignore[misc]
+        return self._remade(parts, self._shape, self._axis)
 
     def codes(self) -> Array:
         """Return the codes, one integer per value.
@@ -263,6 +300,7 @@ class QuantizedArray(PackedArray):
         >>> q.codes(), q.scales_expanded()[0, ::2]
         (array([[ 3, -7,  0,  7]], dtype=int8), array([0.14285715, 0.5       ], dtype=float32))
         """
+        self._refuse_far("codes")
         return codes_of(self)
 
     def scales_expanded(self, dtype: Any = np.float32) -> Array:
@@ -280,6 +318,7 @@ class QuantizedArray(PackedArray):
             it is ``(codes() - zero_points_expanded()) * ...``, with minima ``... + minima_expanded()``. mxint8 codes
             are in units of 1/64. Formats without a scale return 1. Formats with a pattern return 0 at zeros.
         """
+        self._refuse_far("scales_expanded")
         return scales_of(self, dtype)
 
     def zero_points_expanded(self) -> Array:
@@ -290,6 +329,7 @@ class QuantizedArray(PackedArray):
         ndarray of uint8, `shape`
             Zeros where the format has none.
         """
+        self._refuse_far("zero_points_expanded")
         return zero_points_of(self)
 
     def minima_expanded(self) -> Array:
@@ -309,6 +349,7 @@ class QuantizedArray(PackedArray):
         >>> q.codes()[0, :2], q.scales_expanded()[0, 0], q.minima_expanded()[0, 0]
         (array([ 0, 15], dtype=uint8), np.float32(0.099975586), np.float32(0.5))
         """
+        self._refuse_far("minima_expanded")
         return minima_of(self)
 
     def view_ml_dtypes(self) -> Array:
@@ -333,9 +374,10 @@ class QuantizedArray(PackedArray):
         >>> q.view_ml_dtypes()
         array([[3, -7, 2, 7]], dtype=int4)
         """
+        self._refuse_far("view_ml_dtypes")
         element = self._format.element_dtype
         if element is None:
-            raise TypeError(
+            raise WrongType(
                 f"view_ml_dtypes: neither NumPy nor ml_dtypes has a type for the elements of {self._format}"
             )
         import ml_dtypes  # 5 ms
@@ -369,7 +411,7 @@ class QuantizedArray(PackedArray):
 
     def _along(self, axis: tuple[int, ...]) -> Self:
         """Return the same values in rows along other axes, for formats without components per row."""
-        if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis:
+        if axis == self._axis or has_pattern(self._format) or not self._format.form.any_axis or self._is_far:
             return self
         others = [a for a in range(self.ndim) if a not in axis]
         length = prod(self._shape[a] for a in axis)
@@ -393,31 +435,41 @@ class QuantizedArray(PackedArray):
         """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
 
-    def _cut(self, part: Array, each: int, indices: slice) -> Array:
+    def _cut(self, part: Any, each: int, indices: slice) -> Any:
+        if isinstance(part, DeviceArray):
+            rows = range(self._shape[0])[indices]
+            if rows.step != 1:
+                raise WrongValue(
+                    f"only an int or a slice without a step on {A_DEVICE}; call to('cpu') for other indices"
+                )
+            return part.rows(rows.start * each, len(rows) * each)
         outer = part.reshape(self._shape[0], each, *part.shape[1:])[indices]
         return outer.reshape(outer.shape[0] * each, *part.shape[1:])
 
     def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
         """Return the rows of several arrays as one array: the inverse of slices of axis 0."""
         first, *others = arrays
+        for array in arrays:
+            if isinstance(array, QuantizedArray):
+                array._refuse_far("concatenate")
         for i, array in enumerate(arrays):
             if not isinstance(array, QuantizedArray):
-                raise TypeError(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
+                raise WrongType(f"concatenate: array {i} is {type(array).__name__}, expected a QuantizedArray")
         if options:
-            raise TypeError(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
+            raise WrongType(f"concatenate: packed arrays have no {min(options)}; call {self._decoder} first")
         if axis not in (0, -first.ndim):
-            raise ValueError(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
+            raise WrongValue(f"concatenate: axis is {shown(axis)}, expected 0; call {self._decoder} for other axes")
         if not first.format.splits_into_rows:
-            raise ValueError(f"rows of {first.format} share blocks of scales; call {self._decoder} to join the values")
+            raise WrongValue(f"rows of {first.format} share blocks of scales; call {self._decoder} to join the values")
         whole: Self = first[:]
         layout = layout_of(first.format, first.shape, first.axis)
         parts = dict(whole.components)
         for i, array in enumerate(others, 1):
             if (array.format, array.shape[1:], array.axis) != (first.format, first.shape[1:], first.axis):
-                raise ValueError(f"concatenate: array {i} is {array}, but array 0 is {first}")
+                raise WrongValue(f"concatenate: array {i} is {array}, but array 0 is {first}")
             for name, part in array.components.items():
                 if not layout[name][2] and part.tobytes() != parts[name].tobytes():
-                    raise ValueError(
+                    raise WrongValue(
                         f"concatenate: arrays 0 and {i} have different {name}, which all rows of {first.format} share"
                     )
         for name, (_, _, by_row) in layout.items():
@@ -426,7 +478,35 @@ class QuantizedArray(PackedArray):
         return whole._remade(parts, (sum(map(len, arrays)), *first.shape[1:]), first.axis)
 
     def _values(self) -> Array:
+        if self._is_far:
+            raise WrongType(f"an array on {self.device} has no values on the CPU: call to('cpu') first")
         return self.dequantize()
+
+    def _as_floats(self, name: str) -> Array:
+        more = "" if self._is_far else ", or numpy.asarray().astype()"
+        raise WrongType(f"{name} is {self._named()}; take its {self._decoder} first{more}")
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether format, shape, axis and the bytes of all components are the same; copies them to the CPU."""
+        if isinstance(other, QuantizedArray) and self._is_far and other._is_far:
+            return bool(self.to("cpu") == other.to("cpu"))
+        if self._is_far:
+            return NotImplemented
+        return super().__eq__(other)
+
+    __hash__ = None
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        self._refuse_far("copy")
+        return super().__deepcopy__(memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._refuse_far("pickle")
+        return super().__reduce__()
+
+    def save(self, path: Any, check: str = "sample") -> None:
+        self._refuse_far("save")
+        super().save(path, check)
 
     def _slabs(self, count: int) -> Iterator[tuple[Any, Array]]:
         packed, each = self._packed(), self.size // max(len(self), 1)
@@ -454,6 +534,8 @@ class QuantizedArray(PackedArray):
         return self._components, self._format, self._shape, self._axis, self._source_dtype
 
     def _entry(self) -> Entry:
+        if self._is_far:
+            raise WrongType(f"save: an array is on {A_DEVICE}, expected arrays on the CPU: call to('cpu') first")
         values = self._components["values"].dtype.name if "values" in self._components else "float32"
         return entry_of(self._format, self._shape, self._axis, self._source_dtype, values)
 
@@ -483,6 +565,7 @@ class QuantizedArray(PackedArray):
             "format": str(self._format),
             "shape": str(self._shape),
             "axis": str(self._axis),
+            **({"device": self.device} if self._is_far else {}),
             "bytes": f"{self.nbytes:,}",
             "bits a value": f"{self.bits_per_value:.3f}",
         }
@@ -490,36 +573,11 @@ class QuantizedArray(PackedArray):
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self._format}, shape={self._shape}, axis={self._axis}, "
-            f"{counted(self.nbytes, 'byte')})"
+            f"{counted(self.nbytes, 'byte')}{self._place()})"
         )
+
+    def _place(self) -> str:
+        return f", device='{self.device}'" if self._is_far else ""
 
     def _repr_html_(self) -> str:
-        return super()._repr_html_() + self._first_group_html()
-
-    def _first_group_html(self) -> str:
-        """Return the codes of the first group as a strip of cells."""
-        fmt = self._format.base if has_pattern(self._format) else self._format
-        if not self.size or not 0 < fmt.bits <= 8:
-            return ""
-        bits, codes = fmt.bits, self._components["codes"]
-        stored = self._format.stored_length(self._shape[self._axis[-1]])
-        count = -(-min(fmt.group or stored, stored, 64) // max(fmt.form.code_values, 1))
-        stream = np.unpackbits(codes[0, : (count * bits + 7) // 8], bitorder="little")
-        first = stream[: count * bits].reshape(count, bits) @ (1 << np.arange(bits))
-        levels = _levels_of(fmt.form)
-        largest = max(abs(level) for level in levels if math.isfinite(level)) or 1.0
-        shades = [0 if math.isnan(level) else round(42 * min(abs(level) / largest, 1)) for level in levels]
-        cells = "".join(
-            f"<td title='{levels[c]:g}' style='background:hsl({210 if levels[c] >= 0 else 28},75%,"
-            f"{96 - shades[c]}%);color:#000;padding:1px 4px'>{c:x}</td>"
-            for c in first.tolist()
-        )
-        return f"<table><tr><th>first codes</th>{cells}</tr></table>"
-
-
-def _levels_of(form: Any) -> list[float]:
-    """Return the value of each code before scaling; for a learned codebook, the code itself."""
-    if form.levels:
-        return list(form.levels)
-    count = 1 << form.bits
-    return [float(code - count if form.signed and code >= count // 2 else code) for code in range(count)]
+        return super()._repr_html_() + first_group_html(self)

@@ -15,10 +15,9 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
 from ..formats import Float, Sparse, has_pattern, parse_pattern
 from .bits import unpack
 from .components import component_layout, values_of
@@ -56,10 +55,10 @@ def pattern_of(text: Any, name: str) -> tuple[int, int]:
         The text is not N:M with 1 <= N <= M <= 32.
     """
     if not isinstance(text, str):
-        raise TypeError(f"{name}: pattern is {shown(text)}, expected a text such as '2:4'")
+        raise WrongType(f"{name}: pattern is {shown(text)}, expected a text such as '2:4'")
     pattern = parse_pattern(text)
     if pattern is None:
-        raise ValueError(f"{name}: pattern is {shown(text[:40])}, expected N:M with 1 <= N <= M <= 32, such as '2:4'")
+        raise WrongValue(f"{name}: pattern is {shown(text[:40])}, expected N:M with 1 <= N <= M <= 32, such as '2:4'")
     return pattern
 
 
@@ -101,7 +100,7 @@ class SparseArray(QuantizedArray):
         source_dtype: str = "float32",
     ) -> None:
         if not has_pattern(format) or not format.is_plain:
-            raise TypeError(
+            raise WrongType(
                 f"SparseArray: format is {shown(format)}, expected a pattern alone, such as hc.format('2:4')"
             )
         super().__init__(components, format, shape, axis, source_dtype)
@@ -210,9 +209,9 @@ class SparseArray(QuantizedArray):
         values = as_array(w, f"{name}: {values_name}")
         kept = _plain(mask, f"{name}: {mask_name}", "an array of bool")
         if kept.dtype != np.bool_:
-            raise TypeError(f"{name}: {mask_name} has dtype {kept.dtype}, expected bool")
+            raise WrongType(f"{name}: {mask_name} has dtype {kept.dtype}, expected bool")
         if kept.shape != values.shape:
-            raise ValueError(f"{name}: {mask_name} has shape {kept.shape} and {values_name} has shape {values.shape}")
+            raise WrongValue(f"{name}: {mask_name} has shape {kept.shape} and {values_name} has shape {values.shape}")
         axes = normalize_axes(axis, values.ndim, name)
         others = [a for a in range(values.ndim) if a not in axes]
         length = values.shape[axes[-1]]
@@ -224,7 +223,7 @@ class SparseArray(QuantizedArray):
         counts = padded.reshape(rows.shape[0], -1, m).sum(axis=-1) if padded.size else np.zeros((0, 1), int)
         if np.any(counts > n):
             row, group = (int(i) for i in np.argwhere(counts > n)[0])
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: row {row}, group {group} of {mask_name} keeps "
                 f"{counted(int(counts[row, group]), 'value')} of {m}, "
                 f"{pattern} keeps {n}"
@@ -268,23 +267,23 @@ class SparseArray(QuantizedArray):
         ((32, 16), (32, 2), '0x4444')
         """
         if (self.n, self.m) != (2, 4):
-            raise ValueError(f"to_semi_structured: the pattern is {self.n}:{self.m}, expected 2:4")
+            raise WrongValue(f"to_semi_structured: the pattern is {self.n}:{self.m}, expected 2:4")
         if self.ndim != 2 or self._axis != (1,) or self._shape[0] % 32 or self._shape[1] % 32:
-            raise ValueError(
+            raise WrongValue(
                 f"to_semi_structured: shape {self._shape} pruned along {self._axis}, expected (32 i, 32 j) along (1,)"
             )
         kept = self._components["values"]
         own = kept.dtype if kept.dtype.itemsize == 2 else np.float16
         wanted = as_float_dtype(own if dtype is None else dtype, "to_semi_structured")
         if wanted.name not in ("float16", "bfloat16"):
-            raise ValueError(f"to_semi_structured: dtype is {wanted}, expected float16 or bfloat16")
+            raise WrongValue(f"to_semi_structured: dtype is {wanted}, expected float16 or bfloat16")
         with np.errstate(over="ignore"):
             values = converted(kept, wanted)
         lost = np.isfinite(kept) & ~np.isfinite(values)
         if lost.any():
             largest = float(kept[lost].astype(np.float64)[0])
             more = ", pass dtype=ml_dtypes.bfloat16" if wanted.name == "float16" and abs(largest) < 3.38e38 else ""
-            raise ValueError(f"to_semi_structured: a value is {largest:.6g}, which is too large for {wanted}{more}")
+            raise WrongValue(f"to_semi_structured: a value is {largest:.6g}, which is too large for {wanted}{more}")
         plain = np.ascontiguousarray(self._components["metadata"]).view("<i2").astype(np.int16, copy=False)
         reordered = np.empty(plain.size, np.int16)
         reordered[_reordered_places(*plain.shape)] = plain.reshape(-1)
@@ -320,9 +319,9 @@ class SparseArray(QuantizedArray):
         kept = as_array(values, "from_semi_structured: values")
         words = _plain(metadata, "from_semi_structured: metadata", "an array of int16")
         if words.dtype != np.int16:
-            raise TypeError(f"from_semi_structured: metadata has dtype {words.dtype}, expected int16")
+            raise WrongType(f"from_semi_structured: metadata has dtype {words.dtype}, expected int16")
         if kept.ndim != 2 or kept.shape[0] % 32 or kept.shape[1] % 16 or words.shape != (len(kept), kept.shape[1] // 8):
-            raise ValueError(
+            raise WrongValue(
                 f"from_semi_structured: values have shape {kept.shape} and metadata {words.shape}, expected "
                 "(32 i, 16 j) and (32 i, 2 j)"
             )
@@ -334,7 +333,7 @@ class SparseArray(QuantizedArray):
         parts: dict[str, Array] = {"values": np.array(exact), "metadata": codes}
         problem = check_metadata(parts["metadata"], fmt, shape, (1,))
         if problem:
-            raise ValueError(f"from_semi_structured: metadata has {problem}")
+            raise WrongValue(f"from_semi_structured: metadata has {problem}")
         return cls(parts, fmt, shape, (1,), kept.dtype.name)
 
     @counts_subnormals
@@ -363,11 +362,11 @@ class SparseArray(QuantizedArray):
         [1, 2]
         """
         if not isinstance(layout, str) or layout not in ("csr", "csc"):
-            raise ValueError(f"to_scipy: layout is {shown(layout)}, expected 'csr' or 'csc'")
+            raise WrongValue(f"to_scipy: layout is {shown(layout)}, expected 'csr' or 'csc'")
         import scipy.sparse  # optional
 
         if self.ndim != 2:
-            raise ValueError(f"to_scipy: expected two dimensions, got shape {self._shape}")
+            raise WrongValue(f"to_scipy: expected two dimensions, got shape {self._shape}")
         coordinates = np.nonzero(self.mask)
         matrix = scipy.sparse.coo_array((self.to_dense()[coordinates], coordinates), shape=self._shape)
         return matrix.tocsr() if layout == "csr" else matrix.tocsc()
@@ -404,9 +403,9 @@ class SparseArray(QuantizedArray):
         True
         """
         if not hasattr(matrix, "tocoo"):
-            raise TypeError(f"from_scipy: matrix is {shown(matrix)}, expected a sparse matrix of SciPy")
+            raise WrongType(f"from_scipy: matrix is {shown(matrix)}, expected a sparse matrix of SciPy")
         if len(matrix.shape) != 2:
-            raise ValueError(f"from_scipy: matrix has shape {matrix.shape}, expected two dimensions")
+            raise WrongValue(f"from_scipy: matrix has shape {matrix.shape}, expected two dimensions")
         stored = matrix.tocsr(copy=True)
         stored.sum_duplicates()
         stored = stored.tocoo()
@@ -421,7 +420,7 @@ def _plain(value: Any, name: str, wanted: str) -> Array:
     try:
         return np.asarray(value)
     except (TypeError, ValueError):  # rows of different lengths
-        raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
+        raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def _reordered_places(rows: int, columns: int) -> Array:

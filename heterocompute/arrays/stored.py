@@ -10,8 +10,8 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format, has_pattern
 from .dense import FLOATS
 from .metadata import check_metadata
@@ -33,9 +33,9 @@ def check_source(shape: Sequence[int], axis: Sequence[int], dtype: str) -> None:
     dtype : str
     """
     if dtype not in FLOATS:
-        raise ValueError(f"unknown source dtype {shown(dtype)}, expected {', '.join(FLOATS)}")
+        raise WrongValue(f"unknown source dtype {shown(dtype)}, expected {', '.join(FLOATS)}")
     if not axis or len(set(axis)) != len(axis) or max(axis) >= len(shape):
-        raise ValueError(f"axis {shown(list(axis))} does not fit shape {shown(list(shape))}")
+        raise WrongValue(f"axis {shown(list(axis))} does not fit shape {shown(list(shape))}")
 
 
 @counts_subnormals

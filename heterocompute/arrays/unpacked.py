@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..formats import has_pattern
 from .bits import pack, rows_at_once, unpack
@@ -79,7 +80,7 @@ def scales_of(q: Any, dtype: Any) -> Array:
         if "minima" in parts:
             parts["minima"] = np.zeros_like(parts["minima"])
         if fmt.form.one is None:
-            raise ValueError(f"scales_expanded: {fmt} has no code of the value 1, from which scales are read")
+            raise WrongValue(f"scales_expanded: {fmt} has no code of the value 1, from which scales are read")
         one = np.full((1, runs * padded), fmt.form.one, np.uint32)
         parts["codes"] = np.broadcast_to(pack(one, fmt.bits), parts["codes"].shape).copy()
     scales: Array = q._remade(parts, q.shape, q.axis).dequantize(dtype)
@@ -123,7 +124,7 @@ def _scattered(q: Any, kept: Array) -> Array:
     if kept.size:
         problem = check_metadata(q.components["metadata"], fmt, q.shape, q.axis)  # components can be written to
         if problem:
-            raise ValueError(f"{type(q).__name__}: component metadata has {problem}")
+            raise WrongValue(f"{type(q).__name__}: component metadata has {problem}")
         inside = unpack(q.components["metadata"], bits, runs * count) if bits else np.zeros(kept.shape, np.uint8)
         block = np.arange(count) // fmt.n * fmt.m
         np.put_along_axis(full, inside.reshape(kept.shape) + block, kept, 2)

@@ -1,1 +1,1 @@
-"""What every other package may use: settings of a call, the float environment, checks of arguments, plain files."""
+"""Tools of all other packages: settings of a call, the float environment, checks of arguments, plain files."""

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import TooLarge, WrongValue, printable, shown
 from .json_text import is_count, strict_json
+from .locations import read_at, size_of
 from .magic import FIRST_BYTES, MAX_HEADER, what_it_is
-from .places import read_at, size_of
 from .regular import open_regular
 from .tensors import CHUNK as CHUNK, Info as Info, Tensors
-from .texts import counted, file_name, printable, quoted, sentence
-from .values import shown
+from .texts import counted, file_name, quoted, sentence
 
 # Name in the file -> (name in NumPy, bits per value). Largest first: written in this order, all tensors are aligned.
 DTYPES = {
@@ -66,7 +66,7 @@ def nbytes_of(dtype: str, shape: Iterable[int]) -> int:
     """
     bits = math.prod(shape) * DTYPES[FILE_NAMES[dtype]][1]
     if bits % 8:
-        raise ValueError(f"{dtype} values of shape {list(shape)} do not fill whole bytes")
+        raise WrongValue(f"{dtype} values of shape {list(shape)} do not fill whole bytes")
     return bits // 8
 
 
@@ -194,7 +194,7 @@ class Reader(Tensors):
         self._file.close()
 
     def tensor(self, name: str) -> NDArray[Any]:
-        """Read one tensor into an array of its own.
+        """Read one tensor into a new array.
 
         Returns
         -------
@@ -217,7 +217,7 @@ class Reader(Tensors):
         try:
             return new(self.info(name).nbytes)
         except MemoryError as error:
-            raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
+            raise TooLarge(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
 
     def _read(self, name: str, data: NDArray[np.uint8]) -> NDArray[Any]:
         info, dtype = self.info(name), self._numpy_dtype(name)
@@ -284,7 +284,7 @@ class Reader(Tensors):
         self._data_begin = 8 + length
         self._infos = {name: self._parse(name, entry) for name, entry in header.items()}
         self.names = list(self._infos)
-        self._check_places(size - self._data_begin)
+        self._check_offsets(size - self._data_begin)
 
     def _parse(self, name: str, entry: object) -> Info:
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -306,7 +306,7 @@ class Reader(Tensors):
                        f"its data_offsets span {end - begin}")  # fmt: skip
         return Info(numpy_name, tuple(shape), end - begin, begin)
 
-    def _check_places(self, size: int) -> None:
+    def _check_offsets(self, size: int) -> None:
         end = 0
         for name, info in sorted(self._infos.items(), key=lambda item: (item[1].begin, item[1].nbytes)):
             if info.begin != end:

@@ -33,7 +33,7 @@ def _module() -> str:
 
 
 class seen:
-    """In the ``with`` block Ctrl-C raises KeyboardInterrupt; outside it, Ctrl-C ends the process at once."""
+    """Make Ctrl-C raise KeyboardInterrupt in the ``with`` block; outside it, Ctrl-C ends the process."""
 
     def __enter__(self) -> None:
         self._watched = _watched()

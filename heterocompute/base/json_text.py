@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from .texts import printable, quoted, read_small
+from .errors import WrongValue, printable
+from .texts import quoted, read_small
 
 __all__ = ["is_count", "json_object", "strict_json"]
 
@@ -34,7 +35,7 @@ def strict_json(text: str | bytes) -> Any:
     else:
         if decoded.count("[") + decoded.count("{") <= MAX_DEPTH or not _is_deep(found):
             return found
-    raise ValueError(f"nested more than {MAX_DEPTH} deep")
+    raise WrongValue(f"nested more than {MAX_DEPTH} deep")
 
 
 def json_object(path: str, limit: int) -> dict[str, Any]:
@@ -43,11 +44,11 @@ def json_object(path: str, limit: int) -> dict[str, Any]:
     try:
         found = strict_json(read_small(path, limit))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{name}: not JSON: {printable(str(error))}") from None
+        raise WrongValue(f"{name}: not JSON: {printable(str(error))}") from None
     except ValueError as error:
-        raise ValueError(f"{name}: {printable(str(error).removeprefix(f'{name}: '))}") from None
+        raise WrongValue(f"{name}: {printable(str(error).removeprefix(f'{name}: '))}") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{name}: not a JSON object")
+        raise WrongValue(f"{name}: not a JSON object")
     return found
 
 
@@ -62,11 +63,11 @@ def _check_amount(text: bytes) -> None:
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = bare.count(b'"')
     if quotes > 2 * MAX_STRINGS:
-        raise ValueError(f"more than {MAX_STRINGS} strings")
+        raise WrongValue(f"more than {MAX_STRINGS} strings")
     outside = b"".join(bare.split(b'"')[::2])
     for mark, (what, most) in MAX_MARKS.items():
         if outside.count(mark) > most:
-            raise ValueError(f"more than {most} {what}")
+            raise WrongValue(f"more than {most} {what}")
 
 
 def _is_deep(value: Any) -> bool:
@@ -85,10 +86,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {quoted(key)} appears twice")
+                raise WrongValue(f"the key {quoted(key)} appears twice")
             seen.add(key)
     return found
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
+    raise WrongValue(f"{text} is not JSON")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from .values import shown
+from .errors import shown
 
 __all__ = ["public_names"]
 
 
 def public_names(
-    package: str, table: Mapping[str, str]
+    package: str,
+    table: Mapping[str, str],
+    *,
+    module: str = "",
+    renamed: Mapping[str, str] | None = None,
+    namespaces: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
@@ -23,21 +28,36 @@ def public_names(
         Its name.
     table : mapping of str to str
         Module below the package -> its public names, blanks between. An empty text: the module itself is public.
+    module : str
+        The module that has these names, if it is a namespace of the package and not the package.
+    renamed : mapping of str to str, optional
+        Old name -> its new name. The error for the old name states the new one.
+    namespaces : sequence of str
+        Public modules of the package. The error for a name that one of them has states its path.
 
     Returns
     -------
     (callable, callable, list of str)
     """
-    homes = {name: (module, name) for module, names in table.items() for name in names.split()}
-    homes |= {module.rpartition(".")[2]: (module, "") for module, names in table.items() if not names}
+    owner = module or package
+    homes = {name: (room, name) for room, names in table.items() for name in names.split()}
+    homes |= {room.rpartition(".")[2]: (room, "") for room, names in table.items() if not names}
+
+    def new_name(name: str) -> str:
+        """Return the current name of an old one, or an empty text."""
+        if renamed and name in renamed:
+            return renamed[name]
+        return next((f"{one}.{name}" for one in namespaces if name in import_module(f"{package}.{one}").__all__), "")
 
     def open_name(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {shown(package)} has no attribute {shown(name)}")
-        module, attribute = homes[name]
-        found = import_module(f"{package}.{module}")
+            current = "" if name.startswith("__") else new_name(name)
+            use = f", use {owner}.{current}" if current else ""
+            raise AttributeError(f"module {shown(owner)} has no attribute {shown(name)}{use}")
+        room, attribute = homes[name]
+        found = import_module(f"{package}.{room}")
         value = getattr(found, attribute) if attribute else found
-        setattr(sys.modules[package], name, value)  # looked up once
+        setattr(sys.modules[owner], name, value)  # looked up once
         return value
 
     public = sorted(homes)

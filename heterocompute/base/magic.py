@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .texts import printable
+from .errors import WrongValue, printable
 
 __all__ = ["FIRST_BYTES", "INDEX", "KINDS", "MAX_HEADER", "READABLE", "Kind", "kind_of", "names_index",
            "refuse_other_name", "what_it_is"]  # fmt: skip
@@ -148,18 +148,19 @@ def refuse_other_name(path: str) -> None:
     >>> refuse_other_name("model.gguf")
     Traceback (most recent call last):
     ...
-    ValueError: model.gguf: what is written is a safetensors file, expected a name without .gguf or the layout gguf
+    heterocompute.base.errors.WrongValue: model.gguf: what is written is a safetensors file, expected a name \
+without .gguf or the layout gguf
     """
     ending = os.path.splitext(path)[1].lower()
     for kind in KINDS:
         if ending in kind.endings:
             layout = f" or the layout {kind.endings[ending]}" * bool(kind.endings[ending])
             wanted = f"a name without {ending}{layout}"
-            raise ValueError(f"{printable(path)}: what is written is a safetensors file, expected {wanted}")
+            raise WrongValue(f"{printable(path)}: what is written is a safetensors file, expected {wanted}")
 
 
 def what_it_is(first: bytes) -> str | None:
-    """Return what a file that is not safetensors is, and its reader; None if its first bytes do not show it.
+    """Return the kind of a file that is not safetensors, and its reader; None if the first bytes are unknown.
 
     Parameters
     ----------

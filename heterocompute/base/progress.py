@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .errors import WrongType, shown
 from .float_env import call_back
-from .values import shown
 
 __all__ = ["Progress", "Steps"]
 
@@ -20,7 +20,7 @@ class Steps:
 
     def __init__(self, total: int, progress: Progress | None, name: str = "study") -> None:
         if progress is not None and not callable(progress):
-            raise TypeError(f"{name}: progress is {shown(progress)}, expected a function or None")
+            raise WrongType(f"{name}: progress is {shown(progress)}, expected a function or None")
         self.done, self.total, self.name = 0, total, name
         self.progress = notebook_bar(name, total) if progress is None else progress
 

@@ -9,7 +9,8 @@ import os
 import stat
 from typing import Any
 
-from .places import is_url, open_url
+from .errors import WrongValue, printable
+from .locations import is_url, open_url
 
 __all__ = ["check_regular", "open_regular", "other_kind"]
 
@@ -23,7 +24,7 @@ _KINDS = (
 
 
 def other_kind(mode: int) -> str | None:
-    """Return what kind of file a mode describes, such as a folder, if it is not a regular file; otherwise None."""
+    """Return the kind of file of a mode, such as a folder; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a file of another kind")
@@ -42,7 +43,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     except OSError:  # the attempt to create the file reports the error
         return
     if kind:
-        raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")
+        raise WrongValue(f"{printable(os.fsdecode(path))}: is {kind}, expected a regular file")
 
 
 def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
@@ -66,7 +67,7 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
         The file cannot be opened.
     """
     if "\0" in os.fsdecode(path):
-        raise ValueError(f"{_printable(path)}: is not the name of a file")
+        raise WrongValue(f"{printable(os.fsdecode(path))}: is not the name of a file")
     if is_url(path):
         return open_url(os.fsdecode(path), buffered)
     check_regular(path)  # opening a device may have an effect
@@ -75,10 +76,5 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
     kind = other_kind(os.fstat(file.fileno()).st_mode)  # the name may belong to another file by now
     if kind:
         file.close()
-        raise ValueError(f"{_printable(path)}: is {kind}, expected a regular file")
+        raise WrongValue(f"{printable(os.fsdecode(path))}: is {kind}, expected a regular file")
     return file
-
-
-def _printable(path: str | os.PathLike[str]) -> str:
-    name = os.fsdecode(path)
-    return name if name.isprintable() else repr(name)[1:-1]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .texts import printable, quoted
-from .values import shown
+from .errors import WrongType, WrongValue, printable, shown
+from .texts import quoted
 
 __all__ = ["CHECKS", "as_check", "drawn", "refuse_different", "refuse_other_bytes"]
 
@@ -33,9 +33,9 @@ def as_check(value: Any, caller: str) -> str:
     """
     wanted = "expected 'sample', 'all' or 'none'"
     if not isinstance(value, str):
-        raise TypeError(f"{caller}: check is {shown(value)}, {wanted}")
+        raise WrongType(f"{caller}: check is {shown(value)}, {wanted}")
     if value not in CHECKS:
-        raise ValueError(f"{caller}: check is {shown(value)}, {wanted}")
+        raise WrongValue(f"{caller}: check is {shown(value)}, {wanted}")
     return value
 
 
@@ -90,7 +90,7 @@ def refuse_different(path: str, name: str, wanted: NDArray[Any], found: NDArray[
         The tensor as it was to be written, and as it was read.
     """
     if wanted.shape != found.shape:
-        raise ValueError(_different(path, name, f"shape {found.shape}, expected {wanted.shape}"))
+        raise WrongValue(_different(path, name, f"shape {found.shape}, expected {wanted.shape}"))
     one, two = wanted.reshape(-1), found.reshape(-1)
     for first in range(0, one.size, BLOCK):
         a, b = one[first : first + BLOCK], two[first : first + BLOCK]
@@ -99,15 +99,15 @@ def refuse_different(path: str, name: str, wanted: NDArray[Any], found: NDArray[
         differs = np.asarray((a != b) & ~((a != a) & (b != b)))
         if differs.any():
             index = tuple(int(i) for i in np.unravel_index(first + int(differs.argmax()), wanted.shape))
-            raise ValueError(_different(path, name, f"{found[index]} at index {index}, expected {wanted[index]}"))
+            raise WrongValue(_different(path, name, f"{found[index]} at index {index}, expected {wanted[index]}"))
 
 
 def refuse_other_bytes(path: str, name: str, wanted: NDArray[np.uint8], found: NDArray[np.uint8], begin: int) -> None:
-    """Raise ValueError if bytes of a tensor, the first of them at `begin`, differ from what was to be written."""
+    """Raise ValueError if bytes of a tensor from `begin` on differ from the intended bytes."""
     if wanted.size != found.size or not np.array_equal(wanted, found):
         same = wanted[: found.size] == found[: wanted.size]
         at = int((~same).argmax()) if not same.all() else min(wanted.size, found.size)
-        raise ValueError(_different(path, name, f"another value of byte {begin + at}"))
+        raise WrongValue(_different(path, name, f"another value of byte {begin + at}"))
 
 
 def _different(path: str, name: str, what: str) -> str:

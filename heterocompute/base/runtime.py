@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
-from .cuda import check_device, cuda_text
+from .cached import cached
+from .devices import KIND, check_device, driver_text
+from .errors import WrongType, WrongValue, printable, shown
 from .float_env import counts_subnormals
-from .kept import kept
-from .texts import one_line, printable, shortened
-from .values import shown
+from .texts import one_line, shortened
+from .values import check_choice
 
 __all__ = ["get_num_threads", "set_num_threads", "show_config", "use"]
 
@@ -40,7 +41,7 @@ BLAS_FUNCTIONS = (
     "openblas_get_corename",
 )
 CHOICES = ("auto", "openblas", "own")
-BACKENDS = ("cpu", "cuda")
+BACKENDS = ("cpu", KIND)
 ORDERS = ("fast", "one", "device")
 OWN, OPENBLAS = (1 + number for number in range(2))  # numbers of the routes of csrc/ops/route/routes.def, plus 1
 NONE, EQUAL, SLOWER = range(3)  # hc_blas_speed of csrc/hc.h
@@ -54,26 +55,31 @@ class _Settings:
     path: int = 0  # 1 + the path's number; 0: the plan chooses
     tuned: bool | None = None
     order: str | None = None
-    device: int | None = None  # number of the CUDA device to which arrays of the CPU are copied
+    device: int | None = None  # number of the device to which arrays of the CPU are copied
 
-    @kept
+    @cached
     def mask(self) -> int:
         """Instruction sets; those of the environment if none are given."""
         outside = _environment()  # first: an invalid variable is an error for every value of `use`
         isa = outside.isa if self.isa is None else self.isa
         return _core.cpu_isa() if isa is None else isa
 
-    @kept
+    @cached
     def one_order(self) -> bool:
-        """Whether sums have one order for every number of rows."""
+        """Return True if sums have one order for every number of rows."""
         return (self.order or _environment().order) == "one"
 
-    @kept
+    @cached
     def device_order(self) -> bool:
-        """Whether a CUDA device may add floats in the order of its matrix units."""
+        """Return True if a device may add floats in the order of its matrix units."""
         return (self.order or _environment().order) == "device"
 
-    @kept
+    @cached
+    def far(self) -> tuple[int, int, int, int, bool]:
+        """The value of `run` for a call on a device, where threads, paths and routes of the CPU do not matter."""
+        return self.mask, 1, 0, 0, self.one_order
+
+    @cached
     def route(self) -> int:
         """The route of dense float32 products: 1 + the number of a route; 0: the fastest."""
         if self.one_order:
@@ -89,12 +95,12 @@ _process_threads: int | None = None
 
 def _isa_mask(name: object, source: str) -> int:
     if not isinstance(name, str):
-        raise TypeError(f"{source}: expected the name of an instruction set, got {shown(name)}")
+        raise WrongType(f"{source}: expected the name of an instruction set, got {shown(name)}")
     try:
         mask = _core.isa_mask(name)
     except ValueError:
         known = ", ".join(_core.isa_names(ALL_ISA))
-        raise ValueError(f"{source}: there is no instruction set {shown(name)}, expected one of {known}") from None
+        raise WrongValue(f"{source}: there is no instruction set {shown(name)}, expected one of {known}") from None
     missing = mask & ~_core.cpu_isa()
     if missing:
         lacking = ", ".join(_core.isa_names(missing)[1:])
@@ -108,9 +114,9 @@ def _thread_count(value: object, source: str) -> int:
             raise TypeError
         count = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{source}: expected a number of threads, got {shown(value)}") from None
+        raise WrongType(f"{source}: expected a number of threads, got {shown(value)}") from None
     if not 1 <= count <= MAX_THREADS:
-        raise ValueError(f"{source}: {shown(count)} threads, expected 1 to {MAX_THREADS}")
+        raise WrongValue(f"{source}: {shown(count)} threads, expected 1 to {MAX_THREADS}")
     return count
 
 
@@ -124,15 +130,15 @@ def _environment() -> _Settings:
         settings = replace(settings, blas=choice)
     if order := os.environ.get("HETEROCOMPUTE_ORDER"):
         if order not in ORDERS:
-            raise ValueError(f"HETEROCOMPUTE_ORDER: expected 'fast', 'one' or 'device', got {shown(order)}")
+            raise WrongValue(f"HETEROCOMPUTE_ORDER: expected 'fast', 'one' or 'device', got {shown(order)}")
         settings = replace(settings, order=order)
     if threads := os.environ.get("HETEROCOMPUTE_THREADS"):
         if not threads.isdecimal() or len(threads) > 9:
-            raise ValueError(f"HETEROCOMPUTE_THREADS: expected a number of threads, got {shown(threads)}")
+            raise WrongValue(f"HETEROCOMPUTE_THREADS: expected a number of threads, got {shown(threads)}")
         settings = replace(settings, threads=_thread_count(int(threads), "HETEROCOMPUTE_THREADS"))
     if tuned := os.environ.get("HETEROCOMPUTE_TUNED"):
         if tuned not in ("0", "1"):
-            raise ValueError(f"HETEROCOMPUTE_TUNED: expected 0 or 1, got {shown(tuned)}")
+            raise WrongValue(f"HETEROCOMPUTE_TUNED: expected 0 or 1, got {shown(tuned)}")
         settings = replace(settings, tuned=tuned == "1")
     return settings
 
@@ -205,15 +211,16 @@ def use(
     tuned : bool, optional
         Use the paths that `tune` found fastest on this machine, where measured. Results are bitwise identical, except
         for dense matmuls and for a convolution whose fastest algorithm sums in another order.
-    backend : {"cpu", "cuda"}, optional
-        ``"cuda"`` copies CPU arrays to the first CUDA device in `quantize`, `fake_quantize`, `matmul` and `linear`, and
-        copies the results back. An operation without a CUDA kernel raises NotImplementedError. Arrays on a device are
-        always computed there, with or without this setting.
+    backend : str, optional
+        ``"cpu"``, or the kind of the devices that `show_config` lists. The latter copies CPU arrays to the first device
+        in `quantize`, `fake_quantize`, `matmul` and `linear`, and copies the results back. An operation without a
+        kernel for the device raises NotImplementedError. Arrays on a device are always computed there, with or without
+        this setting.
     order : {"fast", "one", "device"}, optional
         Order of the sums of matmuls, convolutions and attention. ``"one"`` uses one order for every number of rows and
         images: a row of a batch then has the bits that it has alone. ``"fast"`` is the default: the order that is
         fastest for the shapes. ``"device"`` is ``"fast"``, except for matmuls of more than 8 rows of floats and packed
-        weights on a CUDA device. The matrix units of the device compute these in their own order, from two bfloat16 for
+        weights on a device. The matrix units of the device compute these in their own order, from two bfloat16 for
         each value. With k columns the error is at most ``(3 * 2^-16 + (3 k + 2) * 2^-22) * (sum |x| |w| + |bias|)``.
 
     Raises
@@ -221,7 +228,7 @@ def use(
     RuntimeError
         The machine does not support the instruction set.
     NotImplementedError
-        ``backend="cuda"`` without CUDA kernels, driver or device.
+        A backend without kernels, driver or device.
     ValueError
         A name is unknown.
 
@@ -243,30 +250,27 @@ def use(
     if threads is not None:
         settings = replace(settings, threads=_thread_count(threads, "use: threads"))
     if blas is not None:
-        if blas not in CHOICES:
-            raise ValueError(f"use: blas is {shown(blas)}, expected 'auto', 'openblas' or 'own'")
+        check_choice("use", "blas", blas, CHOICES)
         if blas == "openblas" and open_blas() is None:
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
     if path is not None:
         names = ["auto", *_core.paths()]
         if path not in names:
-            raise ValueError(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
+            raise WrongValue(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
         if not isinstance(tuned, (bool, np.bool_)):
-            raise TypeError(f"use: tuned is {shown(tuned)}, expected a bool")
+            raise WrongType(f"use: tuned is {shown(tuned)}, expected a bool")
         settings = replace(settings, tuned=bool(tuned))
     if backend is not None:
-        if not isinstance(backend, str) or backend not in BACKENDS:
-            raise ValueError(f"use: backend is {shown(backend)}, expected 'cpu' or 'cuda'")
-        settings = replace(settings, device=check_device(0, "use: backend") if backend == "cuda" else None)
+        check_choice("use", "backend", backend, BACKENDS)
+        settings = replace(settings, device=check_device(0, "use: backend") if backend == KIND else None)
     if order is not None:
-        if not isinstance(order, str) or order not in ORDERS:
-            raise ValueError(f"use: order is {shown(order)}, expected 'fast', 'one' or 'device'")
+        check_choice("use", "order", order, ORDERS)
         settings = replace(settings, order=order)
     if settings.blas == "openblas" and settings.one_order:
-        raise ValueError("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
+        raise WrongValue("use: blas is 'openblas', expected 'auto' or 'own' with order='one'")
     token = _settings.set(settings)
     try:
         yield
@@ -284,8 +288,22 @@ def run() -> tuple[int, int, int, int, bool]:
     return settings.mask, threads, settings.path, settings.route, settings.one_order
 
 
+def run_on(number: int, stream: int, allocate: Any = None) -> tuple[Any, ...]:
+    """Return the settings of a call on a device for the C core.
+
+    Parameters
+    ----------
+    number, stream : int
+    allocate : True or callable, optional
+        None: a call that makes packed arrays waits for invalid values. True: it does not wait. A function of a number
+        of bytes returns the address of memory that the call may use, for calls that do not wait.
+    """
+    settings = _settings.get()
+    return *settings.far, 1 + number, stream, allocate, settings.device_order
+
+
 def backend_device() -> int | None:
-    """Return the number of the CUDA device that `use` names; None: arrays on the CPU stay there."""
+    """Return the number of the device that `use` names; None: arrays on the CPU stay there."""
     return _settings.get().device
 
 
@@ -295,7 +313,7 @@ def one_order() -> bool:
 
 
 def device_order() -> bool:
-    """Return whether `use` lets a CUDA device add floats in the order of its matrix units."""
+    """Return whether `use` lets a device add floats in the order of its matrix units."""
     return _settings.get().device_order
 
 
@@ -340,7 +358,7 @@ def open_blas() -> _Blas | None:
     return _Blas(config.strip(), core)
 
 
-def asked_route() -> int:
+def forced_route() -> int:
     """Return the route that `use` or the environment sets for dense products; 0: the fastest."""
     return _settings.get().route
 
@@ -361,7 +379,7 @@ def _dense() -> str:
 
 
 def config() -> dict[str, Any]:
-    """Return what `show_config` prints: instruction sets, threads, BLAS, compiler."""
+    """Return the content of `show_config`: instruction sets, threads, BLAS, compiler."""
     used, blas = run()[0], open_blas()
     return {
         "isa_found": _core.isa_names(_core.cpu_isa()),
@@ -369,7 +387,7 @@ def config() -> dict[str, Any]:
         "threads": get_num_threads(),
         "blas": blas.text if blas else "none, own kernels",
         "dense": _dense(),
-        "cuda": cuda_text(),
+        KIND: driver_text(),
         "compiler": _core.compiler(),
         "kernels": [f"{family}_{isa}" for family, isa, needs in _core.kernels() if needs & ~used == 0],
         "formats": sorted(_core.formats()),
@@ -395,8 +413,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     >>> "scalar" in hc.show_config(mode="dicts")["isa_found"]
     True
     """
-    if mode not in ("stdout", "dicts"):
-        raise ValueError(f"show_config: mode is {shown(mode)}, expected 'stdout' or 'dicts'")
+    check_choice("show_config", "mode", mode, ("stdout", "dicts"))
     found = config()
     if mode == "dicts":
         return found

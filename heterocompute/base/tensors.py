@@ -10,7 +10,8 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .texts import printable, quoted
+from .errors import WrongValue, printable
+from .texts import quoted
 
 __all__ = ["CHUNK", "Info", "Tensors"]
 
@@ -127,4 +128,4 @@ class Tensors:
         return data.view(dtype)
 
     def _fail(self, what: str) -> NoReturn:
-        raise ValueError(f"{printable(self.path)}: {what}")
+        raise WrongValue(f"{printable(self.path)}: {what}")

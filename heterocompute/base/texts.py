@@ -8,7 +8,8 @@ import reprlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .places import is_url, local_path, size_of
+from .errors import WrongType, WrongValue, printable
+from .locations import is_url, local_path, size_of
 from .regular import open_regular
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "is_same_file",
     "near_words",
     "one_line",
-    "printable",
     "quoted",
     "read_small",
     "sentence",
@@ -32,15 +32,8 @@ MAX_MESSAGE = 2000
 MAX_PATH, MAX_PART = 4096, 255
 
 
-def printable(text: str) -> str:
-    """Return a tensor's or file's name as one line that cannot steer a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """Return a text without its middle if it is longer than `limit`; names are told apart by their beginnings and ends.
+    """Return a text without its middle if it is longer than `limit`; beginnings and ends distinguish names.
 
     Examples
     --------
@@ -126,7 +119,7 @@ def file_name(path: str | bytes | os.PathLike[str]) -> str:
     'a/b.npz'
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
-        raise TypeError(f"path is {reprlib.repr(path):.80}, expected the name of a file")
+        raise WrongType(f"path is {reprlib.repr(path):.80}, expected the name of a file")
     name = local_path(os.fsdecode(path))
     if len(name) > MAX_PATH or any(len(part) > MAX_PART for part in name.split(os.sep)):
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), shortened(name, MAX_QUOTED))
@@ -159,13 +152,13 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
         size = size_of(file)
         raw = file.read(min(limit, size) + 1) or b""  # allocates only this many; None if the system has no data yet
     if len(raw) > limit:
-        raise ValueError(f"{name}: more than {limit} bytes")
+        raise WrongValue(f"{name}: more than {limit} bytes")
     if len(raw) > size:  # a file of /proc, or a file that grows
-        raise ValueError(f"{name}: has more than the {counted(size, 'byte')} that the file system reports")
+        raise WrongValue(f"{name}: has more than the {counted(size, 'byte')} that the file system reports")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8: {error}") from None
+        raise WrongValue(f"{name}: not UTF-8: {error}") from None
 
 
 def text_of(value: Any) -> str:
@@ -198,7 +191,7 @@ def decoded(model: Any, is_own: bool = True) -> tuple[Any, bool]:
         origin = values if place is None else values[place]
         text = text_of(origin)
         if name in ("name", "input", "output") and origins.setdefault(text, origin) != origin:
-            raise ValueError(f"two names that are not UTF-8 are both {quoted(text)}")
+            raise WrongValue(f"two names that are not UTF-8 are both {quoted(text)}")
         if place is None:
             setattr(message, name, text)
         else:

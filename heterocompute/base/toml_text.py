@@ -10,7 +10,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .texts import printable, read_small
+from .errors import WrongValue, printable
+from .texts import read_small
 
 MAX_LINE = 110  # characters of a list
 MAX_DEPTH = 24  # tables in tables; deeper ones could not be shown
@@ -46,7 +47,7 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
     try:
         return parse_toml(text, parse_float)
     except ValueError as error:
-        raise ValueError(f"{printable(os.fsdecode(path))}: {error}") from None
+        raise WrongValue(f"{printable(os.fsdecode(path))}: {error}") from None
 
 
 def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
     """
     try:
         if LONG_KEY.search(STRING.sub('"s"', text)):
-            raise ValueError(f"a key of more than {MAX_DEPTH} parts")
+            raise WrongValue(f"a key of more than {MAX_DEPTH} parts")
         found = tomllib.loads(text, parse_float=parse_float)
         level: list[Any] = [found]
         for _ in range(MAX_DEPTH):
@@ -72,7 +73,7 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         problem = "nested too deeply"
     except ValueError as error:  # invalid TOML, or an integer with too many digits
         problem = str(error)
-    raise ValueError(f"not TOML: {problem}")
+    raise WrongValue(f"not TOML: {problem}")
 
 
 def toml_text(found: Mapping[str, Any]) -> str:

@@ -1,65 +1,32 @@
-"""Numbers that callers pass, and how errors show any value."""
+"""Numbers, flags and texts that callers pass."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import operator
-import reprlib
 from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard
 
 import numpy as np
 
-from .texts import printable
+from .errors import WrongType, WrongValue, shown
 
 __all__ = [
     "as_int",
     "as_list",
     "as_real",
+    "check_choice",
     "check_count",
     "check_fields",
     "check_flag",
     "check_number",
     "check_text",
     "is_several",
-    "shown",
 ]
 
 # Bounds of counts and measurements: a product of a few such numbers is still a float.
 LARGEST, SMALLEST = 1e60, 1e-60
-QUOTED = 80  # characters of a value in a message
-
-
-class _Short(reprlib.Repr):
-    def repr_int(self, x: int, level: int) -> str:
-        if x.bit_length() > 10_000:  # int.__repr__ refuses thousands of digits
-            return f"an int of {x.bit_length()} bits"
-        return super().repr_int(x, level)
-
-
-_short = _Short()
-_short.maxstring = _short.maxother = _short.maxlong = QUOTED
-_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = _short.maxfrozenset = QUOTED // 3
-
-
-def shown(value: Any, limit: int = QUOTED) -> str:
-    """Return a value for use in a sentence: one line of its repr, of at most `limit` characters.
-
-    Of an array, its type and shape.
-
-    Examples
-    --------
-    >>> shown("int9"), len(shown("x" * 50_000))
-    ("'int9'", 80)
-    """
-    if isinstance(value, np.ndarray) and value.ndim:
-        text = f"an array of {value.dtype} {value.shape}"
-    else:
-        text = _short.repr(value)
-    if not text.isprintable():
-        text = printable(" ".join(text.split()))
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
@@ -77,10 +44,10 @@ def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {shown(value)}, expected an int") from None
+        raise WrongType(f"{name} is {shown(value)}, expected an int") from None
     if number < low or (high is not None and number > high):
         wanted = f"{shown(low)} or more" if high is None else f"{shown(low)} to {shown(high)}"
-        raise ValueError(f"{name} is {shown(number)}, expected {wanted}")
+        raise WrongValue(f"{name} is {shown(number)}, expected {wanted}")
     return number
 
 
@@ -93,7 +60,7 @@ def as_real(value: Any, name: str, wanted: str) -> float:
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
     except (TypeError, ValueError):
-        raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
+        raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
@@ -103,9 +70,12 @@ def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
 
 def as_list(value: Any, name: str, wanted: str) -> list[Any]:
     """Return an iterable as a list; TypeError for anything else, and for a str."""
-    if not is_several(value):
-        raise TypeError(f"{name} is {shown(value)}, expected {wanted}")
-    return list(value)
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return list(value)
+    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or an array whose rows have no size
+        raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
@@ -113,21 +83,29 @@ def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**63:
         below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
         wanted = "a positive integer" if least else "an integer from 0 up"
-        raise ValueError(f"{function}: {name} is {shown(value)}, expected {wanted}{below}")
+        raise WrongValue(f"{function}: {name} is {shown(value)}, expected {wanted}{below}")
     return int(value)
 
 
 def check_flag(function: str, name: str, value: Any) -> bool:
     """Return a bool, also from 0 and 1; TypeError names the value."""
     if not isinstance(value, (bool, np.bool_)) and (not isinstance(value, int) or value not in (0, 1)):
-        raise TypeError(f"{function}: {name} is {shown(value)}, expected True or False")
+        raise WrongType(f"{function}: {name} is {shown(value)}, expected True or False")
     return bool(value)
 
 
 def check_text(function: str, name: str, value: Any) -> str:
     """Return a str; TypeError names the value."""
     if not isinstance(value, str):
-        raise TypeError(f"{function}: {name} is {shown(value)}, expected a str")
+        raise WrongType(f"{function}: {name} is {shown(value)}, expected a str")
+    return value
+
+
+def check_choice(function: str, name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return a str that is one of several; ValueError names the value and the choices."""
+    words = list(choices)
+    if not isinstance(value, str) or value not in words:
+        raise WrongValue(f"{function}: {name} is {shown(value)}, expected one of {', '.join(words)}")
     return value
 
 
@@ -168,7 +146,7 @@ def _pair(title: str, name: str, value: Any, least: int, single: bool) -> Any:
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
     if len(parts) not in ((1, 2) if single else (2,)) or not whole or not all(least <= one < 2**63 for one in parts):
         wanted = f"{'one or two' if single else 'two'} {'positive integers' if least else 'integers from 0 up'}"
-        raise ValueError(f"{title}: {name} is {shown(value)}, expected {wanted}")
+        raise WrongValue(f"{title}: {name} is {shown(value)}, expected {wanted}")
     return int(parts[0]) if not isinstance(value, (tuple, list)) else tuple(int(one) for one in parts)
 
 
@@ -189,4 +167,4 @@ def check_number(
     words = (f"from {low:g}" + (f" to {high:g}" if high < math.inf else " up")) if closed else (
         f"above {low:g}" + (f" up to {high:g}" if high < math.inf else ""))  # fmt: skip
     words += "" if sized else f" of {SMALLEST:g} to {LARGEST:g}"
-    raise ValueError(f"{function}: {name} is {shown(value)}, expected a number {words}")
+    raise WrongValue(f"{function}: {name} is {shown(value)}, expected a number {words}")

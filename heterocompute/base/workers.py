@@ -19,10 +19,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from .texts import counted, printable
-from .values import as_int, shown
+from .errors import WrongType, WrongValue, printable, shown
+from .texts import counted
+from .values import as_int
 
-__all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_alone", "serve"]
+__all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_serial", "serve"]
 
 Function = Callable[[Any], Any]
 Map = Callable[[Function, Sequence[Any]], Iterable[Any] | None]
@@ -36,7 +37,7 @@ LIKE = "expected a function like map, which calls the function with each item an
 
 
 def checked_workers(workers: Workers, function: str) -> int | str | Map:
-    """Return what `in_workers` accepts.
+    """Return workers in a form that `in_workers` accepts.
 
     Parameters
     ----------
@@ -66,16 +67,16 @@ def checked_workers(workers: Workers, function: str) -> int | str | Map:
         if kind in CLUSTERS and address:
             return workers
         if not (workers.isascii() and workers.isdecimal() and len(workers) < 9):
-            raise ValueError(f"{function}: workers is {shown(workers)}, {WANTED}")
+            raise WrongValue(f"{function}: workers is {shown(workers)}, {WANTED}")
         workers = int(workers)
     try:
         return as_int(workers, f"{function}: workers", 1, MAX_WORKERS)
     except TypeError:
-        raise TypeError(f"{function}: workers is {shown(workers)}, {WANTED}") from None
+        raise WrongType(f"{function}: workers is {shown(workers)}, {WANTED}") from None
 
 
-def is_alone(workers: Workers) -> bool:
-    """Tell whether checked workers are this thread alone."""
+def is_serial(workers: Workers) -> bool:
+    """Return True if checked workers are only this thread."""
     return workers == 1
 
 
@@ -133,11 +134,11 @@ def in_workers(
             i, result = answer
             missing.discard(i)
         except (TypeError, ValueError):
-            raise ValueError(f"{name}: workers returned {shown(answer)}, which is not a result of its function, {LIKE}"
+            raise WrongValue(f"{name}: workers returned {shown(answer)}, which is not a result of its function, {LIKE}"
                              ) from None  # fmt: skip
         yield i, result
     if missing:
-        raise ValueError(f"{name}: workers has not returned the results of {len(missing)} of "
+        raise WrongValue(f"{name}: workers has not returned the results of {len(missing)} of "
                          f"{counted(len(numbered), 'task')}, {LIKE}")  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def in_order(
     function: Function,
     tasks: Sequence[Any],
     name: str,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     processes: bool = False,
 ) -> list[Any]:
     """Return ``[function(task) for task in tasks]``.
@@ -155,7 +156,7 @@ def in_order(
     ----------
     workers, function, tasks, name, processes
         As in `in_workers`.
-    tell : callable, optional
+    progress : callable, optional
         Called as ``tell(done, total)`` after each task.
 
     Examples
@@ -166,8 +167,8 @@ def in_order(
     results: list[Any] = [None] * len(tasks)
     for done, (i, result) in enumerate(in_workers(workers, function, tasks, name, processes)):
         results[i] = result
-        if tell is not None:
-            tell(done + 1, len(tasks))
+        if progress is not None:
+            progress(done + 1, len(tasks))
     return results
 
 
@@ -203,7 +204,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
     for _ in range(count):
         idle.put(None)
 
-    def ask(task: Any) -> Any:
+    def run_in_child(task: Any) -> Any:
         question = pickle.dumps((function, task))
         child = idle.get()
         try:
@@ -224,7 +225,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
         return answer
 
     try:
-        yield from _in_threads(count, ask, tasks)
+        yield from _in_threads(count, run_in_child, tasks)
     finally:
         for child in children:
             child.kill()
@@ -327,8 +328,8 @@ def _called(function: Function, task: Any) -> Any:
 
 
 def _unreachable(name: str, kind: str, address: str, error: Exception) -> OSError:
-    said = printable(" ".join(str(error).split()))[:200]
-    return OSError(f"{name}: workers is {shown(f'{kind}:{address}')}, which does not answer: {said}")
+    message = printable(" ".join(str(error).split()))[:200]
+    return OSError(f"{name}: workers is {shown(f'{kind}:{address}')}, which does not answer: {message}")
 
 
 CLUSTERS: dict[str, Callable[[str, str], Map]] = {"dask": _dask, "ray": _ray}

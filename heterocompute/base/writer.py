@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .container import FILE_NAMES, nbytes_of
+from .errors import WrongType, WrongValue
+from .locations import absolute, is_url, upload
 from .magic import MAX_HEADER
-from .places import absolute, is_url, upload
 from .regular import check_regular
 from .rereading import refuse_other_bytes
 from .tensors import CHUNK, Info, Tensors
@@ -76,9 +77,9 @@ def laid_out(
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     for name, (dtype, _) in tensors.items():
         if name == "__metadata__":
-            raise ValueError("save: no tensor can be called '__metadata__'")
+            raise WrongValue("save: no tensor can be called '__metadata__'")
         if dtype not in FILE_NAMES:
-            raise TypeError(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
+            raise WrongType(f"save: tensor {quoted(name)} is {dtype}, which a safetensors file cannot hold")
     # The data are sorted by width, which aligns them; the header keeps the caller's order.
     order = {dtype: index for index, dtype in enumerate(FILE_NAMES)}
     infos: dict[str, Info] = {}
@@ -96,7 +97,7 @@ def laid_out(
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER:
-        raise ValueError(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
+        raise WrongValue(f"save: the header would have {len(text)} bytes, more than {MAX_HEADER}")
     return len(text).to_bytes(8, "little") + text, infos, 8 + len(text) + end
 
 
@@ -273,12 +274,12 @@ class Writer:
         """
         info = self._infos[name]
         if array.dtype.name != info.dtype or array.shape != info.shape:
-            raise ValueError(
+            raise WrongValue(
                 f"save: tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, "
                 f"announced as {info.dtype} {list(info.shape)}"
             )
         if array.nbytes != info.nbytes:  # types of 4 or 6 bits have one byte each in NumPy
-            raise TypeError(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
+            raise WrongType(f"save: tensor {quoted(name)} is {info.dtype}, which files store packed and NumPy does not")
         data = bytes_of(array)
         self._write_at(self._data_begin + info.begin, data)
         self._note(name, zlib.crc32(data) if self._durable else 0)
@@ -293,7 +294,7 @@ class Writer:
         self._note(name, total)
 
     def check(self, name: str, pieces: Iterable[memoryview]) -> None:
-        """Read a written tensor again; ValueError if its bytes are not those of the pieces."""
+        """Read a written tensor again; ValueError if its bytes differ from the pieces."""
         info, done = self._infos[name], 0
         for piece in pieces:
             for first in range(0, len(piece), CHUNK):
@@ -302,7 +303,7 @@ class Writer:
                 refuse_other_bytes(self.path, name, wanted, found, done)
                 done += wanted.size
         if done != info.nbytes:
-            raise ValueError(f"save: tensor {quoted(name)} was checked against {done} of {info.nbytes} bytes")
+            raise WrongValue(f"save: tensor {quoted(name)} was checked against {done} of {info.nbytes} bytes")
 
     def _read_at(self, begin: int, count: int) -> NDArray[np.uint8]:
         """Return bytes of the file, fewer at its end."""
@@ -324,7 +325,7 @@ class Writer:
         try:
             if kind is None:
                 if self._missing:
-                    raise ValueError(f"save: tensor {quoted(min(self._missing))} was announced but not written")
+                    raise WrongValue(f"save: tensor {quoted(min(self._missing))} was announced but not written")
                 if self._durable:
                     with self._named():
                         os.fsync(self._file.fileno())

@@ -2,7 +2,7 @@
 
 Each runs in its own process, with settings that keep OpenBLAS's idle workers from spinning for long on processors of
 the others. `measure` defines how times are taken; `summary`, `limits`, `gemm`, `gemv`, `quantize`, `formats`,
-`kmeans`, `headers`, `conv`, `models`, `llm`, `imports` and `cuda` define what is timed.
+`kmeans`, `headers`, `conv`, `models`, `llm`, `imports` and the one of devices define what is timed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
+from ..base.devices import KIND
 from .plan import write_costs
 from .show import markdown as markdown_of, show
 from .summary import joined
@@ -45,7 +46,7 @@ NAMES = (
     "models",
     "llm",
     "import",
-    "cuda",
+    KIND,
 )
 
 SETTINGS = {"OPENBLAS_THREAD_TIMEOUT": "4"}  # otherwise its idle workers spin for longer than measure.SETTLE_SECONDS
@@ -64,7 +65,7 @@ def main(
     costs: str | None = None,
     check: bool = False,
 ) -> int:
-    """Run benchmarks and print what they found.
+    """Run benchmarks and print their results.
 
     Parameters
     ----------
@@ -79,9 +80,9 @@ def main(
     markdown : bool
         Print tables in Markdown instead, with the rate of every candidate of a row that has several.
     costs : str, optional
-        A folder: ``plan`` writes what it measured to ``product/costs/<processor>.csv`` and ``conv/costs`` there.
+        A folder: ``plan`` writes its measurements to ``product-<processor>.csv.gz`` and ``conv-<processor>.csv.gz``.
     check : bool
-        ``cuda`` compares every kernel with the CPU first, and fails without a device.
+        The benchmark of devices compares every kernel with the CPU first, and fails without a device.
 
     Returns
     -------

@@ -287,22 +287,22 @@ def _checked(name: str, run: Callable[[], Any], answer: Callable[[Any], Array], 
 
 
 def _check(name: str, y: Array, exact: tuple[tuple[Array, ...], Array], error: float) -> None:
-    places, wanted = exact
-    expect_close(name, y[places], wanted, error)
+    indices, wanted = exact
+    expect_close(name, y[indices], wanted, error)
 
 
 def _exact(x: Array, w: Array, layer: Layer) -> tuple[tuple[Array, ...], Array]:
     """Return random positions of the answer and their values in float64."""
     rng, pad, side = np.random.default_rng(1), layer.r // 2, -(-layer.size // layer.stride)
-    places = tuple(rng.integers(0, high, SAMPLES) for high in (len(x), layer.k, side, side))
+    indices = tuple(rng.integers(0, high, SAMPLES) for high in (len(x), layer.k, side, side))
     depth, each = w.shape[1], layer.k // layer.groups
     values = []
-    for n, k, p, q in zip(*places, strict=True):
+    for n, k, p, q in zip(*indices, strict=True):
         first = k // each * depth
         padded = np.pad(x[n, first : first + depth], ((0, 0), (pad, pad), (pad, pad))).astype(np.float64)
         top, left = p * layer.stride, q * layer.stride
         values.append((padded[:, top : top + layer.r, left : left + layer.r] * w[k]).sum())
-    return places, np.array(values)
+    return indices, np.array(values)
 
 
 def _peers(

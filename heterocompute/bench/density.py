@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.eie import encode_csr
+from ..arrays.eie import encode_eie
 from ..base.runtime import use
 from ..products.matmul import linear, matmul
 from ..pruning.prune import prune
@@ -92,7 +92,7 @@ def _tables(m: int, n: int, k: int, threads: int, options: Options) -> list[Tabl
         candidates.append(_candidate(f"CSR {density}", "CSR", x, rows, density, out))
         peer = _peer(x, rows, density)
         candidates += [peer] if peer else []
-        stored = encode_csr(some)
+        stored = encode_eie(some)
         candidates.append(_candidate(f"EIE {density}", "EIE", x, stored, density, out))
         if m == 1:
             candidates.append(_candidate(f"{SKIPPING} {density}", SKIPPING, sparse_x, stored, density, out))

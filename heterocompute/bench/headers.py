@@ -31,9 +31,9 @@ def measure(options: Options) -> list[Table]:
     with tempfile.TemporaryDirectory() as folder:
         for name, make in HEADERS.items():
             options.say(name)
-            made = [make(size) for size in sizes]
-            paths = [_write(os.path.join(folder, f"{i}.safetensors"), header) for i, header in enumerate(made)]
-            small, large = (_candidate(path, name, len(header)) for path, header in zip(paths, made, strict=True))
+            headers = [make(size) for size in sizes]
+            paths = [_write(os.path.join(folder, f"{i}.safetensors"), header) for i, header in enumerate(headers)]
+            small, large = (_candidate(path, name, len(header)) for path, header in zip(paths, headers, strict=True))
             times = Times([small, large], options, 1)
             row = times.row(large.name)
             growth = times.median(large.name) / times.median(small.name) * small.work / large.work

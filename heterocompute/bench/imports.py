@@ -1,4 +1,4 @@
-"""The time of ``import heterocompute`` over that of ``import numpy``, each in a new process, interleaved.
+"""Time of ``import heterocompute`` over the time of ``import numpy``, in new processes, interleaved.
 
 A first import fills a separate folder with the bytecode of both, so that compilation is not measured.
 """

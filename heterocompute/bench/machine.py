@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import runtime
-from ..base.kept_files import cpu_model, l3_bytes
+from ..base.cache_files import cpu_model, l3_bytes
 
 PACKAGES = ("heterocompute", "numpy", "scipy-openblas32", "ml_dtypes", "torch", "onnxruntime")
 VARIABLES = ("HETEROCOMPUTE_", "OPENBLAS_", "OMP_", "MKL_")

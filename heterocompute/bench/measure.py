@@ -1,4 +1,4 @@
-"""How times are taken: results first, then a warm-up, then rounds in which every candidate has its turn.
+"""Measurement of times: results are compared first, then a warm-up, then rounds that run every candidate once.
 
 A ratio is the median over the rounds of the ratio inside a round, so a disturbance of the machine affects both sides. A
 turn repeats a short candidate until it lasts SAMPLE_SECONDS. With one thread the clock is the processor time of this
@@ -41,7 +41,7 @@ class Options:
     check: bool = False
 
     def say(self, what: str) -> None:
-        """Tell a person what happens now."""
+        """Print the current step for the user."""
         print(f"{self.name}: {what}", file=sys.stderr, flush=True)
 
 
@@ -137,7 +137,7 @@ class Times:
         return ratio * self.candidates[name].work / self.candidates[base].work
 
     def best(self, names: Sequence[str]) -> str | None:
-        """Return the one of the names with the highest rate; None if none of them was timed."""
+        """Return the name with the highest rate; None if no name was timed."""
         timed = [name for name in names if name in self.seconds]
         return max(timed, key=self.rate) if timed else None
 

@@ -9,6 +9,8 @@ HETEROCOMPUTE_ISA leaves instruction sets out.
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -80,7 +82,7 @@ def _products(options: Options, isa: str, run: tuple[int, int]) -> Table:
             x = rng.standard_normal((m, k), dtype=np.float32)
             operand = core_operand(quantize(x, activations)) if activations else x
             out = np.empty((m, n), np.float32)
-            _, _, chosen, found = _core.explain(run, operand, w, None, out)
+            _, _, chosen, found, _ = _core.explain(run, operand, w, None, out)
             calls: dict[str, Any] = {}
             for name, _, reason, seconds, number, work in found:
                 if reason is None:
@@ -104,15 +106,15 @@ def _convolutions(options: Options, isa: str) -> Table:
         w = quantize(filters, text, axis=(2, 3, 1))
         for images, is_kept in itertools.product(IMAGES[:1] if options.quick else IMAGES, (False, True)):
             x = rng.standard_normal((images, c, size, size), dtype=np.float32)
-            kept: dict[bytes, Any] | None = {} if is_kept else None
+            operands: dict[bytes, Any] | None = {} if is_kept else None
             call = prepared("plan", x, prepack(w) if is_kept else w, None, stride, r // 2, 1, groups, "int8")
-            if kept is not None:
-                _core.conv2d(*(*call.core, kept))
+            if operands is not None:
+                _core.conv2d(*(*call.core, operands))
             calls: dict[str, Any] = {}
-            chosen, found = _core.explain_conv2d(*(*call.core, kept))
+            chosen, found = _core.explain_conv2d(*(*call.core, operands))
             for name, _, reason, seconds, work, _, _, number in found:
                 if reason is None:
-                    calls[name] = (number, work, seconds, _core.conv2d, (*call.by(name), kept))
+                    calls[name] = (number, work, seconds, _core.conv2d, (*call.by(name), operands))
             name = f"{images} x {c} @ {size}, {k} of {r} x {r} {text}, stride {stride}, {groups} groups, kept {is_kept}"
             row, more = _row(name, calls, found[chosen][0], call.result)
             rows.append(row)
@@ -146,34 +148,36 @@ def _row(
             turns[path].append(max(time.process_time_ns() - begin, 1))  # a clock may stand still
         least = min(map(min, turns.values()))
         left = [path for path in left if not _is_known(turns[path], least)]
-    times = {path: min(taken) for path, taken in turns.items()}
+    times = {path: min(rounds) for path, rounds in turns.items()}
     best = min(times, key=lambda path: times[path])
     ratios = {"slower": times[chosen] / times[best], "estimate": calls[chosen][2] * 1e9 / times[chosen]}
     row = {"name": name, "chosen": chosen, "fastest": best, "seconds": times[chosen] * 1e-9, **ratios, "times": times}
     costs = []
     for path, (number, work, *_) in calls.items():
-        taken = turns[path]
-        spread = float(np.median(taken)) / min(taken)
-        costs.append([number, *work, min(taken), min(taken) / times[best], spread, len(taken)])
+        rounds = turns[path]
+        spread = float(np.median(rounds)) / min(rounds)
+        costs.append([number, *work, min(rounds), min(rounds) / times[best], spread, len(rounds)])
     return row, costs
 
 
-def _is_known(taken: list[int], least: int) -> bool:
+def _is_known(rounds: list[int], least: int) -> bool:
     """Tell whether a path was timed often enough; one that is much slower than the fastest needs two rounds."""
-    return (len(taken) >= LEAST_TURNS and sum(taken) >= SECONDS * 1e9) or (len(taken) > 1 and min(taken) > FAR * least)
+    return (len(rounds) >= LEAST_TURNS and sum(rounds) >= SECONDS * 1e9) or (
+        len(rounds) > 1 and min(rounds) > FAR * least
+    )
 
 
 def write_costs(costs: Mapping[str, list[list[Any]]], folder: Path) -> None:
     """Write rows of `columns` to the processor's CSV files, in place of those of the same instruction sets."""
     for kind, rows in costs.items():
-        path = folder / kind / "costs" / f"{_core.cpu_processor()}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        others = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
-        with open(path, "w", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(columns(kind))
-            for isa, name, *counts, ns, slower, spread, calls in rows:
-                numbers = (f"{count:.6g}" for count in counts)
-                lines.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
-            measured = {isa for isa, *_ in rows}
-            file.writelines(line for line in others if line.partition(",")[0] not in measured)
+        path = folder / f"{kind}-{_core.cpu_processor()}.csv.gz"
+        others = gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)[1:] if path.exists() else []
+        file = io.StringIO(newline="")
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(columns(kind))
+        for isa, name, *counts, ns, slower, spread, calls in rows:
+            numbers = (f"{count:.6g}" for count in counts)
+            lines.writerow([isa, name, *numbers, ns, f"{slower:.2f}", f"{spread:.2f}", calls])
+        measured = {isa for isa, *_ in rows}
+        file.writelines(line for line in others if line.partition(",")[0] not in measured)
+        path.write_bytes(gzip.compress(file.getvalue().encode(), mtime=0))

@@ -33,7 +33,7 @@ SGEMM, PEER = "OpenBLAS sgemm", "best int8 peer"
 
 
 def measure(options: Options, threads: int) -> Table:
-    """Time every point, all formats and peers of a point in turn."""
+    """Time every point, with all formats and libraries of a point interleaved."""
     rng = np.random.default_rng(0)
     rows: list[Row] = []
     blas = find_blas()
@@ -74,7 +74,7 @@ def measure(options: Options, threads: int) -> Table:
 
 
 def _count(ratios: list[float], target: float, kind: str) -> str:
-    """Count the points below a target, among those with a peer."""
+    """Count the points below a target, among points with another library."""
     if not ratios:
         return f"no {kind} peer is installed"
     return f"{sum(ratio < target for ratio in ratios)} of {len(ratios)} below {target} x the best {kind} peer"

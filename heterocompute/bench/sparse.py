@@ -30,9 +30,9 @@ QUANTIZED = ("int8", "int8+2:4", "int8+1:4", "int8+1:8", "int8+1:16")
 SHAPE, QUICK_SHAPE = (2048, 2048, 2048), (16, 32, 64)  # rows of x, rows of w, columns
 # One vector: weights in memory and in L3; each pattern follows the same weights without a pattern.
 BEYOND, CACHED, QUICK_VECTOR = (14336, 4096), (2048, 2048), (32, 64)
-KEPT = {"int8": ("", "+2:4", "+4:8", "+1:4", "+1:8"), None: ("", "+2:4")}
-ONE_VECTOR = (("2:4", None), *((f"{base}{kept}", act) for act in KEPT for base in ("vsq4-g16-s4", "int8")
-              for kept in KEPT[act]))  # fmt: skip
+PATTERNS_OF = {"int8": ("", "+2:4", "+4:8", "+1:4", "+1:8"), None: ("", "+2:4")}
+ONE_VECTOR = (("2:4", None), *((f"{base}{pattern}", act) for act in PATTERNS_OF for base in ("vsq4-g16-s4", "int8")
+              for pattern in PATTERNS_OF[act]))  # fmt: skip
 DENSE, OWN = "dense, OpenBLAS", "dense, own"
 
 

@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..base.values import shown
+from ..base.errors import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import add_input, batch_of, network_of, show
+from .options import Options
 from .parts import UsageError, interruptible, print_json
 
 __all__ = ["register"]
@@ -27,21 +28,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "accelerators alexnet_original eyeriss --batch 4",
         "accelerators alexnet_original eie --layers fc6,fc7,fc8",
     )
-    found.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="network name (resnet50, Llama-3.1-8B, ...), ONNX or GGUF file, or Hugging Face folder",
-    )
-    found.add_argument("machine", metavar="MACHINE", nargs="?", help="one accelerator, with one row per layer")
-    found.add_argument("--format", metavar="F", help="only this number format, such as int8")
+    add = Options(found)
+    add.common("model", nargs="?")
+    add("machine", "MACHINE", "one accelerator, with one row per layer", nargs="?")
+    add("--format", "F", "only this number format, such as int8")
     add_input(found)
-    found.add_argument("--layers", metavar="L,L,...", help="with MACHINE: only these layers, such as fc6,fc7")
-    found.add_argument(
-        "--voltage", type=float, metavar="V", help="supply voltage in volts; default: that of the process"
-    )
-    found.add_argument("--dram", metavar="KIND", help="hbm2, gddr6, lpddr4, ... or pJ per bit; default: the machine's")
-    found.add_argument("--html", metavar="PATH", help="also write an HTML page")
+    add("--layers", "L,L,...", "with MACHINE: only these layers, such as fc6,fc7")
+    add("--voltage", "V", "supply voltage in volts; default: that of the process", type=float)
+    add("--dram", "KIND", "hbm2, gddr6, lpddr4, ... or pJ per bit; default: the machine's")
+    add.common("--html")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from ..base.values import shown
+from ..base.devices import KIND
+from ..base.errors import shown
+from .options import Options
 from .parts import UsageError, add_threads, interruptible
 
 __all__ = ["register"]
@@ -21,13 +23,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "bench gemm gemv --quick",
         "bench conv --threads 1 --markdown",
     )
-    added.add_argument("names", metavar="NAMES", nargs="*", help="benchmarks to run; default: all")
-    added.add_argument("--quick", action="store_true", help="use small sizes and few repetitions")
-    added.add_argument("--check", action="store_true", help="with `cuda`: first compare every kernel with the CPU")
-    added.add_argument(
-        "--markdown", action="store_true", help="print tables in Markdown, with the rate of every candidate"
-    )
-    added.add_argument("--costs", metavar="FOLDER", help="folder to which `plan` writes the CSV files of costs")
+    add = Options(added)
+    add("names", "NAMES", "benchmarks to run; default: all", nargs="*")
+    add("--quick", None, "use small sizes and few repetitions")
+    add("--check", None, f"with `{KIND}`: first compare every kernel with the CPU")
+    add("--markdown", None, "print tables in Markdown, with the rate of every candidate")
+    add("--costs", "FOLDER", "folder to which `plan` writes the CSV files of costs")
     add_threads(added)
 
 
@@ -42,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json and --markdown are two ways to print the same, expected one of them")
     if arguments.costs is not None and not Path(arguments.costs).is_dir():
         raise UsageError(f"--costs {shown(arguments.costs)} is not a folder")
-    if arguments.check and arguments.names != ["cuda"]:
-        raise UsageError("--check is for `heterocompute bench cuda`, expected that one benchmark")
+    if arguments.check and arguments.names != [KIND]:
+        raise UsageError(f"--check is for `heterocompute bench {KIND}`, expected that one benchmark")
     options = {"json": arguments.json, "quick": arguments.quick, "threads": arguments.threads, "costs": arguments.costs}
     options["check"] = arguments.check
     return interruptible(lambda: int(bench.main(arguments.names, markdown=arguments.markdown, **options)))

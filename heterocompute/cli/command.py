@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from .. import __version__
+from ..base.errors import printable, shown
 from ..base.interrupt import over, seen
-from ..base.places import is_url
+from ..base.locations import is_url
 from ..base.regular import check_regular
 from ..base.runtime import use
-from ..base.texts import is_same_file, near_words, printable, sentence, shortened
-from ..base.values import shown
+from ..base.texts import is_same_file, near_words, sentence, shortened
 from . import (
     accelerators,
     bench,
@@ -44,6 +44,7 @@ from . import (
     search,
     study,
 )
+from .options import Parser
 from .parts import UsageError, note, note_lines, open_streams, refuse_closed_output, say, standard_output, tidy
 
 __all__ = ["UsageError", "main"]
@@ -78,7 +79,7 @@ class _Help(argparse.HelpFormatter):
         return text if text.startswith("example:") else super()._fill_text(text, width, indent)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", _Help)
         options.setdefault("allow_abbrev", False)

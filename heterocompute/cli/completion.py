@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
+from .options import Parser
 from .parts import say
 
 SHELLS = ("bash", "zsh")
@@ -31,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def _actions(parser: Parser) -> Iterator[argparse.Action]:
+    parser.fill()
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ..base.errors import shown
 from ..base.texts import counted
-from ..base.values import shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .parts import (
@@ -24,14 +24,9 @@ from .parts import (
     print_table,
     say,
 )
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files, say_part
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, options_of_files, say_part
 
 __all__ = ["register"]
-
-LAYOUTS = (
-    "heterocompute, compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, eetq, "
-    "onnx, onnx-matmulnbits or gguf"
-)
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -45,12 +40,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "convert model.gguf model --layout compressed-tensors --lossy int4-g32-asym-f16",
     )
     add_input_and_output(added)
-    added.add_argument(
-        "--layout",
-        metavar="L",
-        help=f"layout of OUT (required): {LAYOUTS}",
-    )
-    added.add_argument("--from", dest="source", metavar="L", help=f"{IN_LAYOUT}; default: read from IN")
+    add_layout(added, "--layout", "layout of OUT (required): heterocompute, %(layouts)s", "WRITTEN")
+    add_layout(added, "--from", f"{IN_LAYOUT}; default: read from IN", dest="source")
     added.add_argument(
         "--lossy", metavar="F",
         help="format to round the weights to that are not representable, such as int4-g32-asym-f16; f32, f16 and bf16 "
@@ -82,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     refused = any(row["status"] == "not representable" for row in summary["tensors"])
     note_skipped(arguments.input, summary["skipped"])
     if summary["written"] and "part" not in summary:
-        note_lacking(arguments, is_language_model=summary["source"] == "gguf")
+        note_lacking(arguments, is_language_model="unloadable" in summary)
         note_tensors_alone(arguments.output, summary.get("unloadable"))
         note_otherwise(arguments.output, summary.get("notes", ()))
     if arguments.json:

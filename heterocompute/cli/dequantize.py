@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 
 from .parts import add_threads
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, options_of_files, summarize
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, options_of_files, summarize
 
 __all__ = ["register"]
 
@@ -28,7 +28,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         metavar="DTYPE",
         help="fp32, fp16, bf16 or fp64; default: the dtype before packing",
     )
-    added.add_argument("--layout", metavar="L", help=f"{IN_LAYOUT}; default: read from its configuration")
+    add_layout(added, "--layout", f"{IN_LAYOUT}; default: read from its configuration")
     add_files(added)
     add_threads(added)
 

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ..base.errors import printable, shown
 from ..base.json_text import strict_json
 from ..base.regular import open_regular
-from ..base.texts import printable
-from ..base.values import shown
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .hardware import batch_of, show
+from .options import REPEATED, Options
 from .parts import UsageError, interruptible, note, print_json
 from .rewriting import add_workers
 
@@ -29,30 +29,25 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "explore resnet50 --set lanes=8,16 --set dataflow=ws,os-lws --workers 2",
         "explore digits --set format=int8,vsq4-g16-s4 --study study.json --objective energy,-accuracy",
     )
-    found.add_argument("models", metavar="MODEL", nargs="+", help="built-in networks (resnet50, ...) or ONNX files")
-    found.add_argument("--set", dest="space", action="append", default=[], metavar="NAME=V,V,...",
-                       help="values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, global_kib, "
-                       "entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points")  # fmt: skip
-    found.add_argument("--objective", default="energy,area", metavar="COLUMNS",
-                       help="columns to minimize, the first most of all; -NAME maximizes; "
-                       "default: energy,area")  # fmt: skip
-    found.add_argument("--study", dest="study_file", metavar="FILE",
-                       help="output of heterocompute study --json, whose results are joined by format")  # fmt: skip
-    found.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
-    found.add_argument(
-        "--budget", type=int, default=1000, metavar="N", help="maximum number of points, drawn at random; default: 1000"
+    add = Options(found, "hardware:explore")
+    add("models", "MODEL", "built-in networks (resnet50, ...) or ONNX files", nargs="+")
+    add("--set", "NAME=V,V,...", "values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, "
+        "global_kib, entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points", dest="space",
+        **REPEATED)  # fmt: skip
+    add("--objective", "COLUMNS", "columns to minimize, the first most of all; -NAME maximizes")
+    add(
+        "--study", "FILE", "output of heterocompute study --json, whose results are joined by format", dest="study_file"
     )
-    found.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="random seed; the same seed draws the same points"
-    )
+    add.common("--batch")
+    add("--budget", "N", "maximum number of points, drawn at random")
+    add("--seed", "N", "random seed; the same seed draws the same points")
     add_workers(found, "processes that evaluate points")
-    found.add_argument("--keep", metavar="PATH",
-                       help="file of evaluated points: points are added to it, and those in it are not evaluated "
-                       "again, so an interrupted command continues")  # fmt: skip
-    found.add_argument("--all", action="store_true", help="show every point, not only the Pareto-optimal ones")
-    found.add_argument("--csv", metavar="PATH", help="also write every point as CSV")
-    found.add_argument("--plot", metavar="PATH", help="also write the plot")
-    found.add_argument("--html", metavar="PATH", help="also write an HTML page")
+    add("--keep", "PATH", "file of evaluated points: points are added to it, and those in it are not evaluated again, "
+        "so an interrupted command continues")  # fmt: skip
+    add("--all", None, "show every point, not only the Pareto-optimal ones")
+    add("--csv", "PATH", "also write every point as CSV")
+    add("--plot", "PATH", "also write the plot")
+    add.common("--html")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from ..base.texts import counted, printable
+from ..base.errors import printable
+from ..base.texts import counted
 from ..report.numbers import quantity
 from .parts import interruptible, print_json, say
 

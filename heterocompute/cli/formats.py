@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.values import shown
+from ..base.errors import shown
 from ..formats import Format, Sparse, formats
 from ..products.quantize import quantize
 from ..report.table import Column

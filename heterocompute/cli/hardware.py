@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..base.texts import counted, printable, quoted
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import counted, quoted
 from ..report.numbers import four_digits
 from ..report.table import Column
+from .options import Options
 from .parts import MORE, UsageError, print_json, print_table, say, say_words
 
 __all__ = ["add_input", "batch_of", "network_of", "register", "show"]
@@ -30,57 +31,41 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """
     devices = command("devices", _devices, "List the chips of the device table, or show one chip with its sources.",
                       "devices a100-sxm-80gb")  # fmt: skip
-    devices.add_argument("name", metavar="NAME", nargs="?", help="show this device, with all numbers and their sources")
-    devices.add_argument(
-        "--kind", metavar="KIND", help="only this kind: gpu, tpu, npu, cpu, fpga, asic, phone or system"
-    )
-    devices.add_argument("--year", type=int, metavar="YEAR", help="only devices of this year")
-    devices.add_argument("--file", metavar="FILE", help="your own TOML table, instead of the package's")
-    devices.add_argument("--html", metavar="PATH", help="also write an HTML page")
+    add = Options(devices, "hardware:devices")
+    add("name", "NAME", "show this device, with all numbers and their sources", nargs="?")
+    add("--kind", "KIND")
+    add("--year", "YEAR", type=int)
+    add("--file", "FILE", "your own TOML table, instead of the package's")
+    add.common("--html")
 
     count = command("count", _count, "Count the parameters and operations of a network.", "count resnet50 --like thop")
-    _add_model(count)
-    count.add_argument("--like", default="mac", metavar="TOOL",
-                       help="rule of counting: mac (default), flop, thop, fvcore, ptflops, ptflops-aten, "
-                       "torchinfo or torch")  # fmt: skip
-    count.add_argument("--dtype", default="fp32", metavar="TYPE", help="dtype of the stored parameters; default: fp32")
+    add = Options(count, "hardware:count")
+    add.common("model")
+    add_input(count)
+    add.common("--html")
+    add(
+        "--like",
+        "TOOL",
+        "rule of counting: mac (default), flop, thop, fvcore, ptflops, ptflops-aten, torchinfo or torch",
+    )
+    add("--dtype", "TYPE", "dtype of the stored parameters")
 
     roofline = command("roofline", _roofline, "Model the time and the limit of each layer of a network on a device. "
                        "With several devices, print one row per device.",
                        "roofline llama_7b h100-sxm --format int4-g128-f16 --context 1024",
                        "roofline Llama-3.1-8B h100-sxm,mi300x,l40s --context 8192 --batch 16")  # fmt: skip
-    _add_model(roofline)
-    roofline.add_argument(
-        "device",
-        metavar="DEVICE",
-        help="device name as in `heterocompute devices`, or host for this machine; several separated by commas",
-    )
-    roofline.add_argument("--file", metavar="FILE", help="your own TOML table with the device")
-    roofline.add_argument(
-        "--dtype", metavar="TYPE", help="dtype of the arithmetic; default: the fastest of fp16, bf16 and fp32"
-    )
-    roofline.add_argument(
-        "--format",
-        "--formats",
-        dest="format",
-        metavar="F",
-        help="format of the weights in memory, such as int4-g128 or 2:4",
-    )
-    roofline.add_argument("--kv-cache", metavar="F", help="with --context: format of the cached keys and values")
-    roofline.add_argument(
-        "--fused-attention", action="store_true", help="a whole prompt, whose attention scores stay on chip"
-    )
-    roofline.add_argument("--plot", metavar="PATH", help="also write the plot")
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="network name (resnet50, Llama-3.1-8B, ...), ONNX or GGUF file, or Hugging Face folder",
-    )
-    add_input(parser)
-    parser.add_argument("--html", metavar="PATH", help="also write an HTML page")
+    add = Options(roofline)
+    add.common("model")
+    add_input(roofline)
+    add.common("--html")
+    add("device", "DEVICE", "device name as in `heterocompute devices`, or host for this machine; several separated by "
+        "commas")  # fmt: skip
+    add("--file", "FILE", "your own TOML table with the device")
+    add("--dtype", "TYPE", "dtype of the arithmetic; default: the fastest of fp16, bf16 and fp32")
+    add("--format --formats", "F", "format of the weights in memory, such as int4-g128 or 2:4", dest="format")
+    add("--kv-cache", "F", "with --context: format of the cached keys and values")
+    add("--fused-attention", None, "a whole prompt, whose attention scores stay on chip")
+    add("--plot", "PATH", "also write the plot")
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
@@ -90,13 +75,10 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     ----------
     parser : argparse.ArgumentParser
     """
-    parser.add_argument(
-        "--input", dest="shape", metavar="SHAPE", help="shape of one sample without the batch, such as 3,224,224"
-    )
-    parser.add_argument(
-        "--context", type=int, metavar="N", help="a transformer that generates one token after N others"
-    )
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="batch size; default: 1")
+    add = Options(parser, "hardware:count")
+    add("--input", "SHAPE", "shape of one sample without the batch, such as 3,224,224", dest="shape")
+    add("--context", "N", "a transformer that generates one token after N others", type=int)
+    add.common("--batch")
 
 
 def network_of(arguments: argparse.Namespace) -> Any:

@@ -9,7 +9,7 @@ from ..base.texts import counted
 from ..report.numbers import quantity
 from ..report.table import Column
 from .parts import ProgressBar, add_threads, interruptible, note_skipped, print_json, print_table, say, say_words
-from .rewriting import CHECKPOINT, IN_LAYOUT
+from .rewriting import CHECKPOINT, IN_LAYOUT, add_layout
 
 __all__ = ["register"]
 
@@ -23,14 +23,14 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "inspect model.safetensors",
     )
     added.add_argument("file", metavar="FILE", help=CHECKPOINT)
-    added.add_argument("--layout", metavar="L", help=IN_LAYOUT)
+    add_layout(added, "--layout", f"{IN_LAYOUT}")
     add_threads(added)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from ..files.checkpoint import inspect  # 18 ms
-    from ..files.layouts.detection import layout_said  # 18 ms
+    from ..files.layouts.table import layout_said  # 18 ms
     from ..files.opening import reader_of  # 18 ms
 
     with ProgressBar("inspect", arguments.file) as progress:

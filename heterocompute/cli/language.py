@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..base.texts import printable, read_small
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import read_small
+from .options import Options
 from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, say
 
 MAX_TEXT = 64 << 20  # bytes
@@ -30,25 +31,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         'generate model.gguf "The capital of France is" --tokens 20',
         'generate model.gguf "Once upon a time" --format vsq4-g16-s4 --activations int8 --kv-cache int8',
     )
-    generate.add_argument("model", metavar="MODEL", help="GGUF file or Hugging Face folder")
-    generate.add_argument("prompt", metavar="PROMPT", help="text to continue")
-    generate.add_argument(
-        "--tokens", type=_count, default=64, metavar="N", help="maximum number of new tokens; default: 64"
-    )
-    for name, what in (
-        ("format", "of the layers' weights"),
-        ("activations", "of the layers' inputs"),
-        ("kv-cache", "of keys and values"),
-    ):
-        generate.add_argument(f"--{name}", type=_one_format, metavar="F", help=f"format {what}; default: unchanged")
-    generate.add_argument(
-        "--temperature",
-        type=float,
-        default=0.0,
-        metavar="T",
-        help="sampling temperature; 0 (default): always the most likely token",
-    )
-    generate.add_argument("--seed", type=int, default=0, metavar="S", help="random seed of the sampling")
+    add = Options(generate, "zoo.llm.network:LanguageModel.generate")
+    add("model", "MODEL", "GGUF file or Hugging Face folder")
+    add("prompt", "PROMPT", "text to continue")
+    add("--tokens", "N", "maximum number of new tokens", type=_count, of="n")
+    add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
+    add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)
+    add("--kv-cache", "F", "format of keys and values; default: unchanged", type=_one_format)
+    add("--temperature", "T", "sampling temperature; 0: always the most likely token")
+    add("--seed", "S", "random seed of the sampling")
     add_threads(generate)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ..base.texts import printable
-from ..base.values import shown
+from ..base.errors import printable, shown
 from ..report.table import can_steer
+from .options import Options
 from .parts import UsageError, note, print_json, print_table, say, say_words, thread_count
 
 if TYPE_CHECKING:
-    from ..hardware import Arch, Found, Mapping, Problem, Stats
+    from ..hardware.mapper import Arch, Found, Mapping, Problem, Stats
 
 OBJECTIVES = ("edp", "energy", "delay")
 DATAFLOWS = ("ws", "os", "is", "rs", "nlr", "ws-los", "os-lws")
@@ -73,37 +73,27 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "map conv.toml --html conv.html",
         "map machine.toml --gemm 256,128,256 --objective energy",
     )
-    files = "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files are merged"
-    parser.add_argument("files", metavar="FILE", nargs="*", help=files)
-    parser.add_argument("--example", action="store_true", help="print an example file")
-    shape = parser.add_mutually_exclusive_group()
-    gemm = "problem: inputs (M, K) times weights (K, N)"
-    shape.add_argument("--gemm", type=_numbers(3, 3), metavar="M,N,K", help=gemm)
-    conv = "problem: channels, filters, output size, filter size"
-    shape.add_argument("--conv", type=_numbers(6, 7), metavar="C,K,P,Q,R,S[,STRIDE]", help=conv)
-    parser.add_argument("--search", action="store_true", help="search for a mapping even if the files contain one")
-    parser.add_argument("--objective", choices=OBJECTIVES, default="edp", help="quantity to minimize; default: edp")
-    parser.add_argument(
-        "--budget",
-        type=_positive,
-        default=100_000,
-        metavar="N",
-        help="mappings to try, again for each dataflow if all do not fit; default: 100000",
-    )
-    parser.add_argument(
-        "--seed", type=_whole, default=0, metavar="N", help="random seed; the same seed gives the same mapping"
-    )
-    parser.add_argument("--threads", "--workers", dest="workers", type=thread_count, metavar="N",
-                        help="threads to use; default: all processors")  # fmt: skip
-    parser.add_argument("--dataflow", choices=DATAFLOWS, help="only mappings of this dataflow")
-    written = "also write problem, machine and mapping: TOML if PATH ends in .toml, else YAML"
-    parser.add_argument("--toml", "--yaml", dest="yaml", metavar="PATH", help=written)
-    parser.add_argument("--html", metavar="PATH", help="also write an HTML page with sliders")
+    add = Options(parser, "hardware.mapper:search")
+    add("files", "FILE", "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files "
+        "are merged", nargs="*")  # fmt: skip
+    add("--example", None, "print an example file")
+    add("--gemm", "M,N,K", "problem: inputs (M, K) times weights (K, N)", type=_numbers(3, 3), alone="shape")
+    add("--conv", "C,K,P,Q,R,S[,STRIDE]", "problem: channels, filters, output size, filter size", type=_numbers(6, 7),
+        alone="shape")  # fmt: skip
+    add("--search", None, "search for a mapping even if the files contain one")
+    add("--objective", None, "quantity to minimize", choices=OBJECTIVES)
+    add("--budget", "N", "mappings to try, again for each dataflow if all do not fit", type=_positive)
+    add("--seed", "N", "random seed; the same seed gives the same mapping", type=_whole)
+    add("--threads --workers", "N", "threads to use; default: all processors", dest="workers", type=thread_count)
+    add("--dataflow", None, choices=DATAFLOWS)
+    add("--toml --yaml", "PATH", "also write problem, machine and mapping: TOML if PATH ends in .toml, else YAML",
+        dest="yaml")  # fmt: skip
+    add("--html", "PATH", "also write an HTML page with sliders")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from ..hardware import evaluate, mapping_page, search, write_yaml  # 60 ms
+    from ..hardware.mapper import evaluate, mapping_page, search, write_yaml  # 60 ms
     from ..hardware.mapper.accesses import COLUMNS  # 60 ms
     from ..report.files import write_text  # 5 ms
 
@@ -151,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _inputs(arguments: argparse.Namespace) -> tuple[Problem, Arch, Mapping | None]:
     """Return the problem, the machine and the mapping of the files and options; None if the mapping is searched."""
-    from ..hardware import read_yaml  # 60 ms
+    from ..hardware.mapper import read_yaml  # 60 ms
 
     found = read_yaml(*arguments.files)
     problem = _problem(arguments) or found.problem
@@ -186,7 +176,7 @@ def _plain(problem: Problem, arch: Arch, mapping: Mapping, stats: Stats, result:
 
 
 def _problem(arguments: argparse.Namespace) -> Problem | None:
-    from ..hardware import Problem  # 60 ms
+    from ..hardware.mapper import Problem  # 60 ms
 
     if arguments.gemm:
         return Problem.gemm(*arguments.gemm)

@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..arrays.components import bits_of_long_rows
+from ..base.errors import printable, shown
 from ..base.runtime import MAX_THREADS
-from ..base.texts import counted, one_line, printable, quoted, shortened
-from ..base.values import shown
+from ..base.texts import counted, one_line, quoted, shortened
 from ..base.writer import remove_temporaries
 from ..formats import format as parse_format
 from ..report import table
 from ..report.table import Column, fitting
+from .options import REPEATED, Options
 
 Result = TypeVar("Result")
 
@@ -96,26 +97,18 @@ def tidy() -> Iterator[None]:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add --include and --exclude."""
-    parser.add_argument(
-        "--include", action="append", default=[], metavar="PATTERN", help="only tensors whose names match; repeatable"
-    )
-    parser.add_argument(
-        "--exclude", action="append", default=[], metavar="PATTERN", help="skip tensors whose names match; repeatable"
-    )
+    Options(parser).common("--include", "--exclude", **REPEATED)
 
 
 def add_patterns(parser: argparse.ArgumentParser) -> None:
     """Add --include, --exclude and --recipe."""
     add_selection(parser)
-    parser.add_argument(
-        "--recipe", metavar="FILE", help='TOML: [formats] "glob" = "format" or "skip"; the first match counts'
-    )
+    Options(parser)("--recipe", "FILE", 'TOML: [formats] "glob" = "format" or "skip"; the first match counts')
 
 
 def add_axis(parser: argparse.ArgumentParser) -> None:
     """Add --axis."""
-    words = "reduction axes of all selected tensors, such as -1 or 2,3,1"
-    parser.add_argument("--axis", type=_axes, metavar="A", help=words)
+    Options(parser)("--axis", "A", "reduction axes of all selected tensors, such as -1 or 2,3,1", type=_axes)
 
 
 def _axes(text: str) -> tuple[int, ...]:
@@ -262,13 +255,16 @@ def note_instead(path: str, summary: Mapping[str, Any]) -> None:
 
 def note_unloadable(arguments: argparse.Namespace) -> None:
     """Print one line on standard error, before anything is written, if no runtime can load the output."""
-    if getattr(arguments, "layout", None) != "gguf":
+    name = getattr(arguments, "layout", None)
+    if name is None:
         return
+    from ..files.layouts.table import LAYOUTS  # 18 ms
     from ..files.opening import reader_of  # 18 ms
-    from ..files.rewrite import model_for  # 18 ms
 
+    if name not in LAYOUTS or not LAYOUTS[name].has_models:
+        return
     with reader_of(arguments.input) as reader:
-        model, reason = model_for(arguments.layout, reader)
+        model, reason = LAYOUTS[name].model_in(reader)
     note_tensors_alone(arguments.output, reason)
     note_otherwise(arguments.output, () if model is None else model.notes)
 
@@ -288,9 +284,9 @@ def note_tensors_alone(path: str, reason: str | None) -> None:
 def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False) -> None:
     """Print one line on standard error if the program of --layout needs more files than were written."""
     from ..files.configuration import lacking  # 18 ms
-    from ..files.layouts.layout import LAYOUTS  # 18 ms
+    from ..files.layouts.table import tensor_layout  # 18 ms
 
-    if getattr(arguments, "layout", None) in LAYOUTS and arguments.command != "dequantize":
+    if tensor_layout(getattr(arguments, "layout", None)) is not None and arguments.command != "dequantize":
         missing = lacking(arguments.output, is_language_model)
         if missing is not None:
             note(f"{printable(arguments.output)}: {missing}")
@@ -298,19 +294,19 @@ def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False)
 
 def note_tables(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
     """Print one line on standard error if an embedding got codes in a layout whose loaders expect plain ones."""
-    from ..files.layouts.layout import LAYOUTS  # 18 ms
+    from ..files.layouts.table import tensor_layout  # 18 ms
     from ..files.plain import plain_of  # 18 ms
 
-    layout = getattr(arguments, "layout", None)
-    if layout not in LAYOUTS or layout == "mlx":  # MLX reads them
+    layout = tensor_layout(getattr(arguments, "layout", None))
+    if layout is None or layout.reads_tables:
         return
     for row in summary["tensors"]:
         module = row["name"].removesuffix(".weight").rpartition(".")[2]
         is_table = "embed" in module or module in ("wte", "wpe")
         if is_table and row["format"] is not None and plain_of(row["format"]) is None:
             note(
-                f"{printable(arguments.output)}: {quoted(row['name'])} is quantized, but loaders of {layout} expect "
-                f"plain embeddings: repeat with --exclude '*{module}*'"
+                f"{printable(arguments.output)}: {quoted(row['name'])} is quantized, but loaders of {layout.name} "
+                f"expect plain embeddings: repeat with --exclude '*{module}*'"
             )
             return
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .options import Options
 from .parts import UsageError, add_axis, add_patterns, add_threads, recipe_of
 from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
 
@@ -25,12 +26,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
     )
     add_input_and_output(added)
-    added.add_argument(
-        "--pattern",
-        type=_one_pattern,
-        metavar="PATTERN",
-        help="pattern of all selected tensors: 2:4, 50%%, global:50%%, block:16x1:50%%, ...",
-    )
+    words = "pattern of all selected tensors: 2:4, 50%%, global:50%%, block:16x1:50%%, ..."
+    Options(added)("--pattern", "PATTERN", words, type=_one_pattern)
     add_axis(added)
     add_patterns(added)
     add_files(added)

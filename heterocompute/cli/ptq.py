@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..base.texts import counted, is_same_file, one_line, printable
-from ..base.values import shown
+from ..base.errors import printable, shown
+from ..base.texts import counted, is_same_file, one_line
 from ..report.table import Column
+from .options import Options
 from .parts import (
     ProgressBar,
     UsageError,
@@ -53,24 +54,18 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add_input_and_output(ptq)
     add_format(ptq, "format of all selected tensors")
-    ptq.add_argument(
-        "--calibration",
-        metavar="C",
-        help="x.npz with an array (inputs, features) per tensor name; or module:function, called with the weights",
-    )
-    ptq.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="recompute the layers that an earlier run has finished"
-    )
-    ptq.add_argument(
-        "--sequential", action="store_true", help="calibrate each layer with the preceding layers already rounded"
-    )
-    ptq.add_argument("--layout", metavar="L", help="layout of another program: compressed-tensors, gptq, awq, ...")
+    add = Options(ptq, "ptq.streaming:quantize_streamed")
+    add("--calibration", "C", "x.npz with an array (inputs, features) per tensor name; or module:function, called with "
+        "the weights")  # fmt: skip
+    add("--no-resume", None, "recompute the layers that an earlier run has finished")
+    add("--sequential", None, "calibrate each layer with the preceding layers already rounded")
+    add("--layout", "L", "layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
     add_workers(ptq, "who rounds the layers")
     add_check(ptq)
     add_threads(ptq)
-    ptq.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    ptq.add_argument("--html", metavar="PATH", help="also write one page with the table and a plot")
+    add.common("--csv")
+    add("--html", "PATH", "also write one page with the table and a plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,13 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .parts import UsageError, add_axis, add_format, add_patterns, add_threads, recipe_of
-from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
+from .rewriting import add_files, add_input_and_output, add_layout, options_of_files, rewrite
 
 __all__ = ["register"]
-
-LAYOUTS = (
-    "compressed-tensors, gptq, gptq-v1, awq, bitsandbytes, fp8, modelopt, mlx, eetq, onnx, onnx-matmulnbits or gguf"
-)
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -31,7 +27,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_input_and_output(added)
     add_format(added, "format of all selected tensors; f32, f16 and bf16 are plain tensors", _one_type)
     added.add_argument("--fake", action="store_true", help="write the rounded values as plain tensors instead of codes")
-    added.add_argument("--layout", metavar="L", help=f"layout of another program: {LAYOUTS}")
+    add_layout(added, "--layout", "layout of another program: %(layouts)s", "QUANTIZED_TO")
     added.add_argument(
         "--no-fallback", dest="fallback", action="store_false",
         help="with --layout gguf: fail if rows are not whole blocks, instead of another type",

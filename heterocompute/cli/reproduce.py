@@ -10,6 +10,7 @@ from typing import Any
 from ..base.texts import counted
 from ..report.numbers import four_digits
 from ..report.table import Column
+from .options import Options
 from .parts import ProgressBar, UsageError, interruptible, print_json, print_table, say_words
 
 __all__ = ["register"]
@@ -28,13 +29,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "reproduce vs-quant --model digits",
         "reproduce vs-quant --model model.onnx --data x.npy --labels y.npy",
     )
-    found.add_argument(
-        "name", metavar="NAME", nargs="?", help="source, machine, subject, status (such as off) or result"
-    )
-    found.add_argument("--model", metavar="MODEL", help="network of hc.zoo (digits, adder) or ONNX file")
-    found.add_argument("--data", metavar="NPY", help="inputs of an ONNX MODEL")
-    found.add_argument("--labels", metavar="NPY", help="class of each input of --data")
-    found.add_argument("--html", metavar="PATH", help="also write an HTML page with a plot")
+    add = Options(found)
+    add("name", "NAME", "source, machine, subject, status (such as off) or result", nargs="?")
+    add("--model", "MODEL", "network of hc.zoo (digits, adder) or ONNX file")
+    add("--data", "NPY", "inputs of an ONNX MODEL")
+    add("--labels", "NPY", "class of each input of --data")
+    add("--html", "PATH", "also write an HTML page with a plot")
 
 
 def _run(arguments: argparse.Namespace) -> int:

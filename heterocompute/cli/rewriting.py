@@ -6,10 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from ..base.errors import printable
 from ..base.magic import READABLE
 from ..base.rereading import CHECKS
-from ..base.texts import counted, printable
+from ..base.texts import counted
 from ..base.workers import checked_workers
+from ..formats.base import or_words
 from ..report.numbers import quantity
 from .parts import (
     ProgressBar,
@@ -30,6 +32,7 @@ __all__ = [
     "add_check",
     "add_files",
     "add_input_and_output",
+    "add_layout",
     "add_workers",
     "options_of_files",
     "rewrite",
@@ -37,10 +40,35 @@ __all__ = [
 ]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
-IN_LAYOUT = (
-    "layout of the input: compressed-tensors, gptq, awq, bitsandbytes, fp8, modelopt, gpt-oss, mlx, bitnet, eetq, hqq, "
-    "quanto or torchao"
-)
+IN_LAYOUT = "layout of the input: %(layouts)s"
+
+
+class _Names:
+    """The names of layouts in a help text; their table is imported when the help is shown."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def __str__(self) -> str:
+        from ..files.layouts import table  # 18 ms
+
+        return or_words(getattr(table, self._table))
+
+
+class _LayoutOption(argparse.Action):
+    """An option for a layout, with their names as ``%(layouts)s`` of its help."""
+
+    def __init__(self, *names: Any, table: str, **options: Any) -> None:
+        super().__init__(*names, **options)
+        self.layouts = _Names(table)
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, option: str | None = None) -> None:
+        setattr(namespace, self.dest, value)
+
+
+def add_layout(parser: argparse.ArgumentParser, option: str, words: str, table: str = "READ", **more: Any) -> None:
+    """Add an option for a layout whose names are those of a table of `layouts.table`."""
+    parser.add_argument(option, action=_LayoutOption, table=table, metavar="L", help=words, **more)
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:

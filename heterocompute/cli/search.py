@@ -8,18 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..base.texts import printable
-from ..base.values import shown
+from ..base.errors import printable, shown
 from ..report.numbers import quantity
 from ..report.table import Column
 from .hardware import chip_of
 from .language import language_model, naming_text, text_of
+from .options import REPEATED, Options
 from .parts import (
     ProgressBar,
     UsageError,
     add_selection,
     add_threads,
-    format_list,
     interruptible,
     one_format,
     print_json,
@@ -27,7 +26,7 @@ from .parts import (
     say_words,
 )
 from .ptq import function_of
-from .study import NETWORKS, calibrated, held_in
+from .study import LISTS, NETWORKS, calibrated, held_in
 
 FORMATS = "vsq2-g16-s4 vsq3-g16-s4 vsq4-g16-s4 vsq5-g16-s4 vsq6-g16-s6 int8".split()
 FIGURE = "{:.3g}".format
@@ -55,60 +54,31 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "search model.safetensors --budget bytes=9e6,device_us=120 --device t4 --group '*.query,*.key,*.value'",
         "search model.gguf --text corpus.txt --budget bytes=60MB --save recipe.toml",
     )
-    search.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="checkpoint: safetensors, .npz, ...; with --text a GGUF file or Hugging Face folder; default: the shipped "
-        "network",
-    )
-    search.add_argument(
-        "--text", metavar="FILE", help="UTF-8 text on which a language model is evaluated; --metric is kl or perplexity"
-    )
-    search.add_argument("--network", choices=NETWORKS, help="shipped network: digits (default) or adder")
-    search.add_argument(
-        "--budget", type=_budgets, action="append", default=[], metavar="K=N",
-        help="upper bound of bits (per value), bytes (also 60MB), seconds (measured here), device_us, device_uj, "
-        "mac_pj or mac_um2; several separated by commas",
-    )  # fmt: skip
-    lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
-    search.add_argument("--formats", "--format", **lists, help=f"formats to choose from; default: {', '.join(FORMATS)}")
-    search.add_argument(
-        "--evaluate",
-        metavar="M:F",
-        help="module:function, called with the weights; returns a loss; default: errors of all tensors count equally",
-    )
-    search.add_argument("--metric", metavar="NAME", help="name of the loss, if --evaluate returns several numbers")
-    search.add_argument(
-        "--calibration", metavar="C",
-        help="x.npz or module:function, see the command ptq: round with gptq; all Hessians are held in memory",
-    )  # fmt: skip
-    search.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="A,B",
-        help="patterns of tensors that share a format; repeatable",
-    )
-    search.add_argument(
-        "--probe",
-        type=one_format,
-        metavar="F",
-        help="format that perturbs each tensor once; default: that with an error nearest to 15 dB",
-    )
-    search.add_argument("--device", metavar="D", help="chip of the budgets device_us and device_uj")
-    search.add_argument("--device-file", metavar="FILE", help="your own TOML table with the device")
-    search.add_argument(
-        "--activations", type=one_format, metavar="F", help="format of the activations, for the budgets on a device"
-    )
+    add = Options(search, "ptq.search:search")
+    add("model", "MODEL", "checkpoint: safetensors, .npz, ...; with --text a GGUF file or Hugging Face folder; "
+        "default: the shipped network", nargs="?")  # fmt: skip
+    add("--text", "FILE", "UTF-8 text on which a language model is evaluated; --metric is kl or perplexity")
+    add("--network", None, "shipped network: digits (default) or adder", choices=NETWORKS)
+    add("--budget", "K=N", "upper bound of bits (per value), bytes (also 60MB), seconds (measured here), device_us, "
+        "device_uj, mac_pj or mac_um2; several separated by commas", type=_budgets, **REPEATED)  # fmt: skip
+    add("--formats --format", "A,B", f"formats to choose from; default: {', '.join(FORMATS)}", **LISTS)
+    add("--evaluate", "M:F", "module:function, called with the weights; returns a loss; default: errors of all tensors "
+        "count equally")  # fmt: skip
+    add("--metric", "NAME", "name of the loss, if --evaluate returns several numbers")
+    add("--calibration", "C", "x.npz or module:function, see the command ptq: round with gptq; all Hessians are held "
+        "in memory")  # fmt: skip
+    add("--group", "A,B", "patterns of tensors that share a format; repeatable", **REPEATED)
+    add("--probe", "F", "format that perturbs each tensor once; default: that with an error nearest to 15 dB",
+        type=one_format)  # fmt: skip
+    add("--device", "D", "chip of the budgets device_us and device_uj")
+    add.common("--device-file")
+    add("--activations", "F", "format of the activations, for the budgets on a device", type=one_format)
     add_selection(search)
     add_threads(search)
-    search.add_argument(
-        "--save", "--out", metavar="PATH", help="write the recipe as TOML, for quantize and ptq --recipe"
-    )
-    search.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    search.add_argument("--html", metavar="PATH", help="also write one page with tables and plots")
-    search.add_argument("--plot", metavar="PATH", help="also draw a plot: png, svg or pdf")
+    add("--save --out", "PATH", "write the recipe as TOML, for quantize and ptq --recipe")
+    add.common("--csv")
+    add("--html", "PATH", "also write one page with tables and plots")
+    add.common("--plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import printable, shown
 from ..base.regular import open_regular
-from ..base.texts import printable
-from ..base.values import shown
 from ..base.version import __version__
 from .hardware import chip_of
 from .language import language_model, naming_text, text_of
+from .options import Options
 from .parts import (
     ProgressBar,
     UsageError,
@@ -34,6 +34,7 @@ NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data",
                     "labels", "methods", "calibration", "evaluate")  # fmt: skip
 NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate")
+LISTS: dict[str, Any] = {"type": format_list, "action": "extend"}
 EXAMPLES = 256  # training examples of a built-in network that are used for calibration
 
 
@@ -53,52 +54,36 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "study model.safetensors --evaluate my_model:accuracy --formats int8,vsq4-g16-s4",
         "study model.gguf --text corpus.txt --formats q8_0,int4-g32,vsq4-g16-s4 --activations int8 --kv-cache int8-g32",
     )
-    study.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="safetensors or ONNX file; with --text a GGUF file or Hugging Face folder; default: the shipped network",
-    )
-    study.add_argument("--text", metavar="FILE", help="UTF-8 text on which a language model is evaluated (perplexity)")
-    study.add_argument("--data", metavar="NPY", help="inputs of an ONNX MODEL, to measure its accuracy by format")
-    study.add_argument("--labels", metavar="NPY", help="class of each input of --data")
-    study.add_argument(
+    add = Options(study, "studies.study:study")
+    add("model", "MODEL", "safetensors or ONNX file; with --text a GGUF file or Hugging Face folder; default: the "
+        "shipped network", nargs="?")  # fmt: skip
+    add("--text", "FILE", "UTF-8 text on which a language model is evaluated (perplexity)")
+    add("--data", "NPY", "inputs of an ONNX MODEL, to measure its accuracy by format")
+    add("--labels", "NPY", "class of each input of --data")
+    add(
         "--network",
+        None,
+        "shipped network: digits (default), or adder, which loses accuracy at 4 bits",
         choices=NETWORKS,
-        help="shipped network: digits (default), or adder, which loses accuracy at 4 bits",
     )
-    lists: dict[str, Any] = {"type": format_list, "action": "extend", "metavar": "A,B"}
-    study.add_argument("--formats", "--format", **lists, help="formats to compare; fp32 is always added")
-    study.add_argument("--activations", **lists, help="formats of the activations; 'none' is always added")
-    study.add_argument("--kv-cache", **lists, help="with --text: formats of keys and values; 'none' is always added")
-    study.add_argument(
-        "--methods",
-        type=_method_list,
-        metavar="A,B",
-        help="rounding methods: rtn (to nearest), search (of scales), gptq",
-    )
-    study.add_argument(
-        "--calibration", metavar="C", help="inputs for gptq: x.npz or module:function, see the command ptq"
-    )
-    study.add_argument("--retrain", action="store_true", help="also evaluate every format after a short training")
-    study.add_argument("--seeds", type=_count, metavar="N", help="train N times and report mean, lowest and highest")
-    study.add_argument(
-        "--density", action="store_true", help="study pruning instead: accuracy against the density of the weights"
-    )
-    study.add_argument(
-        "--evaluate", metavar="M:F", help="module:function, called with the weights; returns one number or several"
-    )
+    add("--formats --format", "A,B", "formats to compare; fp32 is always added", **LISTS)
+    add("--activations", "A,B", "formats of the activations; 'none' is always added", **LISTS)
+    add("--kv-cache", "A,B", "with --text: formats of keys and values; 'none' is always added", **LISTS)
+    add("--methods", "A,B", "rounding methods: rtn (to nearest), search (of scales), gptq", type=_method_list)
+    add("--calibration", "C", "inputs for gptq: x.npz or module:function, see the command ptq")
+    add("--retrain", None, "also evaluate every format after a short training")
+    add("--seeds", "N", "train N times and report mean, lowest and highest", type=_count, default=None)
+    add("--density", None, "study pruning instead: accuracy against the density of the weights")
+    add("--evaluate", "M:F", "module:function, called with the weights; returns one number or several")
     add_patterns(study)
     add_workers(study, "who measures the tensors (without times)")
     add_threads(study)
-    study.add_argument(
-        "--device", metavar="D", help="add modelled time and energy on this chip; 'mac': energy and area in silicon"
-    )
-    study.add_argument("--device-file", metavar="FILE", help="your own TOML table with the device")
-    study.add_argument("--emulate", type=_emulation_list, metavar="A,B", help="accumulators or instructions to emulate")
-    study.add_argument("--csv", metavar="PATH", help="also write the table as CSV")
-    study.add_argument("--html", metavar="PATH", help="also write one page with tables and plots")
-    study.add_argument("--plot", metavar="PATH", help="also draw a plot: png, svg or pdf")
+    add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
+    add.common("--device-file")
+    add("--emulate", "A,B", "accumulators or instructions to emulate", type=_emulation_list)
+    add.common("--csv")
+    add("--html", "PATH", "also write one page with tables and plots")
+    add.common("--plot")
 
 
 def run(arguments: argparse.Namespace) -> int:

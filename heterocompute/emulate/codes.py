@@ -12,7 +12,7 @@ from .. import _heterocompute as _core
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.values import shown
+from ..base.errors import WrongType, WrongValue, shown
 from ..formats import Log, has_pattern
 from ..formats.form import StoredForm
 from ..products.arguments import Array
@@ -57,30 +57,30 @@ def code_rows(model: Model, operand: Any, name: str, is_b: bool) -> Codes:
         rows = np.swapaxes(operand, -1, -2) if is_b else operand
         wanted = range(-(2**31) + 1, 2**31) if model.instruction is None else range(-128, 256)
         if operand.size and not (int(operand.min()) in wanted and int(operand.max()) in wanted):
-            raise ValueError(f"{NAME}: {name} has integers beyond {wanted[0]} to {wanted[-1]}")
+            raise WrongValue(f"{NAME}: {name} has integers beyond {wanted[0]} to {wanted[-1]}")
         codes = np.require(rows, np.int32, ("C", "A"))
         return Codes(codes, max(k, 1), None, None, np.ones(codes.shape[:-1], np.float32), 0, 0)
     operand = quantized(model, operand, name)
     axis = operand.ndim - (2 if is_b else 1)
     if operand.axis != (axis,):
-        raise ValueError(f"{NAME}: {name} is quantized along axis {operand.axis}, its reduction axis is {axis}")
+        raise WrongValue(f"{NAME}: {name} is quantized along axis {operand.axis}, its reduction axis is {axis}")
     return code_runs(model, operand, name, tuple(size for i, size in enumerate(operand.shape) if i != axis), 1, k)
 
 
 def quantized(model: Model, operand: Any, name: str) -> QuantizedArray:
     if isinstance(operand, QuantizedArray):
         return operand
-    raise ValueError(
+    raise WrongValue(
         f"{NAME}: accumulator is {shown(model.text)}, which adds products of integers or of log numbers, and {name} "
         f"has dtype {operand.dtype}; quantize it, or take accumulator 'fp32', 'fp16' or 'bf16'"
     )
 
 
 def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...], runs: int, length: int) -> Codes:
-    """Return rows of `runs` runs of `length` values; groups start anew in each run."""
+    """Return rows of `runs` runs of `length` values; each run begins a new group."""
     fmt, k = q.format, runs * length
     if has_pattern(fmt):
-        raise ValueError(
+        raise WrongValue(
             f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {shown(model.text)}'} adds "
             "products of dense "
             "codes; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
@@ -106,7 +106,7 @@ def code_runs(model: Model, q: QuantizedArray, name: str, lead: tuple[int, ...],
         integers, groups, integer_scales = _core.terms(runtime.run(), packed, codes, scales, row_scale)
     if not integers or model.instruction is not None and (groups or fmt.bits > 8):
         kinds = "integers or log numbers" if model.instruction is None else "integers of 8 bits with one scale a row"
-        raise ValueError(
+        raise WrongValue(
             f"{NAME}: {name} is {fmt}, but {model.instruction or f'accumulator {shown(model.text)}'} adds products of "
             f"{kinds}; decoded values take accumulator 'fp32', 'fp16' or 'bf16'"
         )
@@ -159,9 +159,9 @@ def multiply_codes(
     k = left.codes.shape[-1]
     if left.gamma != right.gamma:
         described = [f"log numbers of gamma {side.gamma}" if side.gamma else "integers" for side in (left, right)]
-        raise ValueError(f"{NAME}: a holds {described[0]} and b {described[1]}, expected integers or one gamma")
+        raise WrongValue(f"{NAME}: a holds {described[0]} and b {described[1]}, expected integers or one gamma")
     if model.kind == "float64" and not left.gamma:
-        raise ValueError(f"{NAME}: accumulator is 'float64', but a and b hold integers, expected log numbers")
+        raise WrongValue(f"{NAME}: accumulator is 'float64', but a and b hold integers, expected log numbers")
     table_bits = _table_bits(conversion, left.gamma)
     joined = left.float_scales is not None or right.float_scales is not None
     shift, limit = _scale_rounding(scale_product_bits, left, right, joined)
@@ -217,7 +217,7 @@ def _matrix(side: Codes, scales: Array | None, index: tuple[int, ...]) -> tuple[
 def _table_bits(conversion: Any, gamma: int) -> int:
     if not isinstance(conversion, str):
         kind = type(conversion).__name__
-        raise TypeError(f"{NAME}: conversion is {shown(conversion)} of type {kind}, expected a str")
+        raise WrongType(f"{NAME}: conversion is {shown(conversion)} of type {kind}, expected a str")
     most = gamma.bit_length() - 1
     if conversion == "exact":
         return most
@@ -225,7 +225,7 @@ def _table_bits(conversion: Any, gamma: int) -> int:
         return 0
     match = re.fullmatch(r"hybrid:([0-9])", conversion)
     if match is None:
-        raise ValueError(f"{NAME}: conversion is {shown(conversion)}, expected 'exact', 'mitchell' or 'hybrid:n'")
+        raise WrongValue(f"{NAME}: conversion is {shown(conversion)}, expected 'exact', 'mitchell' or 'hybrid:n'")
     refuse(not gamma, "conversion", conversion, "a and b hold integers, which take 'exact' or 'mitchell'")
     reason = f"gamma {gamma} has {most} bits below the octave, expected hybrid:0 to hybrid:{most}"
     refuse(int(match[1]) > most, "conversion", conversion, reason)
@@ -240,7 +240,7 @@ def _scale_rounding(scale_product_bits: Any, left: Codes, right: Codes, joined: 
     width = left.scale_bits + right.scale_bits
     if joined or not width:
         which = "an operand has float32 scales" if joined else "neither operand has integer scales"
-        raise ValueError(
+        raise WrongValue(
             f"{NAME}: scale_product_bits is {bits}, but {which}; expected VSQ with scale_bits next to integers with "
             "one "
             "scale a row, or two of them"
@@ -255,7 +255,7 @@ def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
         return 0
     room = model.bits - 1 - longest.bit_length()
     if bits is None and room < 0:
-        raise ValueError(
+        raise WrongValue(
             f"{NAME}: accumulator {shown(model.text)} has no room for {longest} products, expected "
             f"{longest.bit_length() + 1} bits or more, or fraction_bits"
         )

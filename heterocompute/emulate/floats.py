@@ -11,7 +11,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from ..products.arguments import Array
 from .model import FLOATS, INPUTS, NAME, Model, is_integers
 
@@ -65,7 +65,7 @@ def rounded_to(values: Array, inputs: str) -> Array:
 
 def _values(model: Model, operand: Any, name: str) -> Array:
     if is_integers(operand):
-        raise ValueError(
+        raise WrongValue(
             f"{NAME}: {name} has dtype {operand.dtype}, but {model.instruction or model.text} multiplies floats; "
             "convert with astype"
         )
@@ -81,7 +81,7 @@ def _values(model: Model, operand: Any, name: str) -> Array:
             wanted = "values of " + WORDS[model.inputs].format(model.instruction)
     if wrong.any():
         index = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-        raise ValueError(f"{NAME}: {name} has {shown(float(values[index]))} at index {index}, expected {wanted}")
+        raise WrongValue(f"{NAME}: {name} has {shown(float(values[index]))} at index {index}, expected {wanted}")
     return values
 
 

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..formats import Format
 from ..products.arguments import Array, as_bias
@@ -60,7 +61,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     options, model = _model(emulate)
     left, weights = as_operand(x, "x"), as_operand(w, "w")
     if weights.ndim != 2 or not left.ndim or left.shape[-1] != weights.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"emulate.linear: x has shape {left.shape} and w {weights.shape}, expected (..., k) and (n, k)"
         )
     bias_array = as_bias(bias, weights.shape[0], "emulate.linear")
@@ -129,19 +130,19 @@ def conv2d(
     image, filters = as_array(x, "emulate.conv2d: x"), as_operand(w, "w")
     shapes = f"x has shape {image.shape} and w {filters.shape}"
     if image.ndim != 4 or filters.ndim != 4:
-        raise ValueError(f"emulate.conv2d: {shapes}, expected (N, C, H, W) and (K, C / groups, R, S)")
+        raise WrongValue(f"emulate.conv2d: {shapes}, expected (N, C, H, W) and (K, C / groups, R, S)")
     window = as_window(
         "emulate.conv2d", image.shape[2:], filters.shape[2:], stride, padding, dilation, groups, image.shape[1]
     )
     parts = window.groups
     if image.shape[1] != parts * filters.shape[1] or filters.shape[0] % parts:
-        raise ValueError(
+        raise WrongValue(
             f"emulate.conv2d: {shapes} with groups {parts}, expected (N, C, H, W) and (K, C / groups, R, S)"
         )
     if isinstance(filters, QuantizedArray):
         filters = filters._along((2, 3, 1))
         if filters.axis != (2, 3, 1):
-            raise ValueError(f"emulate.conv2d: w is quantized along axis {filters.axis}, expected (2, 3, 1)")
+            raise WrongValue(f"emulate.conv2d: w is quantized along axis {filters.axis}, expected (2, 3, 1)")
     bias_array = as_bias(bias, filters.shape[0], "emulate.conv2d")
     (n, _, height, width), (k, depth, r, s) = image.shape, filters.shape
     size = window.answer

@@ -16,8 +16,8 @@ from ..arrays.bits import pack, rows_at_once, unpack
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format, Log, format as parse_format
 
 __all__ = ["log_add", "log_multiply"]
@@ -157,23 +157,23 @@ def _result(name: str, a: Any, b: Any, wanted: Any) -> Log:
     for side, q in (("a", a), ("b", b)):
         refuse_elsewhere(q, f"{name}: {side}")
         if not isinstance(q, QuantizedArray):
-            raise TypeError(f"{name}: {side} is {shown(q)}, expected a QuantizedArray of log numbers")
+            raise WrongType(f"{name}: {side} is {shown(q)}, expected a QuantizedArray of log numbers")
         if q.format.form.codes != "log":
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: {side} is {q.format}, expected log numbers; quantize it to a format such as log8-8"
             )
     for what in ("shape", "axis"):
         if getattr(a, what) != getattr(b, what):
-            raise ValueError(f"{name}: a has {what} {getattr(a, what)} and b {getattr(b, what)}, expected the same")
+            raise WrongValue(f"{name}: a has {what} {getattr(a, what)} and b {getattr(b, what)}, expected the same")
     if a.format.group != b.format.group:
-        raise ValueError(f"{name}: a is {a.format} and b {b.format}, expected one group size; quantize one again")
+        raise WrongValue(f"{name}: a is {a.format} and b {b.format}, expected one group size; quantize one again")
     gamma = max(a.format.form.steps, b.format.form.steps)
     if wanted is None:
         return Log(max(a.format.bits, b.format.bits), gamma, a.format.group)
     fmt = parse_format(wanted)
     if fmt.form.codes != "log" or fmt.group != a.format.group or fmt.form.steps < gamma:
         like = Log(max(a.format.bits, b.format.bits), gamma, a.format.group)
-        raise ValueError(f"{name}: format is {fmt}, expected log numbers such as {like}, with gamma {gamma} or more")
+        raise WrongValue(f"{name}: format is {fmt}, expected log numbers such as {like}, with gamma {gamma} or more")
     return Log(fmt.bits, fmt.form.steps, fmt.group)
 
 
@@ -182,14 +182,14 @@ def _check_stored(name: str, a: QuantizedArray, b: QuantizedArray) -> None:
     for side, q in (("a", a), ("b", b)):
         scales = q.components["scales"]
         if not (np.isfinite(scales) & (scales >= 0)).all():
-            raise ValueError(f"{name}: {side} has a scale that is negative or not finite, expected 0 or more")
+            raise WrongValue(f"{name}: {side} has a scale that is negative or not finite, expected 0 or more")
 
 
 def _check_scales(name: str, scales: Array, nonzero: Array) -> None:
     if not np.isfinite(scales).all():
-        raise ValueError(f"{name}: a scale of the result is beyond float32; divide one array by a power of two first")
+        raise WrongValue(f"{name}: a scale of the result is beyond float32; divide one array by a power of two first")
     if (nonzero & (scales == 0)).any():
-        raise ValueError(f"{name}: a scale of the result is below float32; multiply one array by a power of two first")
+        raise WrongValue(f"{name}: a scale of the result is below float32; multiply one array by a power of two first")
 
 
 def _exponents(q: QuantizedArray, first: int, last: int) -> tuple[Array, Array, Array]:
@@ -206,8 +206,8 @@ def _exponents(q: QuantizedArray, first: int, last: int) -> tuple[Array, Array, 
 def _codes(out: Log, sign: Array, e: Array, zero: Array) -> Array:
     none = (1 << (out.bits - 1)) - 1
     last = none - 1
-    kept = np.where(zero | (e > last + out.gamma), none, np.minimum(e, last))  # smaller values are 0
-    return (sign << (out.bits - 1) | kept).astype(np.uint8)
+    exponents = np.where(zero | (e > last + out.gamma), none, np.minimum(e, last))  # smaller values are 0
+    return (sign << (out.bits - 1) | exponents).astype(np.uint8)
 
 
 def _build(out: Log, like: QuantizedArray, scales: Array, rows: Any) -> QuantizedArray:

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..arrays.dense import as_any, as_array, check_dimensions
 from ..arrays.quantized import QuantizedArray
-from ..base.values import shown
+from ..base.errors import WrongType, WrongValue, shown
+from ..base.values import check_choice
 
 NAME = "emulate.matmul"
 NO_END = -(2**20)  # below every exponent
@@ -100,14 +101,13 @@ class Model:
 def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any, rounding: Any) -> Model:
     for name, value in (("accumulator", accumulator), ("instruction", instruction), ("rounding", rounding)):
         if not isinstance(value, str) and (value is not None or name == "accumulator"):
-            raise TypeError(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected a str")
+            raise WrongType(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected a str")
     chunk = as_integer(chunk, "chunk", range(1, 2**31))
     extra_bits = as_integer(extra_bits, "extra_bits", range(9))
     if rounding not in (None, "rne", "truncate"):
-        raise ValueError(f"{NAME}: rounding is {shown(rounding)}, expected 'rne' or 'truncate'")
+        raise WrongValue(f"{NAME}: rounding is {shown(rounding)}, expected 'rne' or 'truncate'")
     if instruction is not None:
-        if instruction not in INSTRUCTIONS:
-            raise ValueError(f"{NAME}: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
+        check_choice(NAME, "instruction", instruction, INSTRUCTIONS)
         preset = INSTRUCTIONS[instruction]
         if accumulator == "int32":  # the default
             accumulator = preset.accumulators[0]
@@ -135,7 +135,7 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
     match = re.fullmatch(r"int([0-9]{1,3})-(sat|wrap)", accumulator)
     bits = 32 if accumulator == "int32" else int(match[1]) if match else 0
     if not 2 <= bits <= 63:
-        raise ValueError(
+        raise WrongValue(
             f"{NAME}: accumulator is {shown(accumulator)}, expected 'int32', 'intN-sat' or 'intN-wrap' with N "
             "from 2 to 63, "
             "'float64', 'fp16', 'bf16', 'fp22' or 'fp32'"
@@ -146,7 +146,7 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
 
 def refuse(wrong: bool, argument: str, value: Any, reason: str) -> None:
     if wrong:
-        raise ValueError(f"{NAME}: {argument} is {shown(value)}, but {reason}")
+        raise WrongValue(f"{NAME}: {argument} is {shown(value)}, but {reason}")
 
 
 def as_integer(value: Any, name: str, wanted: range) -> int | None:
@@ -157,11 +157,11 @@ def as_integer(value: Any, name: str, wanted: range) -> int | None:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(
+        raise WrongType(
             f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected an integer"
         ) from None
     if number not in wanted:
-        raise ValueError(f"{NAME}: {name} is {shown(number)}, expected {wanted[0]} to {wanted[-1]}")
+        raise WrongValue(f"{NAME}: {name} is {shown(number)}, expected {wanted[0]} to {wanted[-1]}")
     return number
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _heterocompute as _core
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..products.arguments import Array, as_matrix
 from .codes import multiply_codes
 from .floats import multiply_floats
@@ -111,7 +111,7 @@ def matmul(
     left, right = as_operand(a, "a"), as_operand(b, "b")
     for value, name in ((left, "a"), (right, "b")):
         if value.ndim == 0:
-            raise ValueError(f"{NAME}: {name} has no dimensions")
+            raise WrongValue(f"{NAME}: {name} has no dimensions")
     ndims = left.ndim, right.ndim
     left, right = as_matrix(left, column=False), as_matrix(right, column=True)
     shape = _core.matmul_shape(NAME, left.shape, right.shape)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import near_words
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from ..formats import Format, format as parse_format
 from ..products.quantize import quantize
 from .model import FLOATS, INSTRUCTIONS
@@ -48,7 +49,7 @@ def parse(emulate: str) -> dict[str, Any]:
     ({'accumulator': 'int24-sat', 'scale_product_bits': 8}, {'instruction': 'hmma'})
     """
     if not isinstance(emulate, str):
-        raise TypeError(f"emulate: {shown(emulate)} is of type {type(emulate).__name__}, expected a str")
+        raise WrongType(f"emulate: {shown(emulate)} is of type {type(emulate).__name__}, expected a str")
     name, _, width = re.sub(r"-p([0-9]{1,3})$", r" \1", emulate).partition(" ")
     if name in INSTRUCTIONS and not width:
         return {"instruction": name}
@@ -62,8 +63,8 @@ def parse(emulate: str) -> dict[str, Any]:
     for nearest in near_words(name.lower(), _NAMES[::-1]):
         if width and nearest in ("int32", *_INTEGERS):
             nearest += f"-p{min(max(int(width), _WIDTHS[0]), _WIDTHS[-1])}"
-        raise ValueError(f"emulate: {shown(emulate)} is not a known emulation; the nearest is {shown(nearest)}")
-    raise ValueError(
+        raise WrongValue(f"emulate: {shown(emulate)} is not a known emulation; the nearest is {shown(nearest)}")
+    raise WrongValue(
         f"emulate: {shown(emulate)} is not a known emulation, expected {', '.join(_OTHERS)}, or {_INTEGERS[0]} to "
         f"{_INTEGERS[-1]}"
     )

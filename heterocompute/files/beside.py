@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.locations import is_file, is_url, names_in
 from ..base.magic import INDEX
-from ..base.places import is_file, is_url, names_in
 from .configuration import CONFIG, configured
 from .containers.container import inside
 

@@ -15,6 +15,7 @@ from ..arrays.dense import refuse_infinite
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.container import FILE_NAMES, numpy_dtype
+from ..base.errors import WrongValue
 from ..base.float_env import converted
 from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
@@ -22,7 +23,7 @@ from ..pruning.prune import mask_of, prune
 from .gguf import fitting
 from .layouts.gguf.model import block_of, has_place
 from .layouts.gguf.rounding import rounded as rounded_for_gguf
-from .layouts.layout import LAYOUTS, layout_in_file
+from .layouts.layout import Layout
 from .layouts.weight import swapped, turned_array
 from .plain import Plain as Dtype
 from .recipes import Zeros
@@ -111,7 +112,7 @@ def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dty
     """Return the change to blocks of GGUF; ValueError if rows are not whole blocks."""
     change = in_blocks(fmt, axes, shape, dtype, entry)
     if change.instead_of:
-        raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}: {change.format} fits")
+        raise WrongValue(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}: {change.format} fits")
     return change
 
 
@@ -163,7 +164,7 @@ def cast(wanted: Dtype, axes: tuple[int, ...], shape: tuple[int, ...], dtype: st
     return Change(str(wanted), (wanted.dtype, shape), _Cast(wanted.dtype))
 
 
-def in_layout(layout: str, name: str, change: Change) -> Change:
+def in_layout(layout: Layout, name: str, change: Change) -> Change:
     """Return the change to the tensors that represent a weight in another program's layout.
 
     Raises
@@ -173,18 +174,18 @@ def in_layout(layout: str, name: str, change: Change) -> Change:
     """
     if not isinstance(change.stored, Entry):
         return change
-    stored = layout_in_file(layout, name, change.stored)
+    stored = layout.laid_out(name, change.stored)
     return Change(change.format, stored, _InLayout(layout, name, change.make))
 
 
 @dataclass(frozen=True)
 class _InLayout:
-    layout: str
+    layout: Layout
     name: str
     first: Callable[[Any], Any]
 
     def __call__(self, array: Any) -> dict[str, NDArray[Any]]:
-        return LAYOUTS[self.layout].parts_of(self.name, self.first(array))
+        return self.layout.tensors(self.name, self.first(array))
 
 
 @dataclass(frozen=True)
@@ -280,5 +281,5 @@ def as_plain(array: Any, dtype: str) -> NDArray[Any]:
             beyond = np.isinf(after[some]) & np.isfinite(before[some])
             if beyond.any():
                 index = tuple(int(i) for i in np.unravel_index(first + beyond.argmax(), values.shape))
-                raise ValueError(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
+                raise WrongValue(f"the value {float(values[index])} at index {index} is beyond {dtype}'s largest")
     return plain

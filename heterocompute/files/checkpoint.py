@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 from ..arrays.layout import Entry
+from ..base.errors import WrongValue
 from ..base.float_env import call_back, counts_subnormals
 from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import quoted
 from ..base.workers import Workers
 from ..formats import Format, has_pattern
+from ..formats.base import or_words
 from ..zoo.llm.experts import of_each_expert
 from .changes import Change, cast, decoded, in_blocks, in_whole_blocks, packed, plain, rounded, turned
 from .containers.container import Container
@@ -22,10 +24,9 @@ from .containers.folder import Located
 from .foreign import foreign_reader
 from .inspection import packed_row, plain_row
 from .layouts.configuration import KEY as CONFIG_KEY
-from .layouts.detection import layout_said
-from .layouts.layout import LAYOUTS
+from .layouts.layout import Layout
 from .layouts.refusals import refuse_layout, refuse_unread
-from .layouts.table import check_layout
+from .layouts.table import LAYOUTS, check_layout, layout_said
 from .opening import reader_of
 from .plain import Plain, parse_type, plain_dtype
 from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
@@ -106,10 +107,9 @@ def quantize_checkpoint(
     consume : bool
         Delete each file of the folder `in_path` as soon as all its data are on the disk of `out_path`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"gptq-v1"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``,
-        ``"mlx"``, ``"onnx"``, ``"onnx-matmulnbits"`` or ``"gguf"``: the layout of another program, as in `save`. In a
-        folder, ``config.json`` records it. ONNX and GGUF are one file, and the output is held in memory. Rows that are
-        not whole blocks of GGUF get another type, as in `save_gguf`.
+        The layout of another program, such as ``"gptq"``, as in `save`. In a folder, ``config.json`` records it. ONNX
+        and GGUF are one file, and the output is held in memory. Rows that are not whole blocks of GGUF get another
+        type, as in `save_gguf`.
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
@@ -158,23 +158,23 @@ def quantize_checkpoint(
     'int8'
     """
     if format is None and recipe is None:
-        raise ValueError("quantize_checkpoint: format or recipe must be given")
+        raise WrongValue("quantize_checkpoint: format or recipe must be given")
     check_paths(in_path, out_path, layout)
     default = None if format is None else parse_type(format)
     chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(_texts(recipe), parse_type, (Plain,)).items()}
     options = (default, chosen, include, exclude, axis, needed)
+    target = None if layout is None else check_layout(layout)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if not (requantize and any(reader.format_of(name) for name in held)):
             _refuse_packed(reader, held, patterns=True)
-        change_of = packed if layout != "gguf" else in_blocks if fallback else in_whole_blocks
-        return _chosen(reader, held, options, rounded if fake else change_of, layout=layout)
+        change_of = packed if target is None or not target.has_blocks else in_blocks if fallback else in_whole_blocks
+        return _chosen(reader, held, options, rounded if fake else change_of, layout=target)
 
-    work = Work(workers, resume, shard_size, consume, part, check)
+    work = Work(workers, resume, shard_size, consume, part, check, progress=progress)
     if layout is not None and fake:
-        check_layout(layout)
-        raise ValueError(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
-    return rewrite_in(layout, in_path, out_path, choose, progress, work)
+        raise WrongValue(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
+    return rewrite_in(layout, in_path, out_path, choose, work)
 
 
 @counts_subnormals
@@ -238,7 +238,7 @@ def prune_checkpoint(
            [ 0.,  5.,  0.,  0.]], dtype=float16)
     """
     if pattern is None and recipe is None:
-        raise ValueError("prune_checkpoint: pattern or recipe must be given")
+        raise WrongValue("prune_checkpoint: pattern or recipe must be given")
     check_paths(in_path, out_path)
     default = parse_pattern_text(pattern) if isinstance(pattern, str) else pattern
     options = (default, parse_recipe(_texts(recipe), parse_pattern_text), include, exclude, axis, needed)
@@ -247,8 +247,8 @@ def prune_checkpoint(
         _refuse_packed(reader, held, patterns=False)
         return _chosen(reader, held, options, packed, "prune")
 
-    work = Work(workers, resume, shard_size, part=part, check=check, caller="prune_checkpoint")
-    return rewrite(in_path, out_path, choose, progress, work)
+    work = Work(workers, resume, shard_size, part=part, check=check, caller="prune_checkpoint", progress=progress)
+    return rewrite(in_path, out_path, choose, work)
 
 
 @counts_subnormals
@@ -278,8 +278,6 @@ def dequantize_checkpoint(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         The program that has packed what `in_path` holds, as of `load`; by default the one that its configuration
         names, if any. GPTQ's columns may lie in the order of their activations (``desc_act``) here, and what no format
         here holds is read too, such as FP8 with a scale for each block. Weights are decoded twice, first for their
@@ -314,7 +312,8 @@ def dequantize_checkpoint(
     """
     check_paths(in_path, out_path)
     wanted = None if dtype is None else plain_dtype(dtype)
-    work = Work(workers, resume, shard_size, part=part, check=check, caller="dequantize_checkpoint")
+    caller = "dequantize_checkpoint"
+    work = Work(workers, resume, shard_size, part=part, check=check, caller=caller, progress=progress)
 
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if layout is None:
@@ -323,16 +322,16 @@ def dequantize_checkpoint(
         formats = {name: reader.format_of(name) for name in reader.names}
         changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
         if needed and not changes and not (held and _is_converted(reader)):
-            raise ValueError(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
+            raise WrongValue(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
         return changes
 
     if layout is None:
         with reader_of(in_path) as reader:
             layout = layout_said(reader)
     if layout is None:
-        return rewrite(in_path, out_path, choose, progress, work)
+        return rewrite(in_path, out_path, choose, work)
     source = partial(foreign_reader, layout=layout)
-    return rewrite(in_path, out_path, choose, progress, work, lambda *_: {CONFIG_KEY: None}, source=source)
+    return rewrite(in_path, out_path, choose, work, lambda *_: {CONFIG_KEY: None}, source=source)
 
 
 def _is_converted(reader: Tensors) -> bool:
@@ -352,7 +351,7 @@ def _chosen(
     options: tuple[Any, ...],
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
     caller: str = "quantize",
-    layout: str | None = None,
+    layout: Layout | None = None,
 ) -> dict[str, Change]:
     """Return the changes of the tensors that patterns and recipe choose."""
     default, recipe, include, exclude, axis, needed = options
@@ -363,12 +362,11 @@ def _chosen(
     dtypes = {name: (info.dtype, info.shape) for name, info in infos.items()}
     names = select(dtypes, include, exclude, named=recipe, plain=roles.plain)
     if not names and (needed or (reader.skipped and not held)):
-        raise ValueError(nothing_to_do(infos, reader.skipped))
+        raise WrongValue(nothing_to_do(infos, reader.skipped))
     first = FirstMatch(recipe)
     names = [name for name in names if first(name, default) is not None]
     guessed = [name for name in names if held[name] is None or axis is not None]
     axes = axes_of(guessed, shapes, roles, axis, caller)
-    turns = layout not in (None, "onnx")  # other layouts store (in, out) as (out, in)
     _warn_of_conv1d(layout, [name for name in names if len(shapes[name]) == 2 and roles.axes.get(name) == (0,)])
     changes = {}
     for name in names:
@@ -379,21 +377,27 @@ def _chosen(
         try:
             if isinstance(fmt, Plain):
                 changes[name] = cast(fmt, along, info.shape, info.dtype, entry)
-            elif turns and is_turned(roles.axes.get(name), info.shape) and along == roles.axes[name]:
+            elif (
+                layout is not None
+                and layout.turns
+                and is_turned(roles.axes.get(name), info.shape)
+                and along == roles.axes[name]
+            ):
                 changes[name] = turned(change_of, fmt, info.shape, info.dtype, entry)
             else:
                 changes[name] = change_of(fmt, along, info.shape, info.dtype, entry)
         except ValueError as error:
-            raise ValueError(f"tensor {quoted(name)}: {error}") from None
+            raise WrongValue(f"tensor {quoted(name)}: {error}") from None
     return changes
 
 
-def _warn_of_conv1d(layout: str | None, names: list[str]) -> None:
-    """Warn if transformers will not load quantized weights of `Conv1D`: few of its quantizers replace these layers."""
-    if names and layout in LAYOUTS and not layout.startswith(("gptq", "bitsandbytes", "mlx")):
+def _warn_of_conv1d(layout: Layout | None, names: list[str]) -> None:
+    """Warn if programs will not load quantized weights of `Conv1D`: few quantizers replace these layers."""
+    if names and layout is not None and layout.has_tensors and not layout.reads_conv1d:
+        others = or_words([one.name for one in LAYOUTS.values() if one.reads_conv1d])
         warnings.warn(
-            f"quantize: {quoted(names[0])} is a weight of Conv1D: transformers loads none from {layout}, but from gptq "
-            "and bitsandbytes",
+            f"quantize: {quoted(names[0])} is a weight of Conv1D, which programs do not load from {layout.name}: "
+            f"expected {others}",
             stacklevel=4,
         )
 
@@ -406,7 +410,7 @@ def _refuse_packed(reader: Tensors, held: Mapping[str, Entry | None], patterns: 
             plain = has_pattern(entry.format) and entry.format.is_plain
             if not (plain and patterns):
                 done = "pruned" if plain else "quantized"
-                raise ValueError(f"tensor {quoted(name)} is already {done} ({entry.format})")
+                raise WrongValue(f"tensor {quoted(name)} is already {done} ({entry.format})")
 
 
 @counts_subnormals
@@ -421,8 +425,6 @@ def inspect(
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"`` or ``"torchao"``.
         As in `dequantize_checkpoint`: weights as that program knows them, not the tensors that stand for them.
 
     Returns

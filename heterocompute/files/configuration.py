@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.errors import WrongValue, printable
 from ..base.json_text import json_object
-from ..base.places import exists, is_folder
-from ..base.texts import printable
+from ..base.locations import exists, is_folder
 
 __all__ = ["CONFIG", "configured", "lacking"]
 
@@ -44,7 +44,7 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
         if instead:
             said = _without(said)
         if both := said.keys() & {key for key, value in more.items() if value is not None}:
-            raise ValueError(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
+            raise WrongValue(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
     told = {key: value for key, value in {**said, **more}.items() if key not in more or value is not None}
     return (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..base.places import exists, is_folder
-from ..base.texts import counted, printable, quoted
+from ..base.errors import WrongValue, printable
+from ..base.locations import exists, is_folder
+from ..base.texts import counted, quoted
 from .shards import file_names
 from .stores import staging_of
 from .work import part_with
@@ -56,10 +57,10 @@ def finish_checkpoint(out_path: str | os.PathLike[str]) -> dict[str, Any]:
     where = printable(staging.root)
     if not staging.begun:
         done = f": {quoted(staging.out)} exists, and may be finished already" if is_folder(staging.out) else ""
-        raise ValueError(f"{where}: no part was written here{done}")
+        raise WrongValue(f"{where}: no part was written here{done}")
     count = staging.begun["parts"]
     if not count:
-        raise ValueError(f"{where}: is not written in parts: run the same command again to finish it")
+        raise WrongValue(f"{where}: is not written in parts: run the same command again to finish it")
     names = file_names(len(staging.begun["shards"]))
     is_renamed = staging.is_renamed()
     if is_renamed:
@@ -70,13 +71,13 @@ def finish_checkpoint(out_path: str | os.PathLike[str]) -> dict[str, Any]:
         files, total, missing = staging.lacking()
         lost = [name for name in staging.begun["beside"] if not exists(os.path.join(staging.inner, name))]
         if lost and not missing:
-            raise ValueError(f"{where}: {quoted(lost[0])} is missing: run any part again")
+            raise WrongValue(f"{where}: {quoted(lost[0])} is missing: run any part again")
     if missing:
         some = ", ".join(quoted(names[i]) for i in missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
         parts = sorted({part_with(i, len(names), count) for i in missing})
         again = ", ".join(f"{part}/{count}" for part in parts)
         said = f"{len(missing)} of {counted(len(names), 'file')} not there or not whole ({some})"
-        raise ValueError(f"{where}: {said}: run the {'part' if len(parts) == 1 else 'parts'} {again}")
+        raise WrongValue(f"{where}: {said}: run the {'part' if len(parts) == 1 else 'parts'} {again}")
     if not is_renamed:
         staging.finish(files, total, {})
     staging.discard()

@@ -12,10 +12,10 @@ from ..arrays.dense import FLOATS, as_any
 from ..arrays.layout import as_path
 from ..arrays.quantized import QuantizedArray
 from ..base.container import numpy_dtype
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.rereading import as_check, drawn, refuse_other_bytes
 from ..base.texts import quoted
-from ..base.values import shown
 from ..base.writer import bytes_of, naming, replacing
 from ..formats import GGML, MX, NVFP4, Format, format as parse_format
 from .containers.gguf_files import Gguf, scale_name
@@ -118,18 +118,18 @@ def save_gguf(
     path, check = as_path(path, "save_gguf"), as_check(check, "save_gguf")
     for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
         if not isinstance(given, Mapping) and (given is not None or said == "tensors"):
-            raise TypeError(f"save_gguf: {said} is {shown(given)}, expected a mapping of names")
+            raise WrongType(f"save_gguf: {said} is {shown(given)}, expected a mapping of names")
     for name in tensors:
         _check_name(name)
     first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
     weights = {} if importance is None else dict(importance)
     unknown = [name for name in weights if name not in tensors]
     if unknown:
-        raise ValueError(f"save_gguf: importance is given for {shown(unknown[0])}, which is not a tensor")
+        raise WrongValue(f"save_gguf: importance is given for {shown(unknown[0])}, which is not a tensor")
     keys = dict(metadata or {})
     architecture = keys.pop("general.architecture", "none")
     if not isinstance(architecture, str):
-        raise TypeError(f"save_gguf: general.architecture is {shown(architecture)}, expected a str")
+        raise WrongType(f"save_gguf: general.architecture is {shown(architecture)}, expected a str")
     check_text("general.architecture", architecture)
     chosen: dict[str, str | Format] = {}
     sizes: dict[str, tuple[str, int]] = {}
@@ -184,7 +184,7 @@ def _type_of(text: str | Format) -> str | Format:
         return text
     found = parse_format(text)
     if not isinstance(found, GGML | NVFP4) and found != MX("fp4"):
-        raise ValueError(
+        raise WrongValue(
             f"save_gguf: {found} has no place in GGUF, expected a type of GGML, mxfp4, nvfp4, f16, bf16 or f32"
         )
     return found
@@ -192,10 +192,10 @@ def _type_of(text: str | Format) -> str | Format:
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"save_gguf: a tensor's name is {shown(name)}, expected a str")
+        raise WrongType(f"save_gguf: a tensor's name is {shown(name)}, expected a str")
     check_text("a tensor's name", name)
     if len(name.encode()) > MOST_NAME:
-        raise ValueError(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
+        raise WrongValue(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
 
 
 def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> tuple[str | Format, int]:
@@ -204,18 +204,18 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
         kind = array.format
         if array.axis != (array.ndim - 1,):
             what = f"tensor {quoted(name)} of shape {array.shape} and axis {array.axis}"
-            raise ValueError(f"save_gguf: {what}: gguf stores only arrays that are quantized along the last axis")
+            raise WrongValue(f"save_gguf: {what}: gguf stores only arrays that are quantized along the last axis")
         _type_of(kind)
     else:
         array = as_any(array, f"save_gguf: tensor {quoted(name)}")
         kind = next((text for text, dtype in INTEGERS.items() if array.dtype == dtype), kind)
         if array.dtype.name not in FLOATS and kind not in INTEGERS:
-            raise TypeError(
+            raise WrongType(
                 f"save_gguf: tensor {quoted(name)} has dtype {array.dtype}, expected {', '.join(FLOATS)}, int8 to int64"
             )
     shape = tuple(array.shape) or (1,)
     if len(shape) > MOST_DIMENSIONS:
-        raise ValueError(
+        raise WrongValue(
             f"save_gguf: tensor {quoted(name)} has shape {shape}, expected at most {MOST_DIMENSIONS} dimensions"
         )
     if not isinstance(array, QuantizedArray) and kind not in INTEGERS:
@@ -233,7 +233,7 @@ def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Forma
     block, text = block_of(kind), kind_of(kind)
     size = block_bytes(kind) if isinstance(kind, GGML) else FLOAT_BLOCKS[text]
     if shape[-1] % block or 0 in shape:
-        raise ValueError(f"save_gguf: tensor {quoted(name)} has shape {shape}, expected rows of blocks of {block}")
+        raise WrongValue(f"save_gguf: tensor {quoted(name)} has shape {shape}, expected rows of blocks of {block}")
     row_bytes = shape[-1] // block * size
     total = int(np.prod(shape[:-1])) * row_bytes
     raw = gguf.GGMLQuantizationType[text]
@@ -268,18 +268,18 @@ def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[
         try:
             weights = np.asarray(importance, np.float32)
         except (TypeError, ValueError):
-            raise TypeError(
+            raise WrongType(
                 f"save_gguf: importance of {quoted(name)} is {shown(importance)}, expected numbers of shape (columns,)"
             ) from None
         if weights.shape != rows.shape[1:]:
-            raise ValueError(
+            raise WrongValue(
                 f"save_gguf: importance of {quoted(name)} has shape {weights.shape}, expected {rows.shape[1:]}"
             )
         weights = np.broadcast_to(weights, rows.shape)
     try:
         q = rounded(rows, kind, (1,), weights)
     except ValueError as error:
-        raise ValueError(f"save_gguf: tensor {quoted(name)}: {error}") from None
+        raise WrongValue(f"save_gguf: tensor {quoted(name)}: {error}") from None
     return _in_order(name, q)
 
 
@@ -294,7 +294,7 @@ def _converted(name: str, array: Array, kind: str) -> Array:
         with np.errstate(over="ignore"):
             some[...] = converted(part, PLAIN[kind])
         if not np.isfinite(some[np.isfinite(part)]).all():
-            raise ValueError(f"save_gguf: tensor {quoted(name)} has values beyond {LARGEST[kind]}")
+            raise WrongValue(f"save_gguf: tensor {quoted(name)} has values beyond {LARGEST[kind]}")
     return stored.view(np.uint8) if kind == "bf16" else stored
 
 

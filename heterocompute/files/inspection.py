@@ -25,42 +25,22 @@ def plain_row(reader: Tensors, name: str) -> dict[str, Any]:
     """Return the description of a plain tensor."""
     info = reader.info(name)
     packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # values without an array dtype, which have no NaN or infinity
-    low, high, n_nan = (None, None, 0) if packed else _range(reader.parts(name))
-    return _row(name, info.dtype, info.shape, reader.format_of(name), reader.stored_bytes(name), low, high, n_nan)
+    found = {"min": None, "max": None, "nan": 0} if packed else _range(reader.parts(name))
+    said = {"name": name, "dtype": info.dtype, "shape": list(info.shape), "format": reader.format_of(name)}
+    return said | {"bytes": reader.stored_bytes(name)} | found
 
 
 def packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:
     """Return the description of a packed array."""
     with about(reader, name):
         array = read_array(reader, name, entry)
-        low, high, n_nan = _range(array._occurring())
-    return _row(name, entry.dtype, entry.shape, str(entry.format), array.nbytes, low, high, n_nan)
-
-
-def _row(
-    name: str,
-    dtype: str,
-    shape: tuple[int, ...],
-    fmt: str | None,
-    n_bytes: int,
-    low: float | None,
-    high: float | None,
-    n_nan: int,
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "dtype": dtype,
-        "shape": list(shape),
-        "format": fmt,
-        "bytes": n_bytes,
-        "min": low,
-        "max": high,
-        "nan": n_nan,
-    }
+        found = _range(array._occurring())
+    said = {"name": name, "dtype": entry.dtype, "shape": list(entry.shape), "format": str(entry.format)}
+    return said | {"bytes": array.nbytes} | found
 
 
 @counts_subnormals
-def _range(parts: Iterable[NDArray[Any]]) -> tuple[float | None, float | None, int]:
+def _range(parts: Iterable[NDArray[Any]]) -> dict[str, Any]:
     """Return the smallest value, the largest and the number of NaN; None without values or for unordered dtypes."""
     low, high, n_nan = math.inf, -math.inf, 0
     ordered = False
@@ -78,4 +58,4 @@ def _range(parts: Iterable[NDArray[Any]]) -> tuple[float | None, float | None, i
                 block = block[~wrong]
             if block.size and block.dtype.kind != "c":
                 low, high, ordered = min(low, block.min().item()), max(high, block.max().item()), True
-    return (low, high, n_nan) if ordered else (None, None, n_nan)
+    return {"min": low if ordered else None, "max": high if ordered else None, "nan": n_nan}

@@ -17,10 +17,11 @@ import re
 from typing import Any
 
 from ..base.container import MAX_DIMENSIONS, nbytes_of
+from ..base.errors import WrongValue, printable
 from ..base.json_text import is_count, strict_json
 from ..base.magic import INDEX
 from ..base.tensors import Info
-from ..base.texts import printable, quoted, read_small
+from ..base.texts import quoted, read_small
 from .containers.folder import Located, weight_map
 from .opening import reader_of
 
@@ -50,7 +51,7 @@ def read_manifest(path: str) -> dict[str, Any]:
         found = strict_json(read_small(path, MAX_MANIFEST))
         _check(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(path)}: not a manifest of an unfinished output ({printable(str(error))[:200]}); delete "
             f"{quoted(os.path.dirname(path))} to start again"
         ) from None
@@ -59,63 +60,63 @@ def read_manifest(path: str) -> dict[str, Any]:
 
 def _check(found: Any) -> None:
     if not isinstance(found, dict) or found.keys() != FIELDS or type(found["version"]) is not int:
-        raise ValueError(f"expected the fields {', '.join(sorted(FIELDS))}")
+        raise WrongValue(f"expected the fields {', '.join(sorted(FIELDS))}")
     if found["version"] != VERSION:
-        raise ValueError(f"version {found['version']}")
+        raise WrongValue(f"version {found['version']}")
     shards = found["shards"]
     if not _is_text(found["program"]) or type(found["consume"]) is not bool or not isinstance(shards, list):
-        raise ValueError("a field has the wrong type")
+        raise WrongValue("a field has the wrong type")
     if not is_count(found["parts"]) or found["parts"] > MAX_PARTS or not isinstance(found["beside"], list):
-        raise ValueError("parts or beside has the wrong type")
+        raise WrongValue("parts or beside has the wrong type")
     for name in found["beside"]:
         if not _is_text(name) or name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
-            raise ValueError("an entry of beside is not a file name")
+            raise WrongValue("an entry of beside is not a file name")
     digests = [_check_shard(i, one) for i, one in enumerate(shards)]
     if len(set(digests)) < len(digests):
-        raise ValueError("one shard twice")
+        raise WrongValue("one shard twice")
     _check_source(found["source"], found["consume"])
 
 
 def _check_source(source: Any, consume: bool) -> None:
     """Check the entry of the checkpoint that is read; `consume`: its files are deleted."""
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
-        raise ValueError("source does not have the expected fields")
+        raise WrongValue("source does not have the expected fields")
     metadata, tensors, states = source["metadata"], source["tensors"], source["states"]
     if not _is_text(source["path"]) or not all(isinstance(one, dict) for one in (metadata, tensors, states)):
-        raise ValueError("a field of source has the wrong type")
+        raise WrongValue("a field of source has the wrong type")
     if not all(map(_is_text, (*metadata, *metadata.values(), *tensors, *states))):
-        raise ValueError("names in source are not strings")
+        raise WrongValue("names in source are not strings")
     for name, one in tensors.items():
         _check_tensor(name, one)
     for file, state in states.items():
         whole = isinstance(state, list) and len(state) == 3 and is_count(state[0]) and type(state[1]) is int
         if not whole or not isinstance(state[2], str):
-            raise ValueError(f"state of {quoted(file)}")
+            raise WrongValue(f"state of {quoted(file)}")
     if {one[0] for one in tensors.values()} != states.keys() or (states and not consume):
-        raise ValueError("files without a state, or states without a file")
+        raise WrongValue("files without a state, or states without a file")
 
 
 def _check_shard(i: int, one: Any) -> str:
     """Check the entry of a shard; its file name contains its number, so that no two shards have the same name."""
     if not isinstance(one, list) or len(one) < 2 or not all(isinstance(text, str) for text in one):
-        raise ValueError(f"a field of shard {i + 1} has the wrong type")
+        raise WrongValue(f"a field of shard {i + 1} has the wrong type")
     if not DIGEST.fullmatch(one[0]):
-        raise ValueError(f"the digest of shard {i + 1} is invalid")
+        raise WrongValue(f"the digest of shard {i + 1} is invalid")
     for name in one[1:]:
         fit = SHARD_NAME.fullmatch(name)
         if not fit or int(fit["number"] or 1) != i + 1:
-            raise ValueError(f"{quoted(name)} is not a valid name for shard {i + 1}")
+            raise WrongValue(f"{quoted(name)} is not a valid name for shard {i + 1}")
     return str(one[0])
 
 
 def _check_tensor(name: str, one: Any) -> None:
     if not isinstance(one, list) or len(one) != 4:
-        raise ValueError(f"the entry of tensor {quoted(name)} is invalid")
+        raise WrongValue(f"the entry of tensor {quoted(name)} is invalid")
     file, dtype, shape, n_bytes = one
     if not isinstance(file, str) or not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"the entry of tensor {quoted(name)} is invalid")
+        raise WrongValue(f"the entry of tensor {quoted(name)} is invalid")
     if not all(map(is_count, (n_bytes, *shape))) or nbytes_of(dtype, shape) != n_bytes:
-        raise ValueError(f"the size of tensor {quoted(name)} is invalid")
+        raise WrongValue(f"the size of tensor {quoted(name)} is invalid")
 
 
 def _is_text(text: Any) -> bool:
@@ -148,7 +149,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     wanted, given = said["path"], os.path.realpath(in_path)
     folder = os.path.dirname(wanted)
     if given not in (wanted, folder):
-        raise ValueError(
+        raise WrongValue(
             f"{printable(root)}: is the unfinished output of {quoted(wanted)}, of which parts are deleted already: "
             "finish that run first"
         )
@@ -163,7 +164,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
         strange = [file for file in said["states"] if os.path.lexists(file)]
     strange += [file for file in said["states"] if os.path.islink(file)]
     if strange:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(root)}: names {quoted(strange[0])} as a part of the checkpoint "
             f"{quoted(wanted)}, which does not contain it: nothing is deleted"
         )
@@ -176,7 +177,7 @@ def refuse_links(index: str, files: set[str]) -> None:
     folder = os.path.dirname(os.path.realpath(index))
     links = [one.name for one in os.scandir(folder) if one.is_symlink() and os.path.realpath(one.path) in files]
     if links:
-        raise ValueError(f"{printable(index)}: consume would delete what the link {quoted(min(links))} leads to, and "
+        raise WrongValue(f"{printable(index)}: consume would delete what the link {quoted(min(links))} leads to, and "
                          "others may need: expected files of the folder itself")  # fmt: skip
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{printable(folder)}: consume cannot delete files there")

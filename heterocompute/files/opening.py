@@ -12,20 +12,21 @@ from typing import Any, NamedTuple, Self
 from ..arrays.base import PackedArray
 from ..arrays.layout import SINGLE, Entry, as_path
 from ..base.container import Reader
+from ..base.errors import WrongValue, printable
 from ..base.float_env import counts_subnormals
+from ..base.locations import absolute, is_folder
 from ..base.magic import FIRST_BYTES, kind_of, names_index
-from ..base.places import absolute, is_folder
 from ..base.regular import open_regular
 from ..base.tensors import Info, Tensors
-from ..base.texts import counted, file_name, printable, quoted
+from ..base.texts import counted, file_name, quoted
 from .containers.folder import Folder, index_in
 from .containers.gguf_files import Gguf
 from .containers.gguf_parts import whole
 from .containers.numpy_files import Npy, Npz
 from .containers.onnx_files import Onnx
 from .containers.torch_files import LegacyTorch, ZipTorch
+from .layouts.reading import readers_in
 from .layouts.refusals import refuse_codes, refuse_layout
-from .layouts.table import readers_in
 from .roles import Roles, roles_of
 from .safetensors import contents, entries, read_array
 
@@ -62,7 +63,7 @@ def reader_of(path: str | os.PathLike[str]) -> Tensors:
 
 def _open_part(path: str) -> Tensors:
     if names_index(path) or is_folder(path):
-        raise ValueError(f"{printable(path)}: an index inside an index")
+        raise WrongValue(f"{printable(path)}: an index inside an index")
     return reader_of(path)
 
 
@@ -142,7 +143,7 @@ class Checkpoint(Mapping[str, Any]):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(self.path)}: the checkpoint is closed: expected its arrays inside the with block, or "
                 "before "
                 "close"
@@ -213,7 +214,7 @@ class Checkpoint(Mapping[str, Any]):
         try:
             refuse_layout(self._reader)
         except ValueError as error:
-            raise ValueError(f"{printable(self.path)}: {error}") from None
+            raise WrongValue(f"{printable(self.path)}: {error}") from None
 
     def close(self) -> None:
         """Close the file. Reading an array afterwards raises ValueError."""
@@ -263,7 +264,7 @@ def check_weights(arrays: Mapping[str, Any], name: str) -> None:
     try:
         refuse_codes(infos)
     except ValueError as error:
-        raise ValueError(f"{name}: the checkpoint {error}") from None
+        raise WrongValue(f"{name}: the checkpoint {error}") from None
 
 
 def _readers_of(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Callable[[], Any]]:
@@ -287,10 +288,7 @@ def open_checkpoint(path: str | os.PathLike[str], layout: str | None = None) -> 
         - ONNX (needs ``heterocompute[onnx]``).
         - GGUF (4-bit and similar blocks need ``heterocompute[gguf]`` and are decoded to float32).
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``,
-        ``"onnx-matmulnbits"`` or ``"gguf"``.
-        As in `load`: return the weights of that program as packed arrays.
+        Layout of another program, as in `load`: return its weights as packed arrays.
 
     Returns
     -------
@@ -334,9 +332,7 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
     ----------
     path : str or os.PathLike
     layout : str, optional
-        ``"compressed-tensors"``, ``"gptq"``, ``"awq"``, ``"bitsandbytes"``, ``"fp8"``, ``"modelopt"``, ``"gpt-oss"``,
-        ``"mlx"``, ``"bitnet"``, ``"eetq"``, ``"hqq"``, ``"quanto"``, ``"torchao"``, ``"onnx"``,
-        ``"onnx-matmulnbits"`` or ``"gguf"``.
+        Layout of another program, such as ``"gptq"``; docs/files.md lists them, and an error about another name does.
         Load the packed weights of that program, or of `save` with this layout, as packed arrays. Settings are read from
         config.json or from the metadata. GGUF blocks without a format in this package, such as IQ2_S, are decoded to
         float32.
@@ -377,7 +373,7 @@ def load(path: str | os.PathLike[str], layout: str | None = None) -> Any:
         if reader.skipped:
             name, what = next(iter(reader.skipped.items()))
             if not reader.names:
-                raise ValueError(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
+                raise WrongValue(f"{printable(reader.path)}: holds nothing that can be read: {quoted(name)} is {what}")
             more = f", and {counted(len(reader.skipped) - 1, 'tensor')} more" if len(reader.skipped) > 1 else ""
             warnings.warn(f"{printable(reader.path)}: {quoted(name)} is {what}: left out{more}", stacklevel=3)
         if arrays is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arrays.dense import FLOATS
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from ..formats import Format, format as parse_format
 
 __all__ = ["Plain", "parse_type", "plain_dtype", "plain_of"]
@@ -43,7 +43,7 @@ def plain_dtype(text: str) -> str:
     """
     found = SHORT_NAMES.get(text, text)
     if found not in FLOATS:
-        raise ValueError(f"dtype is {shown(text)}, expected {', '.join(FLOATS)}")
+        raise WrongValue(f"dtype is {shown(text)}, expected {', '.join(FLOATS)}")
     return found
 
 

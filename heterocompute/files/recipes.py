@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.texts import printable, quoted
+from ..base.errors import WrongType, WrongValue, printable, shown
+from ..base.texts import quoted
 from ..base.toml_text import read_toml
-from ..base.values import shown
 from ..formats import Format, format as parse_format, has_pattern
 from ..pruning.prune import prune
 from .selection import literal
@@ -65,12 +65,12 @@ def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     table = parsed.get("formats")
     if set(parsed) != {"formats"} or not isinstance(table, dict):
         got = f"formats = {shown(table)}" if set(parsed) == {"formats"} else shown(sorted(parsed))
-        raise ValueError(f"{name}: a recipe is one table [formats], got {got}")
+        raise WrongValue(f"{name}: a recipe is one table [formats], got {got}")
     if sum(literal(pattern) is None for pattern in table) > MAX_GLOBS:
-        raise ValueError(f"{name}: more than {MAX_GLOBS} patterns with wildcards")
+        raise WrongValue(f"{name}: more than {MAX_GLOBS} patterns with wildcards")
     for pattern, text in table.items():
         if not isinstance(text, str):
-            raise ValueError(f"{name}: {quoted(pattern)} is {shown(text)}, expected a format's text or 'skip'")
+            raise WrongValue(f"{name}: {quoted(pattern)} is {shown(text)}, expected a format's text or 'skip'")
     return table
 
 
@@ -101,7 +101,7 @@ def parse_recipe(
     """
     for pattern, fmt in recipe.items():
         if not (fmt is None or isinstance(fmt, (str, Format, Zeros, *also))):
-            raise TypeError(f"recipe: {quoted(pattern)} is {shown(fmt)}, expected a format, its text or 'skip'")
+            raise WrongType(f"recipe: {quoted(pattern)} is {shown(fmt)}, expected a format, its text or 'skip'")
     return {
         pattern: None if fmt is None or fmt == SKIP else parse(fmt) if isinstance(fmt, str) else fmt
         for pattern, fmt in recipe.items()

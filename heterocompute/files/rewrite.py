@@ -17,25 +17,22 @@ import numpy as np
 
 from ..arrays.layout import KEY, Entry
 from ..base.container import nbytes_of
-from ..base.float_env import call_back
+from ..base.errors import WrongValue, printable
+from ..base.locations import absolute, exists, is_folder, is_url, remove
 from ..base.magic import names_index, refuse_other_name
-from ..base.places import absolute, exists, is_folder, is_url, remove
 from ..base.progress import Progress
 from ..base.rereading import drawn, refuse_different
 from ..base.tensors import Tensors
-from ..base.texts import file_name, is_same_file, printable, quoted
-from ..base.workers import in_workers, is_alone
+from ..base.texts import file_name, is_same_file, quoted
+from ..base.workers import in_workers, is_serial
 from ..formats import format as parse_format
 from ..products.quantize import quantize
 from .beside import files_beside
 from .changes import Change, in_layout
 from .containers.folder import Located
-from .containers.gguf_files import Gguf
 from .layouts.configuration import KEY as CONFIG
-from .layouts.gguf import model as gguf_model
-from .layouts.gguf.llama_cpp import Model, model_in, model_of_gguf
-from .layouts.layout import LAYOUTS, layout_in_file
-from .layouts.table import check_layout, described, export, is_matrix
+from .layouts.layout import Layout, is_matrix
+from .layouts.table import check_layout, tensor_layout
 from .manifest import refuse_links
 from .opening import reader_of
 from .safetensors import contents, entries, read_array
@@ -68,26 +65,28 @@ def check_paths(in_path: str | os.PathLike[str], out_path: str | os.PathLike[str
     """Raise ValueError if a checkpoint would be written into itself, or under the name of another kind of file."""
     place = printable(file_name(out_path))
     if is_same_file(in_path, out_path):
-        raise ValueError(f"{place}: is the input itself")
-    if layout is None or layout in LAYOUTS:
+        raise WrongValue(f"{place}: is the input itself")
+    if layout is None or tensor_layout(layout) is not None:
         refuse_other_name(file_name(out_path))
 
 
-def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
+def check_places(name: str | None, weights: Mapping[str, Entry]) -> None:
     """Raise what writing weights into a layout would raise, before they are made.
 
     Parameters
     ----------
-    layout : str or None
+    name : str or None
+        Of the layout.
     weights : mapping of str to Entry
         What they will be.
     """
-    if layout is None or not weights:
+    if name is None or not weights:
         return
-    if layout in LAYOUTS:
+    layout = check_layout(name)
+    if layout.has_tensors:
         for name, entry in weights.items():
-            layout_in_file(layout, name, entry)
-        described(layout, {name: entry.format for name, entry in weights.items()}, [])
+            layout.laid_out(name, entry)
+        layout.described({name: entry.format for name, entry in weights.items()}, [])
         return
     with tempfile.TemporaryDirectory() as folder:  # other kinds of files can only be checked with a row
         for name, entry in weights.items():
@@ -95,32 +94,30 @@ def check_places(layout: str | None, weights: Mapping[str, Entry]) -> None:
             along = {one % n for one in entry.axis}
             row = [size if i in along else min(size, 1) for i, size in enumerate(entry.shape)]
             zeros = np.zeros(row, np.float32)
-            export(os.path.join(folder, "zeros"), {name: quantize(zeros, entry.format, entry.axis)}, layout)
+            layout.save(os.path.join(folder, "zeros"), {name: quantize(zeros, entry.format, entry.axis)}, "sample")
 
 
 def rewrite_in(
-    layout: str | None,
+    name: str | None,
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
-    progress: Progress | None,
     work: Work = USUAL,
-    finished: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Write a checkpoint again in the layout of another program, or in ours.
 
     Parameters
     ----------
-    layout : str or None
-        Of `layouts.table.NAMES`; None is our own.
-    in_path, out_path, choose, progress, work, finished
+    name : str or None
+        Of a layout; None is our own.
+    in_path, out_path, choose, work
         As of `rewrite`.
     """
-    if layout is None:
-        return rewrite(in_path, out_path, choose, progress, work, finished=finished)
-    check_layout(layout)
-    if layout not in LAYOUTS:
-        return _rewrite_whole(in_path, out_path, choose, progress, work, layout, finished)
+    if name is None:
+        return rewrite(in_path, out_path, choose, work)
+    layout = check_layout(name)
+    if layout.is_file:
+        return _rewrite_whole(in_path, out_path, choose, work, layout)
 
     def laid_out(reader: Tensors, held: Held) -> dict[str, Change]:
         return {name: in_layout(layout, name, change) for name, change in choose(reader, held).items()}
@@ -132,19 +129,17 @@ def rewrite_in(
                 plain = [*plain, name] if is_matrix(name, change.stored[1]) else plain
             else:
                 formats[name] = parse_format(change.format)
-        return described(layout, formats, sorted(plain)) if formats or not changes else {CONFIG: None}
+        return layout.described(formats, sorted(plain)) if formats or not changes else {CONFIG: None}
 
-    return rewrite(in_path, out_path, laid_out, progress, work, describe, finished)
+    return rewrite(in_path, out_path, laid_out, work, describe)
 
 
 def rewrite(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
-    progress: Progress | None,
     work: Work = USUAL,
     describe: Callable[[Mapping[str, Change], list[str]], Mapping[str, Any]] | None = None,
-    finished: Callable[[], None] | None = None,
     source: Callable[[Any], Tensors] = reader_of,
     instead: bool = False,
 ) -> dict[str, Any]:
@@ -155,13 +150,10 @@ def rewrite(
     in_path, out_path : str or os.PathLike
     choose : callable
         ``choose(reader, held)`` of `held`, name -> Entry of a packed array or None, in the order of the file.
-    progress : callable or None
     work : Work
     describe : callable, optional
         From the changes, and the names of the matrices that stay, to what goes into config.json, and into the metadata
         as JSON; what is None leaves config.json.
-    finished : callable, optional
-        Called when the output has its name, while a run that is begun again would still know the output as its own.
     source : callable
         Opens the checkpoint, here and in whatever process writes a file.
     instead : bool
@@ -176,7 +168,7 @@ def rewrite(
     out = absolute(file_name(out_path))
     staging = None if out.endswith(SUFFIX) and not is_folder(out) else staging_of(out)
     if work.part is not None and staging is None:
-        raise ValueError(f"{printable(out)}: is the name of one file, and parts write a folder")
+        raise WrongValue(f"{printable(out)}: is the name of one file, and parts write a folder")
     left = staging.source(in_path) if staging else None  # if an earlier run has deleted parts of the checkpoint
     with left or source(in_path) as opened:
         if work.consume:
@@ -203,30 +195,29 @@ def rewrite(
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source, work.check)
     if not is_several or staging is None:
-        _run(work, placed(shards, [out]), 0, total["bytes_before"], progress)
+        _run(work, placed(shards, [out]), 0, total["bytes_before"])
     else:
         is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
         beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
         if work.part is not None:
-            _run_part(staging, shards, reader, beside, work, progress)
+            _run_part(staging, shards, reader, beside, work)
             number, count = work.part
             return _summary(in_path, out_path, rows, held, opened) | {"part": f"{number}/{count}"}
         missing = staging.begin(shards, reader, beside, work.consume, work.resume)
         if missing is not None:
             try:
-                _run_missing(staging, missing, beside, work, total, progress)
+                _run_missing(staging, missing, beside, work, total)
             except BaseException:
                 if not (staging.holds_shards() and (work.resume or work.consume or left is not None)):
                     staging.discard()
                 raise
         if work.consume and os.path.exists(reader.path):
             os.unlink(reader.path)  # the index of the deleted files
-    if finished:
-        finished()
+    if work.finished:
+        work.finished()
     if is_several and staging is not None:
         staging.discard()
-    if progress:
-        call_back(progress, total["bytes_before"], total["bytes_before"], "")
+    work.report(total["bytes_before"], total["bytes_before"])
     return _summary(in_path, out_path, rows, held, opened)
 
 
@@ -234,37 +225,34 @@ def _rewrite_whole(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     choose: Choose,
-    progress: Progress | None,
     work: Work,
-    layout: str,
-    finished: Callable[[], None] | None = None,
+    layout: Layout,
 ) -> dict[str, Any]:
     """Write a checkpoint again as one file of another kind; what goes into it is in memory.
 
     Parameters
     ----------
-    in_path, out_path, choose, progress, work, finished
+    in_path, out_path, choose, work
         As of `rewrite`.
-    layout : str
-        Of `layouts.table`.
+    layout : Layout
+        With a kind of file of its own.
     """
-    if work.consume or work.part is not None or not is_alone(work.workers):
-        raise ValueError(f"{work.caller}: {layout} is one file: consume, part and workers are for several")
+    if work.consume or work.part is not None or not is_serial(work.workers):
+        raise WrongValue(f"{work.caller}: {layout.name} is one file: consume, part and workers are for several")
     with reader_of(in_path) as opened:
         reader = located(opened)
         refuse_replacing(reader, out_path)
         held = dict(contents(reader, entries(reader)[0]))
         with naming_file(reader):
             changes = choose(opened, held)
-        model = model_for(layout, opened)[0]
-        blocks = gguf_model.readers(opened) if layout == "gguf" and isinstance(opened, Gguf) else {}
+        model = layout.model_in(opened)[0]
+        blocks = layout.readers(opened) if layout.has_blocks and layout.recognizes(opened) else {}
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
         arrays, done = {}, 0
         for row in rows:
             name, entry = row["name"], held[row["name"]]
-            if progress:
-                call_back(progress, done, total["bytes_before"], name)
+            work.report(done, total["bytes_before"], name)
             arrays[name] = _made(reader, name, entry, changes.get(name), blocks.get(name))
             if name in blocks and name not in changes:
                 row["bytes"] = arrays[name].nbytes
@@ -273,17 +261,13 @@ def _rewrite_whole(
         for name in drawn(kinds, work.check):  # as it is read again; what is written is compared with the file
             again = _made(reader, name, held[name], changes.get(name), blocks.get(name))
             refuse_different(file_name(out_path), name, np.asarray(again), np.asarray(arrays[name]))
-    if model is not None:
-        gguf_model.write(out_path, arrays, model, work.check)
-    else:
-        export(out_path, arrays, layout, work.check)
-    if finished:
-        finished()
-    if progress:
-        call_back(progress, done, done, "")
+    layout.save(out_path, arrays, work.check, model)
+    if work.finished:
+        work.finished()
+    work.report(done, done)
     instead = {name: change.instead_of for name, change in changes.items() if change.instead_of}
     found: dict[str, Any] = {"instead": instead}
-    if layout == "gguf":
+    if layout.has_models:
         found |= {"architecture": model and model.architecture, "notes": [*model.notes] if model else []}
     return _summary(in_path, out_path, rows, held, opened) | found
 
@@ -309,19 +293,6 @@ def _made(
         return change.make(value)
 
 
-def model_for(layout: str | None, reader: Tensors) -> tuple[Model | None, str | None]:
-    """Return the language model that a file of a layout describes, or why no runtime will load the file.
-
-    Both are None if the layout describes no models.
-    """
-    if layout != "gguf":
-        return None, None
-    try:
-        return model_of_gguf(reader) if isinstance(reader, Gguf) else model_in(reader), None
-    except ValueError as error:
-        return None, str(error)
-
-
 @contextmanager
 def naming_file(reader: Tensors) -> Iterator[None]:
     """Prefix errors about tensors with the file, unless they begin with it."""
@@ -329,14 +300,14 @@ def naming_file(reader: Tensors) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{prefix}{str(error).removeprefix(prefix)}") from None
+        raise WrongValue(f"{prefix}{str(error).removeprefix(prefix)}") from None
 
 
 def refuse_replacing(reader: Located, out_path: str | os.PathLike[str]) -> None:
     """Raise ValueError if the output would replace a file that is read."""
     for file in {reader.path, *reader.files.values(), *reader.others}:
         if is_same_file(file, out_path):
-            raise ValueError(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
+            raise WrongValue(f"{printable(os.fspath(out_path))}: is a file of the input, {quoted(reader.path)}: it "
                              "would be replaced")  # fmt: skip
 
 
@@ -353,20 +324,20 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
     """Raise ValueError if the checkpoint's files cannot be deleted one by one without a loss."""
     where = printable(opened.path)
     if is_url(opened.path) or is_url(out):
-        raise ValueError(f"{where}: consume deletes files of this machine: expected paths, not URLs")
+        raise WrongValue(f"{where}: consume deletes files of this machine: expected paths, not URLs")
     if out.endswith(SUFFIX):
-        raise ValueError(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
+        raise WrongValue(f"{printable(out)}: consume writes a folder, file by file, and this is the name of one file")
     if not names_index(opened.path) or not isinstance(opened, Located):
-        raise ValueError(f"{where}: consume deletes a checkpoint file by file, but this is one file: expected a folder "
+        raise WrongValue(f"{where}: consume deletes a checkpoint file by file, but this is one file: expected a folder "
                          "with an index")  # fmt: skip
     if opened.skipped:
         name, what = next(iter(opened.skipped.items()))
-        raise ValueError(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
+        raise WrongValue(f"{where}: consume would lose {quoted(name)}, which is not copied: {what}")
     if os.path.islink(opened.path):
-        raise ValueError(f"{where}: consume needs an index in the folder itself, and this is a link")
+        raise WrongValue(f"{where}: consume needs an index in the folder itself, and this is a link")
     folder, own = os.path.split(opened.path)
     if others := [name for name in os.listdir(folder or ".") if names_index(name) and name != own]:
-        raise ValueError(
+        raise WrongValue(
             f"{where}: consume might delete what {quoted(min(others))} next to it names: expected one index"
         )
     refuse_links(opened.path, set(opened.files.values()))
@@ -378,12 +349,11 @@ def _run_missing(
     beside: Mapping[str, str | bytes],
     work: Work,
     total: Mapping[str, int],
-    progress: Progress | None,
 ) -> None:
     """Write the missing shards, and give the output its name."""
     todo = [shard for shard in missing if not exists(shard.path)]
     done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
-    _run(work, todo, done, total["bytes_before"], progress)
+    _run(work, todo, done, total["bytes_before"])
     where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
     staging.finish(where, total["bytes"], beside)
 
@@ -394,7 +364,6 @@ def _run_part(
     reader: Located,
     beside: Mapping[str, str | bytes],
     work: Work,
-    progress: Progress | None,
 ) -> None:
     """Write the shards of one part, while other runs may write the others."""
     number, count = work.part
@@ -405,9 +374,8 @@ def _run_part(
             remove(shard.path)
     todo = [shard for shard in own if not exists(shard.path)]
     total = sum(shard.source_bytes for shard in own)
-    _run(work, todo, total - sum(shard.source_bytes for shard in todo), total, progress)
-    if progress:
-        call_back(progress, total, total, "")
+    _run(work, todo, total - sum(shard.source_bytes for shard in todo), total)
+    work.report(total, total)
 
 
 def _summary(
@@ -432,24 +400,23 @@ def _row(reader: Located, name: str, entry: Any, change: Change | None) -> dict[
     }
 
 
-def _run(work: Work, shards: Sequence[Shard], done: int, total: int, progress: Progress | None) -> None:
+def _run(work: Work, shards: Sequence[Shard], done: int, total: int) -> None:
     """Write shards with the workers and report progress: tensor by tensor here, file by file elsewhere."""
 
     def shifted(begin: int) -> Progress | None:
+        progress = work.progress
         return None if progress is None else lambda now, _, name: progress(begin + now, total, name)
 
-    if is_alone(work.workers):
+    if is_serial(work.workers):
         for shard in shards:
             write_shard(shard, shifted(done))
             done += shard.source_bytes
         return
-    if progress:
-        call_back(progress, done, total, "")
+    work.report(done, total)
     for i, _ in in_workers(work.workers, write_shard, shards, work.caller):
         done += shards[i].source_bytes
-        if progress:
-            call_back(progress, done, total, "")
+        work.report(done, total)
     lost = [shard for shard in shards if not exists(shard.path)]
     if lost:
-        raise ValueError(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
+        raise WrongValue(f"{printable(lost[0].path)}: is not there after a worker has written it: workers on other "
                          "machines must see the same paths")  # fmt: skip

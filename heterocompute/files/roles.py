@@ -21,6 +21,7 @@ from typing import Any
 from ..base.json_text import strict_json
 from ..base.tensors import Tensors
 from ..base.texts import read_small
+from ..families.table import KINDS
 from .beside import CONFIG
 
 __all__ = ["NOTHING", "Roles", "is_bias", "is_turned", "roles_from", "roles_in", "roles_of", "turned_in"]
@@ -49,11 +50,12 @@ TURNED_FILTER = (
 EITHER = ("qwen3_vl_moe", "qwen3_vl_moe_text")
 
 # Model type -> the weights that are not summed along the usual axes, and these axes. The first match counts.
+TURNED = {"conv1d": ((CONV1D, (0,)),), "experts": ((STACK, (1,)),)}
 TABLE: Mapping[str, tuple[tuple[str, Axes], ...]] = {
-    **dict.fromkeys(("gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp", "clvp_decoder", "gpt-sw3"),
-                    ((CONV1D, (0,)),)),
-    **dict.fromkeys(("gpt_oss", "llama4", "llama4_text", "aria", "aria_text", "openai_privacy_filter"),
-                    ((STACK, (1,)),)),
+    **{name: TURNED[kind.turned] for name, (_, kind) in KINDS.items() if kind.turned},
+    **dict.fromkeys(("openai-gpt", "imagegpt", "decision_transformer", "clvp", "clvp_decoder", "gpt-sw3"),
+                    TURNED["conv1d"]),
+    **dict.fromkeys(("llama4", "llama4_text", "aria", "aria_text", "openai_privacy_filter"), TURNED["experts"]),
     "dbrx": ((r"\.experts\.mlp\.w2$", (0,)),),
     "convbert": ((r"\.(intermediate|output)\.dense\.weight$", (1,)),),  # groups, if it has three dimensions
     "csm_depth_decoder_model": ((r"codebooks_head\.weight$", (1,)),),

@@ -23,17 +23,16 @@ from ..arrays.layout import COMPONENTS, DEFINED, FIELDS, KEY, SINGLE, VERSION, E
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base.container import MAX_DIMENSIONS, Reader as Reader
+from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.json_text import is_count, strict_json
 from ..base.magic import refuse_other_name
 from ..base.rereading import as_check
 from ..base.tensors import Tensors
-from ..base.texts import printable, quoted
-from ..base.values import shown
+from ..base.texts import quoted
 from ..base.writer import Writer as Writer
 from ..formats.defining import from_definition
-from .layouts.layout import LAYOUTS
-from .layouts.table import check_layout, export
+from .layouts.table import check_layout
 
 __all__ = ["Reader", "Writer", "contents", "entries", "read_array", "save"]
 
@@ -167,7 +166,7 @@ def read_array(reader: Tensors, name: str, entry: Entry) -> Any:
 
 
 def _fail(reader: Tensors, what: str) -> NoReturn:
-    raise ValueError(f"{printable(reader.path)}: {what}")
+    raise WrongValue(f"{printable(reader.path)}: {what}")
 
 
 @counts_subnormals
@@ -186,9 +185,9 @@ def save(
     arrays : QuantizedArray, SparseArray, EIEArray, BitmapArray, or mapping of str to these and arrays
         One packed array, as its method ``save`` writes it, or several arrays by name: packed arrays, NumPy arrays, and
         arrays with DLPack support. `load` reads them back.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
-        Layout of another program, for a dict whose quantized arrays are matrices named ``NAME.weight``. See
-        docs/files.md.
+    layout : str, optional
+        Layout of another program, such as ``"gptq"``, for a dict whose quantized arrays are matrices named
+        ``NAME.weight``. docs/files.md lists the layouts.
     check : {"sample", "all", "none"}
         What is read again from the written file and compared before the file takes its name: at least one array of each
         kind and a sixteenth of the bytes, everything, or nothing.
@@ -221,30 +220,31 @@ def save(
         return
     if isinstance(arrays, PackedArray):
         check_layout(layout)
-        raise TypeError(
+        raise WrongType(
             f"save: layout {layout} stores weights by name, got one {type(arrays).__name__}: expected a dict of arrays "
             "such as {'fc.weight': q}"
         )
     if not isinstance(arrays, Mapping):
         hint = ", such as {'name': array}" if isinstance(arrays, np.ndarray) or exports_dlpack(arrays) else ""
-        raise TypeError(f"save: expected a packed array or a dict of arrays{hint}, got {type(arrays).__name__}")
+        raise WrongType(f"save: expected a packed array or a dict of arrays{hint}, got {type(arrays).__name__}")
     arrays = dict(arrays)
     for name, array in arrays.items():
         if not isinstance(name, str):
-            raise TypeError(f"save: a tensor's name must be a str, got {shown(name)}")
+            raise WrongType(f"save: a tensor's name must be a str, got {shown(name)}")
         if any("\ud800" <= character <= "\udfff" for character in name):
-            raise ValueError(f"save: tensor {quoted(name)}: half a character, which UTF-8 cannot write")
+            raise WrongValue(f"save: tensor {quoted(name)}: half a character, which UTF-8 cannot write")
         if isinstance(array, np.ndarray):
             array = arrays[name] = as_any(array, f"save: tensor {quoted(name)}")
         if not isinstance(array, (PackedArray, np.ndarray)) and exports_dlpack(array):
             array = arrays[name] = as_exported(array, f"save: tensor {quoted(name)}")
         if not isinstance(array, (PackedArray, np.ndarray, np.generic)):
             refuse_elsewhere(array, f"save: tensor {quoted(name)}")
-            raise TypeError(f"save: tensor {quoted(name)} is {type(array).__name__}, expected an array")
+            raise WrongType(f"save: tensor {quoted(name)} is {type(array).__name__}, expected an array")
     if layout is not None:
-        if layout in LAYOUTS:
+        found = check_layout(layout)
+        if not found.is_file:
             refuse_other_name(path)
-        export(path, arrays, layout, check)
+        found.save(path, arrays, check)
         return
     refuse_other_name(path)
     packed = {name: array._entry() for name, array in arrays.items() if isinstance(array, PackedArray)}

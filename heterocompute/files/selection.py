@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Generic, TypeVar
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import counted, near_words, quoted, shortened
-from ..base.values import shown
 from .roles import LONGEST_FILTER, Roles, is_bias
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -38,10 +38,10 @@ def patterns(value: str | Iterable[str] | None) -> tuple[str, ...]:
     try:
         found = tuple(value)
     except (TypeError, ValueError, NotImplementedError):
-        raise TypeError(f"name patterns are {shown(value)}, expected a str or several") from None
+        raise WrongType(f"name patterns are {shown(value)}, expected a str or several") from None
     for pattern in found:
         if not isinstance(pattern, str):
-            raise TypeError(f"a name pattern must be a str, got {type(pattern).__name__}")
+            raise WrongType(f"a name pattern must be a str, got {type(pattern).__name__}")
     return found
 
 
@@ -129,7 +129,7 @@ def check_patterns(names: Iterable[str], wanted: Iterable[str]) -> None:
         meant = literal(pattern)
         if meant is not None and meant not in known and pattern not in known:
             near = "".join(f"; the nearest is {quoted(word)}" for word in near_words(meant, known))
-            raise ValueError(f"unknown tensor {shown(meant)}{near}")
+            raise WrongValue(f"unknown tensor {shown(meant)}{near}")
 
 
 def select(
@@ -189,11 +189,11 @@ def select(
         if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) and is_matrix:
             chosen.append(name)
         elif name in asked:
-            raise ValueError(
+            raise WrongValue(
                 f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
             )
     if wanted and not chosen:
-        raise ValueError(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
+        raise WrongValue(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
     return chosen
 
 
@@ -336,13 +336,13 @@ def axis_of(
             raise TypeError
         numbers = tuple(operator.index(one) for one in axes)
     except TypeError:
-        raise TypeError(f"tensor {quoted(name)}: axis is {shown(found)}, expected an int or a tuple of ints") from None
+        raise WrongType(f"tensor {quoted(name)}: axis is {shown(found)}, expected an int or a tuple of ints") from None
     for one in numbers:
         if not -ndim <= one < ndim:
-            raise ValueError(
+            raise WrongValue(
                 f"tensor {quoted(name)} has {counted(ndim, 'dimension')}, but axis {shown(one)} was asked for"
             )
     normal = tuple(one % ndim for one in numbers)
     if len(set(normal)) != len(normal) or not normal:
-        raise ValueError(f"tensor {quoted(name)}: axis must name one or more different axes, got {shown(found)}")
+        raise WrongValue(f"tensor {quoted(name)}: axis must name one or more different axes, got {shown(found)}")
     return normal

@@ -21,14 +21,15 @@ import numpy as np
 
 from ..arrays.layout import KEY, Entry, file_layout, parts_of
 from ..base.container import Reader, nbytes_of
+from ..base.errors import TooLarge, WrongValue, printable
 from ..base.float_env import call_back, counts_subnormals
 from ..base.json_text import strict_json
-from ..base.places import absolute, exists, is_url, put, size_of, state_of_url
+from ..base.locations import absolute, exists, is_url, put, size_of, state_of_url
 from ..base.progress import Progress
 from ..base.regular import open_regular
 from ..base.rereading import drawn
 from ..base.tensors import CHUNK, Info, Tensors
-from ..base.texts import printable, quoted, read_small, sentence
+from ..base.texts import quoted, read_small, sentence
 from ..base.version import __version__
 from ..base.writer import Writer, bytes_of as memory_of, laid_out, sync_folder
 from .changes import Change
@@ -149,7 +150,7 @@ def sums_in(receipt: str) -> dict[str, Any]:
     """
     sums = strict_json(read_small(receipt, MAX_RECEIPT))
     if not isinstance(sums, dict):
-        raise ValueError(f"{printable(receipt)}: is not the receipt of a finished file")
+        raise WrongValue(f"{printable(receipt)}: is not the receipt of a finished file")
     return sums
 
 
@@ -238,13 +239,13 @@ def layout_of(
         for name, entry in held.items():
             for key, one in _stored(info, name, entry, changes.get(name)).items():
                 if key in tensors:
-                    raise ValueError(f"two tensors would be called {quoted(key)}")
+                    raise WrongValue(f"two tensors would be called {quoted(key)}")
                 tensors[key] = one
         packed = any(isinstance(one, Entry) for one in tensors.values())
         kept = {key: value for key, value in metadata.items() if key != KEY}  # KEY describes the new arrays
         found, described = file_layout(tensors, metadata=kept)
     except ValueError as error:
-        raise ValueError(f"{printable(path)}: {error}") from None
+        raise WrongValue(f"{printable(path)}: {error}") from None
     return found, described if packed else kept
 
 
@@ -379,7 +380,7 @@ def free(shard: Shard) -> None:
         if all(map(os.path.exists, needed)):
             state = state_of(file)
             if state not in (NOWHERE, shard.states[file]):
-                raise ValueError(f"{printable(file)}: changed after it was read, and is not deleted")
+                raise WrongValue(f"{printable(file)}: changed after it was read, and is not deleted")
             with contextlib.suppress(FileNotFoundError):  # another worker deleted it
                 os.unlink(file)
 
@@ -405,7 +406,7 @@ def _write(shard: Shard, progress: Progress | None) -> None:
 def _check_states(shard: Shard) -> None:
     for file, state in shard.states.items():
         if state_of(file) != state:
-            raise ValueError(f"{printable(file)}: changed, or was deleted, while the checkpoint was read")
+            raise WrongValue(f"{printable(file)}: changed, or was deleted, while the checkpoint was read")
 
 
 def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, change: Change | None) -> None:
@@ -473,5 +474,5 @@ def about(reader: Tensors, name: str) -> Iterator[None]:
         text = sentence(error)
         if text.startswith(prefix):
             raise
-        kind = ValueError if isinstance(error, ValueError) else MemoryError
+        kind = WrongValue if isinstance(error, ValueError) else TooLarge
         raise kind(f"{prefix}tensor {quoted(name)}: {text}") from None

@@ -19,9 +19,10 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from ..base.errors import WrongValue, printable
+from ..base.locations import absolute, content_of, exists, is_url, make_folder
 from ..base.magic import INDEX
-from ..base.places import absolute, content_of, exists, is_url, make_folder
-from ..base.texts import file_name, printable, quoted
+from ..base.texts import file_name, quoted
 from ..base.version import __version__
 from ..base.writer import replacing, sync_folder
 from .containers.folder import Located
@@ -82,12 +83,12 @@ class Staging:
                     if not (is_ours(entry.name) and is_inside):
                         strange.append(entry.path)
             if strange:
-                raise ValueError(f"{printable(min(strange))}: is in the way: {wanted}, where no other file may be")
+                raise WrongValue(f"{printable(min(strange))}: is in the way: {wanted}, where no other file may be")
         for file in (file for shard in shards for file in shard.states):
             if not is_url(file) and os.path.commonpath(
                 [os.path.realpath(file), os.path.realpath(self.root)]
             ) == os.path.realpath(self.root):
-                raise ValueError(f"{printable(file)}: is a file of the input in the unfinished output "
+                raise WrongValue(f"{printable(file)}: is a file of the input in the unfinished output "
                                  f"{quoted(self.root)}: move it")  # fmt: skip
 
     def refuse_taken(self, resume: bool) -> None:
@@ -97,7 +98,7 @@ class Staging:
 
     def _refuse_taken(self) -> None:
         if os.path.lexists(self.out) and not (os.path.isdir(self.out) and not os.listdir(self.out)):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(self.out)}: exists and is not an empty folder: expected the name of a new one"
             )
 
@@ -202,7 +203,7 @@ class Staging:
         digests = [shard.digest for shard in found]
         if self.begun and (self.begun["parts"], [one[0] for one in self.begun["shards"]]) != (count, digests):
             others = "other options, another checkpoint or another number of parts"
-            raise ValueError(f"{printable(self.root)}: was begun with {others}: expected the same, or delete it")
+            raise WrongValue(f"{printable(self.root)}: was begun with {others}: expected the same, or delete it")
         for folder in (self.inner, self._done):
             make_folder(folder)
         if not self.begun:
@@ -218,7 +219,7 @@ class Staging:
         for shard in shards:
             for file in shard.states:
                 if not exists(file):
-                    raise ValueError(
+                    raise WrongValue(
                         f"{printable(file)}: is deleted, but {quoted(shard.tensors[0][0])} and its other tensors are "
                         f"not in {quoted(self.root)}: run again with the options of the interrupted run"
                     )

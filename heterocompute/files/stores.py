@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..base.places import absolute, exists, is_url, names_in, remove
-from ..base.texts import file_name, printable, quoted
+from ..base.errors import WrongValue, printable
+from ..base.locations import absolute, exists, is_url, names_in, remove
+from ..base.texts import file_name, quoted
 from .containers.folder import Located
 from .manifest import SHARD_NAME
 from .shards import Shard, file_names, placed
@@ -49,18 +50,18 @@ class StoreStaging(Staging):
             for name in listed[folder]:
                 if not is_ours(name):
                     self._refuse_taken()
-                    raise ValueError(f"{printable(folder)}/{printable(name)}: is in the way: no other file may be in "
+                    raise WrongValue(f"{printable(folder)}/{printable(name)}: is in the way: no other file may be in "
                                      "an unfinished output")  # fmt: skip
         for file in (file for shard in shards for file in shard.states):
             if file.startswith((f"{self.root}/", f"{self.out}/")):
-                raise ValueError(
+                raise WrongValue(
                     f"{printable(file)}: is a file of the input inside the output {quoted(self.out)}: "
                     "choose another OUT"
                 )
 
     def _refuse_taken(self) -> None:
         if not self.begun and names_in(self.out):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(self.out)}: exists and is not an empty folder: expected the name of a new one"
             )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.errors import WrongType, WrongValue, shown
+from ..base.float_env import call_back
+from ..base.progress import Progress
 from ..base.rereading import as_check
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from ..base.workers import Workers, checked_workers
 from .manifest import MAX_PARTS
 
@@ -37,6 +41,14 @@ class Work:
     part: Any = None
     check: str = "sample"
     caller: str = "quantize_checkpoint"  # the function that errors name
+    progress: Progress | None = None
+    # called when the output has its name, while a run that is begun again would still know the output as its own
+    finished: Callable[[], None] | None = None
+
+    def report(self, done: int, total: int, name: str = "") -> None:
+        """Report progress, if somebody wants to know."""
+        if self.progress:
+            call_back(self.progress, done, total, name)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "part", None if self.part is None else part_of(self.part, self.caller))
@@ -44,9 +56,9 @@ class Work:
         as_check(self.check, self.caller)
         for name in ("resume", "consume"):  # a string such as "no" must not delete anything
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")
+                raise WrongType(f"{self.caller}: {name} is {shown(getattr(self, name))}, expected True or False")
         if self.part is not None and self.consume:
-            raise ValueError(f"{self.caller}: consume and part are given, expected one of them: a part does not "
+            raise WrongValue(f"{self.caller}: consume and part are given, expected one of them: a part does not "
                              "know what the others still need")  # fmt: skip
 
 
@@ -71,7 +83,7 @@ def size_of(text: Any) -> int | None:
     if text is None or (isinstance(text, int) and not isinstance(text, bool)):
         return None if text is None else as_int(text, "shard_size", 1)
     if not isinstance(text, str):
-        raise TypeError(f"shard_size is {shown(text)}, expected a text such as '5GB', or an int of bytes")
+        raise WrongType(f"shard_size is {shown(text)}, expected a text such as '5GB', or an int of bytes")
     found = text.strip()
     unit = next((unit for unit in UNITS if found.endswith(unit)), "")
     try:
@@ -79,7 +91,7 @@ def size_of(text: Any) -> int | None:
         if not 1 <= count < 2**62:
             raise ValueError
     except ValueError:
-        raise ValueError(
+        raise WrongValue(
             f"shard_size is {shown(text)}, expected a size such as '5GB' or '500MiB', of the units {', '.join(UNITS)}"
         ) from None
     return int(count)
@@ -102,11 +114,11 @@ def part_of(text: Any, caller: str) -> tuple[int, int]:
     """
     wanted = "expected a text such as '2/3', the second of three parts"
     if not isinstance(text, str):
-        raise TypeError(f"{caller}: part is {shown(text)}, {wanted}")
+        raise WrongType(f"{caller}: part is {shown(text)}, {wanted}")
     fit = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
     number, count = (int(fit[1]), int(fit[2])) if fit else (0, 0)
     if not 1 <= number <= count <= MAX_PARTS:
-        raise ValueError(f"{caller}: part is {shown(text)}, {wanted}")
+        raise WrongValue(f"{caller}: part is {shown(text)}, {wanted}")
     return number, count
 
 

@@ -15,8 +15,8 @@ import sys
 from itertools import permutations
 from types import ModuleType
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import near_words
-from ..base.values import shown
 from .base import Format as Format, StoredRules as StoredRules, or_words, parse_family
 from .blocks import GGML
 from .codebooks import NF4, Codebook
@@ -70,9 +70,9 @@ def format(text: str | Format) -> Format:
         return text
     if not isinstance(text, str):
         kind = type(text).__name__
-        raise TypeError(f"format: text is {shown(text)} of type {kind}, expected a str such as 'vsq4-g16-s4'")
+        raise WrongType(f"format: text is {shown(text)} of type {kind}, expected a str such as 'vsq4-g16-s4'")
     if not text.strip():
-        raise ValueError(
+        raise WrongValue(
             f"format: {shown(text[:64])} is not a format: an empty text, expected one such as 'vsq4-g16-s4'"
         )
     reason = ""
@@ -86,14 +86,14 @@ def format(text: str | Format) -> Format:
     except ValueError as error:
         reason = f" ({error})"
     if text.endswith("%"):
-        raise ValueError(
+        raise WrongValue(
             f"format: {shown(text)} is not a format; a share of values that become zero is a pattern of prune"
         )
     nearest = nearest or _nearest(text)
     if nearest:
         words = f"{'the nearest is' if len(nearest) == 1 else 'it could be'} {or_words(map(repr, nearest))}"
-        raise ValueError(f"format: {shown(text)} is not a format{reason}; {words}")
-    raise ValueError(
+        raise WrongValue(f"format: {shown(text)} is not a format{reason}; {words}")
+    raise WrongValue(
         f"format: {shown(text)} is not a format; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'"
     )
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import near_words
-from ..base.values import shown
 from .form import StoredForm, form_of
 
 # The C core stores a group's length in a signed 32-bit integer.
@@ -54,16 +54,16 @@ class Parameters:
             number = operator.index(value)
         except TypeError:
             kind = type(value).__name__
-            raise TypeError(f"{name} is {shown(value)} of type {kind}, expected an integer: {words}") from None
+            raise WrongType(f"{name} is {shown(value)} of type {kind}, expected an integer: {words}") from None
         if not any(number in part for part in wanted):
-            raise ValueError(f"{name} is {shown(number)}, expected {words}")
+            raise WrongValue(f"{name} is {shown(number)}, expected {words}")
         object.__setattr__(self, field, number)
 
     def _check_flag(self, field: str) -> None:
         value = getattr(self, field)
         if not isinstance(value, bool):
             name, kind = f"{type(self).__name__}: {field}", type(value).__name__
-            raise TypeError(f"{name} is {shown(value)} of type {kind}, expected True or False")
+            raise WrongType(f"{name} is {shown(value)} of type {kind}, expected True or False")
 
     def _check_word(self, field: str, *wanted: str, optional: bool = False) -> None:
         value = getattr(self, field)
@@ -72,14 +72,14 @@ class Parameters:
         name = f"{type(self).__name__}: {field}"
         words = or_words([*map(repr, wanted), *(["None"] if optional else [])])
         if not isinstance(value, str):
-            raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}, expected {words}")
+            raise WrongType(f"{name} is {shown(value)} of type {type(value).__name__}, expected {words}")
         if value not in wanted:
             text = value if len(value) <= 64 else value[:64] + "..."
             plain = value[:64].lower()
             longer = [word for word in wanted if plain and word.startswith(plain)]
             near = longer or near_words(plain, wanted) if len(wanted) > 2 else []
             also = f"; the nearest is {or_words(map(repr, near))}" if near else ""
-            raise ValueError(f"{name} is {shown(text)}, expected {words}{also}")
+            raise WrongValue(f"{name} is {shown(text)}, expected {words}{also}")
 
 
 class Format(ABC, Parameters):
@@ -121,7 +121,7 @@ class Format(ABC, Parameters):
             return
         if family in Format._registered:
             other = Format._registered[family].__name__
-            raise TypeError(f"{cls.__name__}: the family {shown(family)} is taken by {other}")
+            raise WrongType(f"{cls.__name__}: the family {shown(family)} is taken by {other}")
         Format._registered[family] = cls
 
     @classmethod
@@ -148,7 +148,7 @@ class Format(ABC, Parameters):
 
     @property
     def splits_into_rows(self) -> bool:
-        """Return whether a row can be decoded alone; otherwise scales of several rows are stored together."""
+        """Return True if single rows can be decoded; otherwise scales of several rows are stored together."""
         return True
 
     @property
@@ -158,7 +158,7 @@ class Format(ABC, Parameters):
 
     @property
     def form(self) -> StoredForm:
-        """Return the kinds of codes and scales in the C core; for a pattern, those of the base format."""
+        """Return the kinds of codes and scales in the C core; a pattern has the kinds of its base format."""
         return form_of((self.family, *self.core_params()))
 
     @property

@@ -139,7 +139,7 @@ class GGML(Format):
         return (self.bits, self.group, self.kind.number)
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: q8_0 has no code -128, ternary types no -2; float16 scales may be negative.
+        """Return rules for components: q8_0 has no code -128, ternary types no -2; float16 scales may be negative.
 
         Returns
         -------

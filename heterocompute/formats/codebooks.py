@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ..base.errors import WrongValue
 from .base import MAX_GROUP, Format, StoredRules, optional
 
 
@@ -57,7 +58,7 @@ class NF4(Format):
 
     @property
     def splits_into_rows(self) -> bool:
-        """Return whether a row can be decoded alone: not for `double`, whose blocks of 256 scales cross rows."""
+        """Return True if single rows can be decoded: not with `double`, whose blocks of 256 scales cross rows."""
         return not self.double
 
     def __str__(self) -> str:
@@ -146,7 +147,7 @@ class Codebook(Format):
         self._check_word("per", "row", "tensor")
         self._set_integer("dim", range(1, 3), range(4, 5), range(8, 9))
         if self.group is not None and self.group % self.dim:
-            raise ValueError(f"Codebook: group is {self.group}, expected a multiple of dim {self.dim}")
+            raise WrongValue(f"Codebook: group is {self.group}, expected a multiple of dim {self.dim}")
 
     @property
     def unit(self) -> int:

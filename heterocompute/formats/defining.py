@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.values import shown
+from ..base.errors import WrongType, WrongValue, shown
 from .base import Format, parse_family
 from .elements import Element, Levels
 from .own import NAMES, Own, element as element_of
@@ -89,23 +89,23 @@ def define(
     'ternary-g128-absmean'
     """
     if rounding != "even":
-        raise ValueError(f"define: rounding is {shown(rounding)}, expected 'even'")
+        raise WrongValue(f"define: rounding is {shown(rounding)}, expected 'even'")
     if isinstance(element, str):
         element, target = _read(element, target)
     if block is not None and group is not None:
-        raise ValueError("define: group and block are given, expected one of both")
+        raise WrongValue("define: group and block are given, expected one of both")
     rows: int | None = None
     if block is not None:
         try:
             rows, group = block
         except (TypeError, ValueError):
-            raise TypeError(f"define: block is {shown(block)}, expected (rows, columns)") from None
+            raise WrongType(f"define: block is {shown(block)}, expected (rows, columns)") from None
     if name is None:
         return Own(element, scale, group, rows, per, second, rule, target, saturate)
     if not isinstance(name, str):
-        raise TypeError(f"define: name is {shown(name)} of type {type(name).__name__}, expected a str or None")
+        raise WrongType(f"define: name is {shown(name)} of type {type(name).__name__}, expected a str or None")
     if not NAME.fullmatch(name):
-        raise ValueError(
+        raise WrongValue(
             f"define: name is {shown(name[:80])}, expected a lower-case letter, then at most 63 of letters, digits, "
             "'_', '.' and '-'"
         )
@@ -122,7 +122,7 @@ def define(
             return made
         if reads:
             by = "a family of formats" if taken is None else f"{taken!r}"
-            raise ValueError(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
+            raise WrongValue(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
         NAMES[name] = made
     return made
 
@@ -133,11 +133,11 @@ def _read(text: str, target: float | None) -> tuple[Element, float | None]:
     if not at:
         return element_of(text), target
     if target is not None:
-        raise ValueError("define: element has a target after the @, and target is given, expected one of both")
+        raise WrongValue("define: element has a target after the @, and target is given, expected one of both")
     try:
         return element_of(text), float(number)
     except ValueError:
-        raise ValueError(f"define: element is {shown(f'{text}@{number}')}, expected a number after the @") from None
+        raise WrongValue(f"define: element is {shown(f'{text}@{number}')}, expected a number after the @") from None
 
 
 def definition_of(fmt: Format) -> dict[str, Any] | None:
@@ -202,17 +202,17 @@ def from_definition(definition: Any, text: str) -> Format:
     'e3m4-g32-e8m0+2:4'
     """
     if not isinstance(definition, Mapping) or not definition.keys() <= FIELDS or "element" not in definition:
-        raise ValueError(f"definition: {shown(definition)} is no definition of a format")
+        raise WrongValue(f"definition: {shown(definition)} is no definition of a format")
     try:
         base = _own_from(definition)
     except TypeError as problem:
-        raise ValueError(str(problem)) from None
+        raise WrongValue(str(problem)) from None
     if text == str(base):
         return base
     plain, plus, pattern = text.rpartition("+")
     kept = parse_pattern(pattern) if plus and plain == str(base) else None
     if kept is None:
-        raise ValueError(f"definition: its format is {shown(str(base))}, but the text beside it is {shown(text[:80])}")
+        raise WrongValue(f"definition: its format is {shown(str(base))}, but the text beside it is {shown(text[:80])}")
     return Sparse(base, *kept)
 
 
@@ -221,15 +221,15 @@ def _own_from(definition: Mapping[str, Any]) -> Own:
     element, name = given.pop("element"), given.get("name")
     if isinstance(element, Mapping):
         if not element.keys() <= {"levels", "thresholds"} or not isinstance(element.get("levels"), list):
-            raise ValueError(f"definition: element is {shown(element)}, expected levels")
+            raise WrongValue(f"definition: element is {shown(element)}, expected levels")
         numbers = [*element["levels"], *(element.get("thresholds") or [])]
         if not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
-            raise ValueError("definition: levels and thresholds are finite numbers")
+            raise WrongValue("definition: levels and thresholds are finite numbers")
         made: Element = Levels(tuple(element["levels"]), element.get("thresholds") and tuple(element["thresholds"]))
     elif isinstance(element, str):
         made = element_of(element)
     else:
-        raise ValueError(f"definition: element is {shown(element)}, expected a text or levels")
+        raise WrongValue(f"definition: element is {shown(element)}, expected a text or levels")
     if name is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
-        raise ValueError(f"definition: name is {shown(name)}, which no format has")
+        raise WrongValue(f"definition: name is {shown(name)}, which no format has")
     return Own(made, **given)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base.values import shown
+from ..base.errors import WrongType, WrongValue, shown
 from .base import Parameters
 
 __all__ = ["Element", "Integer", "Levels", "Logs", "Minifloat", "Table"]
@@ -171,7 +171,7 @@ class Minifloat(Element, Parameters):
         bits = self.exponent + self.mantissa + self.signed
         if not 2 <= bits <= 16:
             said = f"exponent is {self.exponent} and mantissa is {self.mantissa}"
-            raise ValueError(f"Minifloat: {said}, a code of {bits} bits; expected 2 to 16 bits with the sign")
+            raise WrongValue(f"Minifloat: {said}, a code of {bits} bits; expected 2 to 16 bits with the sign")
         object.__setattr__(self, "bits", bits)
         # one element has one text
         if self.specials == ("ieee" if bits >= 8 else "finite"):
@@ -183,7 +183,7 @@ class Minifloat(Element, Parameters):
         self._check_specials()
         lowest, highest = 1 - self.used_bias - self.mantissa, (self.largest_code >> self.mantissa) - self.used_bias
         if highest > 127 or lowest < -149:
-            raise ValueError(
+            raise WrongValue(
                 f"Minifloat: bias is {self.used_bias}, which gives powers of two from {lowest} to {highest}, expected "
                 "-149 to 127, those of float32"
             )
@@ -193,19 +193,19 @@ class Minifloat(Element, Parameters):
         said = f"Minifloat: specials is {specials!r}"
         if specials == "ieee" and (self.mantissa == 0 or self.exponent == 1):
             with_words = f"exponent {self.exponent} and mantissa {self.mantissa}"
-            raise ValueError(f"{said} with {with_words}, which leave no NaN or no number; expected 'finite'")
+            raise WrongValue(f"{said} with {with_words}, which leave no NaN or no number; expected 'finite'")
         if specials == "fn" and bits < 8:
-            raise ValueError(f"{said} with {bits} bits, expected 8 bits or more, or 'finite'")
+            raise WrongValue(f"{said} with {bits} bits, expected 8 bits or more, or 'finite'")
         if specials == "fnuz" and not self.signed:
-            raise ValueError(f"{said} without a sign, expected 'ieee', 'fn', 'finite' or 'p3109'")
+            raise WrongValue(f"{said} without a sign, expected 'ieee', 'fn', 'finite' or 'p3109'")
         if specials in ("fnuz", "p3109", "p3109f") and bits > 8:
-            raise ValueError(f"{said} with {bits} bits, expected at most 8 bits")
+            raise WrongValue(f"{said} with {bits} bits, expected at most 8 bits")
         if specials in ("p3109", "p3109f") and (self.bias is not None or not self.subnormals):
-            raise ValueError(f"{said} with a bias or without subnormals, which the standard fixes; expected neither")
+            raise WrongValue(f"{said} with a bias or without subnormals, which the standard fixes; expected neither")
         if not self.subnormals and bits > 8:
-            raise ValueError(f"Minifloat: subnormals is False with {bits} bits, expected at most 8 bits")
+            raise WrongValue(f"Minifloat: subnormals is False with {bits} bits, expected at most 8 bits")
         if self.largest_code < 1:
-            raise ValueError(f"{said} with {bits} bits, which leave no number above 0")
+            raise WrongValue(f"{said} with {bits} bits, which leave no number above 0")
 
     @property
     def used_specials(self) -> str:
@@ -370,7 +370,7 @@ class Integer(Element, Parameters):
         self._check_flag("full")
         self._set_integer("fraction_bits", range(33))
         if self.full and not self.signed:
-            raise ValueError("Integer: full is True without a sign, where all codes are used; expected full=False")
+            raise WrongValue("Integer: full is True without a sign, where all codes are used; expected full=False")
 
     @property
     def lowest_code(self) -> int:
@@ -562,7 +562,7 @@ class Levels(Element):
     def __post_init__(self) -> None:
         given = _numbers(self.values, "values")
         if not 2 <= len(given) <= MAX_LEVELS:
-            raise ValueError(f"Levels: values has {len(given)} numbers, expected 2 to {MAX_LEVELS}")
+            raise WrongValue(f"Levels: values has {len(given)} numbers, expected 2 to {MAX_LEVELS}")
         values = tuple(float(np.float32(min(max(one, -LARGEST), LARGEST))) + 0.0 for one in given)
         _check_ascending(values, "values", "as float32 ")
         object.__setattr__(self, "values", values)
@@ -575,13 +575,13 @@ class Levels(Element):
     def _check_thresholds(self, values: tuple[float, ...]) -> None:
         between = _numbers(self.thresholds, "thresholds")
         if len(between) != len(values) - 1:
-            raise ValueError(
+            raise WrongValue(
                 f"Levels: thresholds has {len(between)} numbers, expected {len(values) - 1}, one between each two "
                 "levels"
             )
         for i, one in enumerate(between):
             if not values[i] <= one <= values[i + 1]:
-                raise ValueError(
+                raise WrongValue(
                     f"Levels: thresholds[{i}] is {one!r}, expected {values[i]!r} to {values[i + 1]!r}, its two levels"
                 )
         object.__setattr__(self, "thresholds", between)
@@ -719,16 +719,16 @@ def _numbers(given: Any, name: str) -> tuple[float, ...]:
     try:
         found = tuple(float(one) for one in given)
     except (TypeError, ValueError):
-        raise TypeError(f"Levels: {name} is {shown(given)}, expected a sequence of numbers") from None
+        raise WrongType(f"Levels: {name} is {shown(given)}, expected a sequence of numbers") from None
     for i, one in enumerate(found):
         if not math.isfinite(one):
-            raise ValueError(f"Levels: {name}[{i}] is {one!r}, expected a finite number")
+            raise WrongValue(f"Levels: {name}[{i}] is {one!r}, expected a finite number")
     return found
 
 
 def _check_ascending(values: Sequence[float], name: str, how: str) -> None:
     for i, (low, high) in enumerate(zip(values, values[1:], strict=False)):
         if not low < high:
-            raise ValueError(
+            raise WrongValue(
                 f"Levels: {name}[{i + 1}] is {high!r} and {name}[{i}] is {low!r}, expected numbers that {how}ascend"
             )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional
 
 # The position of a name is the number of the type in the C core.
@@ -104,8 +104,8 @@ class Float(Format):
         self._check_word("scaled", "row", "tensor", "group", optional=True)
         self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
         if (self.group is None) == (self.scaled == "group"):
-            said = f"scaled is {shown(self.scaled)} and group is {self.group}"
-            raise ValueError(f"Float: {said}, expected a group with scaled='group' only")
+            given = f"scaled is {shown(self.scaled)} and group is {self.group}"
+            raise WrongValue(f"Float: {given}, expected a group with scaled='group' only")
         object.__setattr__(self, "bits", FLOAT_BITS[self.name])
 
     @property
@@ -221,7 +221,7 @@ class MX(Format):
         return (self.bits, self.group, ELEMENTS[self.element], RULES.index(self.scale_rule))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: int8 elements are never -128.
+        """Return rules for components: int8 elements are never -128.
 
         Returns
         -------
@@ -298,7 +298,7 @@ class NVFP4(Format):
         return (self.bits, self.group, int(self.four_over_six))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: scales that are neither negative nor NaN.
+        """Return rules for components: scales are neither negative nor NaN.
 
         Returns
         -------

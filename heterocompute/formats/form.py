@@ -72,12 +72,12 @@ class StoredForm:
 
     @property
     def has_scales(self) -> bool:
-        """Whether anything scales the codes."""
+        """True if the format has scales."""
         return self.scale != "none" or self.second != "none"
 
     @property
     def one(self) -> int | None:
-        """The code that stands for 1, as an unsigned number; with zero points, its distance from them; or None."""
+        """The unsigned code of the value 1, or its distance from the zero point; None if no code is 1."""
         if 1.0 in self.levels:
             return self.levels.index(1.0)
         if self.codes == "integer":
@@ -89,7 +89,7 @@ class StoredForm:
 
     @property
     def is_unsigned(self) -> bool:
-        """Whether no value is below 0."""
+        """True if no value is negative."""
         return self.codes == "integer" and not (self.signed or self.zero_points or self.minima)
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional
 
 
@@ -64,7 +64,7 @@ class Int(Format):
         self._check_flag("symmetric")
         self._check_word("scale", "f32", "f16")
         if self.bits > 8 and (self.group is not None or not self.symmetric or self.scale != "f32"):
-            raise ValueError(
+            raise WrongValue(
                 f"Int: bits is {self.bits}, which needs group=None, symmetric=True and scale='f32'; got "
                 f"group={self.group}, symmetric={self.symmetric} and scale={shown(self.scale)}"
             )
@@ -96,7 +96,7 @@ class Int(Format):
         return (self.bits, self.group or 0, int(self.symmetric), int(self.scale == "f16"))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: symmetric codes are never the lowest.
+        """Return rules for components: symmetric codes are never the lowest.
 
         Returns
         -------
@@ -174,12 +174,12 @@ class VSQ(Format):
         self._check_word("coarse", "row", "tensor")
         self._check_flag("refit")
         if self.scale_bits is None and self.coarse != "row":
-            raise ValueError(
+            raise WrongValue(
                 f"VSQ: coarse is {shown(self.coarse)} but scale_bits is None; with one level there is no coarse "
                 "scale to share, expected coarse='row' or scale_bits 2 to 10"
             )
         if self.scale_bits is None and self.refit:
-            raise ValueError(
+            raise WrongValue(
                 "VSQ: refit is True but scale_bits is None; with one level there are no rounded scales to "
                 "refit to, expected refit=False or scale_bits 2 to 10"
             )
@@ -219,7 +219,7 @@ class VSQ(Format):
         return (self.bits, self.group, self.scale_bits or 0, int(self.unsigned), coarse, int(self.refit))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: signed codes are never the lowest.
+        """Return rules for components: signed codes are never the lowest.
 
         Returns
         -------
@@ -306,7 +306,7 @@ class Affine(Format):
         return (self.bits, self.group or 0, int(self.scale == "f16"))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: scales may be negative, as other programs have them; padding is any code.
+        """Return rules for components: scales of other programs may be negative, padding is any code.
 
         Returns
         -------

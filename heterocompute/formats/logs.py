@@ -83,7 +83,7 @@ class Log(Format):
         return (self.bits, self.group or 0, self.gamma)
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: padding is any code, since a group of zeros has code 0 and a scale of 0.
+        """Return rules for components: padding is any code, since a group of zeros has code 0 and a scale of 0.
 
         Returns
         -------

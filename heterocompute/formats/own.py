@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..base.values import shown
+from ..base.errors import WrongType, WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional, or_words
 from .elements import KNOWN, Element, Integer, Levels, Logs, Minifloat
 from .tapered import Posit, Takum
@@ -68,7 +68,7 @@ def element(text: str) -> Element:
     found = _element(text)
     if found is None or str(found) != text:
         usual = "" if found is None else f"; the nearest is {str(found)!r}"
-        raise ValueError(
+        raise WrongValue(
             f"element: {shown(text[:64])} is not an element, expected one such as 'e3m4', 'int12', 'uint4', 'ternary', "
             f"'posit8.1' or 'log5-3'{usual}"
         )
@@ -178,7 +178,7 @@ class Own(Format):
 
     def __post_init__(self) -> None:
         if not isinstance(self.element, Element):
-            raise TypeError(f"define: element is {shown(self.element)}, expected an element or its text")
+            raise WrongType(f"define: element is {shown(self.element)}, expected an element or its text")
         self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
         self._set_integer("block_rows", range(1, MAX_GROUP + 1), optional=True)
         self._check_word("per", "row", "tensor")
@@ -191,7 +191,7 @@ class Own(Format):
         self._check_rule()
         self._check_levels()
         if not self.saturate and not self._has_beyond:
-            raise ValueError(f"define: {self.element} has neither infinity nor NaN, expected saturate=True")
+            raise WrongValue(f"define: {self.element} has neither infinity nor NaN, expected saturate=True")
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -207,9 +207,9 @@ class Own(Format):
         try:
             value = float(self.target)
         except (TypeError, ValueError):
-            raise TypeError(f"define: target is {shown(self.target)}, expected a number above 0") from None
+            raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
-            raise ValueError(
+            raise WrongValue(
                 f"define: target is {value!r}, expected above 0 and at most {self.element.largest!r}, the largest "
                 f"number of {self.element}"
             )
@@ -220,30 +220,30 @@ class Own(Format):
         if self.scale is None and (self.element.scaled or shares or self.target is not None):
             self._set(scale="f32")
         if self.block_rows is not None and self.group is None:
-            raise ValueError("define: block has rows and no columns, expected block=(rows, columns)")
+            raise WrongValue("define: block has rows and no columns, expected block=(rows, columns)")
         if self.per == "tensor" and self.group is not None:
-            raise ValueError("define: per is 'tensor' with a group, expected one of both")
+            raise WrongValue("define: per is 'tensor' with a group, expected one of both")
         if self.scale is None:
             return
         if not isinstance(self.scale, str):
-            raise TypeError(f"define: scale is {shown(self.scale)} of type {type(self.scale).__name__}, expected a str")
+            raise WrongType(f"define: scale is {shown(self.scale)} of type {type(self.scale).__name__}, expected a str")
         kind = self.scale_kind
         if self.per == "tensor" and kind != "f32":
-            raise ValueError(f"define: per is 'tensor' with the scale {shown(self.scale)}, expected 'f32'")
+            raise WrongValue(f"define: per is 'tensor' with the scale {shown(self.scale)}, expected 'f32'")
         if kind == "integer" and self.second is None:
-            raise ValueError(
+            raise WrongValue(
                 f"define: scale is {shown(self.scale)}, integers, without a second level; expected second='row' or "
                 "'tensor'"
             )
         if self.second is not None and kind not in ("integer", "float"):
-            raise ValueError(
+            raise WrongValue(
                 f"define: second is {shown(self.second)} with the scale {shown(self.scale)}, expected a scale of few "
                 "bits, such as 'e4m3fn' or 's4'"
             )
         if self.second is not None and self.group is None:
-            raise ValueError(f"define: second is {shown(self.second)} without a group, expected a group or a block")
+            raise WrongValue(f"define: second is {shown(self.second)} without a group, expected a group or a block")
         if self.block_rows is not None and (kind == "integer" or self.second == "row"):
-            raise ValueError("define: block goes with one level, or with a float scale and second='tensor'")
+            raise WrongValue("define: block goes with one level, or with a float scale and second='tensor'")
 
     def _check_rule(self) -> None:
         if self.scale is None:
@@ -252,22 +252,22 @@ class Own(Format):
         allowed = ("floor", "ceil", "rceil", "even") if self.scale == "e8m0" else ("absmax", "absmean")
         rule = self.rule or usual
         if rule not in allowed:
-            raise ValueError(
+            raise WrongValue(
                 f"define: rule is {shown(rule)} with the scale {shown(self.scale)}, expected "
                 f"{or_words(map(repr, allowed))}"
             )
         if rule == "even" and self.element.kind not in ("integer", "float"):
-            raise ValueError(
+            raise WrongValue(
                 f"define: rule is 'even' with {self.element}, expected integers or floats, which have a fraction"
             )
         if rule == "absmean" and self.second is not None:
-            raise ValueError("define: rule is 'absmean' with a second level, expected one level")
+            raise WrongValue("define: rule is 'absmean' with a second level, expected one level")
         self._set(rule=None if rule == usual else rule)
 
     def _check_levels(self) -> None:
         """Refuse elements that no scale can map."""
         if self.scale is not None and not 0 < np.float32(self.used_target) < np.inf:
-            raise ValueError(f"define: {self.element} has no number above 0 that a scale could map to")
+            raise WrongValue(f"define: {self.element} has no number above 0 that a scale could map to")
 
     @property
     def used_target(self) -> float:
@@ -288,10 +288,10 @@ class Own(Format):
         if re.fullmatch(r"s[0-9]{1,2}", text):
             bits = int(text[1:])
             if not 2 <= bits <= 10 or text != f"s{bits}":
-                raise ValueError(f"define: scale is {shown(text)}, expected 's2' to 's10'")
+                raise WrongValue(f"define: scale is {shown(text)}, expected 's2' to 's10'")
             return "integer"
         if self.scale_type is None:
-            raise ValueError(
+            raise WrongValue(
                 f"define: scale is {shown(text)}, expected 'f32', 'f16', 'bf16', 'e8m0', 's<bits>' or a float of at "
                 "most 8 bits such as 'e4m3fn'"
             )
@@ -306,7 +306,7 @@ class Own(Format):
             return None
         found = element(self.scale or "")
         if found.bits > 8 or not isinstance(found, Minifloat) or not found.subnormals or found.specials in ("fnuz",):
-            raise ValueError(
+            raise WrongValue(
                 f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals and a zero"
             )
         return found

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import product
 from statistics import NormalDist
 
+from ..base.errors import WrongValue
 from .base import Parameters
 from .elements import Levels
 
@@ -91,7 +92,7 @@ def student_float(bits: int, nu: float = 5.0) -> Levels:
     """
     bits = _check_bits(bits, "student_float")
     if not 0.5 <= nu <= 1000:
-        raise ValueError(f"student_float: nu is {nu!r}, expected 0.5 to 1000")
+        raise WrongValue(f"student_float: nu is {nu!r}, expected 0.5 to 1000")
     return Levels(_quantiles(bits, lambda p: _student_quantile(p, float(nu))))
 
 
@@ -153,7 +154,7 @@ def apot(bits: int, term_bits: int = 2) -> Levels:
     bits = _check_bits(bits, "apot", 3)
     terms, rest = divmod(bits - 1, term_bits if isinstance(term_bits, int) and term_bits > 0 else bits)
     if rest or not terms:
-        raise ValueError(f"apot: term_bits is {term_bits!r}, expected a divisor of the {bits - 1} bits of a magnitude")
+        raise WrongValue(f"apot: term_bits is {term_bits!r}, expected a divisor of the {bits - 1} bits of a magnitude")
     powers = [[0.0, *(2.0 ** -(i + j * terms) for j in range((1 << term_bits) - 1))] for i in range(terms)]
     sums = sorted({sum(chosen) for chosen in product(*powers)})
     magnitudes = [one / sums[-1] for one in sums]

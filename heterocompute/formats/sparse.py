@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
-from ..base.values import shown
+from ..base.errors import WrongType, WrongValue, shown
 from .base import Format, StoredRules, parse_family
 from .blocks import GGML
 from .floats import Float
@@ -83,15 +83,15 @@ class Sparse(Format):
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Format) or isinstance(self.base, Sparse):
-            raise TypeError(f"Sparse: base is {shown(self.base)}, expected a format without a pattern")
+            raise WrongType(f"Sparse: base is {shown(self.base)}, expected a format without a pattern")
         self._set_integer("n", range(1, MAX_M + 1))
         self._set_integer("m", range(1, MAX_M + 1))
         if self.n > self.m:
-            raise ValueError(f"Sparse: n is {self.n} and m is {self.m}, expected 1 <= n <= m <= {MAX_M}")
+            raise WrongValue(f"Sparse: n is {self.n} and m is {self.m}, expected 1 <= n <= m <= {MAX_M}")
         if isinstance(self.base, GGML):
-            raise ValueError(f"Sparse: {self.base} holds whole blocks of values and takes no pattern")
+            raise WrongValue(f"Sparse: {self.base} holds whole blocks of values and takes no pattern")
         if self.base.group is not None and self.base.group % self.n:
-            raise ValueError(
+            raise WrongValue(
                 f"Sparse: {self.base} has groups of {self.base.group} values, not a multiple of the {self.n} kept "
                 f"of every {self.m}"
             )

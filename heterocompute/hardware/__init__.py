@@ -1,4 +1,4 @@
-"""What a network costs on a machine: operations, bytes, time, energy and area. Figures and formulas, no measurements.
+"""Cost of a network on a machine: operations, bytes, time, energy and area. Models only, no measurements.
 
 >>> from heterocompute import hardware as hw
 >>> round(hw.device("h100-sxm").ridge("fp16"), 1)
@@ -8,43 +8,39 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # names that the table below imports at run time; tests/house/test_structure.py compares both
-    from . import accelerators as accelerators, systolic as systolic
-    from .accelerators.exploring import *
+    from . import (
+        accelerators as accelerators,
+        layers as layers,
+        mapper as mapper,
+        results as results,
+        systems as systems,
+        systolic as systolic,
+    )
+    from .accelerators.exploring import explore as explore
     from .chips.chip import *
     from .chips.database import *
     from .chips.glossary import *
     from .chips.host import *
     from .cost import intensity as intensity, memory as memory
-    from .cost.comparison import *
-    from .cost.estimates import *
-    from .cost.fusion import *
+    from .cost.comparison import batch_sweep as batch_sweep, compare as compare
+    from .cost.estimates import break_even_density as break_even_density
+    from .cost.fusion import fuse as fuse
     from .cost.pairing import *
-    from .cost.roofline import *
-    from .ledger.figure import *
-    from .ledger.records import *
-    from .mapper import *
+    from .cost.roofline import roofline as roofline
+    from .ledger.records import published as published
     from .network.builtin import *
     from .network.conventions import *
-    from .network.counting import *
-    from .network.graph import *
-    from .network.layers import *
+    from .network.counting import count as count
+    from .network.graph import Builder as Builder, Network as Network
     from .network.lookup import *
-    from .network.loops import *
-    from .network.plain import *
     from .silicon.checks import *
-    from .silicon.mac import *
-    from .silicon.operands import *
-    from .silicon.speedup import *
+    from .silicon.mac import mac as mac
+    from .silicon.operands import operand as operand, state_arithmetic as state_arithmetic
+    from .silicon.speedup import explain_gain as explain_gain, overhead as overhead, series as series
     from .systems import multi as multi
     from .systems.arithmetic import *
-    from .systems.batches import *
-    from .systems.dispatch import *
-    from .systems.logs import *
-    from .systems.pipeline import *
-    from .systems.quantities import *
-    from .systems.this_cpu import *
-    from .systems.timing import *
-    from .systems.utilization import *
+    from .systems.quantities import quantity as quantity
+    from .systems.timing import measure as measure, possible as possible
 else:  # hidden from type checkers, which would accept any name
     from ..base.lazy import public_names
 
@@ -52,50 +48,37 @@ else:  # hidden from type checkers, which would accept any name
         __name__,
         {
             "accelerators": "",
-            "accelerators.exploring": "Exploration explore",
+            "accelerators.exploring": "explore",
             "chips.chip": "Device",
             "chips.database": "device devices load_devices",
             "chips.glossary": "glossary",
             "chips.host": "host",
-            "cost.comparison": "BatchSweep batch_sweep compare",
-            "cost.estimates": (
-                "PETAFLOP_DAY amdahl break_even_density copy_seconds doubling_time "
-                "offload_break_even overlap tpp training_flops training_time"
-            ),
-            "cost.fusion": "Fusion fuse",
+            "cost.comparison": "batch_sweep compare",
+            "cost.estimates": "break_even_density",
+            "cost.fusion": "fuse",
             "cost.intensity": "",
             "cost.memory": "",
             "cost.pairing": "product_dtype",
-            "cost.roofline": "Roofline roofline",
-            "mapper": (
-                "Arch Density Files Found Level Mapping Problem Stats evaluate mapping_page read_yaml search write_yaml"
-            ),
+            "cost.roofline": "roofline",
+            "layers": "",
+            "ledger.records": "published",
+            "mapper": "",
             "network.builtin": "networks",
             "network.conventions": "CONVENTIONS",
-            "network.counting": "Counts count",
-            "network.graph": "Attention Builder Network Node",
-            "network.layers": "AddTable BatchNorm2d Context Conv2d Embedding Layer LayerNorm Linear MatMul Scores",
+            "network.counting": "count",
+            "network.graph": "Builder Network",
             "network.lookup": "as_network",
-            "network.loops": "Loops",
-            "network.plain": (
-                "Activation AdaptiveAvgPool2d Add AvgPool2d Concat Flatten MaxPool2d Multiply Select Softmax"
-            ),
-            "ledger.figure": "PublishedFigure",
-            "ledger.records": "PublishedFigures published",
+            "results": "",
             "silicon.checks": "ranked",
-            "silicon.mac": "MacCost mac",
-            "silicon.operands": "Operand operand state_arithmetic",
-            "silicon.speedup": "Overhead explain_gain overhead series",
+            "silicon.mac": "mac",
+            "silicon.operands": "operand state_arithmetic",
+            "silicon.speedup": "explain_gain overhead series",
+            "systems": "",
             "systems.arithmetic": "dvfs efficiency energy_ratio precision_ratio ratio throughput",
-            "systems.batches": "LargestBatch largest_batch",
-            "systems.dispatch": "Dispatch dispatch product_work",
-            "systems.logs": "read_smi",
             "systems.multi": "",
-            "systems.pipeline": "Feed PipelineRun pipeline",
-            "systems.quantities": "Quantity quantity",
-            "systems.this_cpu": "check_host",
-            "systems.timing": "Measurement measure possible",
-            "systems.utilization": "Utilization hbm_bandwidth saturating_sms utilization",
+            "systems.quantities": "quantity",
+            "systems.timing": "measure possible",
             "systolic": "",
         },
+        namespaces=("layers", "mapper", "results", "systems"),
     )

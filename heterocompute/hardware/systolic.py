@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import LARGEST, shown
+from ..base.values import LARGEST, check_choice
 
 __all__ = ["Run", "Simulation", "conv", "gemm", "simulate"]
 
@@ -116,8 +117,7 @@ def gemm(
     """
     m, n, k = (_size(value, name) for value, name in ((M, "M"), (N, "N"), (K, "K")))
     r, c = _size(rows, "rows"), _size(cols, "cols")
-    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+    check_choice("systolic", "dataflow", dataflow, DATAFLOWS)
     still_rows, still_cols, stream = {"ws": (k, n, m), "is": (k, m, n), "os": (m, n, k)}[dataflow]
     row_folds, col_folds = -(-still_rows // r), -(-still_cols // c)
     cycles = row_folds * col_folds * ((r if dataflow == "os" else 2 * r) + c + stream - 2)
@@ -209,10 +209,10 @@ def conv(
     (down, across), (high, wide) = _pair(stride, "stride", 1), _pair(padding, "padding", 0)
     for name, value in (("C", c), ("K", k)):
         if value % g:
-            raise ValueError(f"systolic: {name} is {value}, expected a multiple of groups {g}")
+            raise WrongValue(f"systolic: {name} is {value}, expected a multiple of groups {g}")
     tall, broad = h + 2 * high, w + 2 * wide
     if tall < r or broad < s:
-        raise ValueError(f"systolic: the filter {r} x {s} is larger than the input {tall} x {broad}")
+        raise WrongValue(f"systolic: the filter {r} x {s} is larger than the input {tall} x {broad}")
     p, q = (tall - r) // down + 1, (broad - s) // across + 1
     one = gemm(n * p * q, k // g, c // g * r * s, rows, cols, dataflow, sram_words)
     return one if g == 1 else _times(one, g)
@@ -264,19 +264,18 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     """
     left, right = _matrix("a", a), _matrix("b", b)
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
-        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, expected (M, K) and (K, N)")
+        raise WrongValue(f"systolic: a is {left.shape} and b is {right.shape}, expected (M, K) and (K, N)")
     if 0 in (*left.shape, *right.shape):
-        raise ValueError(f"systolic: a is {left.shape} and b is {right.shape}, expected no empty side")
-    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"systolic: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+        raise WrongValue(f"systolic: a is {left.shape} and b is {right.shape}, expected no empty side")
+    check_choice("systolic", "dataflow", dataflow, DATAFLOWS)
     out = np.empty((left.shape[0], right.shape[1]))
     size = (_size(rows, "rows"), _size(cols, "cols"))
     if size[0] * size[1] > MAX_CELLS:
-        raise ValueError(f"systolic: rows x cols is {size[0]} x {size[1]}, expected at most 2^26 cells to simulate")
+        raise WrongValue(f"systolic: rows x cols is {size[0]} x {size[1]}, expected at most 2^26 cells to simulate")
     (m, k), n = left.shape, right.shape[1]
     steps = size[0] * size[1] * gemm(m, n, k, *size, dataflow).cycles
     if steps > MAX_STEPS:
-        raise ValueError(f"systolic: {size[0]} x {size[1]} cells take {steps} steps, expected at most 2^36 to simulate")
+        raise WrongValue(f"systolic: {size[0]} x {size[1]} cells take {steps} steps, expected at most 2^36 to simulate")
     cycles, folds, from_left, from_top, writes = _core.systolic(left, right, *size, DATAFLOWS.index(dataflow), out)
     # With stationary inputs the weights stream in from the left.
     inputs, weights = (from_top, from_left) if dataflow == "is" else (from_left, from_top)
@@ -287,9 +286,9 @@ def _matrix(name: str, value: Any) -> NDArray[np.float64]:
     try:
         found = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"systolic: {name} is {shown(value)}, expected a matrix of numbers") from None
+        raise WrongType(f"systolic: {name} is {shown(value)}, expected a matrix of numbers") from None
     if not (np.abs(found) <= LARGEST).all():  # so that sums of products are finite
-        raise ValueError(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, expected finite ones")
+        raise WrongValue(f"systolic: {name} has nan, infinity or numbers above {LARGEST:g}, expected finite ones")
     return found
 
 
@@ -305,7 +304,7 @@ def _times(one: Run, groups: int) -> Run:
 def _pair(value: Any, name: str, least: int) -> tuple[int, int]:
     both = value if isinstance(value, (tuple, list)) else (value, value)
     if len(both) != 2:
-        raise ValueError(f"systolic: {name} is {shown(value)}, expected a number or two, down and across")
+        raise WrongValue(f"systolic: {name} is {shown(value)}, expected a number or two, down and across")
     return _size(both[0], name, least), _size(both[1], name, least)
 
 
@@ -313,10 +312,10 @@ def _size(value: Any, name: str, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"systolic: {name} is {shown(value)}, expected a whole number") from None
+        raise WrongType(f"systolic: {name} is {shown(value)}, expected a whole number") from None
     if isinstance(value, bool) or not least <= number <= LARGEST_SIDE:
         wanted = f"at least {least}" if number < least else "at most 2^40"
-        raise ValueError(f"systolic: {name} is {shown(value)}, expected {wanted}")
+        raise WrongValue(f"systolic: {name} is {shown(value)}, expected {wanted}")
     return number
 
 
@@ -325,7 +324,7 @@ def _rooms(sram_words: int | tuple[int, int, int] | None) -> tuple[int, int, int
         return None
     rooms = tuple(sram_words) if isinstance(sram_words, (tuple, list)) else (sram_words,) * 3
     if len(rooms) != 3:
-        raise ValueError(
+        raise WrongValue(
             f"systolic: sram_words is {shown(sram_words)}, expected one number, or those of input, weight, output"
         )
     first, second, third = (_size(room, "sram_words") for room in rooms)

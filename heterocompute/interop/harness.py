@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.values import shown
+from ..base.errors import WrongType, shown
 from ..products.layers import softmax
 from ..zoo import open_llm
 from ..zoo.llm.judge import log_softmax
@@ -30,7 +30,7 @@ IGNORED = ("batch_size", "max_batch_size", "device")  # arguments that the comma
 
 
 class Answers:
-    """What the harness asks of a language model.
+    """The methods of a language model that the harness calls.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class Answers:
     ) -> None:
         super().__init__()
         if unknown := [key for key in more if key not in IGNORED]:
-            raise TypeError(
+            raise WrongType(
                 f"harness: model_args has {shown(unknown[0])}, expected path, format, activations and kv_cache"
             )
         if (path is None) == (net is None):
-            raise TypeError("harness: model_args needs path, a GGUF file or the folder of a language model")
+            raise WrongType("harness: model_args needs path, a GGUF file or the folder of a language model")
         self.net = open_llm(path) if net is None else net
         weights = None if format is None else self.net.quantized(format)
         self._way = Way(weights, activations, kv_cache)
@@ -75,11 +75,11 @@ class Answers:
         for i, (ids, count) in enumerate(pairs):
             if count:
                 alike.setdefault(np.array(self._cut(ids)[:-1], np.int64).tobytes(), []).append(i)
-        for places in alike.values():
-            some = self._cut(pairs[places[0]][0])[:-1]
+        for indices in alike.values():
+            some = self._cut(pairs[indices[0]][0])[:-1]
             run = Run(self.net, self._way, 1)
             states = run.hidden_of(np.asarray(some, np.int64))
-            for i in places:
+            for i in indices:
                 ids, count = pairs[i]
                 found[i] = self._judged(run, states, self._cut(ids), count)
         return found
@@ -89,10 +89,10 @@ class Answers:
         return [self._rolling(request.args[0]) for request in requests]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return the continuation of each context, up to a text at which the task says to stop."""
+        """Return the continuation of each context, up to a stop text of the task."""
         answers = [_Answer(self.net, *request.args) for request in requests]
         prompts = [self._prompt(answer) for answer in answers]
-        continued(self.net, self._way, prompts, lambda i, logits: answers[i].goes_on(logits))
+        continued(self.net, self._way, prompts, lambda i, logits: answers[i].next_token(logits))
         return [answer.text for answer in answers]
 
     @property
@@ -164,7 +164,7 @@ class _Answer:
         """Set the tokens before the answer, of which the last ones decide how its text begins."""
         self._before = prompt[-LAST:]
 
-    def goes_on(self, logits: Any) -> int | None:
+    def next_token(self, logits: Any) -> int | None:
         """Append the next token and return it; None at the end."""
         if len(self._tokens) >= self.count:
             return None

@@ -15,8 +15,9 @@ import numpy as np
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import quoted
-from ..base.values import check_text, shown
+from ..base.values import check_text
 from ..files.selection import unknown
 from ..formats import Format
 from ..products.arguments import as_format
@@ -71,10 +72,10 @@ def fake_quantize(
     """
     jax, jnp = _jax("fake_quantize")
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
-        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
+        raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"fake_quantize: x has dtype {x.dtype}, expected floats")
+        raise WrongType(f"fake_quantize: x has dtype {x.dtype}, expected floats")
     parsed, axes = as_format(fmt, "fake_quantize: fmt"), normalize_axes(axis, x.ndim, "fake_quantize")
     noted = note_of(parsed, clip, x.shape, axes)
     is_factor = noted is not None and noted[0] is np.float32
@@ -134,13 +135,13 @@ def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> An
     """
     _, jnp = _jax("linear")
     if not isinstance(q, QuantizedArray) or q.ndim != 2:
-        raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray (out, in) of hc.quantize")
+        raise WrongType(f"linear: q is {shown(q)}, expected a QuantizedArray (out, in) of hc.quantize")
     x = jnp.asarray(x)
     if x.ndim == 0 or x.shape[-1] != q.shape[1]:
-        raise ValueError(f"linear: x has shape {x.shape} and q {q.shape}, expected (..., {q.shape[1]})")
+        raise WrongValue(f"linear: x has shape {x.shape} and q {q.shape}, expected (..., {q.shape[1]})")
 
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"linear: x has dtype {x.dtype}, expected floats")
+        raise WrongType(f"linear: x has dtype {x.dtype}, expected floats")
     y = on_the_host(_times(q), x.astype(np.float32))[0]  # so that the gradient has the dtype of x
     if bias is not None:
         y = y + bias
@@ -188,7 +189,7 @@ def named(params: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, leaf in _leaves(params, "named")[0]:
         if name in found:
-            raise ValueError(f"named: params has two arrays with the name {quoted(name)}, expected one")
+            raise WrongValue(f"named: params has two arrays with the name {quoted(name)}, expected one")
         if name:
             found[name] = leaf
     return found
@@ -227,21 +228,21 @@ def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
     """
     jax, jnp = _jax("rebuilt")
     if not isinstance(weights, Mapping):
-        raise TypeError(f"rebuilt: weights is {shown(weights)}, expected a mapping of names to arrays")
+        raise WrongType(f"rebuilt: weights is {shown(weights)}, expected a mapping of names to arrays")
     leaves, tree = _leaves(params, "rebuilt")
     known = {name for name, _ in leaves if name}
     for name in weights:
         if name not in known:
-            raise ValueError(f"rebuilt: weights has {unknown(str(name), sorted(known), 'array of params')}")
-    made = []
+            raise WrongValue(f"rebuilt: weights has {unknown(str(name), sorted(known), 'array of params')}")
+    results = []
     for name, leaf in leaves:
         value = weights.get(name, leaf) if name else leaf
         if value is not leaf:
             value = jnp.asarray(value._values() if isinstance(value, PackedArray) else value).astype(leaf.dtype)
             if value.shape != leaf.shape:
-                raise ValueError(f"rebuilt: {quoted(name)} has shape {value.shape}, expected {leaf.shape}")
-        made.append(value)
-    return jax.tree_util.tree_unflatten(tree, made)
+                raise WrongValue(f"rebuilt: {quoted(name)} has shape {value.shape}, expected {leaf.shape}")
+        results.append(value)
+    return jax.tree_util.tree_unflatten(tree, results)
 
 
 def _leaves(params: Any, name: str) -> tuple[list[tuple[str, Any]], Any]:
@@ -268,7 +269,7 @@ def _words(seed: Any, jnp: Any) -> Any:
     """Return a seed as two uint32, the low one first."""
     if hasattr(seed, "astype") and not isinstance(seed, np.generic):
         if seed.ndim != 0 or not jnp.issubdtype(seed.dtype, jnp.integer):
-            raise TypeError(f"fake_quantize: seed has dtype {seed.dtype} and shape {seed.shape}, expected one integer")
+            raise WrongType(f"fake_quantize: seed has dtype {seed.dtype} and shape {seed.shape}, expected one integer")
         return jnp.stack([seed.astype(np.uint32), jnp.zeros((), np.uint32)])
     number = as_seed(seed)
     return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)

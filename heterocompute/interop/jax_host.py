@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import Unsupported
+
 __all__ = ["Call", "on_the_host"]
 
 
@@ -61,8 +63,8 @@ def _primitive() -> Any:
         return tuple(call.compute(*(np.asarray(one) for one in values)))
 
     def now(*inputs: Any, call: Call) -> list[Any]:
-        made = zip(computed(call, inputs), call.shapes(*inputs), strict=True)
-        return [jax.numpy.asarray(one, dtype) for one, (_, dtype) in made]
+        results = zip(computed(call, inputs), call.shapes(*inputs), strict=True)
+        return [jax.numpy.asarray(one, dtype) for one, (_, dtype) in results]
 
     def abstract(*inputs: Any, call: Call) -> list[Any]:
         x = inputs[0]
@@ -81,7 +83,7 @@ def _primitive() -> Any:
 
     def lowering(ctx: Any, *inputs: Any, call: Call) -> Any:
         if getattr(getattr(ctx.module_context, "lowering_parameters", None), "for_export", False):
-            raise NotImplementedError(
+            raise Unsupported(
                 f"{call.name}: the host computes it, so that jax.export cannot store it, expected the rounded values: "
                 "export a function of interop.jax.rebuilt(params, weights)"
             )

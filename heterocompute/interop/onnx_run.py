@@ -18,14 +18,15 @@ import numpy as np
 
 from ..arrays.dense import refuse_infinite
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import near_words, quoted
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from ..files.containers.onnx_graph import codes_in, text_of
 from ..files.layouts.refusals import quantized_already
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
-from .onnx.cut import Asked, Cut, Network
+from .onnx.cut import Cut, Network, Request
 from .onnx.model import Refused, as_before_11, converted, evaluating, loaded, place_of, plain_opset
 from .onnx.reference import References, refuse_wrong
 from .onnx.sessions import Sessions
@@ -177,7 +178,7 @@ class OnnxNetwork:
         return found
 
     def quantized(self, formats: Any) -> dict[str, Any]:
-        """Return the weights, quantized as `run_onnx` says.
+        """Return the weights, quantized by the arguments of `run_onnx`.
 
         Parameters
         ----------
@@ -195,9 +196,9 @@ class OnnxNetwork:
             if not any(fnmatchcase(name, pattern) for name in self.weights):
                 near = near_words(pattern, self.weights, 1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise ValueError(f"run_onnx: formats: no weight of Conv, Gemm or MatMul fits {shown(pattern)}{hint}")
+                raise WrongValue(f"run_onnx: formats: no weight of Conv, Gemm or MatMul fits {shown(pattern)}{hint}")
         if "*" in table and self._axes:
-            self._tell_others("formats", "their weights keep their values")
+            self._warn_other_operators("formats", "their weights keep their values")
         found: dict[str, Any] = {}
         for name, w in self.weights.items():
             fmt = next((value for pattern, value in table.items() if fnmatchcase(name, pattern)), None)
@@ -220,7 +221,7 @@ class OnnxNetwork:
         """
         fmt = None if activations is None else as_format(activations, "run_onnx: activations")
         if fmt is not None:
-            self._tell_others("activations", "their inputs are not rounded")
+            self._warn_other_operators("activations", "their inputs are not rounded")
         own = fmt is not None or self._differ(weights)
         feeds = self._feeds(inputs)
         with evaluating(self._place):
@@ -251,9 +252,9 @@ class OnnxNetwork:
                 continue  # if all fail, the first runtime's error is the best
             self._ways[key] = way
             return answers
-        raise ValueError(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
+        raise WrongValue(f"{self._place}: not an ONNX model that can be evaluated: {refused}")
 
-    def _tell_others(self, what: str, effect: str) -> None:
+    def _warn_other_operators(self, what: str, effect: str) -> None:
         """Warn of operators with weights that this package does not compute; ValueError if it computes none."""
         others = list(self._network.others)
         if what == "formats":
@@ -261,7 +262,7 @@ class OnnxNetwork:
         names = ", ".join(others[:MAX_NAMED]) + (f" and {len(others) - MAX_NAMED} more" if others[MAX_NAMED:] else "")
         if not self._network.axes:
             found = f", only {names}" if names else ""
-            raise ValueError(f"run_onnx: {what}: the model has no Conv, Gemm or MatMul with a constant weight{found}")
+            raise WrongValue(f"run_onnx: {what}: the model has no Conv, Gemm or MatMul with a constant weight{found}")
         if names:
             warnings.warn(f"run_onnx: {what} do not apply to {names}: {effect}", stacklevel=4)
 
@@ -275,10 +276,10 @@ class OnnxNetwork:
         if not isinstance(inputs, Mapping):
             if len(self._inputs) != 1:
                 names = sorted(self._inputs)
-                raise ValueError(f"run_onnx: the model has the inputs {shown(names)}, expected a dict with these names")
+                raise WrongValue(f"run_onnx: the model has the inputs {shown(names)}, expected a dict with these names")
             inputs = {next(iter(self._inputs)): inputs}
         if inputs.keys() != self._inputs.keys():
-            raise ValueError(f"run_onnx: inputs are {shown(sorted(inputs))}, expected {shown(sorted(self._inputs))}")
+            raise WrongValue(f"run_onnx: inputs are {shown(sorted(inputs))}, expected {shown(sorted(self._inputs))}")
         return {name: self._inputs[name].checked(value) for name, value in inputs.items()}
 
     def _kinds(self, own: bool) -> Iterator[Callable[[], Run]]:
@@ -313,8 +314,8 @@ class OnnxNetwork:
             raise Refused(f"the weight {quoted(lost[0])} is lost in opset {plain_opset(proto)}")
 
         def run(feeds: dict[str, Array], weights: Mapping[str, Any] | None, activations: Any) -> list[Any]:
-            asked = Asked(self.weights if weights is None else weights, activations)
-            return [sessions.plain(one) for one in cut.run(dict(feeds), asked)]
+            request = Request(self.weights if weights is None else weights, activations)
+            return [sessions.plain(one) for one in cut.run(dict(feeds), request)]
 
         return run
 
@@ -338,7 +339,7 @@ class OnnxNetwork:
             raise Refused(str(error)) from None
 
     def evaluate(self, weights: Mapping[str, Any], activations: Any = None) -> dict[str, float]:
-        """Return the share of the examples whose largest output is that of their class.
+        """Return the share of examples whose largest output belongs to their class.
 
         Parameters
         ----------
@@ -351,7 +352,7 @@ class OnnxNetwork:
             ``accuracy``.
         """
         if self._x is None:
-            raise ValueError("OnnxNetwork: there are no examples to judge it by, give x and labels")
+            raise WrongValue("OnnxNetwork: there are no examples to judge it by, give x and labels")
         right = 0
         batch = self._batch
         fixed = next(iter(next(iter(self._inputs.values())).sizes), None)
@@ -363,7 +364,7 @@ class OnnxNetwork:
                 part = np.resize(part, (batch, *part.shape[1:]))
             logits = self.run(part, weights, activations)[self._outputs[0]]
             if len(logits) != len(part):
-                raise ValueError(f"OnnxNetwork: {len(part)} examples gave an output of shape {logits.shape}")
+                raise WrongValue(f"OnnxNetwork: {len(part)} examples gave an output of shape {logits.shape}")
             classes = logits.reshape(len(part), -1).argmax(axis=1)[:n_examples]
             right += int((classes == self._labels[begin : begin + n_examples]).sum())
         return {"accuracy": right / len(self._x)}
@@ -372,22 +373,22 @@ class OnnxNetwork:
         self._x, self._labels = np.asarray(self._x), np.asarray(self._labels)
         if self._x.ndim < 1 or not len(self._x) or self._labels.shape != self._x.shape[:1]:
             shapes = f"labels have shape {self._labels.shape}, x {self._x.shape}"
-            raise ValueError(f"OnnxNetwork: {shapes}, expected a class for each example")
+            raise WrongValue(f"OnnxNetwork: {shapes}, expected a class for each example")
         if self._labels.dtype.kind not in "iu":
-            raise TypeError(f"OnnxNetwork: labels are {self._labels.dtype}, expected integers")
+            raise WrongType(f"OnnxNetwork: labels are {self._labels.dtype}, expected integers")
         if self._x.dtype.kind in "OSU":
-            raise TypeError(f"OnnxNetwork: x is {self._x.dtype}, expected numbers")
+            raise WrongType(f"OnnxNetwork: x is {self._x.dtype}, expected numbers")
         if self._x.dtype.kind == "f":
             refuse_infinite(self._x, "OnnxNetwork: x")
 
     def _refuse_codes(self) -> None:
         """Raise ValueError if operators decode constants: the weights are quantized already."""
         if self._codes is not None:
-            raise ValueError(f"{self._place}: {quantized_already(self._codes)}")
+            raise WrongValue(f"{self._place}: {quantized_already(self._codes)}")
 
 
 class Input:
-    """What a model declares of an input.
+    """The declaration of a model's input.
 
     Parameters
     ----------
@@ -403,7 +404,7 @@ class Input:
         try:
             self.dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)) if is_tensor else None
         except KeyError:
-            raise ValueError(f"run_onnx: input {self._name} has the unknown data type {kind.elem_type}") from None
+            raise WrongValue(f"run_onnx: input {self._name} has the unknown data type {kind.elem_type}") from None
         self.sizes = [one.dim_value if one.dim_value > 0 else None for one in kind.shape.dim]
         self._has_shape = kind.HasField("shape")
 
@@ -417,14 +418,14 @@ class Input:
             array = array.astype(object)
         elif array.dtype != dtype:
             if not np.can_cast(array.dtype, dtype, "same_kind"):
-                raise TypeError(f"run_onnx: input {self._name} has dtype {array.dtype}, expected {dtype}")
+                raise WrongType(f"run_onnx: input {self._name} has dtype {array.dtype}, expected {dtype}")
             given, array = array, array.astype(dtype)
             if dtype.kind in "iu" and (array != given).any():
-                raise ValueError(f"run_onnx: input {self._name} has values that do not fit into {dtype}")
+                raise WrongValue(f"run_onnx: input {self._name} has values that do not fit into {dtype}")
         if self._has_shape and not (
             len(self.sizes) == array.ndim
             and all(size in (None, n) for size, n in zip(self.sizes, array.shape, strict=True))
         ):
             wanted = ", ".join("any" if size is None else str(size) for size in self.sizes)
-            raise ValueError(f"run_onnx: input {self._name} has shape {shown(array.shape)}, expected ({wanted})")
+            raise WrongValue(f"run_onnx: input {self._name} has shape {shown(array.shape)}, expected ({wanted})")
         return array

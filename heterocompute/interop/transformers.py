@@ -19,8 +19,8 @@ from transformers.quantizers.base import get_keys_to_not_convert
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ..arrays.components import component_layout
+from ..base.errors import Unsupported, WrongType, WrongValue, shown
 from ..base.texts import quoted
-from ..base.values import shown
 from ..files.recipes import parse_recipe
 from ..files.selection import patterns
 from ..formats import Format
@@ -81,7 +81,7 @@ class HeteroConfig(QuantizationConfigMixin):
     ) -> None:
         if unknown := sorted(set(more) - {"quant_method"}):
             wanted = "expected format, activations, include or exclude"
-            raise TypeError(f"HeteroConfig: there is no option {shown(unknown[0])}, {wanted}")
+            raise WrongType(f"HeteroConfig: there is no option {shown(unknown[0])}, {wanted}")
         self.quant_method = METHOD
         if isinstance(format, Mapping):
             patterns(format)
@@ -107,11 +107,11 @@ class HeteroQuantizer(HfQuantizer):
 
     def validate_environment(self, *_: Any, **options: Any) -> None:
         """Reject a device map with layers on another device than the CPU."""
-        places = options.get("device_map")
-        found = places.values() if isinstance(places, Mapping) else [places]
+        devices = options.get("device_map")
+        found = devices.values() if isinstance(devices, Mapping) else [devices]
         for place in found:
             if place is not None and str(place) not in ("cpu", "auto"):
-                raise ValueError(
+                raise WrongValue(
                     f"from_pretrained: device_map has {shown(str(place))}, expected 'cpu': packed layers run there"
                 )
 
@@ -130,7 +130,7 @@ class HeteroQuantizer(HfQuantizer):
         ]
         for name, (layer, _fmt) in self._chosen.items():
             if not isinstance(getattr(model.get_submodule(layer.path), layer.attribute), PackedWeight):
-                raise ValueError(f"from_pretrained: the file holds no {'packed ' * self.pre_quantized}{quoted(name)}")
+                raise WrongValue(f"from_pretrained: the file holds no {'packed ' * self.pre_quantized}{quoted(name)}")
         return model
 
     def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **_: Any) -> bool:
@@ -198,7 +198,7 @@ class _Pack(ConversionOps):
             try:
                 q = packed_of(layer, tensor.detach(), fmt)
             except ValueError as problem:
-                raise ValueError(f"from_pretrained: {quoted(name)}: {problem}") from None
+                raise WrongValue(f"from_pretrained: {quoted(name)}: {problem}") from None
             activations = self.hf_quantizer.quantization_config.activations
             self.hf_quantizer.put(model, name, PackedWeight(q, activations), missing_keys)
         return left
@@ -217,7 +217,7 @@ class _Unpack(ConversionOps):
         q, activations = restored(parts, full_layer_name)
         layer, _fmt = self.hf_quantizer._chosen[full_layer_name]
         if tuple(q.shape) != packed_shape(layer):
-            raise ValueError(
+            raise WrongValue(
                 f"from_pretrained: {quoted(full_layer_name)} has shape {q.shape}, expected {packed_shape(layer)}"
             )
         self.hf_quantizer.put(model, full_layer_name, PackedWeight(q, activations), missing_keys)
@@ -225,7 +225,7 @@ class _Unpack(ConversionOps):
 
     @property
     def reverse_op(self) -> ConversionOps:
-        raise NotImplementedError("packed weights are written as they are")
+        raise Unsupported("packed weights are written as they are")
 
 
 def _changes(conversion: Any, names: list[str]) -> bool:
@@ -270,7 +270,7 @@ def chosen(model: PreTrainedModel, config: HeteroConfig) -> dict[str, tuple[Laye
             found[layer.name] = layer, fmt
     if not found:
         why = next((f": {quoted(layer.name)}: {layer.problem}" for layer in layers if layer.problem), "")
-        raise ValueError(f"from_pretrained: HeteroConfig leaves no layer to pack{why}")
+        raise WrongValue(f"from_pretrained: HeteroConfig leaves no layer to pack{why}")
     return found
 
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
+from ..arrays.device import DeviceArray
 from ..arrays.eie import EIEArray
 from ..arrays.foreign import exports_dlpack, refuse_unreadable
 from ..arrays.prepacked import PrepackedFilters
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted
-from ..base.values import shown
 from ..formats import Format, format as parse_format
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +32,7 @@ def as_format(fmt: Any, name: str) -> Format:
         return _parse_once(fmt)
     if isinstance(fmt, Format):
         return fmt
-    raise TypeError(f"{name} is {shown(fmt)}, expected a format or its text")
+    raise WrongType(f"{name} is {shown(fmt)}, expected a format or its text")
 
 
 def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
@@ -47,14 +48,14 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
         except ValueError:
             value = -1.0
         if kind != "percentile" or not 0.0 <= value <= 100.0:
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: clip is {shown(clip)}, expected 'octav', 'search' or 'percentile:p' with p from 0 to 100"
             )
         return 2, value
     if isinstance(clip, (bool, np.bool_)) or not isinstance(clip, (int, float, np.floating, np.integer)):
-        raise TypeError(f"{name}: clip is {shown(clip)}, expected None, a number or a text")
+        raise WrongType(f"{name}: clip is {shown(clip)}, expected None, a number or a text")
     if not 0.0 < clip <= 1.0:
-        raise ValueError(f"{name}: clip is {shown(clip)}, expected a fraction above 0 and at most 1")
+        raise WrongValue(f"{name}: clip is {shown(clip)}, expected a fraction above 0 and at most 1")
     return 1, float(clip)
 
 
@@ -67,24 +68,24 @@ def checked_out(
     """
     if out is None:
         if prod(max(n, 1) for n in shape) > 2**60:
-            raise ValueError(f"{name}: a result of shape {shape} overflows the size of an array")
+            raise WrongValue(f"{name}: a result of shape {shape} overflows the size of an array")
         return empty_at_a_line(shape) if at_line and prod(shape) >= LARGE else np.empty(shape, np.float32)
     plain = _writable(out, name)
     if plain.dtype != np.float32:
-        raise TypeError(f"{name}: out is {plain.dtype}, expected a float32 array")
+        raise WrongType(f"{name}: out is {plain.dtype}, expected a float32 array")
     if plain.shape != shape:
-        raise ValueError(f"{name}: out has shape {plain.shape}, expected {shape}")
+        raise WrongValue(f"{name}: out has shape {plain.shape}, expected {shape}")
     if not plain.flags.writeable:
-        raise ValueError(f"{name}: out is read-only")
+        raise WrongValue(f"{name}: out is read-only")
     if not plain.flags.aligned or not plain.dtype.isnative:
-        raise ValueError(f"{name}: out is not an aligned array in native byte order")
+        raise WrongValue(f"{name}: out is not an aligned array in native byte order")
     if not plain.flags.c_contiguous and not _distinct(plain):
-        raise ValueError(f"{name}: elements of out share memory with each other")
+        raise WrongValue(f"{name}: elements of out share memory with each other")
     for value in inputs:
         for part in value.components.values() if isinstance(value, PackedArray) else (value,):
             meets = isinstance(part, np.ndarray) and _overlap(plain, part)
             if meets and not (in_place and _same_place(plain, part)):
-                raise ValueError(f"{name}: out shares memory with an input")
+                raise WrongValue(f"{name}: out shares memory with an input")
     return plain
 
 
@@ -102,11 +103,11 @@ def _writable(out: Any, name: str) -> FloatArray:
         return np.asarray(out)
     refuse_unreadable(out, f"{name}: out")
     if not (exports_dlpack(out) and hasattr(out, "requires_grad")):  # arrays of JAX never change
-        raise TypeError(f"{name}: out is {type(out).__name__}, expected a float32 array or tensor")
+        raise WrongType(f"{name}: out is {type(out).__name__}, expected a float32 array or tensor")
     try:
         return np.asarray(out.detach().numpy())
     except (RuntimeError, TypeError) as problem:
-        raise TypeError(f"{name}: out is {type(out).__name__}, expected a float32 tensor ({problem})") from None
+        raise WrongType(f"{name}: out is {type(out).__name__}, expected a float32 tensor ({problem})") from None
 
 
 def _same_place(a: Array, b: Array) -> bool:
@@ -156,7 +157,19 @@ def tell(w: Any, axis: int, x: Any, window: tuple[Any, ...] | None = None) -> No
 
 
 def core_operand(value: Any) -> Any:
+    if isinstance(value, DeviceArray):
+        return value.view
     return value._packed() if isinstance(value, QuantizedArray) else core_view(value)
+
+
+def with_axis(value: Any, axis: int) -> Any:
+    """Return an array of the host or of a device with a dimension of length 1 at a position."""
+    return value.with_axis(axis) if isinstance(value, DeviceArray) else value[(slice(None),) * axis + (None,)]
+
+
+def turned(value: Any, axes: tuple[int, ...]) -> Any:
+    """Return an array of the host or of a device with its dimensions in another order."""
+    return value.transposed(axes) if isinstance(value, DeviceArray) else value.transpose(axes)
 
 
 def as_matrix(value: Any, column: bool) -> Any:
@@ -164,7 +177,7 @@ def as_matrix(value: Any, column: bool) -> Any:
     if value.ndim != 1:
         return value
     if not isinstance(value, QuantizedArray):
-        return value[:, None] if column else value[None, :]
+        return with_axis(value, 1 if column else 0)
     shape = (value.shape[0], 1) if column else (1, value.shape[0])
     return value._remade(value.components, shape, (0,) if column else (1,))
 
@@ -174,5 +187,5 @@ def as_bias(bias: Any, n: int, name: str) -> Array | None:
         return None
     array = as_array(bias, f"{name}: bias")
     if array.shape != (n,):
-        raise ValueError(f"{name}: bias has shape {array.shape}, expected ({n},)")
+        raise WrongValue(f"{name}: bias has shape {array.shape}, expected ({n},)")
     return converted(array, np.float32)

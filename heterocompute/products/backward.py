@@ -17,9 +17,10 @@ from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
-from ..base.values import check_text, shown
+from ..base.values import check_text
 from .arguments import Array, FloatArray, checked_out
 from .window import Padding, Window, as_pair, as_window
 
@@ -81,7 +82,7 @@ def conv2d_backward_input(
     name = "conv2d_backward_input"
     gradient, filters = _dense(dy, f"{name}: dy"), _dense(w, f"{name}: w")
     if filters.ndim != 4:
-        raise ValueError(f"{name}: w has shape {filters.shape}, expected (K, C / groups, R, S)")
+        raise WrongValue(f"{name}: w has shape {filters.shape}, expected (K, C / groups, R, S)")
     k, depth, *kernel = filters.shape
     height, width = _size(size, f"{name}: size")
     window = as_window(name, (height, width), kernel, stride, padding, dilation, groups, k)
@@ -163,7 +164,7 @@ def conv2d_backward_weight(
     gradient, images = _dense(dy, f"{name}: dy"), _dense(x, f"{name}: x")
     _check_layout(layout, name)
     if images.ndim != 4:
-        raise ValueError(f"{name}: x has shape {images.shape}, expected four dimensions, {' '.join(layout)}")
+        raise WrongValue(f"{name}: x has shape {images.shape}, expected four dimensions, {' '.join(layout)}")
     if layout == "NHWC":
         images = images.transpose(0, 3, 1, 2)
     kernel = _size(size, f"{name}: size")
@@ -173,7 +174,7 @@ def conv2d_backward_weight(
     nchw = _checked_gradient(gradient, k, window, layout, name)
     if len(nchw) != n or k % window.groups:
         wanted = f"expected {counted(n, 'image')} and a multiple of groups {window.groups}"
-        raise ValueError(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
+        raise WrongValue(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
     across = _images_last(images)  # (C, N, H, W), with contiguous images
@@ -224,31 +225,31 @@ def _phases(window: Window, axis: int, size: int) -> list[_Phase]:
 
 def _dense(value: Any, name: str) -> Array:
     if isinstance(value, PackedArray):
-        raise TypeError(f"{name} is packed, expected the values that were multiplied: call dequantize()")
+        raise WrongType(f"{name} is packed, expected the values that were multiplied: call dequantize()")
     return as_array(value, name)
 
 
 def _size(value: Any, name: str) -> tuple[int, int]:
     pair = as_pair(value, name)
     if min(pair) < 0:
-        raise ValueError(f"{name} is {shown(value)}, expected 0 or more")
+        raise WrongValue(f"{name} is {shown(value)}, expected 0 or more")
     return pair
 
 
 def _check_layout(layout: Any, name: str) -> None:
     if check_text(name, "layout", layout) not in ("NCHW", "NHWC"):
-        raise ValueError(f"{name}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
+        raise WrongValue(f"{name}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
 
 
 def _checked_gradient(dy: Array, filters: int, window: Window, layout: Any, name: str) -> Array:
     """Return dy as (N, K, P, Q)."""
     _check_layout(layout, name)
     if dy.ndim != 4:
-        raise ValueError(f"{name}: dy has shape {dy.shape}, expected four dimensions, {' '.join(layout)}")
+        raise WrongValue(f"{name}: dy has shape {dy.shape}, expected four dimensions, {' '.join(layout)}")
     nchw = dy if layout == "NCHW" else dy.transpose(0, 3, 1, 2)
     if nchw.shape[1:] != (filters, *window.answer):
         wanted = f"{filters} filters and {shown(window.answer[0])} x {shown(window.answer[1])} windows"
-        raise ValueError(f"{name}: dy has shape {dy.shape} as {layout}, expected {wanted}")
+        raise WrongValue(f"{name}: dy has shape {dy.shape} as {layout}, expected {wanted}")
     return nchw
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import runtime
-from ..base.kept import kept
-from ..base.kept_files import l3_bytes
+from ..base.cache_files import l3_bytes
+from ..base.cached import cached
 from ..formats import Format
 from .matmul import linear
 
@@ -36,7 +36,7 @@ class Clock:
     def __init__(self, beyond: int | None = None) -> None:
         self.beyond = min(2 * l3_bytes(), LARGEST) if beyond is None else beyond
 
-    @kept
+    @cached
     def _memory(self) -> NDArray[np.float32]:
         return np.ones(self.beyond // 4, np.float32)
 

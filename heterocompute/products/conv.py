@@ -10,20 +10,20 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.components import core_format
-from ..arrays.dense import as_array, core_view
 from ..arrays.prepacked import Prepacked, PrepackedFilters
+from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.errors import Refused, refusals
+from ..base.devices import A_DEVICE, NAME
+from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
-from ..base.values import check_text, shown
+from ..base.values import check_text
 from ..formats import Format
-from .arguments import FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, tell
-from .device import goes_to_device
-from .device_conv import conv2d_on_device
+from .arguments import FloatArray, as_format, core_operand, tell, turned
 from .matmul import _along
+from .place import HERE, Here, place_of
 from .quantize import quantize
 from .tuned import choice, product_key
-from .window import Padding, Window, as_window
+from .window import Padding, Window, as_window, check_channels
 
 __all__ = ["conv2d"]
 
@@ -143,15 +143,15 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
-    if goes_to_device(x, w):
-        _check_words("conv2d", layout, relu, accuracy)
-        answer: FloatArray = conv2d_on_device(
-            x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, bool(relu)
-        )
-        return answer
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
+    if call.place is not HERE:
+        if call.result.size:
+            with call.place.refusals("conv2d", "conv2d: x", call.image, activations):
+                _core.conv2d(*call.core)
+        answer: FloatArray = call.place.answer(call.result, x, out)
+        return answer
     if hasattr(w, "_hear"):
         nchw, window = call.image if layout == "NCHW" else call.image.transpose(0, 3, 1, 2), call.window
         tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
@@ -181,6 +181,7 @@ class Call(NamedTuple):
     result: FloatArray
     window: Window
     core: tuple[Any, ...]
+    place: Here
 
     def by(self, algorithm: str) -> tuple[Any, ...]:
         """Return the arguments of the core with a named algorithm in place of its own choice."""
@@ -249,51 +250,74 @@ def prepared(
     accuracy: Any = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
-    image = as_array(x, f"{caller}: x")
-    filters = as_operand(w, f"{caller}: w")
+    place = place_of(caller, x, w, x=x, w=w, bias=bias, out=out)
+    if place is not HERE:
+        _check_there(caller, w, algorithm)
+    image = place.images(x, f"{caller}: x")
+    filters = place.operand(w, f"{caller}: w")
     _check_words(caller, layout, relu, accuracy)
     if image.ndim != 4:
-        raise ValueError(f"{caller}: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
+        raise WrongValue(f"{caller}: x has shape {image.shape}, expected four dimensions, {' '.join(layout)}")
     if filters.ndim != 4:
-        raise ValueError(f"{caller}: w has shape {filters.shape}, expected four dimensions, (K, C / groups, R, S)")
-    nchw = image if layout == "NCHW" else image.transpose(0, 3, 1, 2)
+        raise WrongValue(f"{caller}: w has shape {filters.shape}, expected four dimensions, (K, C / groups, R, S)")
+    nchw = image if layout == "NCHW" else turned(image, (0, 3, 1, 2))
     window = as_window(caller, nchw.shape[2:], filters.shape[2:], stride, padding, dilation, groups, nchw.shape[1])
-    _check_algorithm(caller, algorithm, window)
+    if place is HERE:
+        _check_algorithm(caller, algorithm, window)
+    else:
+        check_channels(caller, window, nchw.shape[1], filters.shape)
     fmt = None if activations is None else as_format(activations, f"{caller}: activations")
     shape = (nchw.shape[0], filters.shape[0], *window.answer)
-    bias_array = as_bias(bias, filters.shape[0], caller)
+    bias_array = place.bias(bias, filters.shape[0], caller)
     inputs = (image, filters) if bias_array is None else (image, filters, bias_array)
     final = shape if layout == "NCHW" else (shape[0], shape[2], shape[3], shape[1])
-    result = checked_out(out, final, caller, inputs, at_line=True)
-    target = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    result = place.target(out, final, caller, inputs, at_line=True)
+    target = result if layout == "NCHW" else turned(result, (0, 3, 1, 2))
     filters = _along(filters, (2, 3, 1))
     where = (window.stride, window.before, window.dilation, window.groups)
     name = None if algorithm == "auto" else algorithm
     core_fmt = core_format(fmt) if fmt else None
-    operands = (runtime.run(), core_view(nchw), core_operand(filters), bias_array)
-    core = (*operands, *where, core_fmt, target, name, accuracy == "strict", bool(relu))
-    return Call(image, filters, result, window, core)
+    memory = place.memory
+    added = None if bias_array is None else memory.view(bias_array)
+    operands = (memory.run(), memory.view(nchw), core_operand(filters), added)
+    core = (*operands, *where, core_fmt, memory.view(target), name, accuracy == "strict", bool(relu))
+    return Call(image, filters, result, window, core, place)
+
+
+def _check_there(caller: str, w: Any, algorithm: Any) -> None:
+    """Refuse filters and algorithms without kernels for a device."""
+    if not isinstance(w, QuantizedArray):
+        raise Unsupported(
+            f"{caller}: w is not quantized, expected quantized filters: {NAME} kernels have no dense convolution; "
+            "quantize w along (2, 3, 1), or use torch"
+        )
+    if w.ndim != 4 or w.axis != (2, 3, 1):
+        raise WrongValue(f"{caller}: w has shape {w.shape} and axis {w.axis}, expected four dimensions and (2, 3, 1)")
+    if algorithm not in ("auto", "direct"):
+        raise Unsupported(
+            f"{caller}: algorithm is {shown(algorithm)}, expected 'auto' or 'direct' on {A_DEVICE}: {TO_CPU}"
+        )
 
 
 def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
     if check_text(caller, "layout", layout) not in ("NCHW", "NHWC"):
-        raise ValueError(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
+        raise WrongValue(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
     if not isinstance(relu, (bool, np.bool_)):
-        raise TypeError(f"{caller}: relu is {shown(relu)}, expected a bool")
+        raise WrongType(f"{caller}: relu is {shown(relu)}, expected a bool")
     if check_text(caller, "accuracy", accuracy) not in ("default", "strict"):
-        raise ValueError(f"{caller}: accuracy is {shown(accuracy)}, expected 'default' or 'strict'")
+        raise WrongValue(f"{caller}: accuracy is {shown(accuracy)}, expected 'default' or 'strict'")
 
 
 def _check_algorithm(caller: str, algorithm: Any, window: Window) -> None:
     if check_text(caller, "algorithm", algorithm) not in ("auto", *ALGORITHMS):
         wanted = f"'auto' or one of {', '.join(ALGORITHMS)}"
-        raise ValueError(f"{caller}: algorithm is {shown(algorithm)}, expected {wanted}")
+        raise WrongValue(f"{caller}: algorithm is {shown(algorithm)}, expected {wanted}")
     suited = {(1, 1): ((3, 3), (1, 3), (3, 1)), (2, 2): ((3, 3), (5, 5), (7, 7))}
     if algorithm.startswith("winograd") and (
         window.kernel not in suited.get(window.stride, ()) or window.dilation != (1, 1)
     ):
         (r, s), (down, across) = window.kernel, window.stride
-        raise ValueError(
+        raise WrongValue(
             f"{caller}: {algorithm} is for filters of 3 x 3, 1 x 3 and 3 x 1 with stride 1, and of 3 x 3, 5 x 5 and "
             f"7 x 7 with stride 2, without dilation; w has {r} x {s}, stride {(down, across)}, "
             f"dilation {window.dilation}"

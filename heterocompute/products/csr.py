@@ -16,9 +16,9 @@ from ..arrays.dense import FLOATS, core_view
 from ..arrays.eie import EIEArray
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import shown
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
@@ -49,7 +49,7 @@ def shape_of(value: Any, name: str) -> tuple[int, int]:
     """
     shape = tuple(value.shape)
     if len(shape) != 2:
-        raise ValueError(f"{name} is a sparse array of shape {shape}, expected two dimensions")
+        raise WrongValue(f"{name} is a sparse array of shape {shape}, expected two dimensions")
     return int(shape[0]), int(shape[1])
 
 
@@ -79,7 +79,7 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
     run = runtime.run()
     if isinstance(w, EIEArray):
         if transposed != (w.axis == (0,)):
-            raise TypeError(
+            raise WrongType(
                 f"{name} is an EIEArray that is stored along axis {w.axis}, its reduction axis is {1 - w.axis[0]}: "
                 "hc.linear(x, e), hc.matmul(e, b), hc.matmul(x, e.T), or its to_dense()"
             )
@@ -105,7 +105,7 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
 def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     layout = getattr(w, "format", type(w).__name__)
     if layout not in ("csr", "csc"):
-        raise TypeError(
+        raise WrongType(
             f"{name} is a sparse matrix of layout {shown(layout)}, expected 'csr' or 'csc': call its tocsr()"
         )
     rows, columns = shape_of(w, name)
@@ -113,12 +113,12 @@ def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     starts = _integers(w.indptr, np.int64, 2**62, f"{name}: indptr")
     indices = _integers(w.indices, np.int32, minor, f"{name}: indices")
     if starts.shape != (major + 1,):
-        raise ValueError(f"{name}: indptr has shape {starts.shape}, expected ({major + 1},)")
+        raise WrongValue(f"{name}: indptr has shape {starts.shape}, expected ({major + 1},)")
     data = np.asarray(w.data)
     if data.dtype.name not in FLOATS:
-        raise TypeError(f"{name} holds {data.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
+        raise WrongType(f"{name} holds {data.dtype}, expected {', '.join(FLOATS)}; convert with astype first")
     if data.shape != indices.shape:
-        raise ValueError(f"{name}: data has shape {data.shape} and indices {indices.shape}")
+        raise WrongValue(f"{name}: data has shape {data.shape} and indices {indices.shape}")
     with np.errstate(over="ignore"):
         found: Rows = (minor, starts, indices, np.require(data, np.float32, ["C", "A"]))
     return (major, *_core.csr_transpose(found)) if (layout == "csc") != transposed else found
@@ -127,13 +127,13 @@ def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
 def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
     found = np.asarray(array)
     if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise TypeError(
+        raise WrongType(
             f"{name} is an array of {found.dtype} with {counted(found.ndim, 'dimension')}, expected integers in one"
         )
     if found.size and found.dtype.itemsize >= np.dtype(dtype).itemsize and found.dtype != dtype:
         low, high = int(found.min()), int(found.max())  # before the cast would wrap
         if low < 0 or high >= limit:
-            raise ValueError(f"{name} has {low if low < 0 else high}, expected 0 to {limit - 1}")
+            raise WrongValue(f"{name} has {low if low < 0 else high}, expected 0 to {limit - 1}")
     return np.require(found, dtype, ["C", "A"])
 
 
@@ -164,24 +164,24 @@ def compressed_product(
     linear = name == "linear"
     names = (f"{name}: x", f"{name}: w") if linear else (f"{name}: a", f"{name}: b")
     if is_compressed(a) and is_compressed(b):
-        raise TypeError(f"{name}: both operands are compressed, expected one that is dense or quantized")
+        raise WrongType(f"{name}: both operands are compressed, expected one that is dense or quantized")
     left = is_compressed(a)
     w, w_name, x_name = (a, names[0], names[1]) if left else (b, names[1], names[0])
     given = dense = as_operand(b if left else a, x_name)
     shape = shape_of(w, w_name)
     if dense.ndim == 0:
-        raise ValueError(f"{x_name} has no dimensions")
+        raise WrongValue(f"{x_name} has no dimensions")
     if left and linear and dense.ndim != 2:
-        raise ValueError(f"linear: w has shape {dense.shape}, expected (out_features, in_features)")
+        raise WrongValue(f"linear: w has shape {dense.shape}, expected (out_features, in_features)")
     # The reduction axis of each operand, and the other axis of w.
     axis = max(dense.ndim - 2, 0) if left and not linear else dense.ndim - 1
     k, n = (shape[0], shape[1]) if not left and not linear else (shape[1], shape[0])
     if dense.shape[axis] != k:
-        raise ValueError(f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k}")
+        raise WrongValue(f"{x_name} has {counted(dense.shape[axis], 'value')} along axis {axis} but {w_name} has {k}")
     if isinstance(dense, QuantizedArray) and dense.axis != (axis,):
         dense = dense._along((axis,))
         if dense.axis != (axis,):
-            raise ValueError(f"{x_name} is quantized along axis {dense.axis}, its reduction axis is {axis}")
+            raise WrongValue(f"{x_name} is quantized along axis {dense.axis}, its reduction axis is {axis}")
     bias_array = as_bias(bias, dense.shape[0] if left else n, name) if linear else None
     dense = _rounded(dense, activations, axis, x_name)
     lead = dense.shape[:axis] + dense.shape[axis + 1 :]
@@ -190,7 +190,7 @@ def compressed_product(
     else:
         final = (*lead[:-1], n, *lead[-1:]) if left else (*lead, n)
     if prod(final) > 2**60:
-        raise ValueError(f"{name}: a result of shape {final} overflows the size of an array")
+        raise WrongValue(f"{name}: a result of shape {final} overflows the size of an array")
     foreign = (getattr(w, part, None) for part in ("data", "indices", "indptr"))
     stored = tuple(w.components.values() if isinstance(w, EIEArray) else foreign)
     inputs = (given, dense, *stored) if bias_array is None else (given, dense, bias_array, *stored)
@@ -209,6 +209,6 @@ def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
     if activations is None:
         return dense
     if isinstance(dense, QuantizedArray):
-        raise ValueError(f"{name} is quantized, but activations applies to a dense operand")
+        raise WrongValue(f"{name} is quantized, but activations applies to a dense operand")
     fmt = as_format(activations, f"{name.partition(':')[0]}: activations")
     return rounded(dense, fmt, (axis,), name)

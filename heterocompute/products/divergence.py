@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.dense import as_array
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 
 __all__ = ["kl_divergence"]
@@ -54,9 +55,9 @@ def kl_divergence(logits: Any, changed: Any) -> float:
     """
     p, q = as_array(logits, "kl_divergence: logits"), as_array(changed, "kl_divergence: changed")
     if p.shape != q.shape:
-        raise ValueError(f"kl_divergence: logits has shape {p.shape} and changed has shape {q.shape}")
+        raise WrongValue(f"kl_divergence: logits has shape {p.shape} and changed has shape {q.shape}")
     if p.ndim == 0 or p.size == 0:
-        raise ValueError(f"kl_divergence: logits has shape {p.shape}, expected some rows of some classes")
+        raise WrongValue(f"kl_divergence: logits has shape {p.shape}, expected some rows of some classes")
     rows = np.empty(p.size // p.shape[-1])
     done = 0
     for some_p, some_q in _blocks(p, q):

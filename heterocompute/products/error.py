@@ -14,6 +14,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..arrays.foreign import refuse_elsewhere
 from ..base import runtime
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 
 __all__ = ["Error", "error"]
@@ -77,7 +78,7 @@ def error(w: Any, q: Any) -> Error:
     refuse_elsewhere(q, "error: q")
     y = q if packed else as_array(q, "error: q")
     if x.shape != y.shape:
-        raise ValueError(f"error: w has shape {x.shape} and q has shape {y.shape}")
+        raise WrongValue(f"error: w has shape {x.shape} and q has shape {y.shape}")
     (xx, ee, xy, yy, max_abs), sizes, differs = _sums(x, y), (0, 0), 0
     if 0 < max_abs < inf and not (_LEAST < ee < inf):  # float64: squares are out of range, or lose digits
         differs = -frexp(max_abs)[1]

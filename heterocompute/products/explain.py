@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _heterocompute as _core
-from ..arrays.base import PackedArray
 from ..arrays.components import core_format
-from ..arrays.device import as_device, is_on_device
-from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
+from ..base.devices import KIND
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format, has_pattern
-from .arguments import as_format, as_operand, core_operand, is_compressed
+from .arguments import as_format, core_operand, is_compressed
 from .conv import ERRORS, conv2d, convolution_key, prepared
 from .csr import compressed_product, multiply
-from .device import copied_bytes, goes_to_device, kernels_of
-from .device_conv import convolution_kernels
+from .device import copied_bytes
 from .matmul import _checked_product, linear, matmul
+from .place import HERE, Here, place_of
 from .tuned import choice, product_key, times
 
 __all__ = ["Explanation", "explain"]
@@ -161,7 +159,7 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
 
 
 class Asked(NamedTuple):
-    """What is known about a call before it runs.
+    """The operands and settings of a call before it runs.
 
     Attributes
     ----------
@@ -185,24 +183,17 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
         given = bound(caller, conv2d, rest, options)
-        if goes_to_device(given["x"], given["w"]):
-            return Asked(_convolution_on_device(caller, given), "", "conv2d", False)
         return Asked(*_convolution(caller, given), "conv2d", False)
     if function not in (matmul, linear):
-        raise TypeError(f"{caller}: the function is {shown(function)}, expected matmul, linear or conv2d")
+        raise WrongType(f"{caller}: the function is {shown(function)}, expected matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
-    left, right = (given["a"], given["b"]) if function is matmul else (given["x"], given["w"])
-    if goes_to_device(left, right):
-        turned = right if function is matmul else getattr(right, "T", right)
-        return Asked(_on_device(caller, left, turned, given.get("activations")), "", function.__name__, False)
     if function is matmul:
         explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
         return Asked(explanation, key, "matmul", blas)
     x, w, activations = given["x"], given["w"], given.get("activations")
     if activations is not None and not isinstance(w, QuantizedArray):
         activations = None  # x is rounded first, then multiplied as floats
-    transposed = w.T if hasattr(w, "T") else as_operand(w, f"{caller}: w").T
-    explanation, key, blas = _product(caller, x, transposed, activations)
+    explanation, key, blas = _product(caller, x, w, activations, is_linear=True)
     return Asked(explanation, key, "linear", blas)
 
 
@@ -211,61 +202,43 @@ def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping
     try:
         return signature(function).bind(*arguments, **options).arguments
     except TypeError as error:
-        raise TypeError(f"{caller}: {function.__name__}: {error}") from None
+        raise WrongType(f"{caller}: {function.__name__}: {error}") from None
 
 
-def _product(caller: str, a: Any, b: Any, activations: Any) -> tuple[Explanation, str, bool]:
-    if is_compressed(a) or is_compressed(b):
-        return _compressed(caller, a, b, activations), "", False
-    left, right = as_operand(a, f"{caller}: a"), as_operand(b, f"{caller}: b")
+def _product(caller: str, a: Any, b: Any, activations: Any, is_linear: bool = False) -> tuple[Explanation, str, bool]:
+    place = place_of(caller, a, b, a=a, b=b)
+    if place is HERE and (is_compressed(a) or is_compressed(b)):
+        return _compressed(caller, a, b.T if is_linear else b, activations), "", False
+    words = ("x", "w") if is_linear else ("a", "b")
+    left, right = (place.operand(one, f"{caller}: {word}") for one, word in zip((a, b), words, strict=True))
+    right = right.T if is_linear else right
     fmt = None if activations is None else as_format(activations, f"{caller}: activations")
     packed = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
     if fmt is not None and packed != 1:
-        raise ValueError(f"{caller}: activations needs one dense and one quantized operand")
+        raise WrongValue(f"{caller}: activations needs one dense and one quantized operand")
     found: list[tuple[Explanation, str, bool]] = []
 
-    def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Array) -> None:
+    def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Any, place: Here) -> None:
+        work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
+        if place is not HERE:
+            core_fmt, run = None if fmt is None else core_format(fmt), place.memory.run()
+            kernels = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)[4] or []
+            found.append((_there(kernels, (a, b), *work, out.nbytes), "", False))
+            return
         key = product_key("matmul", x, y, fmt)
         explained, blas = _explained(x, y, fmt, out)
-        work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
         found.append((replace(_tuned(explained, key), operations=work[0], bytes=work[1]), key, blas))
 
-    _checked_product(left, right, fmt, None, None, caller, (left, right), note)
-    return found[0]
+    _checked_product(left, right, fmt, None, None, caller, (left, right), a, place, note)
+    return found[0] if found else (_nothing(), "", False)
 
 
-def _convolution_on_device(caller: str, given: dict[str, Any]) -> Explanation:
-    """Return the explanation of a convolution on a CUDA device: its kernels, and the bytes that are copied."""
-    x, w = given["x"], given["w"]
-    if not isinstance(w, (QuantizedArray, DeviceQuantizedArray)) or w.ndim != 4:
-        raise NotImplementedError(f"{caller}: the filters are not quantized, expected quantized ones on a device")
-    image = as_device(x, f"{caller}: x") if is_on_device(x) else as_operand(x, f"{caller}: x")
-    if image.ndim != 4:
-        raise ValueError(f"{caller}: x has shape {image.shape}, expected four dimensions")
-    kernels, size = convolution_kernels(**{**given, "x": image})
-    candidate = Candidate("cuda", None, f"{', '.join(kernels)}; {_copies(image, w, 4 * size)}")
-    operations = 2 * size * prod(w.shape[1:])
-    return Explanation("cuda", (candidate,), operations, image.nbytes + w.nbytes + 4 * size)
-
-
-def _copies(x: Any, w: Any, answer: int) -> str:
-    there, back = copied_bytes(x, w, answer)
-    return f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
-
-
-def _on_device(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
-    """Return the explanation of a product on a CUDA device: its kernels, and the bytes that are copied."""
-    if not isinstance(b, (QuantizedArray, DeviceQuantizedArray)):
-        raise NotImplementedError(f"{caller}: the right operand is not quantized, expected a quantized one on a device")
-    if not isinstance(a, PackedArray):
-        a = as_device(a, f"{caller}: a") if is_on_device(a) else as_operand(a, f"{caller}: a")
-    if not a.shape or len(b.shape) != 2 or a.shape[-1] != b.shape[0]:
-        raise ValueError(f"{caller}: shapes {shown(a.shape)} and {shown(b.shape)} do not fit on a CUDA device")
-    answer = 4 * prod(a.shape[:-1]) * b.shape[1]
-    moved = answer + sum(value.nbytes for value in (a, b) if hasattr(value, "nbytes"))
-    kernels = ", ".join(kernels_of(a, b.T, activations, caller))
-    candidate = Candidate("cuda", None, f"{kernels}; {_copies(a, b, answer)}")
-    return Explanation("cuda", (candidate,), 2 * prod(a.shape) * b.shape[1], moved)
+def _there(kernels: list[str], given: tuple[Any, Any], work: int, moved: int, answer: int) -> Explanation:
+    """Return the explanation of a call on a device: its route with the kernels, and the bytes that are copied."""
+    there, back = copied_bytes(given, given[0], answer)
+    copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
+    candidate = Candidate(KIND, None, f"{', '.join(kernels)}; {copies}")
+    return Explanation(KIND, (candidate,), work, moved)
 
 
 def _tuned(explained: Explanation, key: str) -> Explanation:
@@ -280,12 +253,22 @@ def _tuned(explained: Explanation, key: str) -> Explanation:
     return replace(explained, chosen=way, candidates=candidates)
 
 
+def _nothing() -> Explanation:
+    return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),))
+
+
 def _convolution(caller: str, given: dict[str, Any]) -> tuple[Explanation, str]:
     call = prepared(caller, **given)
+    operations = 2 * call.result.size * prod(call.filters.shape[1:])
+    moved = sum(value.nbytes for value in (call.image, call.filters, call.result))
+    if call.place is not HERE:
+        with call.place.refusals(caller, f"{caller}: x", call.image, given.get("activations")):
+            kernels = _core.explain_conv2d(*call.core)
+        return _there(kernels, (given["x"], given["w"]), operations, moved, call.result.nbytes), ""
     key = convolution_key(call)
     chosen, found = _core.explain_conv2d(*call.core)
     if chosen < 0:
-        return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), key
+        return _nothing(), key
     rows = []
     for number, (name, what, reason, seconds, _, _, admitted, _) in enumerate(found):
         if reason is None and not admitted:
@@ -294,9 +277,6 @@ def _convolution(caller: str, given: dict[str, Any]) -> tuple[Explanation, str]:
         elif reason is None and number != chosen:
             reason = "slower by estimate"
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, reason or what))
-    depth, (r, s) = call.filters.shape[1], call.window.kernel
-    operations = 2 * call.result.size * depth * r * s
-    moved = sum(value.nbytes for value in (call.image, call.filters, call.result))
     return _tuned(Explanation(found[chosen][0], tuple(rows), operations, moved), key), key
 
 
@@ -322,13 +302,15 @@ def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanat
         runtime.open_blas()
     core_fmt = core_format(fmt) if fmt else None
     run = runtime.run()
-    route, routes, number, found = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
+    route, routes, number, found, _ = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
     if route < 0:
-        return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),)), False
+        return _nothing(), False
     asked = "as asked for" if run[3] else "slower by estimate"
     chosen = found[number][0] if route == 0 else routes[route][0]
     rows = []
     for i, (name, what, reason, seconds) in enumerate(routes[1:], 1):  # the paths belong to route 0
+        if name == KIND:  # of arrays elsewhere
+            continue
         why = reason or (what if i == route else asked)
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, why))
     # A pattern of the activations alone has a path only for integer codes, and only if it is faster there.

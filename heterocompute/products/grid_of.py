@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..formats import Float, Format, Sparse, has_pattern
 from .columns import decoded_rows
 from .grid import F16, F32, TABLE, TABLE_F32, Grid, Scales, groups_of
@@ -35,22 +36,22 @@ def check_grid(fmt: Format, searched: bool = False) -> None:
     if not is_exact:
         _check_kinds(fmt.base if has_pattern(fmt) else fmt)
     if searched and (is_exact or not form.has_scales):
-        raise ValueError(f"{fmt} has no scale to choose")
+        raise WrongValue(f"{fmt} has no scale to choose")
 
 
 def _check_kinds(fmt: Format) -> None:
     form = fmt.form
     if form.codes == "unstated":
-        raise ValueError(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
+        raise WrongValue(f"{fmt} has codes of an unstated kind, so that its levels are unknown")
     if fmt.unit > max(form.code_values, 1):
         near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # stored as Q8_0 and Q4_0 in GGUF
-        raise ValueError(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
+        raise WrongValue(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
     has_table = form.codes != "float" and not (form.codes == "integer" and form.fraction_bits)
     if form.code_values > 1 or (form.bits > 8 and not has_table):
-        raise ValueError(f"{fmt} has no steps and no table of levels")
+        raise WrongValue(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
     if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
-        raise ValueError(f"{fmt} has scales or minima that the search does not support")
+        raise WrongValue(f"{fmt} has scales or minima that the search does not support")
 
 
 def _is_exact(fmt: Sparse) -> bool:
@@ -169,13 +170,13 @@ def level_table(fmt: Format) -> tuple[Array, Array]:
         The codes have more than 8 bits.
     """
     if fmt.bits > 8:
-        raise ValueError(f"{fmt} has codes of {fmt.bits} bits, too many for a table of levels")
+        raise WrongValue(f"{fmt} has codes of {fmt.bits} bits, too many for a table of levels")
     form = fmt.form
     if form.codes == "integer":
         integers = np.arange(form.lowest, form.largest + 1)
         return integers / 2.0**form.fraction_bits, integers & ((1 << form.bits) - 1)
     if not form.levels:
-        raise ValueError(f"{fmt} has no table of levels that all arrays share")
+        raise WrongValue(f"{fmt} has no table of levels that all arrays share")
     values, codes = np.array(form.levels), np.arange(len(form.levels))
     legal = np.isfinite(values) & (codes != fmt.stored_rules().unused_code)
     legal &= ~((values == 0) & np.signbit(values))

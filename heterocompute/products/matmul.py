@@ -13,36 +13,24 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.components import core_format
-from ..arrays.device_prepacked import DevicePrepacked
-from ..arrays.device_quantized import DeviceQuantizedArray
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..formats import Format
-from .arguments import (
-    Array,
-    FloatArray,
-    as_bias,
-    as_format,
-    as_matrix,
-    as_operand,
-    checked_out,
-    core_operand,
-    is_compressed,
-    tell,
-)
+from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
 from .csr import compressed_product
-from .device import goes_to_device, linear_on_device, matmul_on_device
+from .place import HERE, Here, at_once_there, place_of
 from .quantize import rounded
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
 
 __all__ = ["linear", "matmul"]
 
 
+_ndarray = np.ndarray  # found sooner
 _core.direct_types(QuantizedArray, SparseArray, Prepacked)
 _core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
@@ -58,6 +46,8 @@ def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: 
             return None
     if runtime.backend_device() is not None:
         return None
+    if type(a) is not _ndarray and (there := at_once_there(a, b, bias, fmt, out, is_linear)) is not None:
+        return there  # type: ignore[no-any-return]
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
@@ -117,21 +107,25 @@ def _activations(activations: Any, name: str) -> Format | None:
     return fmt
 
 
-def _multiply(a: Any, b: Any, activations: Format | None, bias: Array | None, out: FloatArray) -> None:
+def _multiply(
+    a: Any, b: Any, activations: Format | None, bias: Array | None, out: FloatArray, place: Here = HERE
+) -> None:
     """Fill `out` (two dimensions or more) with a @ b + bias."""
-    run = runtime.run()
+    run = place.memory.run()
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and run[3] != runtime.OWN:
         runtime.open_blas()
     fmt = core_format(activations) if activations else None
     left, right = core_operand(a), core_operand(b)
-    tuned = _tuned_run(run, a, b, activations) if runtime.tuned() else None
+    added = None if bias is None else place.memory.view(bias)
+    to = place.memory.view(out)
+    tuned = _tuned_run(run, a, b, activations) if place is HERE and runtime.tuned() else None
     if tuned is not None:
         try:
-            _core.matmul(tuned, left, right, fmt, bias, out)
+            _core.matmul(tuned, left, right, fmt, added, to)
             return
         except ValueError:  # the path does not apply to this x, for example to infinities
             pass
-    _core.matmul(run, left, right, fmt, bias, out)
+    _core.matmul(run, left, right, fmt, added, to)
 
 
 def _along(operand: Any, axis: tuple[int, ...]) -> Any:
@@ -147,32 +141,36 @@ def _checked_product(
     out: Any,
     name: str,
     inputs: tuple[Any, ...],
-    multiply: Callable[[Any, Any, Format | None, Array | None, FloatArray], None] | None = None,
+    given: Any = None,
+    place: Here = HERE,
+    multiply: Callable[[Any, Any, Format | None, Array | None, FloatArray, Here], None] = _multiply,
 ) -> FloatArray:
     left_name = f"{name}: {'x' if name == 'linear' else 'a'}"
     for value, label in ((a, left_name), (b, f"{name}: b")):
         if value.ndim == 0:
-            raise ValueError(f"{label} has no dimensions")
+            raise WrongValue(f"{label} has no dimensions")
     a, b = _along(a, (a.ndim - 1,)), _along(b, (max(b.ndim - 2, 0),))
     if isinstance(a, QuantizedArray) and a.axis != (a.ndim - 1,):
-        raise ValueError(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
+        raise WrongValue(f"{left_name} is quantized along axis {a.axis}, its reduction axis is {a.ndim - 1}")
     if isinstance(b, QuantizedArray) and b.axis != (max(b.ndim - 2, 0),):
         turned = "; expected b.T, as in x @ b.T" if b.ndim == 2 and a.shape[-1:] == b.shape[1:] else ""
         wrong = f"b is quantized along axis {b.axis}, its reduction axis is {max(b.ndim - 2, 0)}"
-        raise ValueError(f"{name}: {wrong}{turned}")
+        raise WrongValue(f"{name}: {wrong}{turned}")
     left, right = as_matrix(a, column=False), as_matrix(b, column=True)
     full = _core.matmul_shape(name, left.shape, right.shape)
     shape = full[: len(full) - 2] + (full[-2:-1] if a.ndim > 1 else ()) + (full[-1:] if b.ndim > 1 else ())
-    result = checked_out(out, shape, name, inputs)
+    result = place.target(out, shape, name, inputs)
     target = result
     if b.ndim == 1:
-        target = target[..., None]
+        target = with_axis(target, target.ndim)
     if a.ndim == 1:
-        target = target[..., None, :]
+        target = with_axis(target, target.ndim - 1)
     dense, label = (b, f"{name}: b") if isinstance(a, QuantizedArray) else (a, left_name)
-    with refusals(x=(label, dense)):
-        (multiply or _multiply)(left, right, activations, bias, target)
-    return result if out is None else out
+    if place is HERE or result.size:
+        with place.refusals(name, label, dense, activations):
+            multiply(left, right, activations, bias, target, place)
+    answer: FloatArray = place.answer(result, given, out)
+    return answer
 
 
 def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = None) -> FloatArray:
@@ -222,21 +220,21 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
 @counts_subnormals
 def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
     """Compute `matmul` for arguments of every kind."""
-    if goes_to_device(a, b):
-        answer: FloatArray = matmul_on_device(a, b, activations, out)
-        return answer
-    if is_compressed(a) or is_compressed(b):
+    place = place_of("matmul", a, b, a=a, b=b, out=out)
+    if place is HERE and (is_compressed(a) or is_compressed(b)):
         return compressed_product(a, b, None, activations, out, "matmul")
-    left, right = as_operand(a, "matmul: a"), as_operand(b, "matmul: b")
+    left, right = place.operand(a, "matmul: a"), place.operand(b, "matmul: b")
     fmt = _activations(activations, "matmul: activations")
     if fmt is not None:
         quantized = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
         if quantized != 1:
             which = "both operands are quantized" if quantized else "neither operand is quantized"
-            raise ValueError(f"matmul: activations needs one dense and one quantized operand; {which}")
-    answer = _checked_product(left, right, fmt, None, out, "matmul", (left, right))
-    tell(b, max(right.ndim - 2, 0), left)
-    tell(a, left.ndim - 1, np.moveaxis(right, -2, -1) if isinstance(right, np.ndarray) and right.ndim > 1 else right)
+            raise WrongValue(f"matmul: activations needs one dense and one quantized operand; {which}")
+    answer = _checked_product(left, right, fmt, None, out, "matmul", (left, right), a, place)
+    if place is HERE:
+        transposed = np.moveaxis(right, -2, -1) if isinstance(right, np.ndarray) and right.ndim > 1 else right
+        tell(b, max(right.ndim - 2, 0), left)
+        tell(a, left.ndim - 1, transposed)
     return answer
 
 
@@ -273,8 +271,6 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
     array([ 3., 12.], dtype=float32)
     """
-    if type(w) is DeviceQuantizedArray or type(w) is DevicePrepacked:
-        return linear_on_device(x, w, bias, activations, out)  # type: ignore[no-any-return]
     answer = _at_once(True, x, w, bias, activations, out)
     return _linear(x, w, bias, activations, out) if answer is None else answer
 
@@ -282,29 +278,28 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
 @counts_subnormals
 def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray:
     """Compute `linear` for arguments of every kind."""
-    if goes_to_device(x, w):
-        answer: FloatArray = linear_on_device(x, w, bias, activations, out)
-        return answer
-    if is_compressed(x) or is_compressed(w):
+    place = place_of("linear", x, w, x=x, w=w, bias=bias, out=out)
+    if place is HERE and (is_compressed(x) or is_compressed(w)):
         return compressed_product(x, w, bias, activations, out, "linear")
-    left, weights = as_operand(x, "linear: x"), as_operand(w, "linear: w")
+    left, weights = place.operand(x, "linear: x"), place.operand(w, "linear: w")
     if weights.ndim != 2:
-        raise ValueError(f"linear: w has shape {weights.shape}, expected (out_features, in_features)")
+        raise WrongValue(f"linear: w has shape {weights.shape}, expected (out_features, in_features)")
     if left.ndim and left.shape[-1] != weights.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"linear: x has {counted(left.shape[-1], 'feature')} but w has {counted(weights.shape[1], 'column')}"
         )
     weights = _along(weights, (1,))
     if isinstance(weights, QuantizedArray) and weights.axis != (1,):
-        raise ValueError(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
+        raise WrongValue(f"linear: w is quantized along axis {weights.axis}, its reduction axis is 1")
     if left.ndim == 0:
-        raise ValueError("linear: x has no dimensions")
+        raise WrongValue("linear: x has no dimensions")
     fmt = _activations(activations, "linear: activations")
     if fmt is not None and isinstance(left, QuantizedArray):
-        raise ValueError("linear: activations applies to a dense x, but x is quantized")
-    bias_array = as_bias(bias, weights.shape[0], "linear")
+        raise WrongValue("linear: activations applies to a dense x, but x is quantized")
+    bias_array = place.bias(bias, weights.shape[0], "linear")
     inputs = (left, weights) if bias_array is None else (left, weights, bias_array)
-    if fmt is not None and not isinstance(weights, QuantizedArray):
+    if fmt is not None and not isinstance(weights, QuantizedArray) and place is HERE:
         left, fmt = rounded(left, fmt, (left.ndim - 1,), "linear: x"), None
-    tell(w, 1, left)
-    return _checked_product(left, weights.T, fmt, bias_array, out, "linear", inputs)
+    if place is HERE:
+        tell(w, 1, left)
+    return _checked_product(left, weights.T, fmt, bias_array, out, "linear", inputs, x, place)

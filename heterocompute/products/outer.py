@@ -12,9 +12,10 @@ from ..arrays.bitmap import BitmapArray
 from ..arrays.dense import as_array, core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from .arguments import Array, FloatArray, as_bias, checked_out
 from .window import Padding, as_pair, as_window
 
@@ -176,13 +177,13 @@ def conv2d_outer(
     (16, 4, 2)
     """
     if not isinstance(counts, (bool, np.bool_)):
-        raise TypeError(f"conv2d_outer: counts is {shown(counts)}, expected a bool")
+        raise WrongType(f"conv2d_outer: counts is {shown(counts)}, expected a bool")
     image, filters = _decoded(x, "x"), _decoded(w, "w")
     if image.ndim != 4 or filters.ndim != 4:
         wrong = f"x has shape {image.shape}" if image.ndim != 4 else f"w has shape {filters.shape}"
-        raise ValueError(f"conv2d_outer: {wrong}, expected four dimensions")
+        raise WrongValue(f"conv2d_outer: {wrong}, expected four dimensions")
     if image.shape[1] != filters.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"conv2d_outer: x has {counted(image.shape[1], 'channel')} but w has {filters.shape[1]}; "
             "groups are not supported"
         )

@@ -16,9 +16,8 @@ from ..arrays.dense import as_array, core_view, normalize_axes
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import WrongValue, refusals, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format, Sparse, has_pattern
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .device import fake_quantize_on_device, goes_to_device, quantize_on_device
@@ -87,10 +86,10 @@ def quantize(
         return answer
     fmt = as_format(fmt, "quantize: fmt")
     if importance is not None and (has_pattern(fmt) or isinstance(w, SparseArray)):
-        raise ValueError(f"quantize: importance is for all values of w, {fmt} keeps some of them")
+        raise WrongValue(f"quantize: importance is for all values of w, {fmt} keeps some of them")
     searches = isinstance(clip, str) and clip == "search"
     if importance is not None and searches:
-        raise ValueError("quantize: importance does not weigh clip='search'; ptq.gptq weighs errors by the inputs")
+        raise WrongValue("quantize: importance does not weigh clip='search'; ptq.gptq weighs errors by the inputs")
     s: SparseArray | None = None
     if isinstance(w, SparseArray):
         s, fmt = w, _format_of(w, fmt, axis)
@@ -99,7 +98,7 @@ def quantize(
         axes = normalize_axes(axis, x.ndim, "quantize")
     is_plain = has_pattern(fmt) and fmt.is_plain
     if is_plain and clip is not None:
-        raise ValueError(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
+        raise WrongValue(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
     if s is None and has_pattern(fmt) and (is_plain or searches):
         s = choose(x, None, fmt.n, fmt.m, axes, "quantize")
     if s is not None and is_plain:
@@ -120,9 +119,9 @@ def _format_of(s: SparseArray, fmt: Format, axis: Any) -> Format:
     if not has_pattern(fmt):
         fmt = Sparse(fmt, s.n, s.m)
     if (fmt.n, fmt.m) != (s.n, s.m):
-        raise ValueError(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
+        raise WrongValue(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
     if not (type(axis) is int and axis == -1) and normalize_axes(axis, s.ndim, "quantize") != s.axis:
-        raise ValueError(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
+        raise WrongValue(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
     return fmt
 
 
@@ -183,7 +182,7 @@ def fake_quantize(
 def rounded(x: Array, fmt: Format, axes: tuple[int, ...], name: str) -> FloatArray:
     """Return the dense operand of a matmul rounded to `activations`; `name` is its name in errors."""
     if runtime.one_order() and not all(per_row for _, _, per_row in layout_of(fmt, (1, 1), (1,)).values()):
-        raise ValueError(
+        raise WrongValue(
             f"{name.partition(':')[0]}: activations is a format with a scale or codebook for the whole array, expected "
             "one for each row under hc.use(order='one')"
         )

@@ -17,6 +17,7 @@ import numpy as np
 from ..arrays.components import layout_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.rows import row_blocks, rows_first
+from ..base.errors import WrongValue
 from .columns import decoded_rows, to_columns
 from .grid import Grid, Scales
 from .grid_of import check_grid, grid_of
@@ -135,7 +136,7 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
     try:
         check_grid(fmt, searched=True)
     except ValueError as problem:
-        raise ValueError(f"quantize: clip is 'search', but {problem}") from None
+        raise WrongValue(f"quantize: clip is 'search', but {problem}") from None
     if not x.size:
         return q
     for some, held, values in _blocks(q, x):

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..base import runtime
+from ..base.devices import A_DEVICE, KIND
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.runtime import use
-from ..base.values import as_real, shown
+from ..base.values import as_real
 from . import tuned
 from .conv import conv2d
 from .explain import Asked, Explanation, asked, bound
@@ -67,19 +69,19 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
     """
     budget = as_real(seconds, "tune: seconds", "a number of seconds")
     if not 0 <= budget <= 3600:
-        raise ValueError(f"tune: seconds is {shown(seconds)}, expected 0 to 3600")
+        raise WrongValue(f"tune: seconds is {shown(seconds)}, expected 0 to 3600")
     if not callable(function):
-        raise TypeError(f"tune: the function is {shown(function)}, expected matmul, linear or conv2d")
+        raise WrongType(f"tune: the function is {shown(function)}, expected matmul, linear or conv2d")
     if runtime.run()[2]:
-        raise ValueError("tune: a path is forced by use(path=...), there is nothing to choose")
+        raise WrongValue("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):
         found = asked("tune", function, *arguments, **options)
-        if found.explanation.chosen == "cuda":
-            raise ValueError("tune: there is nothing to choose: a CUDA device has one way")
+        if found.explanation.chosen == KIND:
+            raise WrongValue(f"tune: there is nothing to choose: {A_DEVICE} has one way")
         if not found.key:
-            raise ValueError("tune: there is nothing to choose: a compressed matrix has one way")
+            raise WrongValue("tune: there is nothing to choose: a compressed matrix has one way")
         if found.explanation.chosen == "nothing":
-            raise ValueError("tune: there is nothing to multiply")
+            raise WrongValue("tune: there is nothing to multiply")
         call = bound("tune", FUNCTIONS[found.function], arguments, options)
         ms = _measured(found.function, call, _ways(found), budget)
     tuned.keep(found.key, min(ms, key=ms.__getitem__), ms)
@@ -91,7 +93,7 @@ def _ways(found: Asked) -> list[str]:
     """Return the candidates that can run: those with an estimate, those of a BLAS only if it supports the operands."""
     explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]
-    if found.blas and not runtime.asked_route() and tuned.BLAS not in ways:
+    if found.blas and not runtime.forced_route() and tuned.BLAS not in ways:
         ways.append(tuned.BLAS)
     return ways
 

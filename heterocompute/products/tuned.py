@@ -15,7 +15,7 @@ from .. import _heterocompute as _core
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.kept_files import cpu_model, kept_file, merge_kept, read_kept
+from ..base.cache_files import cache_path, cpu_model, merge_cache, read_cache
 from ..base.version import __version__
 
 __all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]
@@ -34,7 +34,7 @@ def tuning_file() -> Path:
     -------
     pathlib.Path
     """
-    return kept_file("tuning.json")
+    return cache_path("tuning.json")
 
 
 def product_key(name: str, left: Any, right: Any, activations: Any, *more: object) -> str:
@@ -88,7 +88,7 @@ def _machine() -> str:
 def _choices() -> dict[str, dict[str, Any]]:
     path = tuning_file()
     if str(path) not in _found:
-        kept = read_kept(path).get(_machine())
+        kept = read_cache(path).get(_machine())
         products = kept if isinstance(kept, dict) else {}
         _found[str(path)] = {key: entry for key, entry in products.items() if _is_entry(entry)}
     return _found[str(path)]
@@ -142,7 +142,7 @@ def keep(key: str, found: str, ms: Mapping[str, float]) -> None:
         products[key] = entry
         return {**kept, _machine(): dict(list(products.items())[-MOST:])}
 
-    merge_kept(tuning_file(), merge)
+    merge_cache(tuning_file(), merge)
     _choices()[key] = entry
     for changed in listeners:
         changed()

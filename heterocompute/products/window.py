@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import counted
-from ..base.values import as_int, shown
+from ..base.values import as_int
 
 __all__ = ["Padding", "Window", "as_pair", "as_window"]
 
@@ -49,7 +50,7 @@ def as_pair(value: Any, name: str) -> Pair:
             raise TypeError
         return int(pair[0].__index__()), int(pair[1].__index__())
     except (TypeError, AttributeError):
-        raise TypeError(f"{name} is {shown(value)}, expected an int or a pair of ints") from None
+        raise WrongType(f"{name} is {shown(value)}, expected an int or a pair of ints") from None
 
 
 def as_window(
@@ -106,19 +107,19 @@ def _checked(
     strides, dilations = as_pair(stride, f"{name}: stride"), as_pair(dilation, f"{name}: dilation")
     for what, given, pair in (("stride", stride, strides), ("dilation", dilation, dilations)):
         if not 1 <= min(pair) <= max(pair) <= MOST:
-            raise ValueError(f"{name}: {what} is {shown(given)}, expected 1 or more, at most 2^30")
+            raise WrongValue(f"{name}: {what} is {shown(given)}, expected 1 or more, at most 2^30")
     reach = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
     same = isinstance(padding, str) and padding == "same"
     before, after = _around(name, padding, image, strides, reach)
     for size, side, k, d, first, last in zip(image, ("rows", "columns"), kernel, dilations, before, after, strict=True):
         if k > 1 and d > max(size + first + last, 1):
             padded = f" with {first + last} of padding" if first + last else ""
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: dilation {shown(d)} is larger than the {size} {side} of x{padded}: no two taps meet the image"
             )
     count = as_int(groups, f"{name}: groups", 1)
     if channels % count:
-        raise ValueError(
+        raise WrongValue(
             f"{name}: groups is {shown(count)}, expected a divisor of the {counted(channels, 'channel')} of x"
         )
     answer = tuple(
@@ -144,14 +145,23 @@ def _around(name: str, padding: Any, image: Sequence[int], strides: Pair, reach:
     if isinstance(padding, str):
         if padding == "valid":
             return (0, 0), (0, 0)
-        raise ValueError(f"{name}: padding is {shown(padding)}, expected {wanted}")
+        raise WrongValue(f"{name}: padding is {shown(padding)}, expected {wanted}")
     try:
         sides = tuple(padding) if isinstance(padding, (tuple, list)) else (padding, padding)
         if len(sides) != 2:
             raise TypeError
         (top, bottom), (left, right) = (as_pair(side, name) for side in sides)
     except TypeError:
-        raise TypeError(f"{name}: padding is {shown(padding)}, expected {wanted}") from None
+        raise WrongType(f"{name}: padding is {shown(padding)}, expected {wanted}") from None
     if not 0 <= min(top, bottom, left, right) <= max(top, bottom, left, right) <= MOST:
-        raise ValueError(f"{name}: padding is {shown(padding)}, expected 0 or more, at most 2^30")
+        raise WrongValue(f"{name}: padding is {shown(padding)}, expected 0 or more, at most 2^30")
     return (top, left), (bottom, right)
+
+
+def check_channels(caller: str, window: Window, channels: int, filters: tuple[int, ...]) -> None:
+    """Raise ValueError if filters (K, C / groups, R, S) do not fit images with these channels."""
+    if channels != filters[1] * window.groups or filters[0] % window.groups:
+        raise WrongValue(
+            f"{caller}: x has {counted(channels, 'channel')} and w {filters[0]} filters of {filters[1]} with "
+            f"{counted(window.groups, 'group')}, expected channels / groups in each filter"
+        )

@@ -1,4 +1,4 @@
-"""Searches an order of columns in which an N:M pattern keeps more: `permute_channels`, and its use on two layers."""
+"""Search for an order of columns whose N:M pattern keeps more: `permute_channels`, and its use on two layers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_infinite
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.sparse import pattern_of
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
+from ..base.values import check_choice
 
 __all__ = ["permute_channels", "permute_linear"]
 
@@ -72,8 +73,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     n, m = pattern_of(pattern, "permute_channels")
     values = as_array(w, "permute_channels: w")
     (along,) = normalize_axes((axis,), values.ndim, "permute_channels")
-    if not isinstance(effort, str) or effort not in _WORK:
-        raise ValueError(f"permute_channels: effort is {shown(effort)}, expected 'fast' or 'thorough'")
+    check_choice("permute_channels", "effort", effort, _WORK)
     columns = values.shape[along]
     refuse_infinite(values, "permute_channels: w")
     rows_first = np.moveaxis(as_single(values, "permute_channels: w"), along, -1)
@@ -89,7 +89,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
     height = min(len(magnitude), rows or len(magnitude))
     found = _search(scores, height, n, m, order, _WORK[effort], _TRIES[effort])
     best: NDArray[np.int64] = found[found >= 0].astype(np.int64)
-    return best if _kept(magnitude, best, n, m) > _kept(magnitude, identity, n, m) else identity
+    return best if _retained(magnitude, best, n, m) > _retained(magnitude, identity, n, m) else identity
 
 
 @counts_subnormals
@@ -136,19 +136,19 @@ def permute_linear(
     try:
         order = np.asarray(permutation)
     except (TypeError, ValueError):  # rows of different lengths
-        raise TypeError(f"permute_linear: permutation is {shown(permutation)}, expected an array of ints") from None
+        raise WrongType(f"permute_linear: permutation is {shown(permutation)}, expected an array of ints") from None
     if left.ndim != 2 or right.ndim != 2 or left.shape[0] != right.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"permute_linear: first has shape {left.shape} and second {right.shape}, "
             "expected (channels, in_features) and (out_features, channels)"
         )
     if order.dtype.kind not in "iu" and order.size:
-        raise TypeError(f"permute_linear: permutation has dtype {order.dtype}, expected integers")
+        raise WrongType(f"permute_linear: permutation has dtype {order.dtype}, expected integers")
     if order.shape != left.shape[:1] or not np.array_equal(np.sort(order), np.arange(len(left))):
-        raise ValueError(f"permute_linear: permutation is not an order of {len(left)} channels")
+        raise WrongValue(f"permute_linear: permutation is not an order of {len(left)} channels")
     offsets = None if bias is None else as_array(bias, "permute_linear: bias")
     if offsets is not None and offsets.shape != order.shape:
-        raise ValueError(f"permute_linear: bias has shape {offsets.shape}, expected {order.shape}")
+        raise WrongValue(f"permute_linear: bias has shape {offsets.shape}, expected {order.shape}")
     return left[order], None if offsets is None else offsets[order], right[:, order]
 
 
@@ -179,16 +179,16 @@ def _search(
     groups = len(order) // m
     sweep = groups * (groups - 1) // 2 * rows * (2 * m * m + 4 * m * (n + 2))
     rng = np.random.default_rng(0)
-    best, kept = order, -1
+    best, retained = order, -1
     indices = np.flatnonzero(order >= 0)
     straight, kicked = work
     for _ in range(tries):
         while _core.permute(run, scores, rows, n, m, order) and straight > 0:
             straight -= sweep
             kicked -= sweep
-        found = _kept_scores(scores, order, n, m)
-        if found > kept:
-            best, kept = order, found
+        found = _retained_scores(scores, order, n, m)
+        if found > retained:
+            best, retained = order, found
         kicked -= sweep
         if kicked <= 0:
             break
@@ -198,13 +198,13 @@ def _search(
     return best
 
 
-def _kept_scores(scores: NDArray[np.int16], order: NDArray[np.int32], n: int, m: int) -> int:
+def _retained_scores(scores: NDArray[np.int16], order: NDArray[np.int32], n: int, m: int) -> int:
     padded = np.concatenate([scores, np.zeros((1, scores.shape[1]), np.int16)])[order]  # -1 is the row of zeros
     top = np.partition(padded.reshape(-1, m, scores.shape[1]), m - n, axis=1)[:, m - n :]
     return int(top.sum(dtype=np.int64))
 
 
-def _kept(magnitude: NDArray[np.float32], order: NDArray[np.int64], n: int, m: int) -> float:
+def _retained(magnitude: NDArray[np.float32], order: NDArray[np.int64], n: int, m: int) -> float:
     """Return the sum of the kept scores in float64."""
     total = 0.0
     columns = magnitude.shape[1]

@@ -14,8 +14,8 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
 from ..arrays.foreign import alike
 from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import parse_pattern
 from ..products.device import goes_to_device, prune_on_device
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 _SHARE = re.compile(r"(global:)?([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _BLOCKS = re.compile(r"block:([1-9][0-9]{0,8})x([1-9][0-9]{0,8}):([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_ONCE = 2**20  # values of temporary arrays
+_CHUNK = 2**20  # values of temporary arrays
 _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
@@ -91,9 +91,9 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
         exact = values.dtype if values.dtype.itemsize == 2 else np.dtype(np.float32)
         answer: Array = np.empty(values.shape, exact)
         turned, pruned = rows_first(values, axes), rows_first(answer, axes)
-        for index, kept in _kept(values, given, pattern, axes, "prune"):
+        for index, chosen in _masks(values, given, pattern, axes, "prune"):
             part = np.ascontiguousarray(turned[index], exact).view(f"u{exact.itemsize}")
-            pruned[index] = (part * kept.reshape(part.shape)).view(exact)  # on bits: infinity times 0 would be NaN
+            pruned[index] = (part * chosen.reshape(part.shape)).view(exact)  # on bits: infinity times 0 would be NaN
         return alike(answer, w)
     if values.dtype == np.float64:
         _check_range(values)
@@ -104,13 +104,13 @@ def _masked(w: Any, pattern: str, nm: tuple[int, int] | None, axis: Any, scores:
     """Return the array that keeps the values of a mask."""
     if nm is None or scores is not None:
         other = f"pattern {shown(pattern)}" if nm is None else "scores"
-        raise ValueError(f"prune: mask is given with {other}, expected a pattern N:M and no scores")
+        raise WrongValue(f"prune: mask is given with {other}, expected a pattern N:M and no scores")
     values, axes, _ = _arguments(w, axis, None, "prune")
     kept = np.asarray(mask)
     if kept.dtype != np.bool_:
-        raise TypeError(f"prune: mask has dtype {kept.dtype}, expected bool")
+        raise WrongType(f"prune: mask has dtype {kept.dtype}, expected bool")
     if kept.shape != values.shape:
-        raise ValueError(f"prune: mask has shape {kept.shape} and w has shape {values.shape}")
+        raise WrongValue(f"prune: mask has shape {kept.shape} and w has shape {values.shape}")
     if values.dtype == np.float64:
         _check_range(np.where(kept, values, 0))
     (n, m), length = nm, values.shape[axes[-1]]
@@ -121,7 +121,7 @@ def _masked(w: Any, pattern: str, nm: tuple[int, int] | None, axis: Any, scores:
             places = rows_first(np.arange(values.size).reshape(values.shape), axes)[index].reshape(-1, length)
             run, block = (int(i) for i in np.argwhere(counts > n)[0])
             first = tuple(int(i) for i in np.unravel_index(places[run, block * m], values.shape))
-            raise ValueError(
+            raise WrongValue(
                 f"prune: mask keeps {counts[run, block]} values of the block of {m} that begins at index {first}, "
                 f"expected at most {n}"
             )
@@ -163,19 +163,19 @@ def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name
     nm = parsed(pattern, name)
     mask = np.empty(values.shape, np.bool_)
     turned = rows_first(mask, axes)
-    parts = _kept(values, given, pattern, axes, name) if nm is None else _kept_by_blocks(values, given, *nm, axes, name)
-    for index, kept in parts:
-        turned[index] = kept.reshape(turned[index].shape)
+    parts = _masks(values, given, pattern, axes, name) if nm is None else _block_masks(values, given, *nm, axes, name)
+    for index, chosen in parts:
+        turned[index] = chosen.reshape(turned[index].shape)
     return mask
 
 
-def _kept_by_blocks(
+def _block_masks(
     values: Array, scores: Array | None, n: int, m: int, axes: tuple[int, ...], name: str
 ) -> Iterator[tuple[Any, Array]]:
     """Yield the mask of N:M, and where it is in the view of rows."""
     turned, ranked = rows_first(values, axes), None if scores is None else rows_first(scores, axes)
     inner = tuple(range(1, len(axes) + 1))
-    for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+    for _, index in row_blocks(values.shape, axes, _CHUNK):
         try:
             part = choose(turned[index], None if ranked is None else ranked[index], n, m, inner, name)
         except ValueError:
@@ -191,17 +191,17 @@ def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[
         return values, axes, None
     given = as_array(scores, f"{name}: scores")
     if given.shape != values.shape:
-        raise ValueError(f"{name}: scores has shape {given.shape} and w has shape {values.shape}")
+        raise WrongValue(f"{name}: scores has shape {given.shape} and w has shape {values.shape}")
     return values, axes, given
 
 
 def parsed(pattern: Any, name: str) -> tuple[int, int] | None:
     """Return (N, M), or None for the other patterns."""
     if not isinstance(pattern, str):
-        raise TypeError(f"{name}: pattern is {shown(pattern)}, expected a text such as '2:4'")
+        raise WrongType(f"{name}: pattern is {shown(pattern)}, expected a text such as '2:4'")
     nm = parse_pattern(pattern)
     if nm is None and _share(pattern) is None:
-        raise ValueError(f"{name}: pattern is {shown(pattern[:40])}, expected {_WANTED}")
+        raise WrongValue(f"{name}: pattern is {shown(pattern[:40])}, expected {_WANTED}")
     return nm
 
 
@@ -211,7 +211,7 @@ def _share(pattern: str) -> Fraction | None:
     return share if share is not None and share <= 1 else None
 
 
-def _kept(
+def _masks(
     values: Array, scores: Array | None, pattern: str, axes: tuple[int, ...], name: str
 ) -> Iterator[tuple[Any, Array]]:
     """Yield the mask of a share or of blocks, and where it is in the view of rows."""
@@ -221,7 +221,7 @@ def _kept(
     refuse_nan(measured, f"{name}: {'w' if scores is None else 'scores'}")
     ranked = rows_first(measured, axes)
     if pattern[0].isdigit():  # each row by itself
-        for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+        for _, index in row_blocks(values.shape, axes, _CHUNK):
             yield index, _largest(_ranks(ranked[index], scores is None).reshape(-1, _columns(values, axes)), share)
         return
     if not values.size:
@@ -233,7 +233,7 @@ def _kept(
     else:
         mask = _largest(rows.reshape(1, -1), share).reshape(rows.shape)
     del rows
-    for some, index in row_blocks(values.shape, axes, _AT_ONCE):
+    for some, index in row_blocks(values.shape, axes, _CHUNK):
         yield index, mask[some]
 
 
@@ -248,7 +248,7 @@ def _ranks(measured: Array, signed: bool) -> Array:
 
 
 def _largest(rows: Array, share: Fraction) -> Array:
-    """Return a mask without the `share` of least score in each row; among equals those of higher index go first."""
+    """Return a mask without the `share` of lowest scores per row; of equal scores, higher indices are removed first."""
     count = rows.shape[1]
     gone = int(share * count)
     if not gone or not rows.size:
@@ -264,8 +264,8 @@ def _largest(rows: Array, share: Fraction) -> Array:
 
 def _place(flags: Array, before: int) -> int:
     """Return the index of the set flag that follows `before` other set flags."""
-    for first in range(0, len(flags), _AT_ONCE):
-        part = flags[first : first + _AT_ONCE]
+    for first in range(0, len(flags), _CHUNK):
+        part = flags[first : first + _CHUNK]
         found = int(np.count_nonzero(part))
         if found > before:
             return first + int(np.flatnonzero(part)[before])
@@ -277,7 +277,7 @@ def _nth_smallest(rows: Array, nth: int) -> Array:
     """Return the nth value, from 1 on, of each row in ascending order, (rows, 1)."""
     # np.partition takes ten times as long if values repeat.
     if rows.shape[1] <= 2**16 or rows.dtype != np.float32:
-        some = max(1, _AT_ONCE // rows.shape[1])
+        some = max(1, _CHUNK // rows.shape[1])
         parts = (rows[i : i + some] for i in range(0, len(rows), some))
         return np.concatenate([np.sort(part, axis=1)[:, nth - 1 : nth].copy() for part in parts])
     return np.concatenate([_nth_by_bits(row, nth) for row in rows])[:, None]
@@ -299,8 +299,8 @@ def _nth_by_bits(row: Array, nth: int) -> Array:
 
 def _keys(row: Array) -> Iterator[Array]:
     """Yield int32 keys in the order of the values, some at a time."""
-    for first in range(0, len(row), _AT_ONCE):
-        signed = (row[first : first + _AT_ONCE] + np.float32(0)).view(np.int32)  # both zeros alike
+    for first in range(0, len(row), _CHUNK):
+        signed = (row[first : first + _CHUNK] + np.float32(0)).view(np.int32)  # both zeros alike
         yield signed ^ (signed >> 31 & 0x7FFFFFFF)
 
 
@@ -313,7 +313,7 @@ def _largest_blocks(rows: Array, height: int, width: int, share: Fraction, name:
     if wrong.any():
         row, column = (int(i) for i in np.unravel_index(wrong.argmax(), sums.shape))
         at = f"row {row * height}, column {column * width}"
-        raise ValueError(f"{name}: the block of scores from {at} on has both inf and -inf, which have no sum")
+        raise WrongValue(f"{name}: the block of scores from {at} on has both inf and -inf, which have no sum")
     mask = _largest(sums.reshape(1, -1), share).reshape(high, wide)
     return mask.repeat(height, axis=0)[: rows.shape[0]].repeat(width, axis=1)[:, : rows.shape[1]]
 
@@ -322,8 +322,8 @@ def _block_sums(rows: Array, height: int, width: int) -> Array:
     """Return the sums of all blocks, some blocks at a time, float64."""
     out = np.empty((-(-rows.shape[0] // height), -(-rows.shape[1] // width)))
     tall, broad = min(height, rows.shape[0]), min(width, rows.shape[1])
-    down = max(1, _AT_ONCE // (tall * rows.shape[1]))
-    across = max(1, _AT_ONCE // (down * tall * broad))
+    down = max(1, _CHUNK // (tall * rows.shape[1]))
+    across = max(1, _CHUNK // (down * tall * broad))
     with np.errstate(invalid="ignore"):  # inf - inf, which the caller refuses
         for i in range(0, out.shape[0], down):
             for j in range(0, out.shape[1], across):

@@ -10,9 +10,10 @@ import numpy as np
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.foreign import alike
 from ..arrays.sparse import pattern_of
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_real, shown
+from ..base.values import as_real
 
 __all__ = ["sparsegpt", "wanda"]
 
@@ -23,14 +24,14 @@ def __dir__() -> list[str]:
 
 Array = np.ndarray[Any, Any]
 
-_AT_ONCE = 1 << 18  # values that are converted to float64 at a time
+_CHUNK = 1 << 18  # values that are converted to float64 at a time
 _BLOCK = 128  # columns pruned before the later ones are corrected, as in the paper
 
 
 def _floats(value: Any, name: str) -> Array:
     array = as_array(value, name)
     if array.ndim != 2:
-        raise ValueError(f"{name} has shape {array.shape}, expected two dimensions")
+        raise WrongValue(f"{name} has shape {array.shape}, expected two dimensions")
     refuse_infinite(array, name)
     return array
 
@@ -75,7 +76,7 @@ def wanda(w: Any, x: Any) -> Any:
     gathered = getattr(x, "matrix", None)
     weights, inputs = _floats(w, "wanda: w"), _floats(x if gathered is None else gathered, "wanda: x")
     if weights.shape[1] != inputs.shape[1]:
-        raise ValueError(
+        raise WrongValue(
             f"wanda: w has {counted(weights.shape[1], 'input')} and x has {counted(inputs.shape[1], 'column')}"
         )
     scores: Array = np.empty(weights.shape, np.float32)
@@ -85,7 +86,7 @@ def wanda(w: Any, x: Any) -> Any:
             scores[some] = np.abs(weights[some].astype(np.float64)) * norms
             if not np.isfinite(scores[some]).all():
                 row, column = (int(i) for i in np.argwhere(~np.isfinite(scores[some]))[0])
-                raise ValueError(
+                raise WrongValue(
                     f"wanda: the score of w at index ({some.start + row}, {column}) is beyond float32's largest; "
                     "scale w or x"
                 )
@@ -102,7 +103,7 @@ def _squares(inputs: Array) -> Array:
 
 
 def _row_blocks(matrix: Array) -> Iterator[slice]:
-    step = max(_AT_ONCE // max(matrix.shape[1], 1), 1)
+    step = max(_CHUNK // max(matrix.shape[1], 1), 1)
     for first in range(0, len(matrix) if matrix.size else 0, step):
         yield slice(first, first + step)
 
@@ -155,10 +156,10 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
     weights, h = _matrix(w, "sparsegpt: w"), _matrix(getattr(hessian, "matrix", hessian), "sparsegpt: hessian")
     inputs = weights.shape[1]
     if h.shape != (inputs, inputs):
-        raise ValueError(f"sparsegpt: hessian has shape {h.shape}, expected ({inputs}, {inputs})")
+        raise WrongValue(f"sparsegpt: hessian has shape {h.shape}, expected ({inputs}, {inputs})")
     share = as_real(damping, "sparsegpt: damping", "a number")
     if not 0 <= share < np.inf:
-        raise ValueError(f"sparsegpt: damping is {shown(damping)}, expected a finite number, 0 or more")
+        raise WrongValue(f"sparsegpt: damping is {shown(damping)}, expected a finite number, 0 or more")
     if not weights.size:
         return alike(weights.astype(np.float32), w)
     dead = np.diag(h) == 0
@@ -169,7 +170,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
         np.linalg.cholesky(h)  # a matrix that is not positive definite may also have an inverse
         upper = np.linalg.cholesky(np.linalg.inv(h)).T
     except np.linalg.LinAlgError:
-        raise ValueError("sparsegpt: hessian is not positive definite; raise damping") from None
+        raise WrongValue("sparsegpt: hessian is not positive definite; raise damping") from None
     width = max(_BLOCK // m, 1) * m
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, inputs, width):
@@ -178,7 +179,7 @@ def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01)
             weights[:, last:] -= errors @ upper[first:last, last:]
         changed: Array = weights.astype(np.float32)
     if not np.isfinite(changed).all():
-        raise ValueError("sparsegpt: changed weights are beyond float32's largest; scale w, or raise damping")
+        raise WrongValue("sparsegpt: changed weights are beyond float32's largest; scale w, or raise damping")
     return alike(changed, w)
 
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import as_real, shown
+from ..base.values import as_real
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.columns import to_columns
@@ -71,10 +72,10 @@ def bound(
     axes = normalize_axes(layer_axis(x.ndim, axis, "bound"), x.ndim, "bound")
     grid = grid_of(quantize(x, as_format(fmt, "bound: fmt"), axes))
     if grid.levels is not None:
-        raise ValueError(f"bound: {grid.fmt} has no steps of one size")
+        raise WrongValue(f"bound: {grid.fmt} has no steps of one size")
     share = as_real(damping, "bound: damping", "a number")
     if not 0 <= share < math.inf:
-        raise ValueError(f"bound: damping is {shown(damping)}, expected a finite number, 0 or more")
+        raise WrongValue(f"bound: damping is {shown(damping)}, expected a finite number, 0 or more")
     found: Array = np.empty(grid.rows)
     for part, matrix in as_matrices(h, len(grid.group), grid.rows, "bound"):
         turn = turn_of(np.diagonal(matrix), order)
@@ -119,13 +120,13 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
     array([1.5], dtype=float32)
     """
     if not isinstance(h, Hessian):
-        raise TypeError(f"correct_bias: h is {shown(h)}, expected a Hessian, which has the mean")
+        raise WrongType(f"correct_bias: h is {shown(h)}, expected a Hessian, which has the mean")
     x = as_array(w, "correct_bias: w")
     given = q.axis if isinstance(q, QuantizedArray) and axis is None else layer_axis(x.ndim, axis, "correct_bias")
     axes = normalize_axes(given, x.ndim, "correct_bias")
     rounded = as_array(q.dequantize() if isinstance(q, QuantizedArray) else q, "correct_bias: q")
     if rounded.shape != x.shape:
-        raise ValueError(f"correct_bias: w has shape {x.shape} and q has shape {rounded.shape}")
+        raise WrongValue(f"correct_bias: w has shape {x.shape} and q has shape {rounded.shape}")
     lost = to_columns(x, axes) - to_columns(rounded, axes)
     parts = as_matrices(h, len(lost), lost.shape[1], "correct_bias")
     refuse_infinite(lost, "correct_bias: w - q")
@@ -137,7 +138,7 @@ def correct_bias(w: Any, q: Any, h: Hessian, bias: Any = None, axis: Any = None)
         return np.asarray(change, np.float32)
     begun = as_array(bias, "correct_bias: bias").astype(np.float64)
     if begun.shape != change.shape:
-        raise ValueError(f"correct_bias: bias has shape {begun.shape}, expected {change.shape}")
+        raise WrongValue(f"correct_bias: bias has shape {begun.shape}, expected {change.shape}")
     return np.asarray(begun + change, np.float32)
 
 
@@ -205,17 +206,17 @@ def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float 
     True
     """
     if not isinstance(h, Hessian):
-        raise TypeError(f"rescale: h is {shown(h)}, expected a Hessian")
+        raise WrongType(f"rescale: h is {shown(h)}, expected a Hessian")
     arrays = [as_array(w, "rescale: w") for w in (ws if isinstance(ws, (list, tuple)) else [ws])]
     for w in arrays:
         if w.ndim != 2 or w.shape[1] != h.k or h.groups > 1:
-            raise ValueError(f"rescale: w has shape {w.shape}, expected (outputs, {h.k}), and h of one group")
+            raise WrongValue(f"rescale: w has shape {w.shape}, expected (outputs, {h.k}), and h of one group")
         refuse_infinite(w, "rescale: w")
     candidates = [i / 20 for i in range(20)]
     if alpha != "search":
         share = as_real(alpha, "rescale: alpha", "'search' or a number")
         if not 0 <= share <= 1:
-            raise ValueError(f"rescale: alpha is {shown(alpha)}, expected 'search' or 0 to 1")
+            raise WrongValue(f"rescale: alpha is {shown(alpha)}, expected 'search' or 0 to 1")
         candidates = sorted({0.0, share})
     format, squares = as_format(fmt, "rescale: fmt"), np.diagonal(h.matrix)
     errors = {a: _weighted_error(arrays, squares, _scale_of(squares, a), format) for a in candidates}

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.components import component_layout
-from ..base.values import as_real, shown
+from ..base.errors import WrongValue, shown
+from ..base.values import as_real
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.quantize import quantize
@@ -32,13 +33,13 @@ def limits(budget: Any, device: Any) -> dict[str, float]:
         The kind is unknown, a value is not a number, or a budget of a device has no device.
     """
     if not isinstance(budget, Mapping) or not budget or any(kind not in KINDS for kind in budget):
-        raise ValueError(f"search: budget is {shown(budget)}, expected some of {', '.join(KINDS)}: {{'bits': 4.0}}")
+        raise WrongValue(f"search: budget is {shown(budget)}, expected some of {', '.join(KINDS)}: {{'bits': 4.0}}")
     found = {kind: as_real(value, f"search: budget of {kind}", "a number") for kind, value in budget.items()}
     for kind, amount in found.items():
         if not 0 <= amount < 2**53:
-            raise ValueError(f"search: budget of {kind} is {shown(budget[kind])}, expected 0 or more")
+            raise WrongValue(f"search: budget of {kind} is {shown(budget[kind])}, expected 0 or more")
         if kind.startswith("device_") and device is None:
-            raise ValueError(f"search: a budget of {kind} needs device=, the name of a chip")
+            raise WrongValue(f"search: a budget of {kind} needs device=, the name of a chip")
     return found
 
 
@@ -103,7 +104,7 @@ def _modelled(kind: str, layers: Sequence[Layer], device: Any, activations: Form
     def cost(rows: int, columns: int, fmt: Format, stored: int) -> float:
         found = format_columns("mac" if silicon else device, [(rows, columns, stored, fmt)], activations)[kind]
         if found is None and rows * columns:
-            raise ValueError(f"search: {kind} of {fmt} is not known for this device")
+            raise WrongValue(f"search: {kind} of {fmt} is not known for this device")
         share = rows * columns / max(total, 1) if silicon else 1.0  # silicon costs are a mean over all products
         return share * float(found or 0.0)
 

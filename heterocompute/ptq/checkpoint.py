@@ -15,14 +15,13 @@ from ..arrays.components import entry_of
 from ..arrays.dense import as_array
 from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import call_back, counts_subnormals
-from ..base.places import absolute
+from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Tensors
-from ..base.texts import printable
-from ..base.values import shown
 from ..base.version import __version__
-from ..base.workers import Workers, in_workers, is_alone
+from ..base.workers import Workers, in_workers, is_serial
 from ..files.changes import Change, turned_after
 from ..files.layouts.refusals import refuse_layout
 from ..files.layouts.table import check_layout
@@ -83,7 +82,7 @@ def quantize_checkpoint(
         ``progress(done_bytes, all_bytes, name)``, before each tensor and at the end.
     resume : bool
         Reuse the results of an earlier run. False deletes them.
-    layout : {"compressed-tensors", "gptq", "awq", "bitsandbytes", "onnx", "onnx-matmulnbits", "gguf"}, optional
+    layout : str, optional
         Layout of another program, as in `hc.quantize_checkpoint`. Formats that it cannot represent raise an error
         before any rounding.
     workers : int, str or callable, optional
@@ -126,7 +125,7 @@ def quantize_checkpoint(
     if layout is not None:
         check_layout(layout)
     if not isinstance(hessians, Mapping):
-        raise TypeError(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
+        raise WrongType(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
     check_options(options, "quantize_checkpoint")
     work = Work(workers, resume, check=check)
     return round_checkpoint(
@@ -155,6 +154,7 @@ def round_checkpoint(
         for pattern, fmt in texts.items()
     }
     axes_of = getattr(hessians, "axes", {})
+    target = None if layout is None else check_layout(layout)
     found: dict[str, dict[str, float]] = {}
     roundings: dict[str, Change] = {}
 
@@ -165,7 +165,7 @@ def round_checkpoint(
         check_patterns(plain, recipe)
         match = FirstMatch(recipe)
         if missing := [name for name in hessians if name not in held]:
-            raise ValueError(f"hessians has {unknown(missing[0], held)}")
+            raise WrongValue(f"hessians has {unknown(missing[0], held)}")
         changes: dict[str, Change] = {}
         entries: dict[str, Any] = {}
         roles, infos = roles_of(reader), {n: (i.dtype, i.shape) for n, i in plain.items()}
@@ -177,11 +177,11 @@ def round_checkpoint(
             entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)
             change = Change(str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found))
             changes[name] = roundings[name] = change
-            if layout not in (None, "onnx") and axes == roles.axes.get(name) and is_turned(axes, info.shape):
+            if target is not None and target.turns and axes == roles.axes.get(name) and is_turned(axes, info.shape):
                 changes[name] = turned_after(change)
                 entries[name] = changes[name].stored
         check_places(layout, entries)
-        if not is_alone(work.workers):  # each layer is a task; the code below finds their results
+        if not is_serial(work.workers):  # each layer is a task; the code below finds their results
             layers = [Layer(absolute(reader.path), name, roundings[name].make) for name in changes]
             rounded = in_workers(work.workers, round_one, layers, "ptq")
             for done, (i, _) in enumerate(rounded):
@@ -195,8 +195,8 @@ def round_checkpoint(
                 roundings[name].make(reader.tensor(name))
         parts.remove()
 
-    writing = replace(work, workers=None)  # it reads the results of the layers
-    summary = rewrite_in(layout, in_path, out_path, choose, progress, writing, tidy)
+    writing = replace(work, workers=None, progress=progress, finished=tidy)  # it reads the results of the layers
+    summary = rewrite_in(layout, in_path, out_path, choose, writing)
     for row in summary["tensors"]:
         row |= found.get(row["name"], {})
     return summary
@@ -282,7 +282,7 @@ class Rounding:
             held = held if isinstance(held, dict) else {}
             report, q = held.get("report"), held.get("array")
             if not _is_part(report, q, self.entry):
-                raise ValueError(f"{printable(path)}: is not what an earlier run has left: delete it")
+                raise WrongValue(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
             done = round_layer(as_array(w, "gptq: w"), h, fmt, axes, check_options(self.options, "gptq"))
             q, report = done.q, np.array([done.report[key] for key in REPORT], np.float64)

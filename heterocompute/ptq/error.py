@@ -12,6 +12,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..products.columns import decoded_rows, to_columns
@@ -46,7 +47,7 @@ def layer_axis(ndim: int, axis: Any, name: str) -> Any:
     if axis is not None:
         return axis
     if ndim not in (2, 4):
-        raise ValueError(f"{name}: w has {counted(ndim, 'dimension')}, expected 2 or 4, or axis=")
+        raise WrongValue(f"{name}: w has {counted(ndim, 'dimension')}, expected 2 or 4, or axis=")
     return -1 if ndim == 2 else (2, 3, 1)
 
 
@@ -104,7 +105,7 @@ def layer_error(x: Array, q: QuantizedArray, h: Any) -> OutputError:
 def _lost(x: Array, axes: tuple[int, ...], q: Any, rounded: Array, h: Any) -> OutputError:
     exact = to_columns(x, axes).T
     if exact.shape != rounded.shape:
-        raise ValueError(f"error: w has shape {x.shape} and q has shape {np.shape(q)}")
+        raise WrongValue(f"error: w has shape {x.shape} and q has shape {np.shape(q)}")
     refuse_infinite(exact, "error: w")
     if not np.isfinite(rounded).all():  # formats that do not saturate
         return OutputError(inf, inf, -inf)

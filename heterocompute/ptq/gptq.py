@@ -13,8 +13,9 @@ from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import as_int, as_real, shown
+from ..base.values import as_int, as_real
 from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import as_format
 from ..products.columns import from_columns, to_columns
@@ -32,7 +33,7 @@ __all__ = ["Options", "Rounding", "gptq", "rounded_layer", "rounded_under"]
 Array = np.ndarray[Any, Any]
 
 _STRIP = 128  # rows of a matrix that are permuted at a time
-_AT_ONCE = 1 << 20  # values decoded at a time
+_CHUNK = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
 _HARDER = 10.0  # factor of the damping if a matrix does not factor
 
@@ -161,7 +162,7 @@ def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any
 
 @dataclass(frozen=True)
 class Options:
-    """How `gptq` rounds, checked: `refits` is of the sweeps."""
+    """Checked options of `gptq`; `refits` is the number of sweeps that begin with a refit."""
 
     order: str
     scales: str
@@ -177,7 +178,7 @@ class Options:
         _check_words(order, scales)
         share = as_real(damping, "gptq: damping", "a number")
         if not 0 <= share < np.inf:
-            raise ValueError(f"gptq: damping is {shown(damping)}, expected a finite number, 0 or more")
+            raise WrongValue(f"gptq: damping is {shown(damping)}, expected a finite number, 0 or more")
         count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
         refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
         return cls(order, scales, share, count, refits)
@@ -221,7 +222,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
 
 
 def _begin(part: Part, options: Options, chosen: bool) -> float:
-    """Round the columns of some rows in turn; return the damping that was used."""
+    """Round the columns of some rows one after another; return the damping."""
     pattern = part.grid.pattern if chosen else None
     turn = turn_of(np.diagonal(part.matrix), options.order, None if pattern is None else pattern.block)
     factor, pivots, used = damped_factor(part.matrix, turn, options.damping)
@@ -266,8 +267,8 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
 
 def _check_words(order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
-        if value not in wanted:
-            raise ValueError(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
+        if not isinstance(value, str) or value not in wanted:
+            raise WrongValue(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
 
 
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
@@ -277,7 +278,7 @@ def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array
     whole = q._remade(q.components, (rows, *inner), tuple(range(1, len(inner) + 1)))
     found: Array = np.zeros(rows)
     first = 0
-    for _, values in whole._slabs(max(_AT_ONCE, k)):
+    for _, values in whole._slabs(max(_CHUNK, k)):
         last = first + len(values)
         for own, matrix in matrices:
             some = slice(max(first, own.start), min(last, own.stop))
@@ -298,12 +299,12 @@ def _plainly(
     weighted: codebooks are learned with each error weighted by its input.
     """
     if mask is not None and not has_pattern(fmt):
-        raise ValueError(f"gptq: mask is for formats with N:M, fmt is {fmt}")
+        raise WrongValue(f"gptq: mask is for formats with N:M, fmt is {fmt}")
     try:
         source: Any = x
         weight = None
         if has_pattern(fmt):
-            source = _kept(x, fmt, axes, diagonals, mask)
+            source = _pruned(x, fmt, axes, diagonals, mask)
         elif fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
             shares = np.ldexp(diagonals, -np.frexp(diagonals.max(initial=0.0))[1])  # which float32 holds
@@ -315,10 +316,10 @@ def _plainly(
         return q, grid
     except ValueError as problem:
         text = str(problem)
-        raise ValueError(text if text.startswith("gptq: ") else f"gptq: {text}") from None
+        raise WrongValue(text if text.startswith("gptq: ") else f"gptq: {text}") from None
 
 
-def _kept(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
+def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
     """Return the values that the mask keeps, or the scores of Wanda if there is none."""
     if mask is not None:
         return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
@@ -350,7 +351,7 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
         if _core.ptq_factor(runtime.run(), damped, pivots) < 0:
             return damped, pivots, used
         used = used * _HARDER if used else 1e-8
-    raise ValueError("gptq: h is not positive definite with any damping")
+    raise WrongValue("gptq: h is not positive definite with any damping")
 
 
 def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:

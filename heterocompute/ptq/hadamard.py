@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_int, check_flag, shown
+from ..base.values import as_int, check_flag
 from ..products.arguments import checked_out
-from .hadamard_matrices import as_product, matrix_of, possible_beside
+from .hadamard_matrices import as_product, matrix_of, nearest_possible
 
 __all__ = ["hadamard"]
 
@@ -85,14 +86,14 @@ def hadamard(
     size = array.shape[along]
     width = size if block is None else as_int(block, "hadamard: block", 1)
     if width and size % width:
-        raise ValueError(
+        raise WrongValue(
             f"hadamard: block is {shown(width)}, which does not divide the {counted(size, 'value')} of axis {along}"
         )
     parts = as_product(width) if width else ((), 1)
     if parts is None:
         what = f"axis {along} has {counted(size, 'value')}" if block is None else f"block is {width}"
-        wanted = " or ".join(map(str, possible_beside(width)))
-        raise ValueError(f"hadamard: {what}, expected a size that has a Hadamard matrix here, such as {wanted}")
+        wanted = " or ".join(map(str, nearest_possible(width)))
+        raise WrongValue(f"hadamard: {what}, expected a size that has a Hadamard matrix here, such as {wanted}")
     result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
     source, target = np.moveaxis(array, along, -1), np.moveaxis(result, along, -1)
     flips = None if seed is None else signs(size, as_int(seed, "hadamard: seed", 0, 2**63 - 1))

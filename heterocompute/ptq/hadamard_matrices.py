@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["as_product", "matrix_of", "possible_beside"]
+__all__ = ["as_product", "matrix_of", "nearest_possible"]
 
 Matrix = npt.NDArray[np.int8]
 
@@ -182,7 +182,7 @@ def _least(odd: int, power: int) -> tuple[int, ...] | None:
     return min(found, key=lambda orders: (sum(orders), orders), default=None)
 
 
-def possible_beside(size: int) -> list[int]:
+def nearest_possible(size: int) -> list[int]:
     """Return the largest possible size below a size and the smallest above it; of sizes beyond 2^16 such that are near.
 
     Parameters

@@ -11,9 +11,10 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.dense import as_array, refuse_infinite
 from ..base import runtime
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from ..files.opening import load
 from ..files.safetensors import save
 
@@ -21,7 +22,7 @@ __all__ = ["Hessian", "as_matrices"]
 
 Array = np.ndarray[Any, Any]
 
-_AT_ONCE = 1 << 21  # values converted to float64 at a time
+_CHUNK = 1 << 21  # values converted to float64 at a time
 _STRIP = 128  # columns mirrored at a time
 MOST = 1 << 40  # sums of one Hessian; memory may hold fewer
 PARTS = ("sum", "total", "absmax", "tokens")
@@ -77,7 +78,7 @@ class Hessian:
     def __init__(self, k: int, groups: int = 1) -> None:
         self.k, self.groups = as_int(k, "Hessian: k", 1), as_int(groups, "Hessian: groups", 1)
         if self.groups * self.k**2 > MOST:
-            raise ValueError(
+            raise WrongValue(
                 f"Hessian: {shown(self.groups)} x {shown(self.k)} x {shown(self.k)} sums, expected at most {MOST}"
             )
         self._sum = np.zeros((self.groups, self.k, self.k))  # the upper triangle with the diagonal
@@ -112,21 +113,21 @@ class Hessian:
         tokens = inputs.size // (self.groups * self.k)
         if twins is not None and twins.size != inputs.size:
             found = counted(twins.size // (self.groups * self.k), "input")
-            raise ValueError(f"Hessian: x_float has {found} and x has {tokens}")
+            raise WrongValue(f"Hessian: x_float has {found} and x has {tokens}")
         if self.tokens and tokens and (twins is None) != (self._cross is None):
-            raise ValueError("Hessian: x_float was given for some inputs alone, expected it for all or none")
+            raise WrongValue("Hessian: x_float was given for some inputs alone, expected it for all or none")
         if twins is not None and self._cross is None:
             self._cross = np.zeros(self._sum.shape)
         for group in range(self.groups):
             self._add(group, inputs[..., group, :], None if twins is None else twins[..., group, :])
 
     def add_to(self, group: int, x: Any) -> None:
-        """Add inputs (..., k) of one group alone, as of one expert of a stack."""
+        """Add inputs (..., k) of one group, such as one expert of a stack."""
         self._add(group, self._inputs(x, "Hessian: x", 1)[..., 0, :])
 
     def _add(self, group: int, inputs: Array, twins: Array | None = None) -> None:
         tokens = inputs.size // self.k
-        step = max(_AT_ONCE // self.k, 1)
+        step = max(_CHUNK // self.k, 1)
         buffers = [np.empty((min(step, tokens), self.k)) for _ in ((inputs,) if twins is None else (inputs, twins))]
         self._mirrored = False
         twin_blocks = None if twins is None else _blocks(twins, buffers[1])
@@ -144,7 +145,7 @@ class Hessian:
         array, wanted = as_array(x, name), (groups, self.k) if groups > 1 else (self.k,)
         if array.shape[-len(wanted) :] != wanted:
             size = f"a last dimension of {self.k}" if groups == 1 else f"last dimensions of {wanted}"
-            raise ValueError(f"{name} has shape {array.shape}, expected {size}")
+            raise WrongValue(f"{name} has shape {array.shape}, expected {size}")
         refuse_infinite(array, name)
         return array.reshape(*array.shape[: array.ndim - len(wanted)], groups, self.k)
 
@@ -195,9 +196,9 @@ class Hessian:
             return NotImplemented
         if (other.k, other.groups) != (self.k, self.groups):
             one, two = (h._each(h._total).shape for h in (self, other))
-            raise ValueError(f"Hessian: one is of {shown(one)} inputs and the other of {shown(two)}")
+            raise WrongValue(f"Hessian: one is of {shown(one)} inputs and the other of {shown(two)}")
         if self.tokens and other.tokens and (self._cross is None) != (other._cross is None):
-            raise ValueError("Hessian: x_float was given for one of the two alone")
+            raise WrongValue("Hessian: x_float was given for one of the two alone")
         both = Hessian(self.k, self.groups)
         both._sum, both._total = self.full() + other.full(), self._total + other._total
         both._absmax = np.maximum(self._absmax, other._absmax)
@@ -251,14 +252,14 @@ class Hessian:
         """
         parts = load(path)
         if not isinstance(parts, dict) or {*parts} - {"cross"} != {*PARTS}:
-            raise ValueError(f"{os.fspath(path)}: holds no Hessian, expected the tensors {', '.join(PARTS)}")
+            raise WrongValue(f"{os.fspath(path)}: holds no Hessian, expected the tensors {', '.join(PARTS)}")
         shape = getattr(parts["total"], "shape", ())
         groups, k = (1, *shape)[-2:] if len(shape) in (1, 2) else (0, 0)
         tokens = (groups,) if getattr(parts["tokens"], "shape", None) == (groups,) else (1,)
         wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": tokens}
         for name, part in parts.items():
             if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k or not groups:
-                raise ValueError(f"{os.fspath(path)}: tensor {shown(name)} is not a float64 of {wanted[name]}")
+                raise WrongValue(f"{os.fspath(path)}: tensor {shown(name)} is not a float64 of {wanted[name]}")
             refuse_infinite(part, f"{os.fspath(path)}: tensor {shown(name)}")
         found = cls(k, groups)
         found._sum = parts["sum"].reshape(groups, k, k).copy()
@@ -276,11 +277,11 @@ def _blocks(inputs: Array, buffer: Array) -> Iterator[Array]:
     """Yield inputs as float64, in one buffer, which is full each time except the last."""
     filled = 0
     for piece in _pieces(inputs):
-        taken = 0
-        while taken < len(piece):
-            count = min(len(piece) - taken, len(buffer) - filled)
-            buffer[filled : filled + count] = piece[taken : taken + count]
-            taken, filled = taken + count, filled + count
+        used = 0
+        while used < len(piece):
+            count = min(len(piece) - used, len(buffer) - filled)
+            buffer[filled : filled + count] = piece[used : used + count]
+            used, filled = used + count, filled + count
             if filled == len(buffer):
                 yield buffer
                 filled = 0
@@ -317,7 +318,7 @@ def _is_symmetric(matrix: Array) -> bool:
 
 @counts_subnormals
 def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice, Array]]:
-    """Return rows of a weight and the matrix of their inputs, of each group; not to be written to.
+    """Return the rows of a weight and the matrix of their inputs per group, read-only.
 
     Raises
     ------
@@ -332,16 +333,16 @@ def as_matrices(h: Any, columns: int, rows: int, name: str) -> list[tuple[slice,
         refuse_infinite(given, f"{name}: h")
     if given.shape[1:] != (columns, columns):
         shape = given.shape if len(given) > 1 or given.ndim != 3 else given.shape[1:]
-        raise ValueError(
+        raise WrongValue(
             f"{name}: h is of {shown(shape)}, but w has {counted(columns, 'input')}: expected a Hessian of the "
             f"inputs x of the layer, or x.T @ x, ({columns}, {columns})"
         )
     if not len(given) or rows % len(given):
-        raise ValueError(f"{name}: h is of {counted(len(given), 'group')}, but w has {counted(rows, 'row')}")
+        raise WrongValue(f"{name}: h is of {counted(len(given), 'group')}, but w has {counted(rows, 'row')}")
     for matrix in given:
         if not isinstance(h, Hessian) and not _is_symmetric(matrix):
-            raise ValueError(f"{name}: h is not symmetric")
+            raise WrongValue(f"{name}: h is not symmetric")
         if (np.diagonal(matrix) < 0).any():
-            raise ValueError(f"{name}: h has a diagonal below 0")
+            raise WrongValue(f"{name}: h has a diagonal below 0")
     each = rows // len(given)
     return [(slice(i * each, (i + 1) * each), matrix) for i, matrix in enumerate(given)]

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongValue
+
 __all__ = ["Solution", "solve"]
 
 Array = np.ndarray[Any, Any]
@@ -84,7 +86,7 @@ def solve(costs: Sequence[Any], losses: Any, budgets: Sequence[float]) -> Soluti
     least = cost.min(axis=2)
     for needed, budget in zip(least.sum(axis=1), limit, strict=True):
         if needed > budget:
-            raise ValueError(f"the cheapest choices take {needed:.9g}, more than the budget of {budget:.9g}")
+            raise WrongValue(f"the cheapest choices take {needed:.9g}, more than the budget of {budget:.9g}")
     unit = np.where(limit > 0, limit, 1.0)  # so that multipliers have similar magnitudes
     price = _prices(cost / unit[:, None, None], loss, limit / unit) / unit
     paid = np.einsum("k,kij->ij", price, cost)
@@ -108,7 +110,7 @@ def solve(costs: Sequence[Any], losses: Any, budgets: Sequence[float]) -> Soluti
     items = np.arange(len(loss))
     if best is None:
         proof = "is within all budgets" if whole else "within all budgets was found"
-        raise ValueError(f"no choice {proof}")
+        raise WrongValue(f"no choice {proof}")
     total = float(loss[items, best].sum())
     proven = whole or total <= bound
     spent = tuple(map(float, cost[:, items, best].sum(axis=1)))

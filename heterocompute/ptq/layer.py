@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
-from ..base.values import shown
+from ..base.errors import WrongType, shown
 from ..formats import Format
 from ..formats.base import or_words
 from ..products.quantize import quantize
@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 def check_options(options: Mapping[str, Any], name: str) -> Options:
     """Return options of `gptq` for whole networks; errors name the calling function."""
     if unknown := sorted({*options} - {*OPTIONS}):
-        raise TypeError(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
+        raise WrongType(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
     return Options.of(**options)
 
 

@@ -30,7 +30,7 @@ class Part:
 
 
 def refit_levels(parts: list[Part]) -> None:
-    """Move each centre of a codebook, in ascending order, to its best value while the others and all codes stay.
+    """Move each centre of a codebook, in ascending order, to its best value with all else fixed.
 
     Each moves at most to its neighbour, so that they stay in order, and only if the error falls.
 

@@ -15,10 +15,11 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array
 from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
-from ..base.values import check_flag, check_number, shown
+from ..base.values import check_flag, check_number
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
@@ -46,9 +47,9 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
         evaluate = weights.evaluate
     found = getattr(weights, "weights", weights)
     if not isinstance(found, Mapping):
-        raise TypeError(f"{name}: weights are {shown(weights)}, expected a mapping of names to arrays, or a network")
+        raise WrongType(f"{name}: weights are {shown(weights)}, expected a mapping of names to arrays, or a network")
     if not callable(evaluate):
-        raise TypeError(f"{name}: evaluate is {shown(evaluate)}, expected a function of the weights")
+        raise WrongType(f"{name}: evaluate is {shown(evaluate)}, expected a function of the weights")
     check_weights(found, name)
     return dict(found), partial(call_back, evaluate)
 
@@ -150,29 +151,29 @@ def calibrate(
 
         return calibrated(weights, evaluate, include, exclude, held)
     if held is not None:
-        raise ValueError("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
+        raise WrongValue("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
-    return _heard(found, call, chosen_arrays(found, include, exclude, "calibrate"), tied(found))
+    return _recorded_hessians(found, call, chosen_arrays(found, include, exclude, "calibrate"), tied(found))
 
 
-def _heard(
-    arrays: Mapping[str, Any], call: Evaluate, listening: Mapping[str, Array], twins: Mapping[str, str]
+def _recorded_hessians(
+    arrays: Mapping[str, Any], call: Evaluate, selected: Mapping[str, Array], twins: Mapping[str, str]
 ) -> Calibration:
     """Run a network once while some of its weights record their inputs."""
     recorders: dict[str, Recorder] = {}
-    for name, array in listening.items():
+    for name, array in selected.items():
         recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
     call({**arrays, **recorders})
     answer = Calibration()
     answer.axes = {}
     for name, recorder in recorders.items():
         try:
-            heard = recorder.heard
+            recorded = recorder.recorded
         except ValueError as problem:
-            raise ValueError(f"calibrate: {shown(name)} {problem}") from None
-        if heard is not None:
-            answer.axes[name], answer[name] = heard
+            raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
+        if recorded is not None:
+            answer.axes[name], answer[name] = recorded
     return answer
 
 
@@ -288,7 +289,7 @@ def quantize(
     how = check_options(options, "quantize")
     if method not in METHODS or (options and method != "gptq"):
         wanted = f"'gptq', the one with options such as {next(iter(options))}" if options else or_words(METHODS)
-        raise ValueError(f"quantize: method is {shown(method)}, expected {wanted}")
+        raise WrongValue(f"quantize: method is {shown(method)}, expected {wanted}")
     sequential = check_flag("quantize", "sequential", sequential)
     memory = int(check_number("quantize", "memory", memory))
     round_ = partial(_round, method=method, how=how)
@@ -300,12 +301,12 @@ def quantize(
         return found
     arrays, call = _network(weights, evaluate, "quantize")
     layers, twins = chosen_arrays(arrays, include, exclude, "quantize"), tied(arrays)
-    groups = [_heard(arrays, call, layers, twins)]
+    groups = [_recorded_hessians(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
-        raise TypeError(f"quantize: held is {shown(held)}, expected what calibrate returns")
+        raise WrongType(f"quantize: held is {shown(held)}, expected what calibrate returns")
 
     def again(rounded: Mapping[str, Any], names: list[str]) -> Calibration:
-        return _heard(rounded, call, {name: layers[name] for name in names}, twins)
+        return _recorded_hessians(rounded, call, {name: layers[name] for name in names}, twins)
 
     match = _formats_of(formats, arrays)
     return round_layers(
@@ -323,7 +324,7 @@ def round_layers(
     round_: Callable[..., Any],
     progress: Progress | None,
 ) -> Rounded:
-    """Round the weights that were heard, some at a time.
+    """Round the weights whose inputs were recorded, some at a time.
 
     Parameters
     ----------
@@ -348,16 +349,16 @@ def round_layers(
     -------
     Rounded
     """
-    answer, twins, heard = dict(arrays), tied(arrays), set[str]()
+    answer, twins, recorded = dict(arrays), tied(arrays), set[str]()
     table: list[dict[str, Any]] = []
     step = Steps(sum(match(name) is not None for name in names), progress, "quantize")
     for hessians in groups:
-        heard.update(hessians)
+        recorded.update(hessians)
         judges = hessians.held if held is None else held
         chosen = {name: fmt for name in hessians if (fmt := match(name)) is not None}
         for name, fmt in chosen.items():
             if chosen.get(twins[name], fmt) != fmt:
-                raise ValueError(
+                raise WrongValue(
                     f"quantize: {shown(twins[name])} and {shown(name)} are one array, expected one format for both"
                 )
         for name, fmt in chosen.items():
@@ -371,10 +372,10 @@ def round_layers(
             try:
                 answer[name], report = round_(name, arrays[name], fmt, axis, h, (judges or {}).get(name))
             except ValueError as problem:
-                raise ValueError(f"quantize: {shown(name)}: {problem}") from None
+                raise WrongValue(f"quantize: {shown(name)}: {problem}") from None
             table.append({"name": name, "format": str(fmt), **report})
     step.finish()
-    return Rounded(answer, table, [name for name in names if name not in heard and match(name) is not None])
+    return Rounded(answer, table, [name for name in names if name not in recorded and match(name) is not None])
 
 
 def _round(

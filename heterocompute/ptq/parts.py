@@ -16,10 +16,11 @@ import re
 import zlib
 from collections.abc import Callable
 
-from ..base.places import is_url
+from ..base.errors import WrongValue, printable
+from ..base.locations import is_url
 from ..base.regular import open_regular
 from ..base.tensors import CHUNK
-from ..base.texts import file_name, printable, read_small
+from ..base.texts import file_name, read_small
 from ..base.writer import sync_folder
 from ..files.shards import write_whole
 
@@ -30,7 +31,7 @@ MAX_SUM = 64
 
 
 class Parts:
-    """The folder of the parts of an output: always beside it, even if the output is a folder.
+    """The folder of the parts of an output, next to the output.
 
     Parameters
     ----------
@@ -47,10 +48,10 @@ class Parts:
     def __init__(self, out_path: str | os.PathLike[str], resume: bool = True) -> None:
         if is_url(file_name(out_path)):
             name = printable(file_name(out_path))
-            raise ValueError(f"{name}: is a URL, and ptq keeps parts beside its output: expected a path")
+            raise WrongValue(f"{name}: is a URL, and ptq keeps parts beside its output: expected a path")
         self.folder = os.path.abspath(file_name(out_path)) + ".parts"
         if os.path.lexists(self.folder) and (os.path.islink(self.folder) or not os.path.isdir(self.folder)):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(self.folder)}: is in the way: expected a folder for what is done of the output"
             )
         if not resume:

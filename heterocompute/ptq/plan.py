@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.cached import cached
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
-from ..base.kept import kept
 from ..base.texts import counted, quoted
 from ..base.toml_text import toml_text
 from ..report import search as report
@@ -61,7 +62,7 @@ class Plan(Tabular):
     uniform: list[dict[str, Any]]
     _front: Callable[[], list[dict[str, Any]]] = field(repr=False)
 
-    @kept
+    @cached
     def _points(self) -> list[dict[str, Any]]:
         return self._front()
 
@@ -95,7 +96,7 @@ class Plan(Tabular):
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:
-                raise ValueError(f"save: the name {quoted(name)} is not a string, expected UTF-8") from None
+                raise WrongValue(f"save: the name {quoted(name)} is not a string, expected UTF-8") from None
         write_text(path, toml_text({"formats": self.recipe}))
 
     @counts_subnormals

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.values import shown
+from ..base.errors import WrongValue, shown
 from ..products.matmul import matmul
 from .hessian import Hessian
 
@@ -52,7 +52,7 @@ class Recorder(np.ndarray[Any, Any]):
         return found
 
     @property
-    def heard(self) -> tuple[tuple[int, ...], Hessian] | None:
+    def recorded(self) -> tuple[tuple[int, ...], Hessian] | None:
         """Return the reduction axes with which the weight was used, and the Hessian; None if it was not used.
 
         Raises
@@ -62,7 +62,7 @@ class Recorder(np.ndarray[Any, Any]):
         """
         sums = self._sums or {}
         if len(sums) > 1:
-            raise ValueError(f"is multiplied along the axes {' and '.join(map(str, sums))}, expected one of them")
+            raise WrongValue(f"is multiplied along the axes {' and '.join(map(str, sums))}, expected one of them")
         return next(iter(sums.items()), None)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -97,7 +97,7 @@ class Recorder(np.ndarray[Any, Any]):
             else:
                 self._sums[axes].add_to(self._expert[0], inputs)
         except ValueError as problem:
-            raise ValueError(f"calibrate: {shown(self._name)}: {problem}") from None
+            raise WrongValue(f"calibrate: {shown(self._name)}: {problem}") from None
 
 
 def patches(image: Array, size: tuple[int, ...], strides: Any, before: Any, dilations: Any, answer: Any) -> Array:

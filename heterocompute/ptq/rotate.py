@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongType, WrongValue, printable
 from ..base.float_env import counts_subnormals
-from ..base.texts import printable
 from .hadamard import hadamard
 
 __all__ = ["rotate"]
@@ -69,9 +69,9 @@ def rotate(net: Any, seed: int = 0) -> Any:
     """
     shape: Any = getattr(net, "shape", None)
     if not hasattr(shape, "options"):
-        raise TypeError(f"rotate: net is of type {type(net).__name__}, expected a network of hc.zoo.open_llm")
+        raise WrongType(f"rotate: net is of type {type(net).__name__}, expected a network of hc.zoo.open_llm")
     if shape.options.post_norms:
-        raise ValueError(
+        raise WrongValue(
             f"rotate: net is {shape.family}, whose norms behind attention do not change places with a rotation; "
             "expected a family without them, such as llama or qwen2"
         )
@@ -79,12 +79,12 @@ def rotate(net: Any, seed: int = 0) -> Any:
         try:
             hadamard(np.zeros(width, np.float32))
         except ValueError as problem:
-            raise ValueError(f"rotate: the {name} of {printable(net.path)}: {problem}") from None
+            raise WrongValue(f"rotate: the {name} of {printable(net.path)}: {problem}") from None
     turned = {role: partial(_turned, net, role, seed) for role in (*net.roles, "output.weight")}
-    return net.remade(Made(turned))
+    return net.remade(LazyWeights(turned))
 
 
-class Made(Mapping[str, FloatArray]):
+class LazyWeights(Mapping[str, FloatArray]):
     """Arrays by name, each made on first use and cached."""
 
     def __init__(self, makes: Mapping[str, Callable[[], FloatArray]]) -> None:

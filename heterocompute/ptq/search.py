@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Steps
-from ..base.values import as_list, as_real, shown
+from ..base.values import as_list, as_real
 from ..files.opening import check_weights
 from ..files.roles import roles_from
 from ..files.selection import axes_of, escaped, unknown
@@ -120,7 +121,7 @@ def search(
         from ..interop.models.searching import searched  # optional: torch
 
         if hessians is not None:
-            raise ValueError("search: hessians is for weights; pass calibration= with a torch.nn.Module")
+            raise WrongValue("search: hessians is for weights; pass calibration= with a torch.nn.Module")
         of_weights = partial(
             search, formats=formats, budget=budget, metric=metric, groups=groups, probe=probe, device=device,
             activations=activations, progress=progress,
@@ -128,7 +129,7 @@ def search(
         plan: Plan = searched(of_weights, weights, evaluate, calibration, include, exclude)
         return plan
     if calibration is not None:
-        raise ValueError("search: calibration is for a torch.nn.Module; pass hessians= with weights")
+        raise WrongValue("search: calibration is for a torch.nn.Module; pass hessians= with weights")
     if evaluate is None and hasattr(weights, "weights"):
         evaluate = weights.evaluate
     held = getattr(weights, "weights", weights)
@@ -136,13 +137,13 @@ def search(
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
     choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
     if not choices:
-        raise ValueError("search: there are no formats to choose from")
+        raise WrongValue("search: there are no formats to choose from")
     given = None if probe is None else as_format(probe, "search: probe")
     roles = roles_from(held)
     values = chosen_arrays(arrays, include, exclude, "search", roles.plain)
     names = list(values)
     if not names:
-        raise ValueError("search: there is no float tensor of two or more dimensions to choose for")
+        raise WrongValue("search: there is no float tensor of two or more dimensions to choose for")
     items = _items(names, groups)
     shapes = {name: tuple(getattr(w, "shape", ())) for name, w in {**arrays, **values}.items()}
     layers = {n: (values[n].shape, along) for n, along in axes_of(names, shapes, roles, caller="search").items()}
@@ -226,14 +227,14 @@ def _checked(held: Any, hessians: Any) -> tuple[dict[str, Any], dict[str, Hessia
     """Return weights and Hessians by name, checked."""
     for name, value in (("weights", held), ("hessians", hessians)):
         if not isinstance(value, Mapping):
-            raise TypeError(f"search: {name} is {shown(value)}, expected a mapping of names")
+            raise WrongType(f"search: {name} is {shown(value)}, expected a mapping of names")
     check_weights(held, "search")
     arrays, known = dict(held), dict(hessians)
     for name, h in known.items():
         if name not in arrays:
-            raise ValueError(f"search: hessians has {unknown(str(name), arrays)}")
+            raise WrongValue(f"search: hessians has {unknown(str(name), arrays)}")
         if not isinstance(h, Hessian):
-            raise TypeError(f"search: hessians[{shown(name)}] is {shown(h)}, expected a Hessian")
+            raise WrongType(f"search: hessians[{shown(name)}] is {shown(h)}, expected a Hessian")
     return arrays, known
 
 
@@ -256,7 +257,7 @@ def _effects(
         alphas |= dict.fromkeys(item, change / size if size else 0.0)
         disturbs = disturbs or size > 0
     if disturbs and not any(alphas.values()):
-        raise ValueError(
+        raise WrongValue(
             f"search: evaluate returned {shown(exact)} for every rounding of a tensor, so it cannot say what an error "
             "costs; expected a loss, a divergence or a root mean square"
         )
@@ -271,11 +272,11 @@ def _solved(costs: Mapping[str, Array], losses: Array, allowed: Mapping[str, flo
         least = float(costs[kind].min(axis=1).sum())
         if least > bounds[kind]:
             needs = f"{8 * least / count:.4g} bits per value" if kind == "bits" else f"{least:.9g} {kind}"
-            raise ValueError(f"search: the cheapest choices take {needs}, more than the budget of {amount:.9g}")
+            raise WrongValue(f"search: the cheapest choices take {needs}, more than the budget of {amount:.9g}")
     try:
         return solve([costs[kind] for kind in bounds], losses, list(bounds.values()))
     except ValueError as problem:
-        raise ValueError(f"search: {problem}") from None
+        raise WrongValue(f"search: {problem}") from None
 
 
 class _Rounder:
@@ -300,7 +301,7 @@ class _Rounder:
             try:
                 q = by_method(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
             except ValueError as problem:
-                raise ValueError(f"search: {shown(name)}: {problem}") from None
+                raise WrongValue(f"search: {shown(name)}: {problem}") from None
             self.packed[name, fmt] = q
         return self.packed[name, fmt]
 
@@ -327,13 +328,13 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
     for number, given in enumerate(as_list(groups, "search: groups", wanted)):
         patterns = as_list(given, "search: a group", wanted)  # in a string each letter would be a pattern
         if not all(isinstance(pattern, str) for pattern in patterns):
-            raise TypeError(f"search: a group is {shown(patterns)}, expected globs of names")
+            raise WrongType(f"search: a group is {shown(patterns)}, expected globs of names")
         members = [name for name in names if any(name == one or fnmatchcase(name, one) for one in patterns)]
         if not members:
-            raise ValueError(f"search: no tensor fits the group {shown(patterns)}")
+            raise WrongValue(f"search: no tensor fits the group {shown(patterns)}")
         for name in members:
             if home.setdefault(name, number) != number:
-                raise ValueError(f"search: {shown(name)} is in two groups")
+                raise WrongValue(f"search: {shown(name)} is in two groups")
     items: dict[Any, list[str]] = {}
     for name in names:
         items.setdefault(home.get(name, name), []).append(name)
@@ -343,26 +344,26 @@ def _items(names: Sequence[str], groups: Sequence[Sequence[str]]) -> list[list[s
 def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mapping[str, Any]], float]:
     """Return a function from weights to the metric."""
     if not callable(evaluate):
-        raise TypeError(f"search: evaluate is {shown(evaluate)}, expected a function of the weights")
+        raise WrongType(f"search: evaluate is {shown(evaluate)}, expected a function of the weights")
 
     def call(weights: Mapping[str, Any]) -> float:
         found = call_back(evaluate, dict(weights))
         if isinstance(found, Mapping):
             if metric is None and len(found) != 1:
-                raise ValueError(f"search: evaluate returned {', '.join(found)}; choose one with metric=")
+                raise WrongValue(f"search: evaluate returned {', '.join(found)}; choose one with metric=")
             name = metric if metric is not None else next(iter(found))
             if name not in found:
-                raise ValueError(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")
+                raise WrongValue(f"search: evaluate returned no {shown(name)}, only {', '.join(found)}")
             found = found[name]
         value = as_real(found, "search: what evaluate returned", "a number")
         if not isfinite(value):
-            raise ValueError(f"search: evaluate returned {value}, expected a finite number")
+            raise WrongValue(f"search: evaluate returned {value}, expected a finite number")
         return value
 
     if metric is not None and not isinstance(metric, str):
-        raise TypeError(f"search: metric is {shown(metric)}, expected a name")
+        raise WrongType(f"search: metric is {shown(metric)}, expected a name")
     if metric is not None and metric.lower() in COARSE:
-        raise ValueError(
+        raise WrongValue(
             f"search: metric is {shown(metric)}, which counts right answers: one tensor's rounding changes few of them "
             "or none, so that it cannot say what an error costs; expected a loss, a divergence or a root mean square"
         )
@@ -370,7 +371,7 @@ def _judge(evaluate: Callable[..., Any], metric: str | None) -> Callable[[Mappin
 
 
 def _front(costs: Array, losses: Array, count: int) -> list[dict[str, Any]]:
-    """Return the best choices for 17 budgets of bytes, without those that a smaller budget matches."""
+    """Return the best choices for 17 budgets of bytes, without choices that a smaller budget matches."""
     low, high = costs.min(axis=1).sum(), costs.max(axis=1).sum()
     points: list[dict[str, Any]] = []
     for i in range(17):

@@ -18,13 +18,13 @@ import numpy as np
 
 from ..arrays.components import entry_of
 from ..arrays.dense import as_array
+from ..base.errors import WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.json_text import strict_json
 from ..base.progress import Progress
 from ..base.regular import check_regular
 from ..base.tensors import Tensors
-from ..base.texts import printable, read_small
-from ..base.values import shown
+from ..base.texts import read_small
 from ..base.version import __version__
 from ..base.workers import Workers
 from ..files.containers.numpy_files import Npz
@@ -51,7 +51,7 @@ __all__ = ["quantize_streamed"]
 
 Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]
-AT_ONCE = 1 << 30  # bytes of the Hessians that one run of the network gathers, unless a single one is larger
+RUN_BYTES = 1 << 30  # bytes of the Hessians that one run of the network gathers, unless a single one is larger
 MAX_HEARD = 1 << 26
 WANTED = "expected an .npz file of arrays (inputs, features) by the names of tensors"
 
@@ -128,17 +128,17 @@ def quantize_streamed(
             roles = roles_of(reader)
             selected = select(shapes, include, exclude, plain=roles.plain)
             if not selected:
-                raise ValueError(nothing_to_do(plain, reader.skipped))
+                raise WrongValue(nothing_to_do(plain, reader.skipped))
             wanted = {name: fmt for name in selected if (fmt := match(name)) is not None}
             chosen = list(wanted)
             if layout is not None and callable(calibration):
                 _refuse_hopeless(layout, reader, wanted)
         hessians: Mapping[str, Any]
         if callable(calibration):
-            listener = _Listener(reader, held, calibration, parts, known_as)
-            listener.check_twins(wanted)
-            axes = listener.in_turn(wanted, progress) if sequential else listener.at_once(chosen, progress)
-            hessians = _Heard({name: listener.path(name) for name in axes}, axes)
+            gatherer = _Gatherer(reader, held, calibration, parts, known_as)
+            gatherer.check_twins(wanted)
+            axes = gatherer.in_turn(wanted, progress) if sequential else gatherer.in_groups(chosen, progress)
+            hessians = _RecordedFiles({name: gatherer.path(name) for name in axes}, axes)
         else:
             hessians = Inputs(calibration, plain, roles.axes)
     summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, layout)
@@ -171,10 +171,10 @@ def about(reader: Tensors) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{printable(reader.path)}: {error}") from None
+        raise WrongValue(f"{printable(reader.path)}: {error}") from None
 
 
-class _Heard(dict[str, str], Known):
+class _RecordedFiles(dict[str, str], Known):
     """The files of Hessians by the names of tensors; `axes`: the reduction axes of each tensor."""
 
     def __init__(self, paths: Mapping[str, str], axes: dict[str, tuple[int, ...]]) -> None:
@@ -195,21 +195,21 @@ class Inputs(Known):
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         check_regular(path)
         if not os.path.exists(path):
-            raise ValueError(f"--calibration {shown(path)}: is not a file, {WANTED}, or module:function")
+            raise WrongValue(f"--calibration {shown(path)}: is not a file, {WANTED}, or module:function")
         self._path, where = os.path.abspath(path), printable(path)  # workers may have other working directories
         with self._opened() as reader:
             for name, what in reader.skipped.items():
-                raise ValueError(f"{where}: array {shown(printable(name))} is {what}, expected floats")
+                raise WrongValue(f"{where}: array {shown(printable(name))} is {what}, expected floats")
             if not reader.names:
-                raise ValueError(f"{where}: holds nothing, {WANTED}")
+                raise WrongValue(f"{where}: holds nothing, {WANTED}")
             for name in reader.names:
                 if name not in plain:
-                    raise ValueError(f"{where}: has {unknown(name, plain)}")
+                    raise WrongValue(f"{where}: has {unknown(name, plain)}")
                 info, shape = reader.info(name), plain[name].shape
                 (along,) = (axes or {}).get(name, (1,)) if len(shape) == 2 else (1,)
                 fits = len(shape) == 2 and info.shape[-1:] == shape[along : along + 1] and 0 not in info.shape
                 if not info.dtype.startswith(("float", "bfloat", "int", "uint")) or not fits:
-                    raise ValueError(
+                    raise WrongValue(
                         f"{where}: array {shown(printable(name))} is {info.dtype} {info.shape}, expected floats "
                         f"(inputs, features) for a tensor of {shape}"
                     )
@@ -223,7 +223,7 @@ class Inputs(Known):
         reader = reader_of(self._path)
         if not isinstance(reader, Npz):
             reader.close()
-            raise ValueError(f"{printable(self._path)}: is not an .npz file, {WANTED}")
+            raise WrongValue(f"{printable(self._path)}: is not an .npz file, {WANTED}")
         return reader
 
     def __getitem__(self, name: str) -> Hessian:
@@ -235,7 +235,7 @@ class Inputs(Known):
         try:
             h.add(x)
         except ValueError as problem:
-            raise ValueError(f"calibrate: {shown(name)}: {problem}") from None
+            raise WrongValue(f"calibrate: {shown(name)}: {problem}") from None
         return h
 
     def __contains__(self, name: object) -> bool:
@@ -248,7 +248,7 @@ class Inputs(Known):
         return len(self._names)
 
 
-class _Listener(Mapping[str, Any]):
+class _Gatherer(Mapping[str, Any]):
     """The weights that the function receives, each read on access; some of them record their inputs."""
 
     def __init__(
@@ -262,7 +262,7 @@ class _Listener(Mapping[str, Any]):
         self._key = repr((__version__, name, states))
         first: dict[Any, str] = {}
         self._twins = {name: first.setdefault(reader.same(name), name) for name, entry in held.items() if entry is None}
-        self._ears: dict[str, Recorder] = {}
+        self._recorders: dict[str, Recorder] = {}
         self._rounded: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -272,8 +272,8 @@ class _Listener(Mapping[str, Any]):
         if entry is not None:
             return read_array(self._reader, name, entry)
         value = self._reader.tensor(name)
-        ear = self._ears.get(self._twins[name])
-        return value if ear is None else Recorder.of(as_array(value, f"calibrate: {name}"), name, ear)
+        twin = self._recorders.get(self._twins[name])
+        return value if twin is None else Recorder.of(as_array(value, f"calibrate: {name}"), name, twin)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
@@ -289,29 +289,29 @@ class _Listener(Mapping[str, Any]):
         digest = hashlib.blake2b(repr((what, self._key, names)).encode("utf-8", "surrogatepass"), digest_size=16)
         return self._parts.path(digest.hexdigest(), suffix)
 
-    def _listen(self, names: list[str]) -> dict[str, tuple[int, ...]]:
-        """Run the network with recording weights; return the axes of those that were multiplied."""
+    def _gather(self, names: list[str]) -> dict[str, tuple[int, ...]]:
+        """Run the network with recording weights; return the axes of the weights that were multiplied."""
         done = self._file("heard", names, "json")
-        if (known := self._known(done, names)) is not None:
+        if (known := self._finished(done, names)) is not None:
             return known
-        self._ears = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
+        self._recorders = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
         self._call(self)
         found = {}
-        for name, ear in self._ears.items():
+        for name, twin in self._recorders.items():
             try:
-                heard = ear.heard
+                recorded = twin.recorded
             except ValueError as problem:
-                raise ValueError(f"calibrate: {shown(name)} {problem}") from None
-            if heard is not None:
-                self._parts.write(self.path(name), heard[1].save)
-                found[name] = heard[0]
-        self._ears = {}
+                raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
+            if recorded is not None:
+                self._parts.write(self.path(name), recorded[1].save)
+                found[name] = recorded[0]
+        self._recorders = {}
         answer = {name: found[self._twins[name]] for name in names if self._twins[name] in found}
         text = json.dumps(answer, ensure_ascii=False)
         self._parts.write(done, lambda place: write_whole(place, text))
         return answer
 
-    def _known(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
+    def _finished(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
         """Return the Hessians of an earlier run, None if it ended before."""
         if not self._parts.has(done):
             return None
@@ -330,18 +330,18 @@ class _Listener(Mapping[str, Any]):
         except (KeyError, TypeError, ValueError):
             fine = False
         if not fine:
-            raise ValueError(f"{printable(done)}: is not what an earlier run has left: delete it")
+            raise WrongValue(f"{printable(done)}: is not what an earlier run has left: delete it")
         return answer if all(self._parts.has(self.path(name)) for name in answer) else None
 
-    def at_once(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
-        """Record the inputs of all weights; each run of the network gathers Hessians of up to `AT_ONCE` bytes."""
+    def in_groups(self, names: list[str], progress: Progress | None) -> dict[str, tuple[int, ...]]:
+        """Record the inputs of all weights; each run of the network gathers Hessians of up to `RUN_BYTES` bytes."""
         groups: list[list[str]] = [[]]
         size, roles = 0, roles_of(self._reader)
         for name in names:
             shape = self._reader.info(name).shape
             usual = (1, 2, 3) if len(shape) == 4 else (len(shape) - 1,)
             own = 8 * math.prod(shape[axis] for axis in roles.axes.get(name, usual)) ** 2
-            if groups[-1] and size + own > AT_ONCE:
+            if groups[-1] and size + own > RUN_BYTES:
                 groups.append([])
                 size = 0
             groups[-1].append(name)
@@ -350,7 +350,7 @@ class _Listener(Mapping[str, Any]):
         for i, group in enumerate(groups):
             if progress:
                 progress(0, 1, f"run {i + 1} of {len(groups)} of the network")
-            found |= self._listen(group)
+            found |= self._gather(group)
         return found
 
     def in_turn(self, formats: Mapping[str, Any], progress: Progress | None) -> dict[str, tuple[int, ...]]:
@@ -361,12 +361,12 @@ class _Listener(Mapping[str, Any]):
             if progress:
                 progress(0, 1, f"run {i + 1} of {len(formats)} of the network: {name}")
             first = self._twins[name]
-            heard = {name: found[first]} if first in found else self._listen([name])
-            if name not in heard:
+            recorded = {name: found[first]} if first in found else self._gather([name])
+            if name not in recorded:
                 continue
-            found |= heard
+            found |= recorded
             info = self._reader.info(name)
-            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, heard[name]), info.dtype)
+            entry = entry_of(fmt, info.shape, layer_of(name, info.shape, recorded[name]), info.dtype)
             rounding = Rounding(name, {name: self.path(name)}, fmt, entry, {}, self._parts)
             self._rounded[name] = rounding.part(self._reader.tensor(name))[0]
         return found
@@ -375,6 +375,6 @@ class _Listener(Mapping[str, Any]):
         """Raise ValueError for two formats of one array."""
         for name, fmt in formats.items():
             if formats.get(self._twins[name], fmt) != fmt:
-                raise ValueError(
+                raise WrongValue(
                     f"ptq: {shown(self._twins[name])} and {shown(name)} are one array, expected one format for both"
                 )

@@ -1,7 +1,7 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
 A family of formats is one module of `formats`, found by its name, with the functions `layout`, `encode`, `stored_codes`
-and `terms`. It has `legal` if its valid values differ from those of most formats, `integer_places` if its floats are
+and `terms`. It has `legal` if its valid values differ from those of most formats, `fraction_steps` if its floats are
 8-bit integers times a power of two, and ``NO_MINUS_ZERO = True`` if a product of -0 decodes to +0. `product` and
 `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity comes
 before speed; the C core gives the same bits.
@@ -171,13 +171,13 @@ def integer_terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...]
         their scales take in: those of e2m1 are halves.
     """
     found = terms(components, fmt, shape, axis)
-    places = getattr(_definition(fmt), "integer_places", lambda fmt: 1)(fmt)
-    if places > 1:
-        codes, scale, row_scale = np.rint(found.codes * places).astype(np.int64), found.group_scale, found.row_scale
+    steps = getattr(_definition(fmt), "fraction_steps", lambda fmt: 1)(fmt)
+    if steps > 1:
+        codes, scale, row_scale = np.rint(found.codes * steps).astype(np.int64), found.group_scale, found.row_scale
         if scale is not None and scale.dtype.kind == "f":
-            return Terms(codes, scale / np.float32(places), row_scale)
+            return Terms(codes, scale / np.float32(steps), row_scale)
         assert row_scale is not None
-        return Terms(codes, scale, row_scale / np.float32(places))
+        return Terms(codes, scale, row_scale / np.float32(steps))
     return found if found.codes.dtype.kind == "i" else None
 
 

@@ -95,7 +95,7 @@ def eie_decode(rows: int, codebook: Floats, pointers: NDArray[np.uint32], entrie
 def eie_multiply(
     rows: int, codebook: Floats, pointers: NDArray[np.uint32], entries: NDArray[np.uint8], x: Floats
 ) -> Floats:
-    """Return the product with one vector: columns ascending, those whose x is zero are skipped.
+    """Return the product with one vector: columns in ascending order, without columns whose x is zero.
 
     Parameters
     ----------

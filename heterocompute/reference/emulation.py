@@ -246,15 +246,15 @@ def log_product(
         found = magnitude if bits is None else floor(ldexp(magnitude, fraction_bits))
         return -found if x % 2 != y % 2 else found
 
-    def kept(s: Any) -> Any:
+    def bounded(s: Any) -> Any:
         return s if bits is None else fit(s, bits, saturate)
 
     unit = 2.0**-fraction_bits
-    return _accumulate(left, right, chunk, multiply, lambda i, j, start: 1, kept, unit, scaled=True)
+    return _accumulate(left, right, chunk, multiply, lambda i, j, start: 1, bounded, unit, scaled=True)
 
 
 def _accumulate(
-    a: Rows, b: Rows, chunk: int | None, multiply: Any, scale: Any, kept: Any, unit: float, scaled: bool
+    a: Rows, b: Rows, chunk: int | None, multiply: Any, scale: Any, bounded: Any, unit: float, scaled: bool
 ) -> Array:
     k = len(a.codes[0]) if a.codes else 0
     joined = a.float_scales is not None or b.float_scales is not None
@@ -269,7 +269,7 @@ def _accumulate(
                 dot: Any = 0
                 for x, w in zip(a.codes[i][first:last], b.codes[j][first:last], strict=True):
                     dot += multiply(x, w)
-                total = kept(total + factor * dot)
+                total = bounded(total + factor * dot)
             if joined:
                 with np.errstate(over="ignore", invalid="ignore"):
                     s = a_scales[i, start // a.group] * b_scales[j, start // b.group]

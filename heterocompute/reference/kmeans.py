@@ -64,10 +64,10 @@ def optimal(values: Array, weights: Array | None, k: int) -> Array:
         targets = np.arange(1, BINS) * v.size // BINS
         found = np.searchsorted(changes, targets)
         changes = np.unique(changes[found[found < len(changes)]])
-    places = np.concatenate([[0], changes, [v.size]])
+    bounds = np.concatenate([[0], changes, [v.size]])
     weight = np.concatenate([[0.0], np.cumsum(w)])
     moment = np.concatenate([[0.0], np.cumsum(w * (v - mean))])
-    ends = places[clusters(weight[places], moment[places], min(k, len(places) - 1))]
+    ends = bounds[clusters(weight[bounds], moment[bounds], min(k, len(bounds) - 1))]
     if not exact:
         ends = lloyd(v, weight, moment, mean, ends)
     centroids = [_mean(v[i:j], w[i:j]) for i, j in zip(ends[:-1], ends[1:], strict=True) if i < j]
@@ -302,9 +302,9 @@ def improved(values: Array, w: Array, centroids: Array, member: Array, near: Arr
         top = np.argsort(-errors, kind="stable")[:m]
         added = (centroids[top].astype(np.float64) + offset).astype(np.float32)
         more = steps(values, w, np.concatenate([centroids, added]), FEW_STEPS)[0]
-        kept = np.ones(len(more), bool)
-        kept[_useless(x, w, more, m)] = False
-        found, its_member, its_near = steps(values, w, more[kept], FEW_STEPS)
+        is_new = np.ones(len(more), bool)
+        is_new[_useless(x, w, more, m)] = False
+        found, its_member, its_near = steps(values, w, more[is_new], FEW_STEPS)
         if _sum(its_near) < error * (1 - 2.0**-12):
             centroids, member, near, error = found, its_member, its_near, _sum(its_near)
         else:

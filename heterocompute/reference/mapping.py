@@ -1,4 +1,4 @@
-"""A mapping run step by step with real buffers, as a check of the counts of `hardware.evaluate`.
+"""A mapping run step by step with real buffers, as a check of the counts of `hardware.mapper.evaluate`.
 
 Every instance of every level holds a box of words with their values. At each step a box moves as its loops define:
 words that leave it are written back, new words are fetched from the level above, which must hold them. Siblings below
@@ -142,12 +142,12 @@ class _Machine:
         self.time: list[list[tuple[str, int, int]]] = []  # per level (dimension, bound, step), outer to inner
         self.space: list[list[tuple[str, int, int]]] = []
         for in_time, in_space in zip(reversed(temporal), reversed(spatial), strict=True):
-            for loops, kept in ((in_space, self.space), (in_time, self.time)):
+            for loops, held_tensors in ((in_space, self.space), (in_time, self.time)):
                 steps = []
                 for dim, bound in reversed(loops):
                     steps.append((dim, bound, inside[dim]))
                     inside[dim] *= bound
-                kept.insert(0, steps[::-1])
+                held_tensors.insert(0, steps[::-1])
             self.sizes.insert(0, dict(inside))
         self.instances = [
             list(product(*(range(bound) for level in self.space[:i] for _, bound, _ in level)))
@@ -156,7 +156,9 @@ class _Machine:
         self.rests = {
             t for t, axes in tensors.items() if any(b > 1 and not any(d in a for a in axes) for d, b in spatial[-1])
         }
-        self.chains = {t: [i for i, kept in enumerate(keeps) if t in kept] + [self.levels] for t in tensors}
+        self.chains = {
+            t: [i for i, held_tensors in enumerate(keeps) if t in held_tensors] + [self.levels] for t in tensors
+        }
         self.held: dict[tuple[str, int, Word], dict[Word, int]] = {}
         self.seen: dict[tuple[str, int, Word], set[Word]] = {}
         self.counts: dict[tuple[int, str], Counts] = {}
@@ -258,10 +260,12 @@ class _Machine:
                 new = boxes[instance] - held.keys()
                 assert new <= source.keys(), "a level asks for what the one above does not hold"
                 read = new & seen if tensor == self.output else new
-                kept = {word: held[word] for word in held.keys() & boxes[instance]}
+                held_tensors = {word: held[word] for word in held.keys() & boxes[instance]}
                 # Of siblings that are added up, one contains the earlier sum.
                 carries = tensor != self.output or place == 0
-                self.held[tensor, level, instance] = kept | {w: source[w] if w in read and carries else 0 for w in new}
+                self.held[tensor, level, instance] = held_tensors | {
+                    w: source[w] if w in read and carries else 0 for w in new
+                }
                 if place == 0:
                     self.counts[above, tensor].reads[parent] += len(read)
                 if level < self.levels:

@@ -58,7 +58,7 @@ def counts(
     banks: int = 32,
     accumulators: int = 1024,
 ) -> dict[str, int]:
-    """Return what the array does: products, useful, conflicts, steps, cycles.
+    """Return the counts of the array: products, useful, conflicts, steps, cycles.
 
     Parameters
     ----------

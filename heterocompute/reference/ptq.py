@@ -67,7 +67,7 @@ def factor(matrix: Array) -> tuple[Array, Array]:
 
 
 def rounded(grid: Any, column: int, x: Array) -> tuple[Array, Array]:
-    """Return codes and values of a column, whatever the mask says.
+    """Return codes and values of a column, regardless of the mask.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def score(grid: Any, w: Array, weight: Array) -> Array:
     """
     sums = np.zeros(grid[3].shape)
     for j, x in enumerate(w):
-        difference = x - np.where(_kept(grid, j), rounded(grid, j, x)[1], 0.0)
+        difference = x - np.where(_chosen(grid, j), rounded(grid, j, x)[1], 0.0)
         at = grid[2][j]
         sums[at] = sums[at] + weight[j] * (difference * difference)
     return sums
@@ -172,8 +172,8 @@ def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any 
             grid[9][order[members]] = 0
             np.put_along_axis(grid[9], order[members][best], 1, axis=0)
         code, value = rounded(grid, column, wanted[j])
-        kept = _kept(grid, column)
-        codes[column], value = np.where(kept, code, 0), np.where(kept, value, 0.0)
+        nonzeros = _chosen(grid, column)
+        codes[column], value = np.where(nonzeros, code, 0), np.where(nonzeros, value, 0.0)
         if upper is not None:
             wanted[j + 1 :] = fma64(upper[j, j + 1 :, None], w[column] - value, wanted[j + 1 :])
     return codes
@@ -188,7 +188,7 @@ def descend(
     refits: int = 0,
     stored: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array, list[int]]:
-    """Move every kept code to its best value while the others stay, sweep after sweep.
+    """Move every nonzero code to its best value with all others fixed, in sweeps.
 
     The first `refits` times every scale before them; of a row of which a sweep changed no code it rests.
 
@@ -222,7 +222,7 @@ def descend(
                 continue
             target = (w[j] - errors[j]) + slopes[j] / h[j, j]
             code, value = rounded(grid, j, target)
-            nearer = _kept(grid, j) & (np.abs(target - value) < np.abs(target - (w[j] - errors[j])))
+            nearer = _chosen(grid, j) & (np.abs(target - value) < np.abs(target - (w[j] - errors[j])))
             codes[j] = np.where(nearer, code, codes[j])
             _move(h, j, np.where(nearer, w[j] - value, errors[j]), errors, slopes)
         moves = (codes != before).any(axis=0)
@@ -282,7 +282,7 @@ def level_sums(grid: Any, w: Array, h: Array, codes: Array) -> tuple[Array, Arra
     """
     rows, count = np.arange(w.shape[1]), len(grid[7])
     curvature, slope = np.zeros((len(rows), count, count)), np.zeros((len(rows), count))
-    c = np.array([np.where(_kept(grid, j), grid[3][grid[2][j]], 0.0) for j in range(len(w))])
+    c = np.array([np.where(_chosen(grid, j), grid[3][grid[2][j]], 0.0) for j in range(len(w))])
     slopes = _chain(h, _errors(grid, w, codes), slice(None))
     for i in range(len(w)):
         parts = np.zeros((len(rows), count))
@@ -346,7 +346,7 @@ def losses(errors: Array, h: Array) -> Array:
     return found
 
 
-def _kept(grid: Any, column: int) -> Any:
+def _chosen(grid: Any, column: int) -> Any:
     return True if grid[9] is None else grid[9][column] != 0
 
 

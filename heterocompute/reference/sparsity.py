@@ -47,12 +47,12 @@ def keep(
     i, j = np.arange(m)[:, None], np.arange(m)[None, :]
     other, own = score[..., None, :], score[..., :, None]
     better = ((other > own) | ((other == own) & (j < i))).sum(axis=-1)
-    kept = better < n  # value i stays when fewer than N others beat it
-    positions = np.broadcast_to(np.arange(m), blocks)[kept].reshape(rows, -1).astype(np.uint8)
+    mask = better < n  # value i stays when fewer than N others beat it
+    positions = np.broadcast_to(np.arange(m), blocks)[mask].reshape(rows, -1).astype(np.uint8)
     bits = (m - 1).bit_length()
     single = positions[..., None] >> np.arange(bits) & 1
     metadata = np.packbits(single.reshape(rows, -1).astype(np.uint8), axis=1, bitorder="little")
-    return values[kept].reshape(rows, -1), positions, metadata
+    return values[mask].reshape(rows, -1), positions, metadata
 
 
 def scatter(

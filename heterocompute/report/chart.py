@@ -1,10 +1,14 @@
-"""Dots on two axes with their names, as SVG: the scatter of a study, the roof of a device, the pictures of docs/."""
+"""A chart: dots and curves on two axes, with names. This file writes it as SVG, plot.py with matplotlib.
+
+The content and the axes are stated once: the scatter of a study, the roof of a device, densities, pictures of docs/.
+"""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -13,6 +17,7 @@ from .palette import FAMILIES, GREY, Mark
 from .scale import Scale
 
 NAMESPACE = "http://www.w3.org/2000/svg"  # a name, never fetched
+DASHES = {"dashed": "5 4", "dotted": "2 3"}
 FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 
 
@@ -42,9 +47,31 @@ class Dot:
     hint: str = ""  # the tooltip of the dot
 
 
+class Curve(NamedTuple):
+    """A line through points on the axes; names do not cross it if it is a rail."""
+
+    points: Sequence[tuple[float, float]]
+    color: str = GREY
+    width: float = 1.5
+    style: Literal["solid", "dashed", "dotted"] = "solid"
+    is_rail: bool = True
+    label: str = ""  # in the legend
+
+
+class Key(NamedTuple):
+    """An entry of a legend: a mark as a dot shows it, perhaps on a piece of its curve."""
+
+    mark: Mark
+    words: str
+    hollow: bool = False
+    ring: bool = False
+    inner: bool = False
+    style: Literal["", "solid", "dashed"] = ""  # of the curve
+
+
 @dataclass
 class Chart:
-    """A frame of a size with two axes; lengths are pixels, y grows downwards.
+    """A frame of a size with two axes and their content; lengths are pixels, y grows downwards.
 
     Parameters
     ----------
@@ -56,6 +83,19 @@ class Chart:
         Of the letters.
     standalone : bool, optional
         A file of its own, with its colours in it; else the page's styles colour words and lines.
+    title : str, optional
+        Alternative text.
+    heading : str, optional
+        Written above the frame.
+    dots : sequence of Dot, optional
+        The later ones are drawn over the earlier ones.
+    named : sequence of int, optional
+        Which of them bear their names, the most important first; names without a place are left out.
+    front : sequence of (float, float), optional
+        Corners of a Pareto front, drawn as stairs.
+    curves : sequence of Curve, optional
+    keys : sequence of Key, optional
+        The legend. A page and a file write it outside of the frame.
     """
 
     x: Scale
@@ -67,6 +107,12 @@ class Chart:
     size: float = 12.0
     standalone: bool = False
     title: str = ""
+    heading: str = ""
+    dots: Sequence[Dot] = ()
+    named: Sequence[int] = ()
+    front: Sequence[tuple[float, float]] = ()
+    curves: Sequence[Curve] = ()
+    keys: Sequence[Key] = ()
     top: float = 30.0
     bottom: float = 46.0
     right: float = 14.0
@@ -109,57 +155,50 @@ class Chart:
                 lines.append(line((left, y, right, y), "grid", self.standalone))
                 lines.append(text(left - 8, y + 0.35 * self.size, words, "end"))
         lines.append(text((left + right) / 2, self.height - 6, self.x_title, "middle"))
-        lines.append(text(4, top - 14, self.y_title, weight=600))
+        if self.heading:
+            lines.append(text(left, top - 36, self.heading, weight=600))
+        lines.append(text(4, top - 14, self.y_title, weight=400 if self.heading else 600))
         return lines
 
-    def draw(
-        self,
-        dots: Sequence[Dot],
-        named: Sequence[int],
-        front: Sequence[tuple[float, float]] = (),
-        under: Sequence[str] = (),
-        rails: Sequence[tuple[float, float, float, float]] = (),
-        leaders: bool = True,
-        radius: float = 4.5,
-    ) -> str:
-        """Return the picture; with `inside`, in a frame."""
-        return "".join([self.head(), *self.inside(dots, named, front, under, rails, leaders, radius), "</svg>"])
+    def svg(self, under: Sequence[str] = (), rails: Sequence[tuple[float, float, float, float]] = ()) -> str:
+        """Return the picture."""
+        return "".join([self.head(), *self.inside(under, rails), "</svg>"])
 
     def inside(
         self,
-        dots: Sequence[Dot],
-        named: Sequence[int],
-        front: Sequence[tuple[float, float]] = (),
         under: Sequence[str] = (),
         rails: Sequence[tuple[float, float, float, float]] = (),
         leaders: bool = True,
         radius: float = 4.5,
     ) -> list[str]:
-        """Return axes, dots and names.
+        """Return axes, curves, dots and names.
 
         Parameters
         ----------
-        dots : sequence of Dot
-            The later ones are drawn over the earlier ones.
-        named : sequence of int
-            Which of them bear their names, the most important first; names without a place are left out.
-        front : sequence of (float, float), optional
-            Corners of a Pareto front, drawn as stairs.
         under : sequence of str, optional
             SVG below the dots.
         rails : sequence of tuple, optional
-            Lines in pixels that no name covers.
+            Further lines in pixels that no name covers.
         leaders : bool, optional
             Whether names may stand away from their dots, with a line.
         radius : float, optional
             Of a dot.
         """
+        dots, named, front = self.dots, self.named, self.front
         places = self.places(dots, radius)
         box = (self.left + 1, self.top + 1, self.width - 2.0, self.height - self.bottom - 1)
         stairs = steps([self.at(*corner) for corner in front], self.frame[2])
         wanted = [(i, dots[i].name, dots[i].kind) for i in named]
-        found = place(wanted, places, box, self.size, leaders, [*stairs, *rails])
-        parts = [*self.axes(), *under]
+        parts, rails = self.axes(), [*stairs, *rails]
+        for curve in self.curves:
+            corners = [self.at(*point) for point in curve.points]
+            rails += [(*corners[i], *corners[i + 1]) for i in range(len(corners) - 1) if curve.is_rail]
+            dash = "" if curve.style == "solid" else f' stroke-dasharray="{DASHES[curve.style]}"'
+            points = " ".join("{:.5g},{:.5g}".format(*corner) for corner in corners)
+            look = f'stroke="{curve.color}" stroke-width="{curve.width:g}"{dash}'
+            parts.append(f'<polyline points="{points}" fill="none" {look}/>')
+        found = place(wanted, places, box, self.size, leaders, rails)
+        parts += under
         if stairs:
             path = "M{:.4g} {:.4g}".format(*stairs[0][:2]) + "".join(f"L{x:.4g} {y:.4g}" for *_, x, y in stairs)
             color = FAMILIES["codebook"].color if self.standalone else "var(--accent)"

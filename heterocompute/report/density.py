@@ -15,19 +15,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .chart import FONT, outline
+from .chart import Chart, Curve, Dot, Key, picture, shape, text as words_at
 from .page import page as whole_page, section, table
-from .palette import GREY, SERIES, Mark
+from .palette import FAMILIES, GREY, SERIES
+from .plot import draw, new_figure
+from .scale import Scale
 from .study import number
 from .table import Column, print_table, say_words, terminal, width_of
 
 Row = dict[str, Any]
-Curve = tuple[str, str, bool | None]
+Series = tuple[str, str, bool | None]
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LINE = 460, 340, 62, 16, 46, 52, 22
+WIDTH, HEIGHT, LEFT, TOP, LINE = 460, 340, 62, 52, 22
 
 
-def curves(rows: Sequence[Row]) -> dict[Curve, list[Row]]:
+def curves(rows: Sequence[Row]) -> dict[Series, list[Row]]:
     """Return the rows of each (layers, structure, retrained), the densest first.
 
     Parameters
@@ -39,20 +41,10 @@ def curves(rows: Sequence[Row]) -> dict[Curve, list[Row]]:
     -------
     dict
     """
-    found: dict[Curve, list[Row]] = {}
+    found: dict[Series, list[Row]] = {}
     for row in rows[1:]:
         found.setdefault((row["layers"], row["structure"], row["retrained"]), []).append(row)
     return {key: sorted(members, key=lambda row: -row["density"]) for key, members in found.items()}
-
-
-def heights(base: float | None, values: Sequence[float | None], slack: float) -> list[float | None]:
-    """Return the height of each value: 0 for the unchanged network, -log10(1 + loss / slack) below it."""
-    if base is None:
-        return [None for _ in values]
-    return [
-        None if v is None else math.copysign(math.log10(1 + abs(v - base) / slack), v - base) if v != base else 0.0
-        for v in values
-    ]
 
 
 def ticks(base: float, values: Sequence[float], slack: float) -> list[float]:
@@ -203,8 +195,8 @@ def page(title: str, rows: Sequence[Row], lowest: Sequence[Row], metric: str, sl
 # The picture
 
 
-def svg(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, stacked: bool = False) -> str:
-    """Draw one panel for each kind of layers.
+def panels(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> list[Chart]:
+    """Return a chart for each kind of layers; a ring marks the lowest density within the slack.
 
     Parameters
     ----------
@@ -212,126 +204,113 @@ def svg(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, s
     metric : str
         The column drawn.
     slack : float
-    stacked : bool, optional
-        The panels one below the other instead of side by side.
+    """
+    found, base = curves(rows), rows[0][metric]
+    structures = list(dict.fromkeys(structure for _, structure, _ in found))
+    marks = {structure: SERIES[i % len(SERIES)] for i, structure in enumerate(structures)}
+    again = any(row["retrained"] for row in rows)
+    kinds = ((", one-shot", True), (", retrained", False)) if again else (("", True),)
+    keys = [
+        Key(mark, f"{name}{words}", hollow, style="dashed" if hollow else "solid")
+        for name, mark in marks.items() for words, hollow in kinds
+    ]  # fmt: skip
+    grey = FAMILIES["vsq"]._replace(color=GREY)
+    keys.append(Key(grey, "the lowest that loses less than the dotted line", hollow=True, ring=True))
+    values = [row[metric] for row in rows if row[metric] is not None]
+    if base is None:
+        return []
+    tolerated = base - slack if min(values) < base or max(values) == base else base + slack
+    low = min((row["density"] for row in rows[1:] if row["density"] > 0), default=0.1)
+    x, y = _across(low), _up(base, [*values, tolerated], slack)
+    made = []
+    for layers in dict.fromkeys(layers for layers, _, _ in found):
+        lines = [Curve([(1, tolerated), (x.value(1), tolerated)], width=1, style="dotted")]
+        dots = []
+        for (kind, structure, retrained), members in found.items():
+            drawn = [row for row in members if row[metric] is not None and row["density"] > 0]
+            if kind != layers or not drawn:
+                continue
+            places, mark = [(row["density"], row[metric]) for row in drawn], marks[structure]
+            lines.append(Curve([(1, base), *places], mark.color, 2, "solid" if retrained else "dashed"))
+            for row, place in zip(drawn, places, strict=True):
+                dots.append(Dot(*place, mark, hollow=not retrained, ring=_is_lowest(row, lowest)))
+        made.append(Chart(
+            x, y, WIDTH, HEIGHT, "density: share of weights kept", shortened(metric, 52), size=13, standalone=True,
+            heading=f"{layers} layers pruned", dots=dots, curves=lines, keys=keys, top=TOP,
+        ))  # fmt: skip
+    return made
+
+
+def _across(low: float) -> Scale:
+    """Return the axis of densities, 1 on the left."""
+    end = math.log10(low) - 0.05
+    marks = (1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.003, 0.001)
+    ticks = [(float(mark), f"{mark:g}") for mark in marks if math.log10(mark) >= end]
+    return Scale(lambda density: math.log10(max(density, 1e-300)) / end, lambda share: 10.0 ** (share * end), ticks)
+
+
+def _up(base: float, values: Sequence[float], slack: float) -> Scale:
+    """Return the axis of the metric, by the loss in units of the slack."""
+
+    def height(value: float) -> float:
+        return math.copysign(math.log10(1 + abs(value - base) / slack), value - base) if value != base else 0.0
+
+    def value(share: float) -> float:
+        at = bottom + share * (top - bottom)
+        return base + math.copysign(slack * (10.0 ** min(abs(at), 300) - 1), at)
+
+    found = [height(value) for value in values]
+    top, bottom = max(found) + 0.12, min(found) - 0.05
+    marks = ticks(base, values[:-1], slack)
+    return Scale(
+        lambda value: (height(value) - bottom) / (top - bottom), value, list(zip(marks, labels(marks), strict=True))
+    )
+
+
+def svg(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, stacked: bool = False) -> str:
+    """Draw `panels` as SVG, one below the other if `stacked`, otherwise side by side."""
+    charts = panels(rows, lowest, metric, slack)
+    count = max(1, len(charts))
+    width, below = (WIDTH, HEIGHT * count) if stacked else (WIDTH * count, HEIGHT)
+    legend, height = _legend(charts[0].keys if charts else (), width, below)
+    lines = []
+    for i, chart in enumerate(charts):
+        place = f"0 {i * HEIGHT}" if stacked else f"{i * WIDTH} 0"
+        lines += [f'<g transform="translate({place})">', *chart.inside(radius=3.5), "</g>"]
+    return picture(width, height, f"{html.escape(metric)} against the density of the weights", [*lines, *legend])
+
+
+def figure(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> Any:
+    """Draw `panels` with matplotlib.
 
     Returns
     -------
-    str
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
     """
-    found, base = curves(rows), rows[0][metric]
-    kinds = list(dict.fromkeys(layers for layers, _, _ in found))
-    structures = list(dict.fromkeys(structure for _, structure, _ in found))
-    marks = {structure: SERIES[i % len(SERIES)] for i, structure in enumerate(structures)}
-    count = max(1, len(kinds))
-    width, below = (WIDTH, HEIGHT * count) if stacked else (WIDTH * count, HEIGHT)
-    legend, height = _legend(marks, any(row["retrained"] for row in rows), width, below)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" font-family="{FONT}" font-size="13" fill="{GREY}">',
-        f"<title>{html.escape(metric)} against the density of the weights</title>",
-    ]
-    values = [row[metric] for row in rows if row[metric] is not None]
-    if base is not None and kinds:
-        low = min((row["density"] for row in rows[1:] if row["density"] > 0), default=0.1)
-        panel = _Panel(base, values, slack, low)
-        for i, layers in enumerate(kinds):
-            panel.left = panel.margin + (0 if stacked else i * WIDTH)
-            panel.above = i * HEIGHT if stacked else 0
-            lines += panel.frame(f"{layers} layers pruned", metric)
-            for (kind, structure, retrained), members in found.items():
-                if kind == layers:
-                    lines += panel.curve(members, lowest, metric, marks[structure], bool(retrained))
-    return "\n".join([*lines, *legend, "</svg>", ""])
+    charts, drawn = panels(rows, lowest, metric, slack), new_figure(11, 4.8)
+    panes = drawn.subplots(1, max(1, len(charts)), squeeze=False)[0]
+    for i, (axes, chart) in enumerate(zip(panes, charts, strict=False)):
+        draw(axes, drawn, chart, legend="" if i else "below")
+    return drawn
 
 
-class _Panel:
-    def __init__(self, base: float, values: Sequence[float], slack: float, low: float) -> None:
-        self.base, self.slack = base, slack
-        self.tolerated = base - slack if min(values) < base or max(values) == base else base + slack
-        found = [height for height in heights(base, [*values, self.tolerated], slack) if height is not None]
-        self.top, self.bottom = max(found) + 0.12, min(found) - 0.05
-        self.low = math.log10(low) - 0.05
-        marks = ticks(base, values, slack)
-        self.marks = list(zip(marks, labels(marks), strict=True))
-        self.margin = max(LEFT, 14 + 7.6 * max(len(text) for _, text in self.marks))
-        self.left, self.above = self.margin, 0
-
-    def x(self, density: float) -> float:
-        share = math.log10(density) / self.low  # 0 at density 1, which is on the left
-        return round(self.left + share * (WIDTH - self.margin - RIGHT), 1)
-
-    def y(self, value: float) -> float:
-        (height,) = heights(self.base, [value], self.slack)
-        assert height is not None
-        return round(self.above + TOP + (self.top - height) / (self.top - self.bottom) * (HEIGHT - TOP - BOTTOM), 1)
-
-    def frame(self, title: str, metric: str) -> list[str]:
-        right = self.left + WIDTH - self.margin - RIGHT
-        lines = [_text(self.left, self.above + 26, title, 'font-weight="600"')]
-        last = math.inf
-        for value, label in self.marks:
-            y = self.y(value)
-            if abs(last - y) < 13:  # no room for its text
-                continue
-            last = y
-            lines.append(_line(self.left, y, right, y, f'stroke="{GREY}" stroke-opacity="0.25"'))
-            lines.append(_text(self.left - 8, y + 4, label, 'text-anchor="end"'))
-        y = self.y(self.tolerated)
-        lines.append(_line(self.left, y, right, y, f'stroke="{GREY}" stroke-dasharray="2 3"'))
-        bottom = self.above + HEIGHT - BOTTOM
-        for density in (1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.003, 0.001):
-            if math.log10(density) >= self.low:
-                lines.append(_text(self.x(density), bottom + 20, f"{density:g}", 'text-anchor="middle"'))
-        lines.append(
-            _text((self.left + right) / 2, bottom + 42, "density: share of weights kept", 'text-anchor="middle"')
-        )
-        lines.append(_text(self.left, self.above + TOP - 4, shortened(metric, int((right - self.left) / 7))))
-        return lines
-
-    def curve(self, rows: Sequence[Row], lowest: Sequence[Row], metric: str, mark: Mark, solid: bool) -> list[str]:
-        drawn = [row for row in rows if row[metric] is not None and row["density"] > 0]
-        points = [(self.x(1), self.y(self.base)), *((self.x(row["density"]), self.y(row[metric])) for row in drawn)]
-        path = " ".join(f"{x},{y}" for x, y in points)
-        dash = "" if solid else ' stroke-dasharray="5 4"'
-        color = mark.color
-        lines = [f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"{dash}/>']
-        for row, (x, y) in zip(drawn, points[1:], strict=True):
-            fill, shape = color if solid else "none", f'class="point" d="{outline(mark, x, y, 3.5)}"'
-            lines.append(f'<path {shape} fill="{fill}" stroke="{color}" stroke-width="1.5"/>')
-            if _is_lowest(row, lowest):
-                lines.append(f'<circle cx="{x}" cy="{y}" r="8" fill="none" stroke="{color}" stroke-width="2"/>')
-        return lines
-
-
-def _legend(marks: dict[str, Mark], again: bool, width: int, below: int) -> tuple[list[str], int]:
+def _legend(keys: Sequence[Key], width: int, below: int) -> tuple[list[str], int]:
     """Return the lines below the panels, and the position of their end."""
-    keys: list[tuple[str, Mark | None, bool]] = [(name, mark, not again) for name, mark in marks.items()]
-    if again:
-        keys = [(f"{name}{words}", mark, dashed) for name, mark, _ in keys for words, dashed in _KINDS]
     lines: list[str] = []
     x, y = float(LEFT), below + 14
-    for words, mark, dashed in [*keys, ("the lowest that loses less than the dotted line", None, False)]:
-        needed = 30 + 6.8 * len(words)
+    for key in keys:
+        needed = 30 + 6.8 * len(key.words)
         if x > LEFT and x + needed > width:
             x, y = float(LEFT), y + LINE
-        if mark is not None:
-            dash, fill = ('stroke-dasharray="5 4"', "none") if dashed else ("", mark.color)
-            lines.append(_line(x, y, x + 24, y, f'stroke="{mark.color}" stroke-width="2" {dash}'))
-            lines.append(f'<path d="{outline(mark, x + 12, y, 3.5)}" fill="{fill}" stroke="{mark.color}"/>')
-        else:
-            lines.append(f'<circle cx="{x + 12}" cy="{y}" r="7" fill="none" stroke="{GREY}" stroke-width="2"/>')
-        lines.append(_text(x + 30, y + 4, words))
+        if key.style:
+            dash = ' stroke-dasharray="5 4"' if key.style == "dashed" else ""
+            lines.append(f'<path d="M{x} {y}h24" stroke="{key.mark.color}" stroke-width="2"{dash}/>')
+        lines.append(shape(Dot(0, 0, key.mark, hollow=key.hollow, ring=key.ring), x + 12, y, 3.5, True))
+        lines.append(words_at(x + 30, y + 4, key.words))
         x += needed + 16
     return lines, y + 16
-
-
-_KINDS = ((", one-shot", True), (", retrained", False))
-
-
-def _text(x: float, y: float, words: str, more: str = "") -> str:
-    return f'<text x="{x}" y="{y}" {more}>{html.escape(words)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, more: str) -> str:
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" {more}/>'

@@ -6,9 +6,9 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .chart import Chart, Dot, text
+from .chart import Chart, Dot, Key, text
 from .numbers import quantity
-from .page import key
+from .page import legend
 from .palette import FAMILIES, SERIES, Mark, family
 from .scale import logarithmic
 
@@ -45,18 +45,17 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, title: str) -> 
     if not held:
         return ""
     marks = {point: mark_of(point) for point in held}
-    keys = (
-        "".join(key(mark, mark.words) for mark in dict.fromkeys(marks.values())) if any(p.format for p in held) else ""
-    )
+    keys = [Key(mark, mark.words) for mark in dict.fromkeys(marks.values())] if any(p.format for p in held) else []
     drawn = []
     for kind, width, height in SIZES:
         x = logarithmic([point.x for point in held], room=5 if width < 600 else 9)
         y = logarithmic([point.y for point in held], room=7)
         x, y = (scale._replace(ticks=[(value, _tick(value)) for value, _ in scale.ticks]) for scale in (x, y))
-        chart = Chart(x, y, width, height, x_title, y_title, title=title)
         dots = [Dot(point.x, point.y, marks[point], point.name, point.name, hint=point.name) for point in held]
-        drawn.append(f'<div class="{kind}">{chart.draw(dots, range(min(len(dots), MAX_NAMES)))}</div>')
-    return f'<div class="controls">{keys}</div>{"".join(drawn)}'
+        named = range(min(len(dots), MAX_NAMES))
+        chart = Chart(x, y, width, height, x_title, y_title, title=title, dots=dots, named=named)
+        drawn.append(f'<div class="{kind}">{chart.svg()}</div>')
+    return f'<div class="controls">{legend(keys)}</div>{"".join(drawn)}'
 
 
 def _tick(value: float) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .chart import outline
-from .palette import Mark, css
+from .chart import Key, outline
+from .palette import css
 
 LONG = 40  # letters of a text cell from which it is broken between words
 Cell = tuple[str, Any]  # the displayed value, and the value for sorting
@@ -122,10 +122,15 @@ def _class(*names: str) -> str:
     return f' class="{found}"' if found else ""
 
 
-def key(mark: Mark, words: str, hollow: bool = False, ring: bool = False, inner: bool = False) -> str:
-    """Return a line of a legend."""
-    look = f'fill="none" stroke="{mark.color}" stroke-width="2"' if hollow else f'fill="{mark.color}"'
-    more = f'<circle cx="7" cy="7" r="6.3" fill="none" stroke="{mark.color}"/>' if ring else ""
-    more += f'<circle cx="7" cy="7" r="1.5" fill="{mark.color if hollow else "var(--card)"}"/>' if inner else ""
-    path = f'<path d="{outline(mark, 7, 7, 3.5 if ring else 4.5)}" {look}/>'
-    return f'<span class="key"><svg viewBox="0 0 14 14">{path}{more}</svg>{html.escape(words)}</span>'
+def legend(keys: Iterable[Key]) -> str:
+    """Return the entries of a legend."""
+    return "".join(map(_entry, keys))
+
+
+def _entry(key: Key) -> str:
+    color = key.mark.color
+    look = f'fill="none" stroke="{color}" stroke-width="2"' if key.hollow else f'fill="{color}"'
+    more = f'<circle cx="7" cy="7" r="6.3" fill="none" stroke="{color}"/>' if key.ring else ""
+    more += f'<circle cx="7" cy="7" r="1.5" fill="{color if key.hollow else "var(--card)"}"/>' if key.inner else ""
+    path = f'<path d="{outline(key.mark, 7, 7, 3.5 if key.ring else 4.5)}" {look}/>'
+    return f'<span class="key"><svg viewBox="0 0 14 14">{path}{more}</svg>{html.escape(key.words)}</span>'

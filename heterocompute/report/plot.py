@@ -7,16 +7,16 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from .chart import Dot, steps
+from .chart import Chart, Dot, steps
 from .labels import place
-from .palette import FAMILIES, GREY, SERIES, Mark, family
+from .palette import FAMILIES, GREY, Mark
 from .scale import Scale
-from .study import layer_key, pivot, shortly
-from .study_page import AXIS, Judge, View, chart_of, corners, dots_of
+from .study import Judge, layer_key, pivot, shortly
+from .study_page import View, chart_of
 
 Row = dict[str, Any]
 
@@ -60,9 +60,9 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge, views
     else:
         left = above.subplots()
     below = [] if not views else list(grid[1].subgridspec(1, len(views)).subplots(squeeze=False)[0])
-    scatter(left, figure, rows, judge)
+    draw(left, figure, chart_of(rows, judge, 700, 400), "What a bit buys", "below")
     for axes, view in zip(below, views, strict=True):
-        scatter(axes, figure, view.rows, view.judge, view.title, view.axis)
+        draw(axes, figure, chart_of(view.rows, view.judge, 700, 400, view.axis), view.title)
     return figure
 
 
@@ -82,44 +82,38 @@ def new_figure(width: float, height: float) -> Any:
     return ShownFigure(figsize=(width, height), layout="constrained")
 
 
-def scatter(
-    axes: Any, figure: Any, rows: Sequence[Row], judge: Judge, title: str | None = None, axis: str = AXIS
-) -> None:
-    """Draw a metric of rows against bits, with names and the Pareto front; without a title also the legend."""
+def draw(axes: Any, figure: Any, chart: Chart, title: str = "", legend: Literal["", "inside", "below"] = "") -> None:
+    """Draw a chart as the SVG shows it: axes, curves, dots, the front and names; the legend in the axes or below."""
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.set_xscale("log", base=2)
-    axes.set_xlabel(axis)
-    axes.set_ylabel(judge.title)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title or "What a bit buys", loc="left", fontsize=11, fontweight="bold")
-    dots, named = dots_of(rows, judge)
-    if not dots:
-        return
-    scales = chart_of(dots, judge, 700, 400)
-    _set_scale(axes.yaxis, axes.set_ylim, scales.y)
-    axes.set_xlim(scales.x.value(0), scales.x.value(1))
-    axes.set_xticks([value for value, _ in scales.x.ticks], [words for _, words in scales.x.ticks])
+    _set_scale(axes.xaxis, axes.set_xlim, chart.x)
+    _set_scale(axes.yaxis, axes.set_ylim, chart.y)
     axes.minorticks_off()
+    axes.set_xlabel(chart.x_title)
+    axes.set_ylabel("\n".join(textwrap.wrap(chart.y_title, 48)))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title or chart.heading, loc="left", fontsize=11, fontweight="bold")
+    for curve in chart.curves:
+        line = {"color": curve.color, "linestyle": curve.style, "linewidth": 0.8 * curve.width, "zorder": 1}
+        axes.plot(*zip(*curve.points, strict=True), label=curve.label or None, **line)
     alike: dict[Dot, list[Dot]] = {}
-    for dot in dots:
-        alike.setdefault(replace(dot, x=0.0, y=0.0, name="", kind="", row=None), []).append(dot)
+    for dot in chart.dots:
+        alike.setdefault(replace(dot, x=0.0, y=0.0, name="", kind="", row=None, hint=""), []).append(dot)
     for look, members in alike.items():
         _draw(axes, look, [dot.x for dot in members], [dot.y for dot in members])
-    stairs = corners(dots, judge)
-    if stairs:
-        axes.plot(
-            *zip(*stairs, strict=True), drawstyle="steps-post", color=FRONT_COLOR, ls="--", linewidth=1.3, zorder=1
-        )
-    if title is None:
-        _legend(figure, axes, rows, bool(stairs))
-    write_names(figure, axes, dots, named, stairs)
+    if chart.front:
+        style = {"drawstyle": "steps-post", "color": FRONT_COLOR, "ls": "--", "linewidth": 1.3, "zorder": 1}
+        axes.plot(*zip(*chart.front, strict=True), **style)
+    if legend:
+        _legend(axes if legend == "inside" else figure, axes, chart)
+    if chart.named:
+        _write_names(figure, axes, chart)
 
 
 def _set_scale(axis: Any, set_limits: Any, scale: Scale) -> None:
     functions = tuple(lambda values, f=f: np.vectorize(f, otypes=[float])(values) for f in (scale.place, scale.value))
     axis._set_axes_scale("function", functions=functions)
-    set_limits(scale.value(0), scale.value(1))
+    set_limits(*sorted((scale.value(0), scale.value(1))))  # also of a scale that falls
     axis.set_ticks([value for value, _ in scale.ticks], [words for _, words in scale.ticks])
 
 
@@ -138,39 +132,41 @@ def marker_of(mark: Mark) -> Any:
     return [*mark.corners, mark.corners[0]] if mark.corners else "o"
 
 
-def _legend(figure: Any, axes: Any, rows: Sequence[Row], stairs: bool) -> None:
-    """Draw the legend below the axes, where it covers nothing."""
-    present = {family(row["format"]) for row in rows}
-    for name, mark in FAMILIES.items():
-        if name in present:
-            axes.plot([], [], color=mark.color, marker=marker_of(mark), linestyle="none", label=mark.words)
-    more = {"color": GREY, "linestyle": "none", "marker": "o", "markerfacecolor": "none"}
-    if any(row["activations"] for row in rows):
-        axes.plot([], [], label="hollow: activations quantized too", **more)
-    if any(row.get("emulate") for row in rows):
-        axes.plot([], [], label="with a point: accumulator emulated", **{**more, "marker": "$\\odot$"})
-    if any(row.get("retrained") for row in rows):
-        axes.plot([], [], label="in a ring: retrained", **{**more, "marker": "$\\circledcirc$"})
-    if stairs:
+def _legend(home: Any, axes: Any, chart: Chart) -> None:
+    """Draw the legend into the axes, or below them, where it covers nothing."""
+    for key in chart.keys:
+        style = {"color": key.mark.color, "linestyle": key.style or "none", "marker": marker_of(key.mark)}
+        style |= {"markerfacecolor": "none"} if key.hollow else {}
+        style |= {"marker": "$\\odot$"} if key.inner else {}
+        style |= {"marker": "o", "markersize": 9, "markerfacecolor": "none"} if key.ring else {}
+        axes.plot([], [], label=key.words, **style)
+    if chart.front:
         axes.plot([], [], label="Pareto front", color=FRONT_COLOR, linestyle="--", linewidth=1.3)
-    figure.legend(loc="outside lower left", ncols=7, fontsize=8, frameon=False)
+    where = {"loc": "outside lower left", "ncols": 7, "frameon": False} if home is not axes else {}
+    home.legend(fontsize=8, **where)
 
 
-def write_names(
-    figure: Any, axes: Any, dots: Sequence[Dot], named: Sequence[int], front: Sequence[tuple[float, float]]
-) -> None:
+def _write_names(figure: Any, axes: Any, chart: Chart) -> None:
     """Write names where they do not overlap, after the layout is final; lengths are in points."""
+    dots = chart.dots
     figure.draw_without_rendering()
     unit = 72 / figure.dpi
     x, y = (axes.transData.transform([(dot.x, dot.y) for dot in dots]) * unit).T
     grown = [RADIUS * (LARGER if dot.large else 1.0) + 3 * dot.ring + 0.5 for dot in dots]
     frame = axes.get_window_extent()
-    box = (frame.x0 * unit + 1, -frame.y1 * unit - 8, frame.x1 * unit + 4, -frame.y0 * unit - 1)
-    wanted = [(i, dots[i].name, dots[i].kind) for i in named]
-    turned = [(a * unit, -b * unit) for a, b in axes.transData.transform(front)] if front else []
+    box = (frame.x0 * unit + 1, -frame.y1 * unit - 8, frame.x1 * unit - 8, -frame.y0 * unit - 1)
+    wanted = [(i, dots[i].name, dots[i].kind) for i in chart.named]
+
+    def turned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        return [(a * unit, -b * unit) for a, b in axes.transData.transform(points)] if points else []
+
+    rails = steps(turned(chart.front), box[2])
+    for curve in chart.curves:
+        places = turned(curve.points)
+        rails += [(*places[i], *places[i + 1]) for i in range(len(places) - 1) if curve.is_rail]
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": NAME_SIZE, "parse_math": False}
     arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.7, "shrinkA": 0, "shrinkB": RADIUS}
-    for label in place(wanted, np.column_stack([x, -y, grown]), box, NAME_SIZE, rails=steps(turned, box[2])):
+    for label in place(wanted, np.column_stack([x, -y, grown]), box, NAME_SIZE, rails=rails):
         at, (left, base) = dots[label.row], (label.x - x[label.row], -label.y - y[label.row])
         added = [axes.annotate(label.text, (at.x, at.y), (left, base), **style)]
         if label.leader is not None:
@@ -214,67 +210,3 @@ def _heat(
         fontweight="bold",
     )
     figure.colorbar(image, ax=axes, shrink=0.8)
-
-
-def density_figure(
-    base: Row, curves: dict[tuple[str, str, bool | None], list[Row]], lowest: Sequence[Row], metric: str, slack: float
-) -> Any:
-    """Draw a metric against density, one panel for each kind of layers; a ring marks the lowest within the slack.
-
-    Parameters
-    ----------
-    base : dict
-        The row of the network as it came.
-    curves : dict of (layers, structure, retrained) to list of dict
-        The densest row first.
-    lowest : sequence of dict
-        One row for each curve.
-    metric : str
-    slack : float
-        The loss at which the vertical scale turns from linear to logarithmic.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    """
-    figure = new_figure(11, 4.4)
-    kinds = list(dict.fromkeys(layers for layers, _, _ in curves))
-    structures = list(dict.fromkeys(structure for _, structure, _ in curves))
-    start = base[metric]
-    for axes, layers in zip(figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0], kinds, strict=True):
-        for (kind, structure, retrained), rows in curves.items():
-            found = [row for row in rows if row[metric] is not None and row["density"] > 0]
-            if kind != layers or start is None or not found:
-                continue
-            mark = SERIES[structures.index(structure) % len(SERIES)]
-            color, line = mark.color, "-" if retrained else "--"
-            axes.plot(
-                [1, *(row["density"] for row in found)],
-                [0, *(row[metric] - start for row in found)],
-                linestyle=line,
-                marker=marker_of(mark),
-                color=color,
-                markerfacecolor=color if retrained else axes.get_facecolor(),
-                markersize=5,
-                label=structure + (", retrained" if retrained else ", one-shot"),
-            )
-            for row in lowest:
-                if (row["layers"], row["structure"], row["retrained"]) == (layers, structure, retrained):
-                    axes.plot(row["density"], row[metric] - start, "o", color=color, markersize=11, fillstyle="none")
-        axes.axhline(0, color="#8885", linewidth=0.8)
-        axes.set_xscale("log")
-        axes.set_yscale("symlog", linthresh=slack)
-        axes.invert_xaxis()
-        axes.grid(True, color="#8885", linewidth=0.5)
-        axes.set_xlabel("density: share of weights kept")
-        axes.set_title(f"{layers} layers pruned", loc="left", fontsize=11, fontweight="bold")
-        axes.spines[["top", "right"]].set_visible(False)
-    words = metric if start is None else f"{metric}, change from {start:.4g}"
-    figure.axes[0].set_ylabel("\n".join(textwrap.wrap(words, 48)))
-    figure.axes[0].legend(fontsize=8, loc="upper right")
-    return figure

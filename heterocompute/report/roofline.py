@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import atan2, degrees, log10
 from typing import Any
 
-from .chart import Chart, Dot, outline, text
+from .chart import Chart, Curve, Dot, Key, outline, text
 from .numbers import percent, quantity
-from .page import key, page as whole_page, section, table, tiles
-from .palette import BOUNDS, GREY
+from .page import legend, page as whole_page, section, table, tiles
+from .palette import BOUNDS
+from .plot import draw, new_figure
 from .scale import logarithmic
 
-__all__ = ["dots_of", "roofline_page", "roofline_svg"]
+__all__ = ["roofline_figure", "roofline_page", "roofline_svg"]
 
+MAX_NAMES_DRAWN = 10  # in a figure
 MAX_NAMES = 24  # names placed next to dots, those that take longest first
 SIZES = (("broad", 1060, 420), ("narrow", 340, 360))
 
@@ -45,8 +48,8 @@ def dots_of(rows: Sequence[Row]) -> tuple[list[Dot], list[int]]:
     return dots, named[:MAX_NAMES]
 
 
-def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str = "") -> str:
-    """Draw the roof and the layers, both axes logarithmic.
+def roof(found: Mapping[str, Any], width: int, height: int, title: str = "") -> Chart:
+    """Return the roof and the layers, both axes logarithmic.
 
     Parameters
     ----------
@@ -58,7 +61,7 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
 
     Returns
     -------
-    str
+    Chart
     """
     dots, named = dots_of(found["layers"])
     peak, bandwidth = found["peak"], found["bandwidth"]
@@ -70,27 +73,56 @@ def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str =
     x, y = logarithmic(across, room=room), logarithmic([*up, peak * 1.6], room=7)
     y = y._replace(ticks=[(value, quantity(value)) for value, _ in y.ticks])
     titles = ("operations a byte of memory traffic", f"operations/s, {found['dtype']}")
-    chart = Chart(x, y, width, height, *titles, size=13 if title else 12, standalone=bool(title), title=title or NAME)
-    roof = [(low, low * bandwidth), (ridge, peak), (high, peak)]
-    places = " ".join("{:.5g},{:.5g}".format(*chart.at(*corner)) for corner in roof)
-    under = [f'<polyline points="{places}" fill="none" stroke="{GREY}" stroke-width="2.5"/>']
-    rails = [(*chart.at(*roof[i]), *chart.at(*roof[i + 1])) for i in (0, 1)]
-    (x1, y1), (x2, y2), (x3, _) = (chart.at(*corner) for corner in roof)
+    return Chart(
+        x, y, width, height, *titles, size=13 if title else 12, standalone=bool(title), title=title or NAME,
+        dots=dots, named=named, curves=[Curve([(low, low * bandwidth), (ridge, peak), (high, peak)], width=2.5)],
+        keys=[Key(mark, f"{bound}-bound") for bound, mark in BOUNDS.items()],
+    )  # fmt: skip
+
+
+def roofline_svg(found: Mapping[str, Any], width: int, height: int, title: str = "") -> str:
+    """Draw `roof` as SVG."""
+    chart = roof(found, width, height, title)
+    (x1, y1), (x2, y2), (x3, _) = (chart.at(*corner) for corner in chart.curves[0].points)
     slope = degrees(atan2(y2 - y1, x2 - x1))
     middle = (x1 + x2) / 2, (y1 + y2) / 2 - 7
     turned = f' transform="rotate({slope:.1f} {middle[0]:.5g} {middle[1]:.5g})"'
-    under += [
-        text(x3, y2 - 34, f"peak {quantity(peak)} operations/s", "end"),  # above the names of dots on the roof
-        text(*middle, f"{quantity(bandwidth, 'B/s')}", "middle", more=turned),
-    ]
+    under, rails = [
+        text(x3, y2 - 34, f"peak {quantity(found['peak'])} operations/s", "end"),  # above the names of dots on the roof
+        text(*middle, f"{quantity(found['bandwidth'], 'B/s')}", "middle", more=turned),
+    ], []  # fmt: skip
     if title:  # the page shows its key above the picture
         left, top, *_ = chart.frame
-        for i, (bound, mark) in enumerate(BOUNDS.items()):
+        for i, key in enumerate(chart.keys):
             at = top + 16 + 20 * i
-            under += [f'<path d="{outline(mark, left + 14, at, 5)}" fill="{mark.color}"/>']
-            under += [text(left + 26, at + 5, f"{bound}-bound")]
+            under += [f'<path d="{outline(key.mark, left + 14, at, 5)}" fill="{key.mark.color}"/>']
+            under += [text(left + 26, at + 5, key.words)]
             rails.append((left, at, left + 130, at))
-    return chart.draw(dots, named, under=under, rails=rails)
+    return chart.svg(under, rails)
+
+
+def roofline_figure(found: Mapping[str, Any]) -> Any:
+    """Draw `roof` with matplotlib.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    figure, chart, ridge = new_figure(7, 4.4), roof(found, 700, 440), found["peak"] / found["bandwidth"]
+    upright = Curve([(ridge, chart.y.value(0)), (ridge, found["peak"])], style="dotted", is_rail=False)
+    keys = [key for key in chart.keys if any(dot.mark == key.mark for dot in chart.dots)]
+    chart = replace(chart, curves=[*chart.curves, upright], named=chart.named[:MAX_NAMES_DRAWN], keys=keys)
+    weights = f", weights {found['format']}" if found["format"] != found["dtype"] else ""
+    title = f"{found['network']} on {found['device']}{weights}, batch {found['batch']}, ridge {ridge:.4g}"
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=11)
+    draw(axes, figure, chart, legend="inside" if chart.dots else "")
+    return figure
 
 
 def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
@@ -122,7 +154,7 @@ def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
     words += "A dot is a layer, and layers that are alike; it can lie on the roof, not above. "
     words += "Under the slope memory bounds it, under the flat part arithmetic."
     drawn = "".join(f'<div class="{kind}">{roofline_svg(found, wide, high)}</div>' for kind, wide, high in SIZES)
-    keys = "".join(key(mark, f"{bound}-bound") for bound, mark in BOUNDS.items())
+    keys = legend(Key(mark, f"{bound}-bound") for bound, mark in BOUNDS.items())
     heads = ("layer", "operations", "traffic", "operations/B", "time", "bound by", "of the peak")
     lines = table(heads, [_cells(row) for row in rows], texts=(0, 5))
     note = f"{found['note']}." if found["note"] else ""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .numbers import quantity
-from .page import page as whole_page, section, table, tiles
+from .page import legend, page as whole_page, section, table, tiles
 from .palette import FAMILIES, family
-from .plot import new_figure, scatter
-from .study_page import Judge, figures, legend
+from .plot import draw, new_figure
+from .study import Judge
+from .study_page import chart_of, figures, keys_of
 
 Row = dict[str, Any]
 
@@ -73,7 +74,7 @@ def page(title: str, found: Mapping[str, Any], words: str) -> str:
         "What a bit buys",
         "Predicted loss against the bits that are really stored: formats in all tensors, this mix, and the best mixes "
         "for other budgets along the dashed line.",
-        f'<div class="controls">{legend(rows)}</div>{figures(rows, judge, False)}',
+        f'<div class="controls">{legend(keys_of(rows))}</div>{figures(rows, judge, False)}',
     )
     body += section("Every tensor", words, table(HEADS, lines, texts=(0, 1, 2)))
     hints = [f"{row['format'].strip() or OTHERS}: {row['bits']:.2f} bits, {METRIC} {row[METRIC]:.3g}" for row in rows]
@@ -102,7 +103,7 @@ def figure(found: Mapping[str, Any]) -> Any:
     bars = found["rows"][:MAX_BARS]
     drawn = new_figure(13, min(max(4.8, 1.2 + 0.2 * len(bars)), 12))
     left, right = drawn.subplots(1, 2, width_ratios=(3, 2))
-    scatter(left, drawn, rows, Judge(METRIC, False, front))
+    draw(left, drawn, chart_of(rows, Judge(METRIC, False, front), 700, 400), "What a bit buys", "below")
     names = [row["name"] for row in bars]
     colors = [FAMILIES[family(row["format"])].color for row in bars]
     right.barh(range(len(bars)), [row["bits"] for row in bars], color=colors)

@@ -10,9 +10,9 @@ import html
 import io
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from .numbers import quantity
 from .page import sortable
@@ -38,6 +38,18 @@ TIME_WORDS = "time: one product of every tensor with one row, the weights in mem
 MAX_TEXT_LAYERS = 12
 MAX_TEXT_ROWS = 30
 SMALL_BYTES = 1 << 20  # of float32: a smaller matmul takes as long as the call itself, for every format
+
+
+class Judge(NamedTuple):
+    """A column of numbers, whether more is better, and the rows on its Pareto front against bits."""
+
+    metric: str
+    higher: bool
+    front: Sequence[int]
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.metric, self.metric)
 
 
 def worst_first(layers: Sequence[Row]) -> list[str]:
@@ -188,9 +200,7 @@ def pivot(layers: Sequence[Row]) -> tuple[list[str], list[str], dict[tuple[str, 
 def show(
     rows: Sequence[Row],
     layers: Sequence[Row],
-    front: Sequence[int],
-    metric: str,
-    higher: bool = True,
+    judge: Judge,
     console: Any = None,
     more: Sequence[str] = ("table",),
     more_layers: Sequence[str] = ("layers",),
@@ -201,10 +211,7 @@ def show(
     Parameters
     ----------
     rows, layers : sequence of dict
-    front : sequence of int
-    metric : str
-    higher : bool
-        Whether more of `metric` is better.
+    judge : Judge
     console : rich.console.Console, optional
         Default: standard output.
     more, more_layers : sequence of str
@@ -214,7 +221,7 @@ def show(
     """
     console = terminal() if console is None else console
     rows, mixes = shortly(rows)
-    columns, chosen = study_columns(rows, metric), set(front)
+    columns, chosen = study_columns(rows, judge.metric), set(judge.front)
     cells = [{column.key: _value(column.key, row, rows) for column in columns} for row in rows]
     for i, row in enumerate(cells):
         row["format"] = f"{'●' if i in chosen else ' '} {row['format']}"
@@ -233,16 +240,16 @@ def show(
         console.print()
     steps = dict.fromkeys(
         f"{labelled(row['format'], row.get('method'))} ({number(row['bits'])} bits{again})"
-        for row in (rows[i] for i in front)
+        for row in (rows[i] for i in judge.front)
         for again in [", retrained" * bool(row.get("retrained"))]
     )
     say_words(time_words(rows), console)
-    say_words(f"● Pareto front, {TITLES.get(metric, metric)} against bits: {', '.join(steps)}", console)
+    say_words(f"● Pareto front, {judge.title} against bits: {', '.join(steps)}", console)
     for name, words in mixes.items():
         say_words(f"{name}: {words}", console)
     for words in notes:
         say_words(words, console)
-    best = advice(rows, metric, higher)
+    best = advice(rows, judge.metric, judge.higher)
     if best is not None:
         say_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
 
@@ -278,31 +285,21 @@ def captured(print_: Callable[[Any], None]) -> str:
     return out.getvalue().rstrip()
 
 
-def text(rows: Sequence[Row], layers: Sequence[Row], front: Sequence[int], metric: str, higher: bool = True) -> str:
+def text(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> str:
     """Return what `show` prints on standard output, without its colours."""
-    return captured(lambda console: show(rows, layers, front, metric, higher, console))
+    return captured(lambda console: show(rows, layers, judge, console))
 
 
 # HTML
 
 
-def table_html(
-    rows: Sequence[Row],
-    front: Iterable[int],
-    metric: str,
-    higher: bool = True,
-    style: bool = True,
-    notes: Sequence[str] = (),
-) -> str:
+def table_html(rows: Sequence[Row], judge: Judge, style: bool = True, notes: Sequence[str] = ()) -> str:
     """Return the main table as HTML: what Jupyter shows, and the sortable table of the page.
 
     Parameters
     ----------
     rows : sequence of dict
-    front : iterable of int
-    metric : str
-    higher : bool
-        Whether more of `metric` is better.
+    judge : Judge
     style : bool
         Bring the few rules along that make it readable outside the page.
     notes : sequence of str
@@ -313,7 +310,7 @@ def table_html(
     str
     """
     rows, mixes = shortly(rows)
-    chosen, columns = set(front), _columns(rows)
+    chosen, columns = set(judge.front), _columns(rows)
     lines = []
     for i, row in enumerate(rows):
         line = []
@@ -325,8 +322,8 @@ def table_html(
             line.append((f"{_cell(key, value)}{mark}", order))
         lines.append(line)
     heads, texts = [_title(key, rows) for key in columns], [i for i, key in enumerate(columns) if key in TEXTS]
-    judged = columns.index(metric) if metric in columns else None
-    near = {id(row) for row in within_reach(rows, metric, higher)[0]}
+    judged = columns.index(judge.metric) if judge.metric in columns else None
+    near = {id(row) for row in within_reach(rows, judge.metric, judge.higher)[0]}
     good = {i for i, row in enumerate(rows) if i in chosen and id(row) in near}
     found = sortable(heads, lines, texts, name="hc-study", judged=judged, marked=chosen, good=good)
     css = (
@@ -336,7 +333,7 @@ def table_html(
     sentences = [*(f"{name}: {words}" for name, words in mixes.items()), *notes]
     told = "".join(f"<p>{html.escape(clean(sentence))}</p>" for sentence in sentences)
     note = f"<p>● on the Pareto front; {time_words(rows)}</p>" if style else ""
-    best = advice(rows, metric, higher) if style else None
+    best = advice(rows, judge.metric, judge.higher) if style else None
     if best is not None:
         told += f"<p>→ <b>{html.escape(best[0])}</b>: {html.escape(best[1])}</p>"
     return f"{css if style else ''}{found}{note}{told}"

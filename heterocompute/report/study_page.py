@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .chart import Chart, Dot
+from .chart import Chart, Dot, Key
 from .numbers import quantity
-from .page import key, page as whole_page, tiles
+from .page import legend, page as whole_page, tiles
 from .palette import FAMILIES, GREY, family
 from .scale import for_metric, logarithmic
 from .study import (
     DECIBELS,
-    TITLES,
+    Judge,
     advice,
     elsewhere,
     labelled,
@@ -45,31 +45,15 @@ BITS = (1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64)
 SIZES = (("broad", 1060, 430), ("narrow", 340, 380))  # the second for narrow screens
 
 
-class Judge(NamedTuple):
-    """A column of numbers, whether more is better, and the rows on its Pareto front against bits."""
-
-    metric: str
-    higher: bool
-    front: Sequence[int]
-
-    @property
-    def title(self) -> str:
-        return TITLES.get(self.metric, self.metric)
-
-
 def page(
     title: str,
     rows: Sequence[Row],
     layers: Sequence[Row],
-    front: Sequence[int],
-    metric: str,
-    higher: bool,
+    judges: Sequence[Judge],
     histograms: Sequence[Row],
-    others: Sequence[Judge] = (),
     more: str = "",
     notes: Sequence[str] = (),
-    further: Sequence[Row] = (),
-    below: str = "",
+    views: Sequence[View] = (),
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -77,22 +61,16 @@ def page(
     ----------
     title : str
     rows, layers : sequence of dict
-    front : sequence of int
-    metric : str
-    higher : bool
-        Whether more of `metric` is better.
+    judges : sequence of Judge
+        The metric of the table, and further ones that the page lets one choose.
     histograms : sequence of dict
         `Study.histograms`; the first 40 are shown.
-    others : sequence of Judge, optional
-        Further metrics that the page lets one choose.
     more : str, optional
         HTML that follows the table.
     notes : sequence of str, optional
         Sentences that follow the table.
-    further : sequence of dict, optional
-        Rows of the pictures in `below`.
-    below : str, optional
-        HTML that follows the pictures.
+    views : sequence of View, optional
+        Further pictures.
 
     Returns
     -------
@@ -100,16 +78,16 @@ def page(
     """
     given = rows
     rows, _ = shortly(rows)
-    judges = [Judge(metric, higher, front), *others][:MAX_FIGURES]
+    judge, judges, further = judges[0], judges[:MAX_FIGURES], [row for view in views for row in view.rows]
     names, formats, found = pivot(layers)
     shapes = {row["name"]: " x ".join(map(str, row["shape"])) for row in layers}
     shown = names[:MAX_PAGE_LAYERS]
-    words = [_words(judge) for judge in judges]
+    words = [_words(one) for one in judges]
     data = {
         "rows": [{**row, "speed": speed(row, rows)} for row in [*rows, *further]],
-        "front": list(front),
-        "metric": metric,
-        "metrics": [judge.metric for judge in judges],
+        "front": list(judge.front),
+        "metric": judge.metric,
+        "metrics": [one.metric for one in judges],
         "words": words,
         "families": {labelled(row["format"], row.get("method")): family(row["format"]) for row in [*rows, *layers]},
         "layers": {
@@ -125,13 +103,13 @@ def page(
         "histograms": [_drawable(one) for one in histograms[:MAX_HISTOGRAMS]],
     }
     parts = {
-        "tiles": tiles(_headlines(rows, layers, metric, higher)),
+        "tiles": tiles(_headlines(rows, layers, judge)),
         "words": html.escape(words[0]),
-        "judge": html.escape(TITLES.get(metric, metric)),
+        "judge": html.escape(judge.title),
         "choice": _choice(judges),
-        "keys": legend([row for row in rows if not elsewhere(row)]),
-        "figures": "".join(figures(rows, judge, judge is not judges[0]) for judge in judges) + below,
-        "table": table_html(given, front, metric, higher, style=False, notes=notes) + more,
+        "keys": legend(keys_of([row for row in rows if not elsewhere(row)])),
+        "figures": "".join(figures(rows, one, one is not judge) for one in judges) + sections(views, len(given)),
+        "table": table_html(given, judge, style=False, notes=notes) + more,
     }
     here = Path(__file__)
     body = re.sub(
@@ -155,19 +133,19 @@ def _choice(judges: Sequence[Judge]) -> str:
     return f'<label>Judged by <select id="metric" autocomplete="off">{inside}</select></label>'
 
 
-def legend(rows: Sequence[Row]) -> str:
+def keys_of(rows: Sequence[Row]) -> list[Key]:
     """Return the families of the rows, and the other meanings of the dots."""
     present = {family(row["format"]) for row in rows}
-    found = [key(mark, mark.words) for name, mark in FAMILIES.items() if name in present]
+    found = [Key(mark, mark.words) for name, mark in FAMILIES.items() if name in present]
     grey = FAMILIES["vsq"]._replace(color=GREY)
     kinds = dict.fromkeys(row["activations"] for row in rows if row["activations"] is not None)
     if kinds:
-        found.append(key(grey, f"hollow: activations {', '.join(map(str, kinds))}", hollow=True))
+        found.append(Key(grey, f"hollow: activations {', '.join(map(str, kinds))}", hollow=True))
     if any(row.get("emulate") for row in rows):
-        found.append(key(grey, "with a point: accumulator emulated", inner=True, hollow=True))
+        found.append(Key(grey, "with a point: accumulator emulated", inner=True, hollow=True))
     if any(row.get("retrained") for row in rows):
-        found.append(key(grey, "in a ring: retrained", ring=True))
-    return "".join(found)
+        found.append(Key(grey, "in a ring: retrained", ring=True))
+    return found
 
 
 def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
@@ -191,18 +169,22 @@ def dots_of(rows: Sequence[Row], judge: Judge) -> tuple[list[Dot], list[int]]:
     return dots, [*front, *(k for k in plain if order[k] not in chosen)][:MAX_NAMES]
 
 
-def corners(dots: Sequence[Dot], judge: Judge) -> list[tuple[float, float]]:
-    """Return the corners of the front."""
+def chart_of(
+    rows: Sequence[Row], judge: Judge, width: int, height: int, axis: str = AXIS, first: int | None = None
+) -> Chart:
+    """Return the scatter of a metric of rows against bits; `first` is the index of the first row in the page."""
+    dots, named = dots_of(rows, judge)
     places = {dot.row: (dot.x, dot.y) for dot in dots}
-    return [places[i] for i in judge.front if i in places]
-
-
-def chart_of(dots: Sequence[Dot], judge: Judge, width: int, height: int, axis: str = AXIS) -> Chart:
-    """Return the frame of a scatter whose dots are all inside."""
+    front = [places[i] for i in judge.front if i in places]
+    if first is not None:
+        dots = [replace(dot, row=None if dot.row is None else dot.row + first) for dot in dots]
     ticks = [bits for bits in BITS if bits != 1.5 or width > 600]
     x = logarithmic([dot.x for dot in dots], ticks)
-    y = for_metric([dot.y for dot in dots], judge.higher)
-    return Chart(x, y, width, height, axis, judge.title, title=f"{judge.title} against {axis}")
+    y = for_metric([dot.y for dot in dots] or [0.0], judge.higher)
+    title = f"{judge.title} against {axis}"
+    return Chart(
+        x, y, width, height, axis, judge.title, title=title, dots=dots, named=named, front=front, keys=keys_of(rows)
+    )  # fmt: skip
 
 
 def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None = None, axis: str = AXIS) -> str:
@@ -210,19 +192,11 @@ def figures(rows: Sequence[Row], judge: Judge, hidden: bool, first: int | None =
 
     With `first`, hints are those of the page's rows from that one, and the choice of a metric hides nothing.
     """
-    dots, named = dots_of(rows, judge)
-    if not dots:
-        return ""
-    found = []
-    front = corners(dots, judge)
+    charts = [(kind, chart_of(rows, judge, width, height, axis, first)) for kind, width, height in SIZES]
+    found = "".join(f'<div class="{kind}">{chart.svg()}</div>' for kind, chart in charts if chart.dots)
     if first is not None:
-        dots = [replace(dot, row=None if dot.row is None else dot.row + first) for dot in dots]
-    for kind, width, height in SIZES:
-        chart = chart_of(dots, judge, width, height, axis)
-        found.append(f'<div class="{kind}">{chart.draw(dots, named, front)}</div>')
-    if first is not None:
-        return f"<div>{''.join(found)}</div>"
-    return f'<div data-metric="{html.escape(judge.metric)}"{" hidden" if hidden else ""}>{"".join(found)}</div>'
+        return found and f"<div>{found}</div>"
+    return found and f'<div data-metric="{html.escape(judge.metric)}"{" hidden" if hidden else ""}>{found}</div>'
 
 
 def _drawable(one: Row) -> Row:
@@ -238,10 +212,10 @@ def _drawable(one: Row) -> Row:
     return {**one, "levels": levels}
 
 
-def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: bool) -> list[tuple[str, str]]:
+def _headlines(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> list[tuple[str, str]]:
     """Return the figures that answer most questions: (figure, description)."""
     tensors = {row["name"]: math.prod(row["shape"]) for row in layers}
-    base = rows[0]
+    base, metric = rows[0], judge.metric
     found = [
         (
             quantity(base["bytes"], "B"),
@@ -250,10 +224,10 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], metric: str, higher: 
     ]
     if metric not in DECIBELS and base[metric] is not None:
         found.append((number(base[metric], 4), f"{metric} of the baseline"))
-    best = advice(rows, metric, higher)
+    best = advice(rows, metric, judge.higher)
     if best is not None:
         found.append(best)
-    good, near = within_reach(rows, metric, higher)
+    good, near = within_reach(rows, metric, judge.higher)
     quick = max(good, key=lambda row: speed(row, rows) or 0, default=base)
     gain = speed(quick, rows)
     if gain and gain > 1:

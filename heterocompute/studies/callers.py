@@ -5,27 +5,20 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
-from ..base.values import shown
 
-__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "several", "train_again"]
+__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "train_again"]
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")  # columns that `device` adds
-
-
-def several(value: Any, name: str, wanted: str) -> list[Any]:
-    """Return the items of a list, a tuple or another iterable; TypeError with the name for anything else."""
-    try:
-        return list(value)
-    except (TypeError, ValueError, NotImplementedError):  # such as a 0-d array, or an array whose rows have no size
-        raise TypeError(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
 def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
@@ -36,10 +29,10 @@ def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Calla
     if callable(found) and not isinstance(found, bool):
         return found
     if retrain is True:
-        raise ValueError(
+        raise WrongValue(
             f"{study}: retrain needs a network with a method retrain(weights, changed), or such a function"
         )
-    raise TypeError(f"{study}: retrain is of type {type(retrain).__name__}, expected a function, True or False")
+    raise WrongType(f"{study}: retrain is of type {type(retrain).__name__}, expected a function, True or False")
 
 
 def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Callable[..., Any]]:
@@ -47,13 +40,13 @@ def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Cal
     if seeds == 1:
         return [] if train is None else [train]
     if train is None:
-        raise ValueError(f"{study}: seeds is {seeds}, but nothing is trained; give retrain as well")
+        raise WrongValue(f"{study}: seeds is {seeds}, but nothing is trained; give retrain as well")
     try:
         inspect.signature(train).bind({}, {}, seed=0)
     except ValueError:  # some functions written in C have no signature
         pass
     except TypeError as error:
-        raise TypeError(f"{study}: retrain cannot be called as retrain(weights, changed, seed=...): {error}") from None
+        raise WrongType(f"{study}: retrain cannot be called as retrain(weights, changed, seed=...): {error}") from None
     return [functools.partial(train, seed=seed) for seed in range(seeds)]
 
 
@@ -61,19 +54,19 @@ def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict
     """Refuse weights that training changed in kind: each must have the format, shape and axis that it had."""
     if not isinstance(found, Mapping) or set(found) != set(changed):
         kind = f"the names {sorted(found)[:9]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
-        raise ValueError(f"{study}: retrain returned {kind}, expected a mapping with the names of the weights")
+        raise WrongValue(f"{study}: retrain returned {kind}, expected a mapping with the names of the weights")
     for name, before in changed.items():
         after = found[name]
         if isinstance(before, QuantizedArray):
             wanted = (before.format, before.shape, before.axis)
             if not isinstance(after, QuantizedArray) or (after.format, after.shape, after.axis) != wanted:
                 kind = str(after.format) if isinstance(after, QuantizedArray) else type(after).__name__
-                raise ValueError(
+                raise WrongValue(
                     f"{study}: retrain returned {kind} for {shown(name)}, expected {before.format} of shape "
                     f"{before.shape}"
                 )
         elif getattr(after, "shape", None) != getattr(before, "shape", None):
-            raise ValueError(f"{study}: retrain changed the shape of {shown(name)}")
+            raise WrongValue(f"{study}: retrain changed the shape of {shown(name)}")
     return dict(found)
 
 
@@ -105,7 +98,7 @@ def evaluator(
     if evaluate is None:
         return None
     if not callable(evaluate):
-        raise TypeError(f"{study}: evaluate is of type {type(evaluate).__name__}, expected a function of the weights")
+        raise WrongType(f"{study}: evaluate is of type {type(evaluate).__name__}, expected a function of the weights")
     try:
         signature = inspect.signature(evaluate)
     except ValueError:  # some functions written in C have none
@@ -115,7 +108,7 @@ def evaluator(
             signature.bind({}, **dict.fromkeys(keys))
         except TypeError as error:
             wanted = f"evaluate({', '.join(['weights', *(f'{key}=...' for key in keys)])})"
-            raise TypeError(f"{study}: evaluate cannot be called as {wanted}: {error}") from None
+            raise WrongType(f"{study}: evaluate cannot be called as {wanted}: {error}") from None
 
     def call(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, float | None]:
         answer = call_back(evaluate, weights, **{key: options[key] for key in keys})
@@ -124,29 +117,25 @@ def evaluator(
         for key, value in found.items():
             if not isinstance(key, str) or key in reserved:
                 taken = ", ".join(reserved)
-                raise ValueError(f"{study}: evaluate named a number {shown(key)}; expected a str other than {taken}")
+                raise WrongValue(f"{study}: evaluate named a number {shown(key)}; expected a str other than {taken}")
             try:
                 numbers[key] = finite(float(value))
             except (TypeError, ValueError):
                 kind_of = type(value).__name__
-                raise TypeError(f"{study}: evaluate returned a {kind_of} for {shown(key)}, expected a number") from None
+                raise WrongType(f"{study}: evaluate returned a {kind_of} for {shown(key)}, expected a number") from None
         return numbers
 
     return call
 
 
-class noted:
+@contextmanager
+def noted(given: str) -> Iterator[None]:
     """Add a note to an error of the caller's function that names its arguments."""
-
-    def __init__(self, given: str) -> None:
-        self.given = given
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception):
-            error.add_note(f"study: evaluate was given {self.given}")
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"study: evaluate was given {given}")
+        raise
 
 
 def finite(value: float) -> float | None:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
-from ..base.values import as_real, shown
+from ..base.values import as_list, as_real
 from ..files.selection import axes_of, check_patterns, select
 from ..pruning.prune import parsed, prune
-from .callers import evaluator, retrainer, several, train_again
+from .callers import evaluator, retrainer, train_again
 from .density_result import DensityStudy
+from .request import Request
 from .source import Source, module_of, named, network_of
 
 __all__ = ["study_density"]
@@ -91,13 +93,15 @@ def study_density(
     [(None, None, 1.0), ('linear', '50%', 0.5), ('linear', '90%', 0.1)]
     """
     if is_module(weights):
-        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, None, retrain, "study_density")
-        include = exclude = None
+        request = module_of(
+            Request(weights, None, evaluate, include, exclude, axis=axis, retrain=retrain, study="study_density")
+        )
+        weights, evaluate, include, exclude = request.weights, request.evaluate, None, None
     network = network_of(weights)
     if evaluate is None:
         evaluate = network.evaluate
     if evaluate is None:
-        raise ValueError("study_density: weights alone have nothing that judges them; expected a network, or evaluate")
+        raise WrongValue("study_density: weights alone have nothing that judges them; expected a network, or evaluate")
     call = evaluator(evaluate, [], "study_density", COLUMNS)
     assert call is not None
     wanted = network.retrain is not None if retrain is None else retrain
@@ -105,13 +109,13 @@ def study_density(
     curves = _curves(PATTERNS if patterns is None else patterns)
     loss = as_real(slack, "study_density: slack", "a positive number")
     if not 0 < loss < float("inf"):
-        raise ValueError(f"study_density: slack is {shown(slack)}, expected a positive number")
+        raise WrongValue(f"study_density: slack is {shown(slack)}, expected a positive number")
 
     with ExitStack() as stack:
         source = Source(network.weights, stack)
         names = select(source.infos, include, exclude, plain=source.roles.plain)
         if not names:
-            raise ValueError("study_density: no float tensor with two or more dimensions among the weights")
+            raise WrongValue("study_density: no float tensor with two or more dimensions among the weights")
         if isinstance(axis, Mapping):
             check_patterns(source.infos, axis)
         axes = axes_of(names, source.shapes, source.roles, axis, "study_density")
@@ -125,7 +129,7 @@ def study_density(
         step("evaluate")
         rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **call(dict(everything), {})}]
         if len(rows[0]) == len(COLUMNS):
-            raise ValueError("study_density: evaluate returned no number")
+            raise WrongValue("study_density: evaluate returned no number")
 
         def point(kind: str, structure: str, text: str) -> Iterator[dict[str, Any]]:
             step(f"{kind}  {text}")
@@ -158,12 +162,12 @@ def _curves(patterns: Any) -> dict[str, list[str]]:
     curves = dict(patterns) if isinstance(patterns, Mapping) else {"pruned": patterns}
     found = {}
     for name, texts in curves.items():
-        texts = [texts] if isinstance(texts, str) else several(texts, "study_density: patterns", "texts such as '2:4'")
+        texts = [texts] if isinstance(texts, str) else as_list(texts, "study_density: patterns", "texts such as '2:4'")
         for text in texts:
             parsed(text, "study_density")  # an unknown pattern is refused before any work
         found[str(name)] = texts
     if not any(found.values()):
-        raise ValueError("study_density: no patterns")
+        raise WrongValue("study_density: no patterns")
     return found
 
 
@@ -176,4 +180,4 @@ def _not_zero(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
 def _check_zeros(after: Mapping[str, Any], masks: Mapping[str, Any], text: str) -> None:
     for name, mask in masks.items():
         if np.any(_not_zero(after[name])[~mask]):
-            raise ValueError(f"study_density: retrain returned {shown(name)} with values where {text} had pruned them")
+            raise WrongValue(f"study_density: retrain returned {shown(name)} with values where {text} had pruned them")

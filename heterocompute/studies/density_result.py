@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.float_env import counts_subnormals
-from ..report import density as density_figure, plot
+from ..report import density as density_figure
 from ..report.files import Tabular, write_figure, write_text
 from .result import more_is_better
 
@@ -117,8 +117,7 @@ class DensityStudy(Tabular):
         ImportError
             matplotlib is not installed; install the extra ``plot``.
         """
-        curves = density_figure.curves(self.table)
-        figure = plot.density_figure(self.table[0], curves, self.lowest, self.metrics[0], self.slack)
+        figure = density_figure.figure(self.table, self.lowest, self.metrics[0], self.slack)
         if path is not None:
             write_figure(path, figure)
         return figure

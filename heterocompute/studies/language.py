@@ -17,8 +17,10 @@ import numpy as np
 
 from ..arrays.components import component_layout
 from ..arrays.quantized import QuantizedArray
-from ..base.progress import Progress, Steps
+from ..base.errors import WrongValue
+from ..base.progress import Steps
 from ..base.texts import counted
+from ..base.workers import checked_workers, is_serial
 from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
 from ..formats import Format
@@ -28,22 +30,13 @@ from ..ptq.methods import by_method
 from ..ptq.network import calibrate
 from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
-from .asked import (
-    Entry,
-    activations_of,
-    by_methods,
-    chip_asked,
-    emulations_of,
-    entries_of,
-    methods_of,
-    modelled_by,
-    plan_of,
-)
 from .callers import finite
 from .chip import decoding
+from .notes import notes_on
+from .request import Entry, Request, Way, chip_asked, emulations_of, formats_of, methods_of, modelled_by, plan_of
 from .result import Study
-from .short import notes_on
 from .source import named
+from .tensor import Measured, layer_row, pooled
 
 __all__ = ["hessians_by_layer", "is_language_model", "study_text"]
 
@@ -57,40 +50,32 @@ def is_language_model(weights: Any) -> bool:
     return all(hasattr(weights, name) for name in ("weights", "tokens", "judged", "matrices"))
 
 
-def study_text(
-    net: Any,
-    formats: Any,
-    text: Any,
-    include: str | Iterable[str] | None,
-    exclude: str | Iterable[str] | None,
-    activations: Any,
-    kv_cache: Any,
-    progress: Progress | None,
-    device: Any,
-    methods: Any,
-    emulate: Any = None,
-    per_layer: bool = False,
-) -> Study:
+def study_text(request: Request) -> Study:
     """Do the work of `heterocompute.study` for a language model."""
-    if text is None:
-        raise ValueError("study: text is None, expected the text that judges the language model")
-    kinds, caches = activations_of(activations), caches_of(kv_cache)
-    chosen_methods = methods_of(methods, {})
-    entries = by_methods(entries_of(FORMATS if formats is None else formats), chosen_methods)
-    chip = chip_asked(device)
+    net, emulate = request.weights, request.emulate
+    for name in ("evaluate", "axis", "retrain", "hessians"):
+        if getattr(request, name) is not None:
+            raise WrongValue(f"study: {name} does not apply to a language model, which text judges")
+    if not is_serial(checked_workers(request.workers, "study")):
+        raise WrongValue("study: workers does not apply to a language model, which is evaluated in one process")
+    if request.text is None:
+        raise WrongValue("study: text is None, expected the text that judges the language model")
+    kinds, caches = formats_of(request.activations, "activations"), formats_of(request.kv_cache, "kv_cache")
+    entries = request.entries(FORMATS, methods_of(request.methods, {}))
+    chip = chip_asked(request.device)
     modelled = modelled_by(chip)
-    names = names_of(net, include, exclude)
+    names = names_of(net, request.include, request.exclude)
     for entry in entries:
         check_patterns(names, entry.formats)
-    ids = calibration = text_ids_of(net, text, "study: text")
+    ids = calibration = text_ids_of(net, request.text, "study: text")
     is_calibrated = any(entry.of(name).method == "gptq" for entry in entries for name in names)
     if is_calibrated:
         calibration, ids = _divided(ids)
     emulations = emulations_of(emulate, net.judged)
     lengths = {name: net.weights[name].shape[-1] for name in names} if emulate is not None else {}
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
-    each = len(names) + bool(per_layer)  # steps of an entry that quantizes
-    step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), progress)
+    each = len(names) + bool(request.per_layer)  # steps of an entry that quantizes
+    step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), request.progress)
     clock = _Times()
     rows, layers, alone = [], [], []
     states: dict[int, Any] = {}  # states of the stored network
@@ -102,15 +87,14 @@ def study_text(
             stored = net.weights[name]
             way = entry.of(name)
             if way.fmt is None:
-                found.append(_Part(stored, stored, None, kinds, clock))
+                found.append(_measured(name, way, stored, stored, clock.of(stored, kinds)))
                 continue
             step(f"{name}  {way.text}")
             with named(name):
                 w = np.asarray(stored, np.float32)
                 made[name] = by_method(w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.of(name, way.method))
-                part = _Part(w, made[name], way.fmt, kinds, clock)
-            found.append(part)
-            layers.append(part.row(name, way.method))
+                found.append(_measured(name, way, w, made[name], clock.of(made[name], kinds)))
+            layers.append(found[-1].row)
         step(f"judge  {entry.text if entry.formats else STORED}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
@@ -123,16 +107,16 @@ def study_text(
                     "kv_cache": None if cache is None else str(cache),
                     "emulate": emulated,
                     "retrained": None,
-                    **_pooled(found, i),
+                    **pooled(found, i),
                     **({} if emulated is None else {"seconds": None}),  # times of emulated hardware are unknown
                     **{key: finite(value) for key, value in numbers.items()},
                     "kv_bits": bits,
                     **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
-                    **modelled([part.matrix for part in found], kind),
+                    **modelled([one.matrix for one in found], kind),
                     **({} if chip in (None, "mac") else decoding(net, chip, made, kind, cache, bits)),
                 }
             )
-        if per_layer and made:
+        if request.per_layer and made:
             step(f"judge  {entry.text} in each matrix alone")
             judged = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             for name, numbers in zip(made, judged, strict=True):
@@ -156,7 +140,7 @@ def _divided(ids: Any) -> tuple[Any, Any]:
     """Return the tokens for calibration and for evaluation: weights fitted to a text would predict it too well."""
     count = min(CALIBRATION, len(ids) // 2)
     if count < 2:
-        raise ValueError(
+        raise WrongValue(
             f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq, which is calibrated with "
             "the first half"
         )
@@ -175,16 +159,8 @@ def names_of(net: Any, include: Any, exclude: Any) -> list[str]:
     tables = set(net.tables) if include is None else set()
     names = select({name: info for name, info in infos.items() if name not in tables}, include, exclude)
     if not names:
-        raise ValueError("study: include and exclude leave no matrix of the language model")
+        raise WrongValue("study: include and exclude leave no matrix of the language model")
     return names
-
-
-def caches_of(kv_cache: Any) -> list[Format | None]:
-    """Return the formats of the KV cache, None (float32) first."""
-    try:
-        return activations_of(kv_cache)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("study: activations", "study: kv_cache")) from None
 
 
 def bits_of_cache(fmt: Format | None, width: int) -> float:
@@ -271,35 +247,15 @@ class _Times:
         return self._known[key]
 
 
-class _Part:
-    """One tensor in one format."""
-
-    def __init__(self, w: Any, q: Any, fmt: Format | None, kinds: list[Format | None], clock: _Times) -> None:
-        self.fmt, self.size, self.nbytes, self.shape = fmt, math.prod(w.shape), q.nbytes, tuple(w.shape)
-        self.seconds = clock.of(q, kinds)
-        self.sqnr_db, self.signal, self.noise = None, 0.0, 0.0
-        own = fmt if fmt is not None or not isinstance(q, QuantizedArray) else q.format
-        self.matrix = (math.prod(self.shape[:-1]), self.shape[-1], self.nbytes, own)
-        if fmt is not None:
-            lost = error(w, q)
-            self.sqnr_db, self.noise = finite(lost.sqnr_db), lost.mse * self.size
-            self.signal = float(np.square(w, dtype=np.float64).sum())
-
-    def row(self, name: str, method: str | None) -> dict[str, Any]:
-        return {
-            "name": name, "shape": list(self.shape), "format": str(self.fmt), "method": method,
-            "bits": 8 * self.nbytes / self.size if self.size else None, "bytes": self.nbytes, "sqnr_db": self.sqnr_db,
-            "seconds": self.seconds[0],
-        }  # fmt: skip
-
-
-def _pooled(parts: list[_Part], i: int) -> dict[str, Any]:
-    stored, size = sum(part.nbytes for part in parts), sum(part.size for part in parts)
-    signal, noise = math.fsum(part.signal for part in parts), math.fsum(part.noise for part in parts)
-    known = [seconds for part in parts if (seconds := part.seconds[i]) is not None]
-    return {
-        "bits": 8 * stored / size,
-        "bytes": stored,
-        "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
-        "seconds": math.fsum(known) if known else None,
-    }
+def _measured(name: str, way: Way, w: Any, q: Any, seconds: list[float | None]) -> Measured:
+    """Return the measurements of one tensor in one format; `w` itself if there is none."""
+    shape, own, sqnr_db, signal, noise = tuple(w.shape), way.fmt, None, 0.0, 0.0
+    if way.fmt is not None:
+        lost = error(w, q)
+        sqnr_db, noise = finite(lost.sqnr_db), lost.mse * math.prod(shape)
+        signal = float(np.square(w, dtype=np.float64).sum())
+    elif isinstance(q, QuantizedArray):
+        own = q.format
+    row = layer_row(name, shape, way, q.nbytes, {"sqnr_db": sqnr_db, "seconds": seconds[0]})
+    matrix = (math.prod(shape[:-1]), shape[-1], q.nbytes, own)
+    return Measured(row, math.prod(shape), signal, noise, seconds, matrix, judged=False)

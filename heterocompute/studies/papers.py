@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from .. import hardware as hw
-from ..arrays.eie import encode_csr
+from ..arrays.eie import encode_eie
+from ..base.errors import WrongValue, printable, shown
 from ..base.progress import Progress
 from ..base.regular import open_regular
-from ..base.texts import near_words, printable
-from ..base.values import shown
+from ..base.texts import near_words
 from ..interop.onnx_run import OnnxNetwork
 from ..pruning.prune import prune
 from ..ptq.network import calibrate
@@ -119,7 +119,7 @@ def reproduce_paper(
     """
     if not isinstance(paper, str) or paper not in PAPERS:
         near = near_words(str(paper), PAPERS, 3) or list(PAPERS)
-        raise ValueError(f"reproduce: paper is {shown(paper)}, expected one of {', '.join(near)}")
+        raise WrongValue(f"reproduce: paper is {shown(paper)}, expected one of {', '.join(near)}")
     tell = progress or (lambda done, total, text: None)
     topic, make = PAPERS[paper]
     model = os.fspath(model)
@@ -136,7 +136,7 @@ def _subject(model: str, data: str | None, labels: str | None) -> _Subject:
         examples = network.train_x[:CALIBRATION]
         return _Subject(model, network, None, lambda held: network.forward(held, examples))
     if (data is None) != (labels is None):
-        raise ValueError("reproduce: data and labels go together: inputs, and the class of each")
+        raise WrongValue("reproduce: data and labels go together: inputs, and the class of each")
     if data is None or labels is None:
         return _Subject(model, model)
     x, classes = _array(data), _array(labels)
@@ -149,9 +149,9 @@ def _array(path: str) -> Array:
         with open_regular(path) as file:
             found = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"reproduce: {printable(path)} is not a NumPy array (.npy): {error}") from None
+        raise WrongValue(f"reproduce: {printable(path)} is not a NumPy array (.npy): {error}") from None
     if not isinstance(found, np.ndarray):
-        raise ValueError(f"reproduce: {printable(path)} is an archive of NumPy, expected one array (.npy)")
+        raise WrongValue(f"reproduce: {printable(path)} is an archive of NumPy, expected one array (.npy)")
     return found
 
 
@@ -232,7 +232,7 @@ def _mx(subject: _Subject, tell: Progress) -> Any:
 
 def _gptq(subject: _Subject, tell: Progress) -> Any:
     if subject.calibration is None:
-        raise ValueError("reproduce: gptq needs examples to calibrate by: give data and labels of an ONNX model")
+        raise WrongValue("reproduce: gptq needs examples to calibrate by: give data and labels of an ONNX model")
     formats = ("int4", "int3", "int2", "int4-g128-f16", "int3-g128-f16", "int2-g128-f16")
     tell(0, 2, "calibration")
     hessians = calibrate(subject.network.weights, subject.calibration)
@@ -279,7 +279,7 @@ def _nm_sparsity(subject: _Subject, tell: Progress) -> Any:
 
 def _deep_compression(subject: _Subject, tell: Progress) -> Any:
     if not subject.judged:
-        raise ValueError("reproduce: deep-compression needs a network of hc.zoo, or data and labels of an ONNX model")
+        raise WrongValue("reproduce: deep-compression needs a network of hc.zoo, or data and labels of an ONNX model")
     network, densities = subject.network, (0.5, 0.3, 0.2, 0.1)
     weights = dict(network.weights)
     axes = subject.axis or {}
@@ -292,7 +292,7 @@ def _deep_compression(subject: _Subject, tell: Progress) -> Any:
         for name in matrices:
             w = weights[name]
             pruned[name] = prune(w, f"{100 - 100 * density:g}%", axis=axes.get(name, (2, 3, 1) if w.ndim == 4 else -1))
-            csr = encode_csr(np.asarray(pruned[name]).reshape(len(w), -1).astype(np.float32), elements=1)
+            csr = encode_eie(np.asarray(pruned[name]).reshape(len(w), -1).astype(np.float32), elements=1)
             shared[name] = csr.to_dense().reshape(w.shape)
             stored += csr.nbytes
             coded += sum(_entropy(values) * values.size / 8 for values in (csr.values(), csr.runs()))

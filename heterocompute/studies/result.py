@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
-from ..report import alone as alone_report, study as report, study_page
+from ..report import sensitivity, study as report, study_page
 from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
-from ..report.study_page import Judge, View, views_of
+from ..report.study import Judge
+from ..report.study_page import View, views_of
 from ..report.table import say_words, terminal
 
 __all__ = ["Study"]
@@ -73,7 +74,7 @@ class Study(Tabular):
         object.__setattr__(self, "layers", sorted(self.layers, key=lambda row: order[row["name"]]))
         object.__setattr__(self, "histograms", sorted(self.histograms, key=lambda one: order[one["name"]]))
         if self.alone:
-            costly = alone_report.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
+            costly = sensitivity.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
             object.__setattr__(self, "alone", [row for _, row in costly])
 
     @counts_subnormals
@@ -132,17 +133,13 @@ class Study(Tabular):
         columns = [name for name in self.table[0] if name not in report.TEXTS]
         for name in names:
             if name not in columns:
-                raise ValueError(f"{source}: no column of numbers {shown(name)}; there are {', '.join(columns)}")
+                raise WrongValue(f"{source}: no column of numbers {shown(name)}; there are {', '.join(columns)}")
 
     @property
     def _metric(self) -> str:
         if self.metrics:
             return self.metrics[0]
         return "output_db" if self.table and "output_db" in self.table[0] else "sqnr_db"
-
-    @property
-    def _shown(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int], str, bool]:
-        return self.table, self.layers, self.pareto(), self._metric, more_is_better(self._metric)
 
     @property
     def _judges(self) -> list[Judge]:
@@ -194,14 +191,10 @@ class Study(Tabular):
         title : str, optional
             Heading of the page.
         """
-        first, *others = self._judges
-        views = self._views()
-        more = "" if not self.alone else alone_report.section(*self._harm)
-        below = study_page.sections(views, len(self.table))
+        more = "" if not self.alone else sensitivity.section(*self._harm)
         page = study_page.page(
-            title, self.table, self.layers, first.front, first.metric, first.higher, self.histograms, others, more,
-            self.notes, [row for view in views for row in view.rows], below,
-        )  # fmt: skip
+            title, self.table, self.layers, self._judges, self.histograms, more, self.notes, self._views()
+        )
         write_text(path, page)
 
     @counts_subnormals
@@ -265,8 +258,8 @@ class Study(Tabular):
             The study has no rows of single layers. Run it with ``per_layer=True``.
         """
         if not self.alone:
-            raise ValueError("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
-        figure = alone_report.figure(*self._harm)
+            raise WrongValue("plot_layers: the study has no rows of single layers: pass per_layer=True to hc.study")
+        figure = sensitivity.figure(*self._harm)
         if path is not None:
             write_figure(path, figure)
         return figure
@@ -285,11 +278,11 @@ class Study(Tabular):
             How to show the columns of formats and of tensors that do not fit a narrow terminal.
         """
         console = terminal() if console is None else console
-        report.show(*self._shown, console, more, more_layers, self.notes)
+        report.show(self.table, self.layers, self._judge(self._metric), console, more, more_layers, self.notes)
         for what, why in (view.advice for view in self._views()):
             say_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
         if self.alone:
-            alone_report.show(*self._harm, console)
+            sensitivity.show(*self._harm, console)
 
     @counts_subnormals
     def __repr__(self) -> str:
@@ -297,9 +290,7 @@ class Study(Tabular):
 
     @counts_subnormals
     def _repr_html_(self) -> str:
-        return report.table_html(
-            self.table, self.pareto(), self._metric, more_is_better(self._metric), notes=self.notes
-        )
+        return report.table_html(self.table, self._judge(self._metric), notes=self.notes)
 
 
 def more_is_better(metric: str) -> bool:

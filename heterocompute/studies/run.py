@@ -1,4 +1,4 @@
-"""How `heterocompute.study` works.
+"""The loop of `heterocompute.study`: rounding, evaluation and timing per format.
 
 Every selected tensor is quantized with every format (streamed: one tensor of a file in memory at a time), its error
 and the time of its product with one row (products/clock.py) are measured; then the caller's `evaluate` judges the set,
@@ -7,43 +7,43 @@ format by format. Nothing here knows what the weights belong to.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.modules import is_module
-from ..base.progress import Progress, Steps
+from ..base.progress import Steps
 from ..base.values import as_int, check_flag
-from ..base.workers import Workers, checked_workers, in_workers, is_alone
+from ..base.workers import Workers, checked_workers, in_workers, is_serial
 from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
 from ..products.quantize import quantize
-from .alone import count_alone, judge_alone
-from .asked import (
+from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
+from .notes import notes_on
+from .request import (
     Entry,
+    Request,
     Way,
-    activations_of,
-    by_methods,
     chip_asked,
     emulations_of,
-    entries_of,
+    formats_of,
     hessians_of,
     methods_of,
     modelled_by,
     plan_of,
+    text_of,
 )
-from .callers import MODELLED, RESERVED, evaluator, finite, noted, retrainer, seeded, train_again
 from .result import Study
-from .short import notes_on
 from .source import Source, module_of, network_of
-from .tensor import Measured, Tensor, bits_of, measured_alone
+from .tensor import Measured, Tensor, measured_alone, pooled
 
 NETWORK_FORMATS = (
     "int8 int4 int3 int2 int4-g16 int3-g16 vsq4-g16 vsq4-g16-s4 vsq4-g32-s4 vsq4-g64-s8 "
@@ -58,67 +58,50 @@ TENSOR_FORMATS = "int8 int4 int4-g32-f16 vsq4-g16-s4 vsq4-g64-s8 vsq3-g16-s4 mxf
 Kind = tuple[int, Format | None, str | None]  # index and format of activations, emulation
 
 
-def run(
-    weights: Any,
-    formats: Any,
-    evaluate: Callable[..., Any] | None,
-    include: str | Iterable[str] | None,
-    exclude: str | Iterable[str] | None,
-    activations: Any,
-    axis: Any,
-    progress: Progress | None,
-    device: Any = None,
-    emulate: Any = None,
-    retrain: Any = None,
-    seeds: Any = 1,
-    methods: Any = None,
-    hessians: Any = None,
-    per_layer: Any = False,
-    workers: Workers = None,
-) -> Study:
-    """Do what `heterocompute.study` describes."""
-    who = checked_workers(workers, "study")
-    if is_module(weights):
-        weights, evaluate = module_of(weights, evaluate, include, exclude, axis, emulate, retrain)
-        include = exclude = None
-    network = network_of(weights)
-    weights = network.weights
+def run(request: Request) -> Study:
+    """Do what `heterocompute.study` describes, for any weights but those of a language model."""
+    for name, value in (("text", request.text), ("kv_cache", request.kv_cache)):
+        if value is not None:
+            raise WrongValue(f"study: {name} is for a language model of heterocompute.zoo.open_llm")
+    who = checked_workers(request.workers, "study")
+    if is_module(request.weights):
+        request = module_of(request)
+    network, evaluate, retrain = network_of(request.weights), request.evaluate, request.retrain
+    kinds_given, is_open = request.activations, request.formats is None and request.emulate is None
     to_retrain: list[str] | None = None  # None: each that loses something
     if evaluate is None and network.evaluate is not None:
         evaluate = network.evaluate
-        if activations is None and (formats is None or emulate is not None):
-            activations = NETWORK_ACTIVATIONS
-        if retrain is None and formats is None and emulate is None and network.retrain is not None:
+        if kinds_given is None and (request.formats is None or request.emulate is not None):
+            kinds_given = NETWORK_ACTIVATIONS
+        if retrain is None and is_open and network.retrain is not None:
             retrain, to_retrain = True, NETWORK_RETRAINED
     train = retrainer(retrain, network.retrain, "study")
     if train is not None and evaluate is None:
-        raise ValueError(
+        raise WrongValue(
             "study: retrain needs evaluate, or a network: otherwise the effect of training is not measured"
         )
-    trainings = seeded(train, as_int(seeds, "study: seeds", 1, 10_000), "study")
-    asked = {"activations": activations, "emulate": emulate}
-    call = evaluator(evaluate, [key for key, value in asked.items() if value is not None])
-    kinds = activations_of(activations)
-    emulations = emulations_of(emulate, evaluate)
-    if formats is None:
-        formats = TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS
-    if check_flag("study", "per_layer", per_layer) and call is None:
-        raise ValueError("study: per_layer needs evaluate, or a network: otherwise the cost of a layer is not measured")
-    ways = methods_of(methods, hessians)
-    entries = by_methods(entries_of(formats), ways)
-    modelled = modelled_by(chip_asked(device))
+    trainings = seeded(train, as_int(request.seeds, "study: seeds", 1, 10_000), "study")
+    keywords = {"activations": kinds_given, "emulate": request.emulate}
+    call = evaluator(evaluate, [key for key, value in keywords.items() if value is not None])
+    kinds = formats_of(kinds_given, "activations")
+    emulations = emulations_of(request.emulate, evaluate)
+    if check_flag("study", "per_layer", request.per_layer) and call is None:
+        raise WrongValue("study: per_layer needs evaluate, or a network: otherwise the cost of a layer is not measured")
+    ways = methods_of(request.methods, request.hessians)
+    entries = request.entries(TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS, ways)
+    modelled = modelled_by(chip_asked(request.device))
 
     with ExitStack() as stack:
-        source = Source(weights, stack)
-        names = select(source.infos, include, exclude, plain=source.roles.plain)
+        source = Source(network.weights, stack)
+        names = select(source.infos, request.include, request.exclude, plain=source.roles.plain)
         if not names:
-            raise ValueError("study: no float tensor with two or more dimensions among the weights")
+            raise WrongValue("study: no float tensor with two or more dimensions among the weights")
         for entry in entries:
             check_patterns(names, entry.formats)
-        axes = axes_of(names, source.shapes, source.roles, axis, "study")
-        if isinstance(axis, Mapping):
-            check_patterns(source.infos, axis)
-        known = hessians_of(hessians, names, "gptq" in ways)
+        axes = axes_of(names, source.shapes, source.roles, request.axis, "study")
+        if isinstance(request.axis, Mapping):
+            check_patterns(source.infos, request.axis)
+        known = hessians_of(request.hessians, names, "gptq" in ways)
         lengths = {name: math.prod(source.infos[name][1][a] for a in axes[name]) for name in names}
         plan = plan_of(entries, kinds, emulations, lengths)
         wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}
@@ -127,8 +110,8 @@ def run(
         total += sum(
             len(trainings) + len(kinds_of_entry) for kinds_of_entry, twice in zip(plan, again, strict=True) if twice
         )
-        total += count_alone(entries, names) if per_layer else 0
-        step = Steps(total, progress)
+        total += sum(entry.of(name).fmt is not None for entry in entries for name in names) if request.per_layer else 0
+        step = Steps(total, request.progress)
 
         def rounded(name: str, way: Way) -> Any:
             if way.slow:
@@ -136,8 +119,12 @@ def run(
             assert way.fmt is not None
             return quantize(source.load(name), way.fmt, axis=axes[name])
 
-        asked_of = partial(Tensor, kinds=tuple(kinds), keeps=call is not None)
-        tensors = [asked_of(name, source.of(name), axes[name], tuple(wanted[name]), known.get(name)) for name in names]
+        tensors = [
+            Tensor(
+                name, source.of(name), axes[name], tuple(wanted[name]), known.get(name), tuple(kinds), call is not None
+            )
+            for name in names
+        ]
         measured: dict[tuple[str, Way], Measured] = {}
         packed: dict[tuple[str, Way], QuantizedArray] = {}  # slowly rounded arrays that are judged later
         pictures = []
@@ -153,10 +140,10 @@ def run(
         for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
             rows += judge.rows(entry, kinds_of_entry, chosen, bool(twice))
-        alone = judge_alone(entries, names, everything, rounded, call, step) if call and per_layer else []
+        alone = judge.alone(entries) if request.per_layer else []
         step.finish()
 
-    rows, metrics = _in_order(rows, hessians is not None)
+    rows, metrics = _in_order(rows, request.hessians is not None)
     layers = [measured[name, way].row for name in names for way in wanted[name]]
     shapes = {name: tuple(source.infos[name][1]) for name in names}
     return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)))
@@ -164,7 +151,7 @@ def run(
 
 def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> list[Any]:
     """Return the measurements of each tensor."""
-    if is_alone(who):
+    if is_serial(who):
         clock = Clock()
         return [tensor.measured(source.load(tensor.name), clock, step) for tensor in tensors]
     found: list[Any] = [None] * len(tensors)
@@ -177,7 +164,7 @@ def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -
 
 @dataclass(frozen=True)
 class _Judge:
-    """What all rows need: the original weights, and the functions that round, train and judge."""
+    """Data that all rows share: the original weights, and the functions that round, train and evaluate."""
 
     names: list[str]
     everything: dict[str, Any]
@@ -207,6 +194,21 @@ class _Judge:
         for kind in kinds:
             yield self._row(entry, kind, chosen, judged, True)
 
+    def alone(self, entries: list[Entry]) -> list[dict[str, Any]]:
+        """Return what the caller's function returns with one tensor rounded at a time, all others unchanged."""
+        rows = []
+        for entry, name in itertools.product(entries, self.names):
+            way = entry.of(name)
+            if way.fmt is None or self.call is None:
+                continue
+            text = text_of(way.fmt)
+            self.step(f"evaluate  {text} in {name} alone")
+            with noted(f"{text} in {name} alone"):
+                changed = {**self.everything, name: self.rounded(name, way)}
+                found = self.call(changed, {"activations": None, "emulate": None})
+            rows.append({"name": name, "format": text, "method": way.method, **found})
+        return rows
+
     def _row(
         self, entry: Entry, of: Kind, chosen: list[Measured], judged: list[dict[str, Any]], retrained: bool | None
     ) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class _Judge:
             "method": entry.method, "activations": None if kind is None else str(kind), "emulate": text,
             "retrained": retrained,
         }  # fmt: skip
-        row = {"format": entry.text, **names_of_row, **_pooled(chosen, i)}
+        row = {"format": entry.text, **names_of_row, **pooled(chosen, i), "output_db": _output_db(chosen)}
         if text is not None:
             row["seconds"] = None  # the hardware's time is unknown
         if retrained:
@@ -252,20 +254,11 @@ def _formats_of(wanted: Mapping[str, Iterable[Way]]) -> dict[str, list[Format]]:
 
 
 @counts_subnormals
-def _pooled(chosen: list[Measured], i: int) -> dict[str, Any]:
-    stored = sum(one.row["bytes"] for one in chosen)
-    signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
-    times = [one.seconds[i] for one in chosen]
-    known = [seconds for seconds in times if seconds is not None]
+def _output_db(chosen: list[Measured]) -> float | None:
+    """Return the mean relative error of layers' outputs, in dB."""
     outputs = [0.0 if (db := one.row["output_db"]) is None else 10 ** (-db / 10) for one in chosen if one.judged]
     lost = math.fsum(outputs) / max(len(outputs), 1)
-    return {
-        "bits": bits_of(stored, sum(one.size for one in chosen)),
-        "bytes": stored,
-        "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
-        "output_db": -10 * math.log10(lost) if lost else None,
-        "seconds": math.fsum(known) if known else None,
-    }
+    return -10 * math.log10(lost) if lost else None
 
 
 def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
+from ..base.errors import TooLarge, WrongType, WrongValue, shown
 from ..base.texts import quoted, sentence
-from ..base.values import shown
 from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, place_of
 from ..files.roles import roles_from
+from .request import Request
 
 __all__ = ["Network", "Source", "loaded", "module_of", "named", "network_of"]
 
@@ -58,7 +60,7 @@ class Source:
     def _in_memory(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         for name, value in self._arrays.items():
             if not isinstance(name, str):
-                raise TypeError(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
+                raise WrongType(f"study: the names of weights are str, got {shown(name)} of type {type(name).__name__}")
             try:
                 self._plain[name] = as_any(value, f"study: weights[{shown(name)}]")
             except Unreadable:
@@ -107,10 +109,8 @@ def network_of(weights: Any) -> Network:
     return Network(found, evaluate if callable(evaluate) else None, retrain if callable(retrain) else None)
 
 
-def module_of(
-    model: Any, evaluate: Any, include: Any, exclude: Any, axis: Any, emulate: Any, retrain: Any, study: str = "study"
-) -> tuple[Any, Any]:
-    """Return the weights of a torch.nn.Module, and a function that evaluates it with others.
+def module_of(request: Request) -> Request:
+    """Return the request for a torch.nn.Module as one for its weights, and a function that evaluates it with others.
 
     Raises
     ------
@@ -118,27 +118,28 @@ def module_of(
         An argument does not apply to a module.
     """
     for value, name, how in (
-        (axis, "axis", "the layers of a module say theirs"),
-        (emulate, "emulate", "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
-        (retrain or None, "retrain", "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
-    ):
+        (request.axis, "axis", "the layers of a module say theirs"),
+        (request.emulate, "emulate",
+         "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
+        (request.retrain or None, "retrain",
+         "train a module with QuantLinear or parametrize of heterocompute.interop.torch"),
+    ):  # fmt: skip
         if value is not None:
-            raise ValueError(f"{study}: {name} does not apply to a torch.nn.Module: {how}")
+            raise WrongValue(f"{request.study}: {name} does not apply to a torch.nn.Module: {how}")
     from ..interop.models.network import module_network  # optional: torch
 
-    return module_network(model, evaluate, include, exclude, study)
+    weights, evaluate = module_network(
+        request.weights, request.evaluate, request.include, request.exclude, request.study
+    )
+    return replace(request, weights=weights, evaluate=evaluate, include=None, exclude=None)
 
 
-class named:
+@contextmanager
+def named(name: str) -> Iterator[None]:
     """Put the tensor's name in front of an error's message."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        for kind in (TypeError, ValueError, MemoryError):
-            if isinstance(error, kind):
-                raise kind(f"tensor {quoted(self.name)}: {sentence(error)}") from error
+    try:
+        yield
+    except (TypeError, ValueError, MemoryError) as error:
+        kinds = {TypeError: WrongType, ValueError: WrongValue, MemoryError: TooLarge}
+        kind = next(ours for builtin, ours in kinds.items() if isinstance(error, builtin))
+        raise kind(f"tensor {quoted(name)}: {sentence(error)}") from error

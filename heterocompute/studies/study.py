@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.float_env import counts_subnormals
-from ..base.workers import Workers, checked_workers, is_alone
+from ..base.workers import Workers
 from ..formats import Format
 from .language import is_language_model, study_text
+from .request import Request
 from .run import run
 
 if TYPE_CHECKING:
@@ -133,21 +134,8 @@ def study(
     >>> [(row["format"], round(row["bits"], 2)) for row in r.table]
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
-    if is_language_model(weights):
-        others = {"evaluate": evaluate, "axis": axis, "retrain": retrain, "hessians": hessians}
-        for name, value in others.items():
-            if value is not None:
-                raise ValueError(f"study: {name} does not apply to a language model, which text judges")
-        if not is_alone(checked_workers(workers, "study")):
-            raise ValueError("study: workers does not apply to a language model, which is evaluated in one process")
-        return study_text(
-            weights, formats, text, include, exclude, activations, kv_cache, progress, device, methods, emulate,
-            per_layer,
-        )  # fmt: skip
-    if text is not None or kv_cache is not None:
-        name = "kv_cache" if text is None else "text"
-        raise ValueError(f"study: {name} is for a language model of heterocompute.zoo.open_llm")
-    return run(
+    request = Request(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
-        methods, hessians, per_layer, workers,
+        methods, hessians, per_layer, text, kv_cache, workers,
     )  # fmt: skip
+    return study_text(request) if is_language_model(weights) else run(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,11 @@ from ..products.quantize import quantize
 from ..ptq.error import error as output_error
 from ..ptq.methods import by_method
 from ..report.study import labelled
-from .asked import Way, text_of
 from .callers import finite
+from .request import Way, text_of
 from .source import loaded, named
 
-__all__ = ["Measured", "Tensor", "bits_of", "measured_alone"]
+__all__ = ["Measured", "Tensor", "layer_row", "measured_alone", "pooled"]
 
 HISTOGRAM_BINS = 81
 HISTOGRAM_VALUES = 1 << 17  # enough for a picture of any tensor
@@ -131,17 +131,8 @@ class _Subject:
             times: list[float | None] = [None] * len(kinds)
             self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size and self.clock else times
         seconds = self.times[fmt]
-        row = {
-            "name": self.name,
-            "shape": list(w.shape),
-            "format": text_of(fmt),
-            "method": way.method,
-            "bits": bits_of(stored, w.size),
-            "bytes": stored,
-            "sqnr_db": sqnr_db,
-            **({} if self.h is None else {"output_db": output_db}),
-            "seconds": seconds[0],
-        }
+        known = {} if self.h is None else {"output_db": output_db}
+        row = layer_row(self.name, w.shape, way, stored, {"sqnr_db": sqnr_db, **known, "seconds": seconds[0]})
         matrix = (self.rows, self.columns, stored, fmt)
         return Measured(row, w.size, self.signal, noise, seconds, matrix, self.h is not None), q
 
@@ -179,6 +170,26 @@ def _sum_of_squares(matrix: NDArray[Any]) -> float:
     block = max(1, (1 << 20) // matrix.shape[1])
     parts = (matrix[i : i + block].astype(np.float64) for i in range(0, len(matrix), block))
     return math.fsum(float(np.square(part, out=part).sum()) for part in parts)
+
+
+def layer_row(name: str, shape: Sequence[int], way: Way, stored: int, measured: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of one tensor in one format."""
+    about = {"name": name, "shape": list(shape), "format": text_of(way.fmt), "method": way.method}
+    return {**about, "bits": bits_of(stored, math.prod(shape)), "bytes": stored, **measured}
+
+
+@counts_subnormals
+def pooled(chosen: Sequence[Measured], i: int) -> dict[str, Any]:
+    """Return size, error and time of all tensors together, with the i-th kind of activations."""
+    stored = sum(one.row["bytes"] for one in chosen)
+    signal, noise = math.fsum(one.signal for one in chosen), math.fsum(one.noise for one in chosen)
+    known = [seconds for one in chosen if (seconds := one.seconds[i]) is not None]
+    return {
+        "bits": bits_of(stored, sum(one.size for one in chosen)),
+        "bytes": stored,
+        "sqnr_db": finite(10 * math.log10(signal / noise)) if signal and noise else None,
+        "seconds": math.fsum(known) if known else None,
+    }
 
 
 def bits_of(stored: int, size: int) -> float | None:

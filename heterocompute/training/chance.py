@@ -33,7 +33,7 @@ def chances(seed: int, first: int, count: int) -> Array:
     return np.asarray((h >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def round_by_chance(x: Array, scale: Array, low: Any, high: Any, levels: Any, seed: int) -> Array:
+def stochastic_round(x: Array, scale: Array, low: Any, high: Any, levels: Any, seed: int) -> Array:
     """Round to levels stochastically, float32.
 
     Parameters

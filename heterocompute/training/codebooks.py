@@ -10,8 +10,8 @@ from ..arrays.dense import as_array
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format
 
 __all__ = ["codebook_gradient", "codebook_step"]
@@ -59,7 +59,7 @@ def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
     fmt = _codebook_format(q, "codebook_gradient")
     gradient = as_array(grad_w, "codebook_gradient: grad_w")
     if gradient.shape != q.shape:
-        raise ValueError(f"codebook_gradient: grad_w has shape {gradient.shape}, expected {q.shape}")
+        raise WrongValue(f"codebook_gradient: grad_w has shape {gradient.shape}, expected {q.shape}")
     codebook = q.components["codebook"]
     if not q.size:
         return np.zeros(codebook.shape, np.float32)
@@ -113,13 +113,13 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     _codebook_format(q, "codebook_step")
     gradient, codebook = as_array(grad, "codebook_step: grad"), q.components["codebook"]
     if gradient.shape != codebook.shape:
-        raise ValueError(f"codebook_step: grad has shape {gradient.shape}, expected {codebook.shape}")
+        raise WrongValue(f"codebook_step: grad has shape {gradient.shape}, expected {codebook.shape}")
     if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, (int, float, np.integer, np.floating)):
-        raise TypeError(f"codebook_step: lr is {shown(lr)} of type {type(lr).__name__}, expected a number")
+        raise WrongType(f"codebook_step: lr is {shown(lr)} of type {type(lr).__name__}, expected a number")
     with np.errstate(over="ignore", invalid="ignore"):
         moved = (codebook.astype(np.float64) - np.float64(lr) * gradient.astype(np.float64)).astype(np.float32)
     if not np.isfinite(moved).all():
-        raise ValueError(f"codebook_step: with lr {shown(lr)} a centroid is no longer finite")
+        raise WrongValue(f"codebook_step: with lr {shown(lr)} a centroid is no longer finite")
     return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)
 
 
@@ -127,7 +127,7 @@ def _codebook_format(q: Any, name: str) -> Format:
     refuse_elsewhere(q, f"{name}: q")
     if not isinstance(q, QuantizedArray) or not q.format.learns_codebook:
         kind = f"an array of {q.format}" if isinstance(q, QuantizedArray) else type(q).__name__
-        raise TypeError(f"{name}: q is {kind}, expected an array of a codebook format such as cb4")
+        raise WrongType(f"{name}: q is {kind}, expected an array of a codebook format such as cb4")
     return q.format
 
 

@@ -1,4 +1,4 @@
-"""Rounding with a gradient for arrays on a CUDA device, with the bits of the CPU.
+"""Rounding with a gradient for arrays on a device, with the bits of the CPU.
 
 The kernels write the rounded values, and in C order where the gradient passes: a byte per value, or a float32 factor
 for OCTAV and patterns. A trained scale has the slope of each value.
@@ -18,8 +18,10 @@ from ..arrays.base import PackedArray
 from ..arrays.components import component_layout, core_format
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.device import DeviceArray, c_strides
-from ..base.errors import Refused
-from ..base.values import shown
+from ..arrays.memory import Memory, memory_of
+from ..base import runtime
+from ..base.devices import KIND, wait
+from ..base.errors import Refused, WrongType, WrongValue, shown
 from ..formats import Float, Format, Sparse, has_pattern
 from ..products.arguments import core_clip
 from ..products.device import (
@@ -36,19 +38,10 @@ from .learned_scale import check_scaled, scale_shape
 from .passing import bounds_of
 from .stochastic import levels_of
 
-__all__ = ["Place", "passed_there", "rounded_on_device", "rounded_there"]
+__all__ = ["passed_there", "rounded_on_device", "rounded_there"]
 
 NAME = "fake_quantize: w"
-NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # hc_cuda_note_kind of csrc/cuda/params.h
-
-
-class Place(NamedTuple):
-    """Memory for a call on a device: ours, or that of a library which has its own allocator."""
-
-    start: tuple[int, int, Any]  # device, stream, and the function that allocates for a call that does not wait
-    empty: Callable[[tuple[int, ...], str], Any]
-    view: Callable[[Any], Any]  # of float values, for the core
-    address: Callable[[Any], int]
+NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # kinds of notes of the core
 
 
 def rounded_on_device(
@@ -56,7 +49,7 @@ def rounded_on_device(
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Round an array on a device, as `heterocompute.training.fake_quantize`."""
     if isinstance(w, PackedArray):
-        raise TypeError(f"{NAME} is {w._named()}, expected an array of floats")
+        raise WrongType(f"{NAME} is {w._named()}, expected an array of floats")
     found, number = gathered("fake_quantize", w=w, scale=scale)
     x = on_their_device(w, found.get("w"), NAME, number)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
@@ -64,25 +57,18 @@ def rounded_on_device(
         check_scaled(fmt)
         given = on_their_device(scale, found.get("scale"), "fake_quantize: scale", number, x.stream)
         return _with_scale(w, x, fmt, axes, given)
-    y, note = rounded_there(_ours(x), x.view, fmt, axes, clip, rounding, seed)
+    y, note = rounded_there(memory_of(x), x.view, fmt, axes, clip, rounding, seed)
     of = _Rounded(x.shape, x.number, x.stream, is_there(w))
 
     def back(g: Any) -> Any:
         given = _gradient(g, of)
         if note is None and given.dtype == np.float32:
             return g
-        passed = passed_there(_ours(given), given.view, note)
+        passed = passed_there(memory_of(given), given.view, note)
         settle(given.number, given.stream, note)
         return answer_of(passed, g, None)
 
     return answer_of(y, w, None), back
-
-
-def _ours(x: DeviceArray) -> Place:
-    def empty(shape: tuple[int, ...], dtype: str) -> DeviceArray:
-        return DeviceArray.empty(shape, dtype, x.number, x.stream)
-
-    return Place((x.number, x.stream, None), empty, lambda array: array.view, lambda array: int(array.address))
 
 
 class _Rounded(NamedTuple):
@@ -102,22 +88,22 @@ def _gradient(g: Any, of: _Rounded) -> DeviceArray:
     else:
         given = on_their_device(g, found.get("g"), "back: g", number)
     if given.shape != of.shape:
-        raise ValueError(f"back: g has shape {given.shape}, expected {of.shape}")
+        raise WrongValue(f"back: g has shape {given.shape}, expected {of.shape}")
     if given.number != of.number:
-        raise ValueError(f"back: g is on {given.device}, expected cuda:{of.number}")
+        raise WrongValue(f"back: g is on {given.device}, expected {KIND}:{of.number}")
     if given.stream != of.stream:  # of the note
-        _core.cuda_wait(of.number, of.stream)
+        wait(of.number, of.stream)
     return given
 
 
 def rounded_there(
-    place: Place, x: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+    memory: Memory, x: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
 ) -> tuple[Any, Any]:
     """Return the rounded values, and a note of where the gradient passes, None for everywhere.
 
     Parameters
     ----------
-    place : Place
+    memory : Memory
     x : tuple
         View of the values, in the form that the core accepts.
     fmt, axes, clip, rounding, seed
@@ -129,12 +115,12 @@ def rounded_there(
     if clip is not None:
         check_clip(fmt, clip)
     if not has_pattern(fmt):
-        return _rounded(place, x, fmt, axes, clip, levels, seed, False)
-    return _of_pattern(place, x, fmt, axes, clip, levels, seed)
+        return _rounded(memory, x, fmt, axes, clip, levels, seed, False)
+    return _of_pattern(memory, x, fmt, axes, clip, levels, seed)
 
 
 def _rounded(
-    place: Place,
+    memory: Memory,
     x: Any,
     fmt: Format,
     axes: tuple[int, ...],
@@ -144,23 +130,25 @@ def _rounded(
     is_of_pattern: bool,
 ) -> tuple[Any, Any]:
     shape, bounds = x[2], bounds_of(fmt, clip)
-    y, note, noted = place.empty(shape, "float32"), None, None
+    y, note, noted = memory.empty(shape, "float32"), None, None
     if bounds is not None:
         kind = OCTAV if clip == "octav" else FLOATS if is_of_pattern else BYTES
-        note = place.empty(shape, "uint8" if kind == BYTES else "float32")
-        noted = place.address(note), kind, *bounds
+        note = memory.empty(shape, "uint8" if kind == BYTES else "float32")
+        noted = memory.address(note), kind, *bounds
     if prod(shape) == 0:
         return y, note
-    more = () if clip is None and noted is None else (core_clip(clip, "fake_quantize"), noted)
+    of_core = core_clip(clip, "fake_quantize")
     try:
         if levels is None:
-            _core.cuda_fake_quantize(*place.start, x, core_format(fmt), axes, place.view(y), *more)
+            _core.fake_quantize(memory.run(), x, core_format(fmt), axes, of_core, memory.view(y), noted)
         else:
             layout = component_layout(fmt, shape, axes)
             sizes = {name: max(prod(size) * of.itemsize, 1) for name, (of, size) in layout.items()}
-            parts = {name: place.empty((nbytes,), "uint8") for name, nbytes in sizes.items()}
-            packed = core_format(fmt), shape, axes, {name: place.address(part) for name, part in parts.items()}
-            _core.cuda_round_by_chance(*(*place.start, x, packed, levels, infinity_of(fmt), seed, place.view(y), *more))
+            parts = {name: memory.empty((nbytes,), "uint8") for name, nbytes in sizes.items()}
+            addresses = {name: memory.address(part) for name, part in parts.items()}
+            packed = core_format(fmt), shape, axes, addresses, 0, memory.number
+            more = infinity_of(fmt), of_core, noted
+            _core.round_by_chance(memory.run(), x, packed, levels, seed, memory.view(y), *more)
     except (NotImplementedError, Refused):
         with refusals_there("fake_quantize", fmt):  # entering it takes longer than the call
             raise
@@ -168,41 +156,42 @@ def _rounded(
 
 
 def _of_pattern(
-    place: Place, x: Any, fmt: Sparse, axes: tuple[int, ...], clip: Any, levels: Any, seed: int
+    memory: Memory, x: Any, fmt: Sparse, axes: tuple[int, ...], clip: Any, levels: Any, seed: int
 ) -> tuple[Any, Any]:
     """Round the nonzeros of a pattern; the gradient also passes where the pattern has zeros."""
     shape, plain = x[2], Sparse(Float("fp32"), fmt.n, fmt.m)
     layout = component_layout(plain, shape, axes)
     rows, columns = layout["values"][1]
-    values, metadata = place.empty((rows, columns), "float32"), place.empty(layout["metadata"][1], "uint8")
+    values, metadata = memory.empty((rows, columns), "float32"), memory.empty(layout["metadata"][1], "uint8")
     if prod(shape) > 0:
         with refusals_there("fake_quantize", fmt):
-            number, stream, _ = place.start
-            to = place.address(values), place.address(metadata)
-            _core.cuda_prune(number, stream, True, x, fmt.n, fmt.m, axes, *to)
+            to = memory.address(values), memory.address(metadata)
+            _core.prune(memory.run(waits=False), x, None, fmt.n, fmt.m, axes, *to)
 
     def spread(kept: Any, between: float) -> Any:
-        y = place.empty(shape, "float32")
+        y = memory.empty(shape, "float32")
         if prod(shape) > 0:
-            parts = {"codes": place.address(kept), "metadata": place.address(metadata)}
-            _core.cuda_dequantize(*place.start, (core_format(plain), shape, axes, parts), place.view(y), between)
+            parts = {"codes": memory.address(kept), "metadata": memory.address(metadata)}
+            packed = core_format(plain), shape, axes, parts, 0, memory.number
+            _core.dequantize(memory.run(), packed, memory.view(y), between)
         return y
 
     if fmt.is_plain:
         return spread(values, 0.0), None
     count = fmt.stored_length(shape[axes[-1]])
     segments = rows, columns // max(count, 1), count
-    view = place.address(values), "float32", segments, c_strides(segments, 4)
-    y, note = _rounded(place, view, fmt.base, (1, 2), clip, levels, seed, True)
+    view = memory.address(values), "float32", segments, c_strides(segments, 4), memory.number
+    y, note = _rounded(memory, view, fmt.base, (1, 2), clip, levels, seed, True)
     return spread(y, 0.0), None if note is None else spread(note, 1.0)
 
 
-def passed_there(place: Place, g: Any, note: Any) -> Any:
+def passed_there(memory: Memory, g: Any, note: Any) -> Any:
     """Return the passing part of a gradient in float32; g is its view."""
-    y = place.empty(g[2], "float32")
+    y = memory.empty(g[2], "float32")
     if prod(g[2]) > 0:
         kind = NONE if note is None else BYTES if str(note.dtype).endswith("uint8") else FLOATS
-        _core.cuda_pass(*place.start, g, 0 if note is None else place.address(note), kind, place.view(y))
+        noted = 0 if note is None else memory.address(note), kind, 0.0, 0.0
+        _core.keep_inside(memory.run(), g, None, None, noted, memory.view(y))
     return y
 
 
@@ -214,19 +203,20 @@ def _with_scale(
     y, slopes = (DeviceArray.empty(x.shape, np.float32, x.number, x.stream) for _ in range(2))
     if x.size:
         with refusals_there("fake_quantize", fmt):
-            _core.cuda_scaled_steps(*(x.number, x.stream, None, x.view, core, axes, scale.view, y.view, slopes.address))
+            run = runtime.run_on(x.number, x.stream)
+            _core.scaled_steps(run, x.view, core, axes, scale.view, y.view, slopes.address)
         settle(x.number, x.stream, scale)
 
     of = _Rounded(x.shape, x.number, x.stream, is_there(w))
 
     def back(g: Any) -> tuple[Any, Any]:
         given = _gradient(g, of)
-        start = given.number, given.stream, None
+        run = runtime.run_on(given.number, given.stream)
         of_w = DeviceArray.empty(of.shape, np.float32, given.number, given.stream)
         of_scale = DeviceArray.from_numpy(np.zeros(shape, np.float32), given.number, given.stream)
         if given.size:
-            _core.cuda_pass(*start, given.view, slopes.address, SLOPES, of_w.view)
-            _core.cuda_slope_sums(*start, given.view, core, axes, slopes.address, of_scale.address)
+            _core.keep_inside(run, given.view, None, None, (slopes.address, SLOPES, 0.0, 0.0), of_w.view)
+            _core.slope_sums(run, given.view, core, axes, slopes.address, of_scale.address)
         settle(given.number, given.stream, slopes)
         return answer_of(of_w, g, None), answer_of(of_scale, g, None)
 
@@ -235,7 +225,7 @@ def _with_scale(
 
 @lru_cache(maxsize=64)
 def infinity_of(fmt: Format) -> float:
-    """Return what infinity becomes in a format without scales; 0 for formats that refuse it."""
+    """Return the rounded value of infinity in a format without scales; 0 for formats that refuse it."""
     return 0.0 if fmt.form.has_scales else float(fake_quantize(np.full(1, np.inf, np.float32), fmt)[0])
 
 
@@ -243,6 +233,6 @@ def infinity_of(fmt: Format) -> float:
 def check_clip(fmt: Format, clip: Any) -> None:
     """Raise the error of the CPU if a format does not support clip."""
     if has_pattern(fmt) and fmt.is_plain:
-        raise ValueError(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
+        raise WrongValue(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")
     base = fmt.base if has_pattern(fmt) else fmt
     fake_quantize(np.zeros((1, max(base.group or 1, 1)), np.float32), base, -1, clip)

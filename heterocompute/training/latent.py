@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongValue
+
 __all__ = ["keep", "refuse_latent"]
 
 _LAYERS: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
@@ -26,7 +28,7 @@ def keep(layer: Any, name: str, fmt: str) -> None:
 
 
 def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
-    """Refuse a weight before rounding: rounded in another way it is not what the layer was trained with.
+    """Refuse an unrounded weight of a layer that was trained with rounding.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
     for layer, (parameter, fmt) in list(_LAYERS.items()):
         weight = layer._parameters.get(parameter)
         if weight is not None and array.size and weight.device.type == "cpu" and weight.data_ptr() == place:
-            raise ValueError(
+            raise WrongValue(
                 f"{name} is the weight before rounding of a layer that is trained with {fmt}, expected what the layer "
                 "computes with, such as packed() of heterocompute.interop.torch"
             )

@@ -16,6 +16,7 @@ import numpy as np
 from ..arrays.components import component_layout
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.quantized import QuantizedArray
+from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..formats import Format, Int, has_pattern
 from ..products.quantize import quantize
@@ -30,7 +31,7 @@ def check_scaled(fmt: Format) -> Format:
     form = fmt.form
     steps = form.codes == "integer" and form.signed and not (form.minima or form.fraction_bits) and fmt.unit == 1
     if not steps or has_pattern(fmt) or form.scale not in ("f32", "f16") or form.second != "none":
-        raise ValueError(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
+        raise WrongValue(f"fake_quantize: scale is trained for symmetric integers such as int4-g32, not for {fmt}")
     return fmt
 
 
@@ -38,7 +39,7 @@ def scale_shape(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...], give
     """Return the shape of the scales of an array; ValueError if the given scales have another one."""
     expected: tuple[int, ...] = component_layout(fmt, shape, axes)["scales"][1]
     if given != expected:
-        raise ValueError(f"fake_quantize: scale has shape {given}, expected {expected}, one a group of each row")
+        raise WrongValue(f"fake_quantize: scale has shape {given}, expected {expected}, one a group of each row")
     return expected
 
 
@@ -57,7 +58,7 @@ def rounded_with_scale(
     if form.scale == "f16":
         stored = np.minimum(stored, np.float32(65504)).astype(np.float16).astype(np.float32)
     if not (np.isfinite(stored) & (stored > 0)).all():
-        raise ValueError("fake_quantize: scale has a value that is not above 0 and finite")
+        raise WrongValue("fake_quantize: scale has a value that is not above 0 and finite")
 
     def expanded(numbers: Array) -> Array:
         return QuantizedArray({**q.components, "scales": numbers}, plain, q.shape, q.axis).scales_expanded(np.float64)
@@ -75,11 +76,11 @@ def rounded_with_scale(
     def back(g: Any) -> tuple[Array, Array]:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
-            raise ValueError(f"back: g has shape {gradient.shape}, expected {y.shape}")
+            raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")
         sums = np.bincount(group.reshape(-1), (gradient.astype(np.float64) * slope).reshape(-1), stored.size)
         of_scale = (sums * share).astype(np.float32).reshape(shape)
         return np.where(inside, gradient, 0).astype(np.float32), of_scale
 
     if stored.size > 1 << 24 or not math.isfinite(float(np.abs(y).max(initial=0))):
-        raise ValueError("fake_quantize: more than 2^24 groups, or values beyond float32's largest")
+        raise WrongValue("fake_quantize: more than 2^24 groups, or values beyond float32's largest")
     return y, back

@@ -19,12 +19,12 @@ from ..arrays.dense import core_view
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
-from ..base.errors import refusals
+from ..base.errors import WrongValue, refusals
 from ..base.float_env import counts_subnormals
 from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
-from .stochastic import levels_of, round_by_chance
+from .stochastic import levels_of, stochastic_round
 
 __all__ = ["note_of", "passed", "rounded"]
 
@@ -39,7 +39,7 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
     """Return (low, high) of the equation above; None if the gradient passes everywhere."""
     form = fmt.form
     if form.codes == "unstated":
-        raise ValueError(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
+        raise WrongValue(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
     if form.codes == "float" and not form.has_scales:
         return None if form.bits == 32 else (-form.maximum, form.maximum)
     if clip is None:
@@ -63,16 +63,16 @@ def rounded(
     x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
 ) -> tuple[Array, Array | None]:
     """Return the rounded values and the note; rounding and seed are checked."""
-    by_chance = rounding == "stochastic"
-    if by_chance:
+    is_stochastic = rounding == "stochastic"
+    if is_stochastic:
         levels_of(fmt.base if has_pattern(fmt) else fmt)
     if has_pattern(fmt):
         return _of_pattern(x, fmt, axes, clip, rounding, seed)
     searched = isinstance(clip, str) and clip == "search"
-    q = quantize(x, fmt, axes, clip) if by_chance or searched else None
+    q = quantize(x, fmt, axes, clip) if is_stochastic or searched else None
     note = note_of(fmt, clip, x.shape, axes)
     if q is not None and (searched or note is None):
-        return round_by_chance(x, q, seed) if by_chance else q.dequantize(), _searched(x, q) if note else None
+        return stochastic_round(x, q, seed) if is_stochastic else q.dequantize(), _searched(x, q) if note else None
     y = np.empty(x.shape, np.float32)
     inside, found = None, None
     if note is not None:
@@ -82,9 +82,9 @@ def rounded(
         factor = np.empty(x.shape, np.float32) if note[0] is np.float32 else None
         inside, found = (*bounds, bits, factor), bits if factor is None else factor
     with refusals(w=("fake_quantize: w", x), format=(f"fake_quantize: {fmt}", None)):
-        taken = core_clip(clip, "fake_quantize")
-        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, taken, y, inside)
-    return (y if q is None else round_by_chance(x, q, seed)), found
+        threshold = core_clip(clip, "fake_quantize")
+        _core.fake_quantize(runtime.run(), core_view(x), core_format(fmt), axes, threshold, y, inside)
+    return (y if q is None else stochastic_round(x, q, seed)), found
 
 
 def passed(g: Array, note: Array | None, fmt: Format, axes: tuple[int, ...]) -> Array:
@@ -124,7 +124,7 @@ def _of_pattern(
     values = s.components["values"]
     if fmt.is_plain:
         if clip is not None:
-            raise ValueError(f"fake_quantize: {fmt} has no scale that clip= could change")
+            raise WrongValue(f"fake_quantize: {fmt} has no scale that clip= could change")
         return s.to_dense(), None
     count = fmt.stored_length(x.shape[axes[-1]])
     segments = values.reshape(len(values), values.shape[1] // max(count, 1), count)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import as_int, shown
+from ..base.values import as_int
 from ..formats import Float, Sparse, has_pattern
 from ..products.quantize import fake_quantize, quantize
 from .codebooks import codebook_gradient, codebook_step
@@ -82,14 +83,14 @@ def retrain(
     seed, epochs = as_int(seed, "retrain: seed", 0), as_int(epochs, "retrain: epochs", 0)
     for what, given in (("weights", weights), ("changed", changed)):
         if not isinstance(given, Mapping):
-            raise TypeError(f"retrain: {what} is {shown(given)}, expected a mapping of names to arrays")
+            raise WrongType(f"retrain: {what} is {shown(given)}, expected a mapping of names to arrays")
     if set(weights) != set(changed):
-        raise ValueError(f"retrain: changed has the names {sorted(changed)}, expected those of weights")
+        raise WrongValue(f"retrain: changed has the names {sorted(changed)}, expected those of weights")
     for name, value in changed.items():
         shape = getattr(value, "shape", None)
         if shape != weights[name].shape:
             got = "no shape" if shape is None else f"shape {shape}"
-            raise ValueError(f"retrain: changed[{shown(name)}] has {got}, expected {weights[name].shape}")
+            raise WrongValue(f"retrain: changed[{shown(name)}] has {got}, expected {weights[name].shape}")
     trained = {name: _trained(weights[name], value) for name, value in changed.items() if value is not weights[name]}
     steps = steps_of(len(net.train_x), net.batch, epochs)
     examples = batches(net.train_x, net.train_y, net.batch, epochs, np.random.default_rng(seed))

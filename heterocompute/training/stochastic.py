@@ -11,11 +11,11 @@ from .. import _heterocompute as _core
 from ..arrays.dense import core_view
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import shown
 from ..formats import Format
 
-__all__ = ["as_seed", "round_by_chance"]
+__all__ = ["as_seed", "stochastic_round"]
 
 Array = np.ndarray[Any, Any]
 Levels = tuple[Array | None, float, float, float, float]  # (all of them, or None, 2^m, 2^e, lowest, highest)
@@ -32,13 +32,13 @@ def as_seed(seed: Any) -> int:
         The seed is not an int, or not from 0 to 2^64 - 1.
     """
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"fake_quantize: seed is {shown(seed)}, expected an int")
+        raise WrongType(f"fake_quantize: seed is {shown(seed)}, expected an int")
     if not 0 <= seed < 2**64:
-        raise ValueError(f"fake_quantize: seed is {shown(seed)}, expected 0 to 2^64 - 1")
+        raise WrongValue(f"fake_quantize: seed is {shown(seed)}, expected 0 to 2^64 - 1")
     return int(seed)
 
 
-def round_by_chance(x: Array, q: QuantizedArray, seed: int) -> Array:
+def stochastic_round(x: Array, q: QuantizedArray, seed: int) -> Array:
     """Round to the levels of a format stochastically; the scales are those of `q`, which has no pattern.
 
     Raises
@@ -61,13 +61,13 @@ def levels_of(fmt: Format) -> Levels:
     """Return the levels of a format before its scale, in the C core's form."""
     form = fmt.form
     if form.codes in ("learned", "unstated") or form.minima or fmt.unit > 1:
-        raise ValueError(f"fake_quantize: rounding='stochastic' has no levels of {fmt} to choose from")
+        raise WrongValue(f"fake_quantize: rounding='stochastic' has no levels of {fmt} to choose from")
     if form.codes == "integer":
         one = 2.0**-form.fraction_bits
         return None, WHOLE, WHOLE * one, form.lowest * one, form.largest * one
     if form.codes == "float":
         return None, 2.0 ** (form.precision - 1), 2.0**form.smallest, -form.maximum, form.maximum
     if not form.levels:
-        raise ValueError(f"fake_quantize: rounding='stochastic' needs a table of levels, and {fmt} has too many")
+        raise WrongValue(f"fake_quantize: rounding='stochastic' needs a table of levels, and {fmt} has too many")
     levels = np.unique([level for level in form.levels if np.isfinite(level)])
     return levels, 1.0, 1.0, float(levels[0]), float(levels[-1])

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.foreign import alike, refuse_elsewhere
+from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
-from ..base.values import as_real, check_text, shown
+from ..base.values import as_real, check_text
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.device import goes_to_device
@@ -60,7 +61,7 @@ def fake_quantize(
     -------
     (ndarray of float32, callable)
         The values, and ``back(g)``, which returns dL/dw for dL/dy, in float32. With `scale` it returns the pair
-        (dL/dw, dL/dscale). For an array on a CUDA device all of these are on that device, with the bits of the CPU.
+        (dL/dw, dL/dscale). For an array on a device all of these are on that device, with the bits of the CPU.
 
     Raises
     ------
@@ -96,10 +97,10 @@ def fake_quantize(
     """
     fmt = as_format(fmt, "fake_quantize: fmt")
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
-        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
+        raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
     if scale is not None and (clip is not None or rounding != "nearest"):
-        raise ValueError("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
+        raise WrongValue("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
     if goes_to_device(w):
         return rounded_on_device(w, fmt, axis, clip, rounding, chosen, scale)
     x = as_array(w, "fake_quantize: w")
@@ -112,7 +113,7 @@ def fake_quantize(
     def back(g: Any) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
-            raise ValueError(f"back: g has shape {gradient.shape}, expected {y.shape}")
+            raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")
         found = passed(gradient, note, fmt, axes)
         return found.copy() if found is gradient else found
 
@@ -154,10 +155,10 @@ def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Any:
     gradient, weights = as_array(g, "sr_ste: g"), as_array(w, "sr_ste: w")
     kept = _mask(mask, "sr_ste: mask")
     if not gradient.shape == weights.shape == kept.shape:
-        raise ValueError(f"sr_ste: g has shape {gradient.shape}, w {weights.shape} and mask {kept.shape}")
+        raise WrongValue(f"sr_ste: g has shape {gradient.shape}, w {weights.shape} and mask {kept.shape}")
     decay = as_real(decay, "sr_ste: decay", "a number")
     if not isfinite(decay):
-        raise ValueError(f"sr_ste: decay is {decay}, expected a finite number")
+        raise WrongValue(f"sr_ste: decay is {decay}, expected a finite number")
     pull = np.float32(decay) * weights.astype(np.float32)
     answer = gradient.astype(np.float32) + np.where(kept, np.float32(0), pull)
     return answer if isinstance(g, np.ndarray) else alike(answer.astype(gradient.dtype, copy=False), g)
@@ -201,13 +202,13 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
         for name, value in {"step": step, "begin": begin, "end": end, "final": final, "power": power}.items()
     )
     if step != step:
-        raise ValueError("sparsity_at: step is nan, expected a number")
+        raise WrongValue("sparsity_at: step is nan, expected a number")
     if not isfinite(begin):
-        raise ValueError(f"sparsity_at: begin is {begin}, expected a finite number")
+        raise WrongValue(f"sparsity_at: begin is {begin}, expected a finite number")
     if not end > begin:
-        raise ValueError(f"sparsity_at: end is {shown(end)}, expected more than begin, {shown(begin)}")
+        raise WrongValue(f"sparsity_at: end is {shown(end)}, expected more than begin, {shown(begin)}")
     if not 0 <= final <= 1 or not power > 0:
-        raise ValueError(f"sparsity_at: final is {shown(final)} and power {shown(power)}, expected 0 to 1 and above 0")
+        raise WrongValue(f"sparsity_at: final is {shown(final)} and power {shown(power)}, expected 0 to 1 and above 0")
     done = min(max((step - begin) / (end - begin), 0.0), 1.0)
     return float(final * (1 - (1 - done) ** power))
 
@@ -238,7 +239,7 @@ def mask_flips(old: Any, new: Any) -> float:
     """
     before, after = _mask(old, "mask_flips: old"), _mask(new, "mask_flips: new")
     if before.shape != after.shape:
-        raise ValueError(f"mask_flips: old has shape {before.shape} and new {after.shape}")
+        raise WrongValue(f"mask_flips: old has shape {before.shape} and new {after.shape}")
     return float((before != after).mean()) if before.size else 0.0
 
 
@@ -246,5 +247,5 @@ def _mask(mask: Any, name: str) -> Array:
     refuse_elsewhere(mask, name)
     found = np.asarray(mask)
     if found.dtype != np.bool_:
-        raise TypeError(f"{name} has dtype {found.dtype}, expected bool")
+        raise WrongType(f"{name} has dtype {found.dtype}, expected bool")
     return found

@@ -78,7 +78,7 @@ def quantized(weights: Mapping[str, F32], fmt: str) -> dict[str, Any]:
 def fine_tune(
     weights: Mapping[str, F32], fmt: str, x: F32, labels: NDArray[np.int64], epochs: int, seed: int
 ) -> dict[str, Any]:
-    """Train the codebooks alone, codes and biases fixed: gradient descent with momentum, cosine learning rate.
+    """Train the codebooks with fixed codes and biases: gradient descent with momentum, cosine learning rate.
 
     One code covers many weights, whose gradients add up (Deep Compression, section 3.3); a codebook of a whole
     layer therefore takes shorter steps than one of a row.

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from .. import emulate as emulation
 from ..arrays.quantized import QuantizedArray
+from ..base.cached import cached
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
-from ..base.kept import kept
 from ..base.runtime import use
 from ..products.conv import conv2d
 from ..products.divergence import kl_divergence
@@ -169,7 +169,7 @@ class Network:
     def _answers(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         return logits.reshape(*self.test_y.shape, -1)
 
-    @kept
+    @cached
     def _test_logits(self) -> NDArray[np.float32]:
         return self._answers(self.forward(self.weights, self.test_x))
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import reals, same_bits
+from common import bad_argument, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -50,7 +49,7 @@ def test_masked_values_are_refused(tmp_path: Any) -> None:
         lambda: hc.error(x, masked),
         lambda: hc.save(tmp_path / "x.safetensors", {"x": masked}),
     ):
-        with pytest.raises(TypeError, match=said.MASKED_VALUES):
+        with pytest.raises(TypeError, match="masked array with masked values"):
             call()
 
 
@@ -65,29 +64,29 @@ def test_a_masked_out_is_written_whole(blas: str) -> None:
 
 def test_core_refuses_codes_of_another_shape() -> None:
     small = hc.quantize(reals((1, 2)), "int8")
-    with pytest.raises(ValueError, match=said.ANOTHER_SHAPE):
+    with bad_argument(ValueError, "x", "shape"):
         core.quantize((0, 1), reals((10, 32)), None, small._packed())
 
 
 @pytest.mark.parametrize("shape", [(HUGE, 1), (2**62, 4), (1,) * 33])
 def test_sizes_beyond_the_machine_are_a_value_error(shape: tuple[int, ...]) -> None:
     components = dict(hc.quantize(reals((2, 16)), "int8").components)
-    with pytest.raises(ValueError, match=said.OVERFLOW_DIMENSIONS):
+    with pytest.raises(ValueError, match="overflow|dimensions"):
         hc.QuantizedArray(components, hc.Int(), shape, (1,))
 
 
 def test_33_dimensions_are_a_value_error() -> None:
     x = np.ones((1,) * 33, np.float32)
     for call in (lambda: hc.quantize(x, "int8"), lambda: hc.fake_quantize(x, "int8"), lambda: hc.error(x, x)):
-        with pytest.raises(ValueError, match=said.N_33_DIMENSIONS_AT_MOST_32):
+        with bad_argument(ValueError, "w", "shape"):
             call()
 
 
 def test_array_of_wrong_parts() -> None:
     components = dict(hc.quantize(reals((2, 16)), "int8").components)
-    with pytest.raises(TypeError, match=said.COMPONENT_CODES_IS_LIST):
+    with bad_argument(TypeError, None, "type", "component codes is list"):
         hc.QuantizedArray({**components, "codes": [1]}, hc.Int(), (2, 16), (1,))  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match=said.FORMAT_IS_INT8):
+    with bad_argument(TypeError, "format", "type"):
         hc.QuantizedArray(components, "int8", (2, 16), (1,))  # type: ignore[arg-type]
 
 
@@ -121,10 +120,10 @@ def test_nan_in_an_image_has_the_callers_index(packed: bool) -> None:
     x, w = reals((2, 6, 4, 5)), reals((4, 3, 2, 2), 1)
     x[1, 4, 0, 3] = x[1, 2, 3, 1] = np.inf
     filters = hc.quantize(w, "int8", axis=(2, 3, 1)) if packed else w
-    with pytest.raises(ValueError, match=said.CONV2D_X_HAS_INF_AT_INDEX_1_2):
+    with bad_argument(ValueError, "x", "value", r"at index \(1, 2, 3, 1\)"):
         hc.conv2d(x, filters, groups=2, activations="int8")
     nhwc = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    with pytest.raises(ValueError, match=said.CONV2D_X_HAS_INF_AT_INDEX_1_0):
+    with bad_argument(ValueError, "x", "value", r"at index \(1, 0, 3, 4\)"):
         hc.conv2d(nhwc, filters, groups=2, activations="int8", layout="NHWC")
 
 

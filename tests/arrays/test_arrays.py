@@ -8,8 +8,7 @@ import re
 
 import numpy as np
 import pytest
-import said
-from common import FORMATS, reals, same_bits
+from common import FORMATS, bad_argument, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import unpack
@@ -22,7 +21,7 @@ def test_views_are_the_values_of_the_view(text: str) -> None:
     q = hc.quantize(x, text)
     values = q.dequantize()
     if "mean" in q.components:
-        with pytest.raises(ValueError, match=said.DEQUANTIZE):
+        with pytest.raises(ValueError, match="dequantize"):
             q[1:3]
         return
     if q.format.shared_rows > 1:
@@ -55,7 +54,7 @@ def test_copies_and_pickles_are_equal(text: str) -> None:
         assert other.source_dtype == q.source_dtype
     assert q != hc.quantize(-reals((5, 40)) - 1, text)
     assert q != q.dequantize().shape
-    with pytest.raises(TypeError, match=said.UNHASHABLE):
+    with pytest.raises(TypeError, match="unhashable"):
         hash(q)
 
 
@@ -65,11 +64,11 @@ def test_what_numpy_sees() -> None:
     assert np.asarray(q, dtype=np.float64).dtype == np.float64
     assert np.array(q).shape == (4, 8)
     assert q.dtype == np.float32 and q.size == 32 and q.ndim == 2
-    with pytest.raises(ValueError, match=said.COPY):
+    with bad_argument(ValueError, None, "value", "copy"):
         np.asarray(q, copy=False)
     calls = (lambda: q + 1, lambda: 2 * q, lambda: np.exp(q), lambda: -q, lambda: np.add.reduce(q), lambda: q < q)
     for call in (*calls, lambda: np.stack([q, q]), lambda: np.dot(q, q)):
-        with pytest.raises(TypeError, match=said.DEQUANTIZE):
+        with pytest.raises(TypeError, match="dequantize"):
             call()
 
 
@@ -79,7 +78,7 @@ def test_concatenate_is_the_inverse_of_slices(text: str) -> None:
     for shape, axis in (((5, 256), -1), ((4, 3, 256), 2), ((4, 2, 256), (1, 2))):
         q = hc.quantize(reals(shape), text, axis)
         if not q.format.splits_into_rows:
-            with pytest.raises(ValueError, match=said.DEQUANTIZE):
+            with pytest.raises(ValueError, match="dequantize"):
                 np.concatenate([q, q])
             return
         joined = np.concatenate([q[:1], q[1:1], q[1:]])
@@ -130,14 +129,14 @@ def test_operators_reach_the_product() -> None:
 )
 def test_other_indices_name_dequantize(index, error) -> None:
     q = hc.quantize(reals((4, 8)), "int8")
-    with pytest.raises(error, match=said.DEQUANTIZE_RANGE):
+    with pytest.raises(error, match="dequantize|range"):
         q[index]
 
 
 def test_reduction_axis_and_other_ndim_are_refused() -> None:
-    with pytest.raises(ValueError, match=said.DEQUANTIZE):
+    with bad_argument(ValueError, "axis", "axis"):
         hc.quantize(reals((4, 8)), "int8", axis=0)[0]
-    with pytest.raises(ValueError, match=said.T):
+    with bad_argument(ValueError, None, "shape", "T:"):
         hc.quantize(reals((2, 4, 8)), "int8").T  # noqa: B018
 
 
@@ -166,10 +165,10 @@ def test_wrong_components_are_refused() -> None:
         {name: part for name, part in parts.items() if name != "coarse"},
         {**parts, "codebook": parts["coarse"]},
     ):
-        with pytest.raises(ValueError, match=said.QUANTIZEDARRAY):
+        with bad_argument(ValueError, None, "value", "QuantizedArray"):
             hc.QuantizedArray(wrong, q.format, q.shape, q.axis)
     strided = {**parts, "codes": np.repeat(parts["codes"], 2, axis=1)[:, ::2]}
-    with pytest.raises(ValueError, match=said.STRIDES):
+    with bad_argument(ValueError, None, "value", "strides"):
         hc.QuantizedArray(strided, q.format, q.shape, q.axis).dequantize()
 
 
@@ -213,7 +212,7 @@ def test_dlpack_arrays_go_in_without_a_copy() -> None:
     from heterocompute.arrays.dense import as_array
 
     assert np.shares_memory(as_array(_Exporter(x), "x"), x)
-    with pytest.raises(TypeError, match=said.ASTYPE):
+    with bad_argument(TypeError, "w", "dtype"):
         hc.quantize(_Exporter(np.arange(6)), "int8")
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import said
-from common import guarded_copy, isas
+from common import bad_argument, guarded_copy, isas
 
 import heterocompute as hc
 
@@ -80,9 +79,9 @@ def test_what_it_says_of_itself() -> None:
     assert pickle.loads(pickle.dumps(b)) == b == copy.deepcopy(b)
     assert b != hc.encode_bitmap(b.to_dense().reshape(4, 2)) and b != hc.encode_bitmap(b.to_dense().astype(int))
     assert (b == 3) is False
-    with pytest.raises(TypeError, match=said.UNHASHABLE):
+    with pytest.raises(TypeError, match="unhashable"):
         hash(b)
-    with pytest.raises(ValueError, match=said.COPY_FALSE_IS_IMPOSSIBLE):
+    with bad_argument(ValueError, None, "value", "copy=False is impossible"):
         np.array(b, copy=False)
     assert hc.encode_bitmap(np.zeros((0, 3))).density == 0
 
@@ -116,7 +115,7 @@ def test_hostile_parts_are_refused() -> None:
 def test_parts_that_change_later_are_refused_too() -> None:
     b = hc.encode_bitmap(np.float32([1, 0, 2]))
     b.components["bitmap"][0] = 7
-    with pytest.raises(ValueError, match=said.N_3_BITS_ARE_SET_FOR_2):
+    with bad_argument(ValueError, None, "value", "3 bits are set for 2 values"):
         b.to_dense()
 
 
@@ -130,27 +129,27 @@ def test_tensors_are_taken_as_they_lie(dtype: str) -> None:
         b = hc.encode_bitmap(given)
         assert b.dtype == expected.dtype and b.to_dense().tobytes() == expected.tobytes()
     if tensor.dtype.is_floating_point:
-        with pytest.raises(TypeError, match=said.ENCODE_BITMAP_A_PASS_A_DETACH):
+        with bad_argument(TypeError, "a", "type"):
             hc.encode_bitmap(tensor.requires_grad_())
 
 
 def test_a_tensor_of_another_type_or_place_is_refused() -> None:
     torch = pytest.importorskip("torch")
     for tensor in (torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.float8_e4m3fn)):
-        with pytest.raises(TypeError, match=said.ENCODE_BITMAP_2):
+        with bad_argument(TypeError, "a", "dtype"):
             hc.encode_bitmap(tensor)
     for other in (torch.ones(2, device="meta"), torch.ones((2, 2)).to_sparse()):
-        with pytest.raises(TypeError, match=said.ENCODE_BITMAP_2):
+        with pytest.raises(TypeError, match="encode_bitmap: a"):
             hc.encode_bitmap(other)
 
 
 @pytest.mark.parametrize("a", [[[1.0], [1.0, 2.0]], hc.quantize(np.ones((1, 4), np.float32), "2:4")])
 def test_what_is_no_plain_array_is_refused(a: Any) -> None:
-    with pytest.raises(TypeError, match=said.ENCODE_BITMAP):
+    with bad_argument(TypeError, "a", "type"):
         hc.encode_bitmap(a)
 
 
 @pytest.mark.parametrize("a", [np.ones(2, complex), np.array(["a"]), np.array([None]), np.array(["2020"], "M8[Y]")])
 def test_other_types_are_refused(a: Any) -> None:
-    with pytest.raises(TypeError, match=said.ENCODE_BITMAP_A_HAS_DTYPE):
+    with bad_argument(TypeError, "a", "dtype"):
         hc.encode_bitmap(a)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import reals
+from common import bad_argument, reals
 
 import heterocompute as hc
 from heterocompute.arrays.dense import as_array
@@ -86,22 +85,22 @@ def test_a_capsule_is_read_and_freed_once() -> None:
 )
 def test_widths_that_no_type_has_are_refused(code: int, bits: int) -> None:
     foreign = Foreign(np.zeros((4, 8)), code, bits=bits)
-    with pytest.raises(TypeError, match=said.QUANTIZE_W_WANTED_AN_ARRAY):
+    with bad_argument(TypeError, "w", "type"):
         hc.quantize(foreign, "int8")
 
 
 @pytest.mark.parametrize(("code", "bits"), [(INT, 33), (UINT, 9), (BOOL, 1), (BOOL, 16), (INT, 4)])
 def test_so_are_those_of_integers(code: int, bits: int) -> None:
-    with pytest.raises(TypeError, match=said.ENCODE_BITMAP_A_WANTED_AN_ARRAY):
+    with bad_argument(TypeError, "a", "type"):
         hc.encode_bitmap(Foreign(np.zeros((4, 8)), code, bits=bits))
     assert hc.encode_bitmap(Foreign(np.arange(4, dtype=np.int32), INT)).to_dense().tolist() == [0, 1, 2, 3]
-    with pytest.raises(TypeError, match=said.WANTED_AN_ARRAY_OF_FLOATS):
+    with bad_argument(TypeError, "w", "type"):
         hc.quantize(Foreign(np.zeros(8, np.float32), lanes=2), "int8")
 
 
 def test_memory_is_freed_while_an_exception_is_on_its_way() -> None:
     foreign = Foreign(np.zeros(8, np.float32), shape=(2, -4))  # NumPy refuses it after the memory was taken over
-    with pytest.raises(TypeError, match=said.NEGATIVE_DIMENSIONS):
+    with bad_argument(TypeError, "w", "shape"):
         hc.quantize(foreign, "int8")
     assert foreign.freed == 1
 
@@ -125,7 +124,7 @@ def test_more_dimensions_than_the_core_has_are_named() -> None:
         for given in (x, x.astype(np.float64), Foreign(x)):
             with pytest.raises(ValueError, match=f"^{name} has 40 dimensions, at most 32 are possible$"):
                 call(given)
-    with pytest.raises(ValueError, match=said.EMULATE_MATMUL_A_HAS_40_DIMENSIONS):
+    with bad_argument(ValueError, "a", "shape"):
         hc.emulate.matmul(x.astype(np.int8), w.astype(np.int8))
     most = x.reshape((1,) * 31 + (4,))
     assert hc.linear(most, w).shape == most.shape
@@ -150,9 +149,9 @@ def test_negated_memory_is_resolved_or_refused() -> None:
     assert hc.quantize(Resolvable(x), "int8") == hc.quantize(-x, "int8")
     assert np.array_equal(hc.encode_bitmap(Resolvable(x)).to_dense(), -x)
     for call in (lambda a: hc.quantize(a, "int8"), lambda a: hc.linear(a, np.ones((2, 8), np.float32))):
-        with pytest.raises(TypeError, match=said.RESOLVE_NEG):
+        with pytest.raises(TypeError, match=r"resolve_neg\(\)"):
             call(Negated(x))
-    with pytest.raises(TypeError, match=said.ENCODE_BITMAP_A_RESOLVE_NEG):
+    with bad_argument(TypeError, "a", "type"):
         hc.encode_bitmap(Negated(x))
 
 

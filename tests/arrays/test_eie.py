@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import isas, same_bits
+from common import bad_argument, isas, same_bits
 
 import heterocompute as hc
 from heterocompute.base.writer import Writer
@@ -33,14 +32,14 @@ def pruned(shape: tuple[int, ...], density: float, seed: int = 0, levels: int = 
 
 
 def encoded(w: np.ndarray[Any, Any], elements: int) -> hc.EIEArray:
-    return hc.encode_csr(w, elements=min(elements, max(len(w), 1)))
+    return hc.encode_eie(w, elements=min(elements, max(len(w), 1)))
 
 
 def test_the_stated_example() -> None:
     """[0, 0, 1, 2, 18 zeros, 3] -> values 1, 2, 0, 3, runs 2, 0, 15, 2."""
     column = np.zeros((23, 1), np.float32)
     column[[2, 3, 22], 0] = 1, 2, 3
-    e = hc.encode_csr(column, elements=1)
+    e = hc.encode_eie(column, elements=1)
     assert e.values().tolist() == [1, 2, 0, 3] and e.runs().tolist() == [2, 0, 15, 2]
     assert e.components["pointers"].tolist() == [[0, 4]] and e.padding == 1
     assert same_bits(e.to_dense(), column)
@@ -50,7 +49,7 @@ def test_runs_are_counted_in_the_rows_of_an_element_and_begin_anew_in_each_colum
     w = np.zeros((8, 2), np.float32)
     w[[0, 6], 0] = 1, 2
     w[[5, 7], 1] = 3, 4
-    e = hc.encode_csr(w, elements=2)
+    e = hc.encode_eie(w, elements=2)
     # Element 0 has rows 0 2 4 6, element 1 has rows 1 3 5 7.
     assert e.components["pointers"].tolist() == [[0, 2, 2], [0, 0, 2]]
     assert e.runs().tolist() == [0, 2, 2, 0] and e.values().tolist() == [1, 2, 3, 4]
@@ -72,7 +71,7 @@ def test_encoding_is_the_definition_and_comes_back(shape: tuple[int, int], densi
     if w.any():
         nearest = np.abs(w[w != 0].astype(np.float64)[:, None] - levels).min(axis=1)
         assert np.array_equal(np.abs(w.astype(np.float64) - dense)[w != 0], nearest)
-    assert same_bits(hc.encode_csr(dense, e.components["codebook"], e.elements).to_dense(), dense)
+    assert same_bits(hc.encode_eie(dense, e.components["codebook"], e.elements).to_dense(), dense)
     assert e.padding == np.count_nonzero(entries & 15 == 0) == len(entries) - np.count_nonzero(w)
     assert e.nbytes == len(entries) + 64 + 4 * pointers.size
     assert e.density == np.count_nonzero(w) / max(w.size, 1)
@@ -82,30 +81,30 @@ def test_encoding_is_the_definition_and_comes_back(shape: tuple[int, int], densi
 def test_up_to_15_values_are_exact(levels: int) -> None:
     w = pruned((200, 70), 0.1, levels=levels)
     for elements in COUNTS:
-        e = hc.encode_csr(w, elements=elements)
-        assert same_bits(e.to_dense(), w) and e == hc.encode_csr(w.astype(np.float64), elements=elements)
+        e = hc.encode_eie(w, elements=elements)
+        assert same_bits(e.to_dense(), w) and e == hc.encode_eie(w.astype(np.float64), elements=elements)
 
 
 def test_the_default_codebook_is_the_best_of_15() -> None:
     w = pruned((64, 64), 0.5)
-    learned = hc.encode_csr(w).components["codebook"]
+    learned = hc.encode_eie(w).components["codebook"]
     assert learned[0] == 0
     assert same_bits(learned[1:], kmeans.optimal(w[w != 0], None, 15).astype(np.float32))
 
 
 def test_layout_dtype_threads_and_isa_change_nothing() -> None:
     w = pruned((150, 90), 0.2)
-    expected = hc.encode_csr(w, elements=8)
+    expected = hc.encode_eie(w, elements=8)
     for isa in isas():
         for threads in (1, 2, 5):
             with hc.use(isa=isa, threads=threads):
                 for same in (w.copy("F"), np.repeat(w, 2, axis=1)[:, ::2], w.astype(np.float64)):
-                    found = hc.encode_csr(same, elements=8)
+                    found = hc.encode_eie(same, elements=8)
                     assert found == expected and same_bits(found.to_dense(), expected.to_dense())
     half = w.astype(np.float16)
-    assert hc.encode_csr(half, elements=8) == hc.encode_csr(half.astype(np.float32), elements=8)
+    assert hc.encode_eie(half, elements=8) == hc.encode_eie(half.astype(np.float32), elements=8)
     negative = np.where(w == 0, np.float32(-0.0), w)
-    assert hc.encode_csr(negative, elements=8) == expected
+    assert hc.encode_eie(negative, elements=8) == expected
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -132,7 +131,7 @@ def test_a_vector_meets_the_entries_in_order_and_zeros_are_skipped(shape: tuple[
 @pytest.mark.parametrize("vectors", [9, 70])
 def test_more_vectors_meet_all_entries_in_order(vectors: int) -> None:
     w = pruned((60, 50), 0.2)
-    x, e = pruned((vectors, 50), 0.6, seed=2), hc.encode_csr(w)
+    x, e = pruned((vectors, 50), 0.6, seed=2), hc.encode_eie(w)
     rows = [np.flatnonzero(row) for row in w]
     starts = np.cumsum([0, *map(len, rows)])
     dense = e.to_dense()
@@ -148,7 +147,7 @@ def test_more_vectors_meet_all_entries_in_order(vectors: int) -> None:
 
 def test_bias_activations_and_out() -> None:
     w, x, bias = pruned((12, 40), 0.3), pruned((5, 40), 1, seed=3), pruned((12,), 1, seed=4)
-    e = hc.encode_csr(w)
+    e = hc.encode_eie(w)
     plain = hc.linear(x, e)
     out = np.zeros((5, 24), np.float32)[:, ::2]
     assert hc.linear(x, e, bias=bias, out=out) is out and np.array_equal(out, plain + bias)
@@ -166,7 +165,7 @@ def test_what_is_not_finite_meets_only_what_is_stored() -> None:
         x[:, 1] = 1
         for isa in ISAS:
             with hc.use(isa=isa):
-                found = hc.linear(x, hc.encode_csr(w, elements=1))
+                found = hc.linear(x, hc.encode_eie(w, elements=1))
         wanted = np.zeros(40, np.float32)
         wanted[0], wanted[39] = 1, np.inf
         assert np.array_equal(found, np.tile(wanted, (vectors, 1)))
@@ -190,7 +189,7 @@ def test_cycles_are_those_of_the_machine(shape: tuple[int, int], elements: int) 
 
 
 def test_a_deeper_queue_balances_better() -> None:
-    e = hc.encode_csr(pruned((640, 200), 0.1), elements=64)
+    e = hc.encode_eie(pruned((640, 200), 0.1), elements=64)
     loads = [e.load_balance(depth=depth) for depth in (1, 2, 4, 8, 16, 256)]
     assert all(a.cycles >= b.cycles for a, b in zip(loads, loads[1:], strict=False))
     assert loads[0].efficiency < 0.6 < loads[-1].efficiency <= 1
@@ -200,20 +199,20 @@ def test_a_deeper_queue_balances_better() -> None:
 
 def test_it_behaves_as_an_array() -> None:
     w = pruned((9, 7), 0.3, levels=4)
-    e = hc.encode_csr(w, elements=3)
+    e = hc.encode_eie(w, elements=3)
     assert (e.shape, e.ndim, e.size, e.dtype, len(e), e.elements) == ((9, 7), 2, 63, np.float32, 9, 3)
     assert same_bits(np.asarray(e), w) and np.asarray(e, np.float64).dtype == np.float64
     assert e.to_dense(np.float16).dtype == np.float16
     for same in (pickle.loads(pickle.dumps(e)), copy.deepcopy(e), copy.copy(e)):
         assert same == e
-    assert e != hc.encode_csr(w, elements=2) and e != w.tolist()
+    assert e != hc.encode_eie(w, elements=2) and e != w.tolist()
     assert "elements=3" in repr(e)
-    with pytest.raises(TypeError, match=said.ADD_IS_NOT_FOR_AN_EIEARRAY):
+    with bad_argument(TypeError, "add", "type"):
         e + 1
-    with pytest.raises(TypeError, match=said.UNHASHABLE):
+    with pytest.raises(TypeError, match="unhashable"):
         hash(e)
     for part in e.components.values():
-        with pytest.raises(ValueError, match=said.READ_ONLY):
+        with pytest.raises(ValueError, match="read-only"):
             part[...] = 0
     entries = e.components["entries"].copy()
     other = hc.EIEArray({**e.components, "entries": entries}, e.shape)
@@ -224,43 +223,43 @@ def test_it_behaves_as_an_array() -> None:
 def test_bad_arguments_are_named() -> None:
     w = np.ones((4, 3), np.float32)
     for bad in (np.ones(3, np.float32), np.ones((1, 2, 3), np.float32)):
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_W_HAS_SHAPE):
-            hc.encode_csr(bad)
+        with bad_argument(ValueError, "w", "shape"):
+            hc.encode_eie(bad)
     for value in (np.nan, np.inf, 1e300):
         wrong = np.ones((4, 3))
         wrong[2, 1] = value
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_W_HAS_AT_INDEX):
-            hc.encode_csr(wrong)
-    with pytest.raises(TypeError, match=said.ENCODE_CSR_W_HAS_DTYPE_INT64):
-        hc.encode_csr(w.astype(np.int64))
+        with bad_argument(ValueError, "w", "value", r"at index \(2, 1\)"):
+            hc.encode_eie(wrong)
+    with bad_argument(TypeError, "w", "dtype"):
+        hc.encode_eie(w.astype(np.int64))
     for elements in (0, -1, 4097, 2**70):
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_ELEMENTS_IS_WANTED_1):
-            hc.encode_csr(w, elements=elements)
+        with bad_argument(ValueError, "elements", "value"):
+            hc.encode_eie(w, elements=elements)
     for odd in (2.0, "4", None, True, np.ones(2)):
-        with pytest.raises(TypeError, match=said.ENCODE_CSR_ELEMENTS):
-            hc.encode_csr(w, elements=odd)  # type: ignore[arg-type]
+        with bad_argument(TypeError, "elements", "type"):
+            hc.encode_eie(w, elements=odd)  # type: ignore[arg-type]
     good = np.arange(16, dtype=np.float32)
     for table in (good[1:], good[:15], good + 1, good[::-1], np.where(good == 5, np.nan, good)):
-        with pytest.raises(ValueError, match=said.ENCODE_CSR_CODEBOOK):
-            hc.encode_csr(w, table)
-    e = hc.encode_csr(w)
-    with pytest.raises(TypeError, match=said.HC_LINEAR_X_E):
+        with pytest.raises(ValueError, match="encode_eie: codebook"):
+            hc.encode_eie(w, table)
+    e = hc.encode_eie(w)
+    with bad_argument(TypeError, "b", "axis"):
         hc.matmul(np.ones((2, 4), np.float32), e)
-    with pytest.raises(TypeError, match=said.BOTH_OPERANDS_ARE_COMPRESSED):
+    with bad_argument(TypeError, None, "type", "both operands are compressed"):
         hc.matmul(e, e)
-    with pytest.raises(ValueError, match=said.HAS_4_VALUES_ALONG_AXIS_1):
+    with bad_argument(ValueError, "x", "shape"):
         hc.linear(np.ones((2, 4), np.float32), e)
-    with pytest.raises(ValueError, match=said.LOAD_BALANCE_DEPTH_IS_0):
+    with bad_argument(ValueError, "depth", "value"):
         e.load_balance(depth=0)
     for odd in (1.5, "8", None, True):
-        with pytest.raises(TypeError, match=said.LOAD_BALANCE_DEPTH):
+        with bad_argument(TypeError, "depth", "type"):
             e.load_balance(depth=odd)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=said.X_HAS_SHAPE):
+    with bad_argument(ValueError, "x", "shape"):
         e.load_balance(np.ones(4, np.float32))
 
 
 def test_components_that_do_not_fit_are_refused() -> None:
-    e = hc.encode_csr(pruned((40, 6), 0.2), elements=4)
+    e = hc.encode_eie(pruned((40, 6), 0.2), elements=4)
     good = {name: part.copy() for name, part in e.components.items()}
 
     def refused(match: str, shape: tuple[int, ...] = (40, 6), **parts: Any) -> None:
@@ -292,15 +291,15 @@ def test_components_that_do_not_fit_are_refused() -> None:
         table = good["codebook"].copy()
         table[number] = value
         refused(rf"codebook\[{number}\]", codebook=table)
-    with pytest.raises(TypeError, match=said.COMPONENTS_ARE):
+    with bad_argument(TypeError, "components", "type"):
         hc.EIEArray({"codes": good["entries"]}, (40, 6))
     assert hc.EIEArray(good, (40, 6)) == e
 
 
 def test_components_cannot_be_written_to() -> None:
-    e = hc.encode_csr(np.ones((64, 64), np.float32))
+    e = hc.encode_eie(np.ones((64, 64), np.float32))
     for part in e.components.values():
-        with pytest.raises(ValueError, match=said.WRITEABLE):
+        with pytest.raises(ValueError, match="WRITEABLE"):
             part.flags.writeable = True
     parts = {name: part.copy() for name, part in e.components.items()}
     view = parts["entries"][:]
@@ -309,13 +308,13 @@ def test_components_cannot_be_written_to() -> None:
     view[:] = 0xF1
     assert made == e
     for shape in (5, None, (8.0, 16), (2**63, 16), (64, 64, 1)):
-        with pytest.raises(ValueError, match=said.EIEARRAY_SHAPE):
+        with bad_argument(ValueError, "shape", "value"):
             hc.EIEArray(e.components, shape)  # type: ignore[arg-type]
 
 
 def test_the_transposed_matrix_shares_its_components() -> None:
     w = pruned((12, 40), 0.3)
-    e, x = hc.encode_csr(w), pruned((20, 40), 1, seed=3)
+    e, x = hc.encode_eie(w), pruned((20, 40), 1, seed=3)
     assert (e.axis, e.T.axis, e.T.shape, e.T.T) == ((1,), (0,), (40, 12), e) and e.T != e
     assert same_bits(e.T.to_dense(), np.ascontiguousarray(e.to_dense().T))
     assert all(e.T.components[name] is part for name, part in e.components.items())
@@ -324,9 +323,9 @@ def test_the_transposed_matrix_shares_its_components() -> None:
         assert same_bits(vectors @ e.T, hc.linear(vectors, e)) and same_bits(np.matmul(vectors, e.T), vectors @ e.T)
     assert same_bits(hc.matmul(hc.quantize(x, "int8"), e.T), hc.linear(hc.quantize(x, "int8"), e))
     for wrong in (lambda: e.T @ x[:, :12].T, lambda: hc.linear(x[:, :12], e.T), lambda: hc.explain(e.T, x[:, :12].T)):
-        with pytest.raises(TypeError, match=said.STORED_ALONG_AXIS_0_ITS_REDUCTION):
+        with pytest.raises(TypeError, match=r"stored along axis \(0,\), its reduction axis is 1"):
             wrong()
-    with pytest.raises(ValueError, match=said.THIS_MATRIX_IS_TRANSPOSED):
+    with bad_argument(ValueError, None, "value", "this matrix is transposed"):
         e.T.load_balance()
     for same in (pickle.loads(pickle.dumps(e.T)), copy.deepcopy(e.T), hc.EIEArray(e.components, (40, 12), axis=(0,))):
         assert same == e.T
@@ -352,75 +351,75 @@ def test_what_takes_floats_decodes_nothing_silently() -> None:
         lambda: hc.fake_quantize(e, "int8"),
         lambda: hc.scores.wanda(e, np.ones((3, 8), np.float32)),
         lambda: hc.study(e, ["int8"]),
-        lambda: hc.encode_csr(e),
+        lambda: hc.encode_eie(e),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match=said.IS_AN_EIEARRAY_TAKE):
+        with pytest.raises(TypeError, match=r"is an EIEArray; take its to_dense\(\) first"):
             call()
-    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):  # it is copied, like a QuantizedArray
+    with bad_argument(ValueError, None, "shape", "no float tensor"):  # it is copied, like a QuantizedArray
         hc.study({"a": e}, ["int8"])
     assert hc.error(w, e).max_abs == 0
 
 
 def test_the_mask_is_what_is_stored() -> None:
     w = pruned((70, 9), 0.1)
-    e = hc.encode_csr(w, elements=1)
+    e = hc.encode_eie(w, elements=1)
     assert e.padding and np.array_equal(e.mask, w != 0) and np.array_equal(e.T.mask, w.T != 0)
     table = np.arange(16, dtype=np.float32) * 0
     table[15] = 1
-    assert np.array_equal(hc.encode_csr(w, table).mask, w != 0)  # a stored value may be 0
+    assert np.array_equal(hc.encode_eie(w, table).mask, w != 0)  # a stored value may be 0
 
 
 def test_scipy_gets_what_is_stored() -> None:
     pytest.importorskip("scipy.sparse")
     w, x = pruned((70, 9), 0.1), pruned((20, 9), 1, seed=1)
-    e = hc.encode_csr(w, elements=1)
+    e = hc.encode_eie(w, elements=1)
     for array, dense in ((e, e.to_dense()), (e.T, e.T.to_dense())):
         for layout in ("csr", "csc"):
             found = array.to_scipy(layout)
             assert found.format == layout and found.nnz == e.nnz and np.array_equal(found.toarray(), dense)
     assert same_bits(hc.linear(x, e.to_scipy()), hc.linear(x, e))
-    with pytest.raises(ValueError, match=said.TO_SCIPY_LAYOUT_IS_COO):
+    with bad_argument(ValueError, "layout", "value"):
         e.to_scipy("coo")
 
 
 def test_numpy_reaches_nothing_but_products() -> None:
-    e = hc.encode_csr(pruned((9, 7), 0.3))
+    e = hc.encode_eie(pruned((9, 7), 0.3))
     for call in (lambda: np.concatenate([e, e]), lambda: np.sum(e), lambda: np.add(e, 1), lambda: np.where(e, 1, 0)):
-        with pytest.raises(TypeError, match=said.IS_NOT_FOR_AN_EIEARRAY_CALL):
+        with pytest.raises(TypeError, match=r"is not for an EIEArray; call to_dense\(\) for its values"):
             call()
-    with pytest.raises(ValueError, match=said.CALL_TO_DENSE):
+    with bad_argument(ValueError, None, "value", "to_dense"):
         e[0]
-    with pytest.raises(ValueError, match=said.COPY_FALSE_IS_IMPOSSIBLE):
+    with bad_argument(ValueError, None, "value", "copy=False is impossible"):
         np.array(e, copy=False)
-    with pytest.raises(TypeError, match=said.DOES_NOT_SUPPORT_ITEM_ASSIGNMENT):
+    with pytest.raises(TypeError, match="does not support item assignment"):
         e.components["entries"] = 1  # type: ignore[index]
     assert "<td>axis</td>" not in e._repr_html_() and "(9, 7)" in e._repr_html_()
     for dtype in ("x", np.int8, complex, [("a", "f4")], 2.5):
-        with pytest.raises(TypeError, match=said.TO_DENSE_DTYPE_IS_WANTED_FLOAT16):
+        with pytest.raises(TypeError, match="to_dense: dtype is .*, expected float16"):
             e.to_dense(dtype)
 
 
 def test_more_elements_than_rows_are_idle() -> None:
     w = pruned((3, 50), 0.5, levels=4)
-    e = hc.encode_csr(w, elements=64)
+    e = hc.encode_eie(w, elements=64)
     assert e.elements == 64 and same_bits(e.to_dense(), w) and not e.components["pointers"][3:].any()
     x = pruned((50,), 1, seed=1)
     for isa in ISAS:
         for threads in (1, 3):
             with hc.use(isa=isa, threads=threads):
-                assert np.array_equal(hc.linear(x, e), hc.linear(x, hc.encode_csr(w, elements=3)))
+                assert np.array_equal(hc.linear(x, e), hc.linear(x, hc.encode_eie(w, elements=3)))
                 assert same_bits(hc.linear(np.tile(x, (9, 1)), e)[8], hc.linear(np.tile(x, (9, 1)), e)[0])
     load = e.load_balance()
     assert not load.busy[3:].any() and load.efficiency <= 3 / 64
     pointers, entries = compressed.eie_encode(w, e.components["codebook"], 64)
     assert same_bits(e.components["pointers"], pointers) and same_bits(e.components["entries"], entries)
-    assert hc.encode_csr(w[:0]).elements == hc.encode_csr(w[:1]).elements == 4
+    assert hc.encode_eie(w[:0]).elements == hc.encode_eie(w[:1]).elements == 4
 
 
 @pytest.mark.parametrize("shape", [(23, 5), (5, 0), (0, 5), (0, 0), (130, 33)])
 def test_files_bring_it_back(shape: tuple[int, int], tmp_path: Path) -> None:
-    e, path = hc.encode_csr(pruned(shape, 0.3)), tmp_path / "e.safetensors"
+    e, path = hc.encode_eie(pruned(shape, 0.3)), tmp_path / "e.safetensors"
     for array in (e, e.T):
         array.save(path)
         back = hc.load(path)
@@ -436,7 +435,7 @@ def test_files_bring_it_back(shape: tuple[int, int], tmp_path: Path) -> None:
 
 
 def test_hostile_files_are_refused(tmp_path: Path) -> None:
-    e, path = hc.encode_csr(pruned((40, 6), 0.2)), str(tmp_path / "e.safetensors")
+    e, path = hc.encode_eie(pruned((40, 6), 0.2)), str(tmp_path / "e.safetensors")
     parts = {f"array.{name}": part for name, part in e.components.items()}
     fields = {"format": "eie-p4", "shape": [40, 6], "axis": [1], "dtype": "float32"}
 

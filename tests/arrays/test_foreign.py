@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import reals
+from common import bad_argument, reals
 
 import heterocompute as hc
 
@@ -38,7 +37,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
     "permute_channels: w": lambda a: hc.permute_channels(a, "2:4"),
     "permute_linear: first": lambda a: hc.permute_linear(a, X, None, np.arange(4)),
     "wanda: w": lambda a: hc.scores.wanda(a, X),
-    "encode_csr: w": lambda a: hc.encode_csr(a, elements=2),
+    "encode_eie: w": lambda a: hc.encode_eie(a, elements=2),
     "encode_bitmap: a": hc.encode_bitmap,
     "codebook_gradient: grad_w": lambda a: hc.codebook_gradient(a, hc.quantize(X, "cb4")),
     "emulate.matmul: a": lambda a: hc.emulate.matmul(a, X),
@@ -184,5 +183,5 @@ def test_torch() -> None:
     for state in (module.state_dict(), {name: w.bfloat16() for name, w in module.state_dict().items()}):
         layers = hc.study(state, ["int8"]).layers
         assert {(layer["name"], tuple(layer["shape"])) for layer in layers} == {("weight", (4, 32))}
-    with pytest.raises(TypeError, match=said.STUDY_WEIGHTS_WEIGHT_IS_A_PARAMETER):
+    with bad_argument(TypeError, "weights", "type"):
         hc.study(dict(module.named_parameters()), ["int8"])

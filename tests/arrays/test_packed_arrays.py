@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.arrays.base import PackedArray
@@ -25,7 +25,7 @@ MADE = {
     "quantized": hc.quantize(W, "vsq4-g16-s4"),
     "sparse": hc.prune(W, "2:4"),
     "quantized-sparse": hc.quantize(W, "int8+2:4"),
-    "eie": hc.encode_csr(W),
+    "eie": hc.encode_eie(W),
     "bitmap": hc.encode_bitmap(W),
     "prepacked": hc.prepack(hc.quantize(W, "vsq4-g16-s4")),
 }
@@ -48,9 +48,9 @@ def test_copies_and_files_bring_it_back(a: PackedArray, tmp_path: Path) -> None:
     save(path, {"w": a, "plain": np.arange(3)})
     assert hc.load(path)["w"] == a and hc.load(path)["plain"].tolist() == [0, 1, 2]
     assert {row["name"]: row["bytes"] for row in inspect(path)}["w"] == sum(x.nbytes for x in a.components.values())
-    with pytest.raises(ValueError, match=said.TENSOR_W_IS_ALREADY_QUANTIZED_PRUNED):
+    with bad_argument(ValueError, None, "file", "tensor 'w' is already (quantized|pruned)"):
         prune_checkpoint(path, tmp_path / "out", "2:4")
-    with pytest.raises(TypeError, match=said.SAVE_PATH_IS_3):
+    with bad_argument(TypeError, None, "type", "save: path is 3"):
         a.save(3)  # type: ignore[arg-type]
 
 
@@ -70,9 +70,9 @@ def test_products_are_the_only_functions_of_numpy(a: PackedArray) -> None:
     for call in (lambda: a + 1, lambda: np.exp(a), lambda: a < 1, lambda: np.add.reduce(a), lambda: np.dot(a, x.T)):
         with pytest.raises(TypeError, match=rf"is not for an? {type(a).__name__}; call {wanted}\(\) for its values"):
             call()
-    with pytest.raises(TypeError, match=said.UNHASHABLE):
+    with pytest.raises(TypeError, match="unhashable"):
         hash(a)
-    with pytest.raises(ValueError, match=said.COPY_FALSE_IS_IMPOSSIBLE):
+    with bad_argument(ValueError, None, "value", "copy=False is impossible"):
         np.array(a, copy=False)
     assert (a.shape, a.ndim, a.size, len(a), a.dtype) == ((6, 32), 2, 192, 6, np.float32)
     assert "\n" not in repr(a) and "(6, 32)" in repr(a) and "(6, 32)" in a._repr_html_()
@@ -94,10 +94,10 @@ def test_slices_are_of_the_same_class(a: Any) -> None:
         assert type(part) is kind and part.shape == dense[index].shape
         assert np.asarray(part).tobytes() == np.ascontiguousarray(dense[index]).tobytes()
     assert len(list(a)) == 6
-    with pytest.raises(IndexError, match=said.OUT_OF_RANGE_FOR_AXIS_0):
+    with bad_argument(IndexError, "index", "value"):
         a[6]
     for index in (None, True, [0], (0, 1), ...):
-        with pytest.raises(ValueError, match=said.CALL_DEQUANTIZE_TO_DENSE):
+        with bad_argument(ValueError, None, "value", "call (dequantize|to_dense)"):
             a[index]
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import said
-from common import guarded_copy, isas, reals, same_bits
+from common import bad_argument, guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.reference import sparsity
@@ -97,9 +96,9 @@ def test_empty_arrays() -> None:
 @pytest.mark.parametrize("pattern", ["2:4", "50%"])
 def test_what_float32_cannot_hold_is_refused(pattern: str) -> None:
     w = np.array([[1.0, 1e300, np.inf, 2.0]])
-    with pytest.raises(ValueError, match=said.PRUNE_W_HAS_1E_300):
+    with bad_argument(ValueError, "w", "value", r"at index \(0, 1\)"):
         hc.prune(w, pattern)
-    with pytest.raises(ValueError, match=said.FROM_MASK_W_HAS_1E):
+    with bad_argument(ValueError, "w", "value"):
         hc.SparseArray.from_mask(w, w == 1e300, "2:4")
 
 
@@ -108,7 +107,7 @@ def test_illegal_positions_are_refused() -> None:
     for array in (s, hc.quantize(s, "int8")):
         parts = dict(array.components)
         parts["metadata"] = np.full_like(parts["metadata"], 0x55)
-        with pytest.raises(ValueError, match=said.COMPONENT_METADATA_HAS_POSITIONS_THAT_DO):
+        with bad_argument(ValueError, None, "value", "component metadata has positions that do not ascend below 4"):
             type(array)(parts, array.format, array.shape, array.axis)  # type: ignore[arg-type]
     assert repr(s).startswith("SparseArray(2:4")
 
@@ -116,7 +115,7 @@ def test_illegal_positions_are_refused() -> None:
 def test_importance_is_not_for_patterns() -> None:
     w = reals((2, 8), 1)
     for given in (w, hc.prune(w, "2:4")):
-        with pytest.raises(ValueError, match=said.QUANTIZE_IMPORTANCE_IS_FOR_ALL_VALUES):
+        with bad_argument(ValueError, "importance", "value"):
             hc.quantize(given, "cb2+2:4", importance=np.ones(3, np.float32))
 
 
@@ -124,7 +123,7 @@ def test_entries_of_one_place_are_added() -> None:
     scipy_sparse = pytest.importorskip("scipy.sparse")
     twice = scipy_sparse.csr_array((np.float32([1, 2, 3]), [0, 0, 1], [0, 3]), shape=(1, 4))
     assert hc.SparseArray.from_scipy(twice, "2:4").to_dense().tolist() == [[3, 3, 0, 0]]
-    with pytest.raises(ValueError, match=said.WANTED_TWO_DIMENSIONS):
+    with bad_argument(ValueError, "matrix", "shape"):
         hc.SparseArray.from_scipy(scipy_sparse.coo_array(np.ones(4)), "2:4")
 
 
@@ -163,7 +162,7 @@ def test_a_block_of_both_infinities_has_no_score() -> None:
             prune(w, "block:1x2:75%", scores=scores)
     wide = np.ones((3, 2**21), np.float32)  # more values than one block of the sum
     wide[2, -2:] = inf, -inf
-    with pytest.raises(ValueError, match=said.FROM_ROW_2_COLUMN_2097150):
+    with bad_argument(ValueError, None, "value", "2.*2097150"):
         hc.prune(wide, "block:2x2:50%", scores=wide)
     mask = hc.prune_mask(w, "block:2x2:75%", scores=np.abs(scores))
     assert mask.tolist() == [[False, False, True, True, False, False, False, False]] * 2
@@ -174,9 +173,9 @@ def test_a_block_of_both_infinities_has_no_score() -> None:
 )
 def test_other_patterns_are_refused(pattern: str) -> None:
     for prune in (hc.prune, hc.prune_mask):
-        with pytest.raises(ValueError, match=said.PATTERN):
+        with bad_argument(ValueError, "pattern", "value"):
             prune(np.ones((4, 4), np.float32), pattern)
-    with pytest.raises(TypeError, match=said.PRUNE_PATTERN_IS_2):
+    with bad_argument(TypeError, "pattern", "type"):
         hc.prune(np.ones(4, np.float32), 2)  # type: ignore[arg-type]
 
 
@@ -191,7 +190,7 @@ def test_nan_scores_are_refused_by_name_and_index(isa: str) -> None:
                     hc.prune(w, pattern)
                 with pytest.raises(ValueError, match=rf"scores has nan at index \({at[0]}, {at[1]}\)"):
                     hc.prune(np.zeros_like(w), pattern, scores=w)
-    with pytest.raises(ValueError, match=said.SCORES_HAS_SHAPE):
+    with bad_argument(ValueError, "scores", "shape"):
         hc.prune(np.zeros((2, 4), np.float32), "2:4", scores=np.zeros((4, 2), np.float32))
 
 
@@ -211,11 +210,11 @@ def test_a_mask_makes_an_array_or_is_refused() -> None:
     s = hc.SparseArray.from_mask(w, fewer, "2:4")
     assert np.array_equal(s.to_dense(), np.where(fewer, w, 0))
     mask[2, 4:8] = [True, True, False, True]
-    with pytest.raises(ValueError, match=said.ROW_2_GROUP_1_OF_MASK):
+    with bad_argument(ValueError, None, "value", "row 2, group 1 of mask keeps 3 values of 4, 2:4 keeps 2"):
         hc.SparseArray.from_mask(w, mask, "2:4")
-    with pytest.raises(ValueError, match=said.MASK_HAS_SHAPE):
+    with bad_argument(ValueError, "mask", "shape"):
         hc.SparseArray.from_mask(w, mask[:2], "2:4")
-    with pytest.raises(TypeError, match=said.WANTED_BOOL):
+    with bad_argument(TypeError, "mask", "dtype"):
         hc.SparseArray.from_mask(w, mask.astype(int), "2:4")
     turned = hc.SparseArray.from_mask(w.T, hc.prune_mask(w, "2:4").T, "2:4", axis=0)
     assert np.array_equal(turned.to_dense().T, hc.prune(w, "2:4").to_dense())
@@ -230,7 +229,7 @@ def test_views_copies_and_files(tmp_path: Path) -> None:
     for index in (0, -1, slice(1, 5, 2), slice(None, None, -1)):
         assert np.array_equal(s[index].to_dense(), dense[index])
         assert np.shares_memory(s[index].components["values"], s.components["values"])
-    with pytest.raises(ValueError, match=said.REDUCTION_AXIS):
+    with bad_argument(ValueError, "axis", "axis"):
         s.T[0]
     for again in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s))):
         assert again == s
@@ -241,7 +240,7 @@ def test_views_copies_and_files(tmp_path: Path) -> None:
     loaded = hc.load(tmp_path / "s.safetensors")
     assert isinstance(loaded, hc.SparseArray)
     assert loaded == s
-    with pytest.raises(TypeError, match=said.DEQUANTIZE):
+    with bad_argument(TypeError, "add", "type"):
         np.add(s, 1)
     assert same_bits(np.asarray(s), dense)
     assert "2:4" in repr(s)
@@ -257,12 +256,12 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
         hc.matmul(np.ones((1, 20), np.float32), s.T)
         path = tmp_path / "bad.safetensors"
         s.save(path)
-        with pytest.raises(ValueError, match=said.ARRAY_METADATA):
+        with bad_argument(ValueError, None, "file", "array.metadata"):
             hc.load(path)
     s = hc.prune(reals((2, 4), 7), "1:4")
     s.components["metadata"][0, 0] |= 0x80
     s.save(path)
-    with pytest.raises(ValueError, match=said.ARRAY_METADATA):
+    with bad_argument(ValueError, None, "file", "array.metadata"):
         hc.load(path)
 
 
@@ -281,16 +280,16 @@ def test_quantized_patterns() -> None:
         assert q.nbytes == kept.nbytes + s.components["metadata"].nbytes
         assert same_bits(hc.fake_quantize(w, f"{base}+2:4"), dense)
     assert hc.quantize(w, "2:4") == s
-    with pytest.raises(ValueError, match=said.NO_MULTIPLE_OF_THE_3_KEPT):
+    with bad_argument(ValueError, None, "value", "not a multiple of the 3 kept"):
         hc.format("int4-g32+3:4")
-    with pytest.raises(ValueError, match=said.KEEPS_2_OF_EVERY_4):
+    with bad_argument(ValueError, "fmt", "value"):
         hc.quantize(s, "int8+1:4")
-    with pytest.raises(ValueError, match=said.PRUNED_ALONG_AXIS):
+    with bad_argument(ValueError, "axis", "shape"):
         hc.quantize(s, "int8", axis=0)
-    with pytest.raises(ValueError, match=said.W_HAS_INF_AT_INDEX_1):
+    with bad_argument(ValueError, "w", "value", r"at index \(1, 2\)"):
         w[1, 2] = np.inf
         hc.quantize(w, "int8+2:4")
-    with pytest.raises(ValueError, match=said.W_HAS_NAN_AT_INDEX_0):
+    with bad_argument(ValueError, "w", "value", r"at index \(0, 3\)"):
         w[0, 3] = np.nan
         hc.quantize(w, "int8+2:4")
 
@@ -302,12 +301,12 @@ def test_texts_of_patterns() -> None:
         assert pickle.loads(pickle.dumps(fmt)) == fmt
         assert hash(fmt) == hash(hc.format(example))
     assert hc.format("2:4") == hc.Sparse(hc.Float("fp32"), 2, 4)
-    with pytest.raises(ValueError, match=said.NEAREST_IS_2_4):
+    with bad_argument(ValueError, None, "value", "'2:4'"):
         hc.format("fp32+2:4")
     for bad in ("int8+5:4", "int8+2:4+2:4", "int9+2:4", "+2:4", "2:4+int8", "int8+"):
-        with pytest.raises(ValueError, match=said.IS_NO_FORMAT):
+        with bad_argument(ValueError, None, "value", "is not a format"):
             hc.format(bad)
-    with pytest.raises(TypeError, match=said.WITHOUT_A_PATTERN):
+    with bad_argument(TypeError, "base", "type"):
         hc.Sparse(hc.format("2:4"), 2, 4)
 
 
@@ -331,11 +330,11 @@ def test_scores_are_those_of_the_papers() -> None:
     inputs = rng.standard_normal((400, 300))
     exact = sparsity.sparsegpt(wide, inputs.T @ inputs + np.eye(300) * 0.01 * np.mean((inputs**2).sum(0)), 2, 4)
     assert np.allclose(hc.scores.sparsegpt(wide, inputs.T @ inputs), exact, atol=1e-5)
-    with pytest.raises(ValueError, match=said.NOT_POSITIVE_DEFINITE):
+    with bad_argument(ValueError, "hessian", "value"):
         hc.scores.sparsegpt(w, -np.eye(40))
-    with pytest.raises(ValueError, match=said.HESSIAN_HAS_SHAPE):
+    with bad_argument(ValueError, "hessian", "shape"):
         hc.scores.sparsegpt(w, h[:3])
-    with pytest.raises(ValueError, match=said.N_39_COLUMNS):
+    with bad_argument(ValueError, "w", "shape"):
         hc.scores.wanda(w, x[:, :39])
 
 
@@ -353,13 +352,13 @@ def test_the_layout_of_torch(tmp_path: Path) -> None:
         flat = s.to_semi_structured()[1].reshape(-1)
         assert list(flat[:4]) == [plain[0, 0], plain[8, 0], plain[0, 1], plain[8, 1]]
         assert list(flat[8:12]) == [plain[1, 0], plain[9, 0], plain[1, 1], plain[9, 1]]
-    with pytest.raises(ValueError, match=said.WANTED_2_4):
+    with bad_argument(ValueError, None, "value", "expected 2:4"):
         hc.prune(np.ones((64, 32), np.float32), "1:4").to_semi_structured()
-    with pytest.raises(ValueError, match=said.N_32_I):
+    with bad_argument(ValueError, None, "shape", "32 i"):
         hc.prune(np.ones((32, 48), np.float32), "2:4").to_semi_structured()
     values, metadata = hc.prune(np.ones((64, 32), np.float32), "2:4").to_semi_structured()
     metadata[0, 0] = 0
-    with pytest.raises(ValueError, match=said.DO_NOT_ASCEND):
+    with bad_argument(ValueError, "metadata", "value"):
         hc.SparseArray.from_semi_structured(values, metadata)
 
 
@@ -378,12 +377,14 @@ def test_the_layout_of_torch_keeps_the_dtype_and_refuses_what_it_cannot_hold() -
     assert (brain.to_semi_structured()[0].astype(np.float32) == np.float32(99840)).all()
     assert np.array_equal(hc.SparseArray.from_semi_structured(*brain.to_semi_structured()).mask, brain.mask)
     for s, dtype in ((brain, np.float16), (hc.prune(large, "2:4"), None), (hc.prune(-large, "2:4"), np.float16)):
-        with pytest.raises(ValueError, match=said.IS_99840_100000_WHICH_IS_TOO):
+        with bad_argument(
+            ValueError, None, "dtype", "is -?(99840|100000), which is too large for float16, pass dtype=ml_dt"
+        ):
             s.to_semi_structured(dtype)
     assert np.isfinite(hc.prune(large, "2:4").to_semi_structured(bfloat16)[0].astype(np.float32)).all()
-    with pytest.raises(ValueError, match=said.IS_3_40282E_38):
+    with bad_argument(ValueError, None, "value", r"3.40282e\+38.*bfloat16"):
         hc.prune(np.full((32, 64), np.finfo(np.float32).max), "2:4").to_semi_structured(bfloat16)
-    with pytest.raises(TypeError, match=said.VALUES_HAS_DTYPE_INT8):
+    with bad_argument(TypeError, "values", "dtype"):
         hc.SparseArray.from_semi_structured(np.ones((32, 16), np.int8), np.zeros((32, 2), np.int16))
 
 
@@ -419,11 +420,11 @@ def test_matrices_of_scipy() -> None:
         assert np.array_equal(hc.SparseArray.from_scipy(matrix, "2:4").to_dense(), s.to_dense())
     assert np.array_equal(hc.SparseArray.from_scipy(s.T.to_scipy(), "2:4", axis=0).to_dense(), s.to_dense().T)
     full = scipy_sparse.csr_array(np.ones((2, 8), np.float32))
-    with pytest.raises(ValueError, match=said.FROM_SCIPY_ROW_0_GROUP_0):
+    with bad_argument(ValueError, None, "value", "from_scipy.*0.*0.*4"):
         hc.SparseArray.from_scipy(full, "2:4")
-    with pytest.raises(TypeError, match=said.WANTED_A_SPARSE_MATRIX):
+    with bad_argument(TypeError, "matrix", "type"):
         hc.SparseArray.from_scipy(np.ones((2, 8)), "2:4")
-    with pytest.raises(ValueError, match=said.LAYOUT):
+    with bad_argument(ValueError, "layout", "value"):
         s.to_scipy("coo")
 
 
@@ -445,7 +446,7 @@ def test_a_checkpoint_is_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["quantize", str(before), str(after), "--format", "int8+2:4"]) == 0
     assert hc.load(after)["a.weight"] == hc.quantize(weights["a.weight"], "int8+2:4")
     for wrong in ("int8", "5:4", "int8+2:4"):
-        with pytest.raises(SystemExit, match=said.N_2):
+        with pytest.raises(SystemExit, match="2"):
             main(["prune", str(before), str(after), "--pattern", wrong])
     weights["a.weight"][1, 2] = np.nan
     save(before, weights)

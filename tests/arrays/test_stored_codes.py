@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -95,15 +95,15 @@ def test_codes_become_bytes_wherever_they_are(bits: int) -> None:
 
 def test_places_that_do_not_hold_the_codes_are_refused() -> None:
     codes, run = np.zeros((2, 4), np.uint8), runtime.run()
-    with pytest.raises(ValueError, match=said.DOES_NOT_HOLD):
+    with pytest.raises(ValueError, match="does not hold"):
         core.move_codes(run, 2, 9, 0, (codes, 4, ROWS), (np.empty((2, 9), np.uint8), 8, ROWS))
-    with pytest.raises(ValueError, match=said.DOES_NOT_HOLD):
+    with pytest.raises(ValueError, match="does not hold"):
         core.move_codes(run, 4, 2, 0, (codes, 4, AWQ), (np.empty((4, 2), np.uint8), 8, ROWS))
-    with pytest.raises(ValueError, match=said.DOES_NOT_HOLD):
+    with pytest.raises(ValueError, match="does not hold"):
         core.move_codes(run, 2, 4, 0, (codes, 9, ROWS), (np.empty((2, 4), np.uint8), 8, ROWS))
-    with pytest.raises(ValueError, match=said.ONE_SIDE_IS_TURNED_WANTED_ROWS):
+    with pytest.raises(ValueError, match="one side is turned, expected rows on the other"):
         core.move_codes(run, 4, 2, 0, (codes, 8, TURNED), (codes.copy(), 8, TURNED))
-    with pytest.raises(ValueError, match=said.CONTIGUOUS_ARRAY_OF_TWO_DIMENSIONS):
+    with pytest.raises(ValueError, match="contiguous array of two dimensions"):
         core.move_codes(run, 2, 2, 0, (codes[:, ::2], 8, ROWS), (np.empty((2, 2), np.uint8), 8, ROWS))
 
 
@@ -167,7 +167,7 @@ def test_blocks_of_integers_are_those_of_ggml() -> None:
 def test_blocks_of_other_components_are_refused() -> None:
     q = hc.quantize(np.ones((2, 64), np.float32), "int4-g16")
     data = np.empty((2, 36), np.uint8)
-    with pytest.raises(ValueError, match=said.NOT_THOSE_OF_ROWS_OF_WHOLE):
+    with bad_argument(ValueError, None, "value", "not those of rows of whole blocks of q4_0"):
         core.blocks(runtime.run(), "q4_0", q._packed(), data, False)
-    with pytest.raises(ValueError, match=said.OF_Q9_9):
+    with pytest.raises(ValueError, match="of q9_9"):
         core.blocks(runtime.run(), "q9_9", q._packed(), data, False)

@@ -98,7 +98,7 @@ def test_positions_that_were_written_over_are_refused() -> None:
 def test_integers_of_numpy_count_as_those_of_python(kind: type) -> None:
     two = kind(2)
     assert hw.count("resnet18", batch=two).macs == hw.count("resnet18", batch=2).macs
-    assert hw.hbm_bandwidth(two, 64, 3.2e9) == hw.hbm_bandwidth(2, 64, 3.2e9)
+    assert hw.systems.hbm_bandwidth(two, 64, 3.2e9) == hw.systems.hbm_bandwidth(2, 64, 3.2e9)
     assert hw.roofline("resnet18", "a100-sxm-80gb", "fp16", batch=two).seconds == (
         hw.roofline("resnet18", "a100-sxm-80gb", "fp16", batch=2).seconds
     )
@@ -116,9 +116,9 @@ def test_numbers_that_ended_in_another_functions_words_or_never() -> None:
         (lambda: hc.ptq.bound(np.float32([[7, 1]]), "int4", np.eye(2), damping=-np.inf), "bound: damping is -inf"),
         (lambda: hc.ptq.Hessian(10**19), "Hessian: 1 x 10000000000000000000 x 10000000000000000000 sums"),
         (lambda: hc.emulate.accepts("fp32", None, None, 10**19), "emulate.accepts: length is 10000000000000000000"),
-        (lambda: hw.check_host(10**19, 1, 1), "check_host: rows is 10000000000000000000"),
-        (lambda: hw.check_host(2**20, 2**20, 1), "check_host: the matmul has"),
-        (lambda: hw.check_host(1, 1, 1, seconds=nan), "check_host: seconds is nan"),
+        (lambda: hw.systems.check_host(10**19, 1, 1), "check_host: rows is 10000000000000000000"),
+        (lambda: hw.systems.check_host(2**20, 2**20, 1), "check_host: the matmul has"),
+        (lambda: hw.systems.check_host(1, 1, 1, seconds=nan), "check_host: seconds is nan"),
         (lambda: hw.host(refresh=nan), "host: refresh is nan"),
         (lambda: hw.explore({}, "digits", seed=nan), "explore: seed is nan"),
         (lambda: hw.explore({}, "digits", progress=3), "explore: progress is 3"),

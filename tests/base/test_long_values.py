@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.base.values import shown
+from heterocompute.base.errors import shown
 
 LONG: list[Any] = ["x" * 50_000, "x." * 25_000, b"x" * 50_000, (1,) * 20_000, ["x" * 50_000], {"x" * 50_000: 1},
                    {"w": "x" * 50_000}, 10**4000, {"x" * 50_000}, "x" * 50_000 + "/x.npz"]  # fmt: skip
@@ -94,7 +94,7 @@ CALLS = {
                            fraction_bits=None),
     "emulate.parse": call(hc.emulate.parse, emulate="hmma"),
     "encode_bitmap": call(hc.encode_bitmap, a=np.ones((2, 4), np.float32)),
-    "encode_csr": call(hc.encode_csr, w=np.ones((4, 8), np.float32), codebook=None, elements=4),
+    "encode_eie": call(hc.encode_eie, w=np.ones((4, 8), np.float32), codebook=None, elements=4),
     "error": call(hc.error, w=W, q=Q),
     "explain": call(lambda function, x, q, **options: hc.explain(function, x, q, **options), function=hc.linear, x=W,
                     q=Q, activations=None),

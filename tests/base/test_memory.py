@@ -40,7 +40,7 @@ image, filters = rng.standard_normal((2, 6, 7, 7)), rng.standard_normal((4, 6, 3
 q, nf4, kept = hc.quantize(w, "vsq4-g16-s4"), hc.quantize(w, "nf4-g64-dq"), hc.quantize(w, "int8+2:4")
 k = hc.quantize(filters, "int8", axis=(2, 3, 1))
 columns = hc.quantize(w, "int4", axis=0)
-csr, eie = scipy.sparse.csr_array(w * (w > 1)), hc.encode_csr(w * (w > 1))
+csr, eie = scipy.sparse.csr_array(w * (w > 1)), hc.encode_eie(w * (w > 1))
 
 def memory(value):
     if isinstance(value, np.ndarray):
@@ -68,7 +68,7 @@ CALLS = {
     "linear, prepacked": lambda: hc.linear(x, hc.prepack(q), np.ones(40, np.float32), activations="vsq4-g16-s4"),
     "matmul, csr": lambda: hc.matmul(x, csr.T),
     "matmul, eie": lambda: hc.matmul(eie, x[0]),
-    "encode_csr": lambda: hc.encode_csr(w * (w > 1)),
+    "encode_eie": lambda: hc.encode_eie(w * (w > 1)),
     "encode_bitmap": lambda: hc.encode_bitmap(w * (w > 1)),
     "conv2d": lambda: hc.conv2d(image, k, padding=1),
     "conv2d, prepacked": lambda: hc.conv2d(image, hc.prepack(filters), padding=1),

@@ -39,7 +39,7 @@ def others():
         hc.quantize(w, "int4-g128", clip=clip)
     hc.quantize(w, "cb8-d2", importance=np.abs(x))
     hc.linear(x, w)
-    hc.linear(x, hc.encode_csr(np.where(w > 0, w, 0)))
+    hc.linear(x, hc.encode_eie(np.where(w > 0, w, 0)))
     hc.ptq.gptq(w, h, "int4-g16")
     hc.permute_channels(w, "2:4")
     hc.emulate.matmul(x, w.T, accumulator="fp32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import json
 import subprocess
@@ -13,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import said as words_said
-from common import HANG
+from common import HANG, bad_argument
 
 from heterocompute import _heterocompute as _core, bench
-from heterocompute.base.cuda import devices
+from heterocompute.base.devices import devices
 from heterocompute.bench import conv, gemm, gemv, points, quantize
 from heterocompute.bench.blas import find_blas
 from heterocompute.bench.limits import NAMES as LOOPS
@@ -153,7 +153,7 @@ def test_a_wrong_result_is_not_timed():
         calls.append("check")
         expect_equal("x", out, np.ones(3, np.float32))
 
-    with pytest.raises(CheckFailed, match=words_said.X):
+    with pytest.raises(CheckFailed, match="x"):
         Times([Candidate("x", lambda: calls.append("run"), 1.0, "GB/s", check)], QUICK, 1)
     assert calls == ["run", "check"]
 
@@ -209,13 +209,13 @@ def test_every_isa_reads_every_whole_line_once(what, isa):
 
 
 def test_a_limit_says_what_it_wants():
-    with pytest.raises(ValueError, match=words_said.THERE_IS_NO_WALK):
+    with bad_argument(ValueError, None, "value", "'walk'"):
         _core.limit((0, 1), "walk", 1)
-    with pytest.raises(ValueError, match=words_said.WANTED_0_OR_MORE):
+    with bad_argument(ValueError, "amount", "value"):
         _core.limit((0, 1), "fma", -1)
-    with pytest.raises(TypeError, match=words_said.WANTS_BYTES):
+    with pytest.raises(TypeError, match="needs bytes"):
         _core.limit((0, 1), "read", 64)
-    with pytest.raises(TypeError, match=words_said.WANTS_A_NUMBER_OF_STEPS):
+    with pytest.raises(TypeError, match="needs a number of steps"):
         _core.limit((0, 1), "dot", np.zeros(64, np.uint8))
 
 
@@ -255,10 +255,10 @@ def test_json_and_markdown_are_one_or_the_other(capsys):
 def test_costs_of_paths_become_files(tmp_path, capsys):
     assert cli.main(["bench", "plan", "--quick", "--json", "--threads", "1", "--costs", str(tmp_path)]) == 0
     for kind, least in (("product", 50), ("conv", 16)):
-        (path,) = (tmp_path / kind / "costs").iterdir()
-        with open(path, newline="") as file:
+        (path,) = tmp_path.glob(f"{kind}-*")
+        with gzip.open(path, "rt", newline="") as file:
             header, *rows = csv.reader(file)
-        assert path.name == f"{_core.cpu_processor()}.csv" and tuple(header) == columns(kind)
+        assert path.name == f"{kind}-{_core.cpu_processor()}.csv.gz" and tuple(header) == columns(kind)
         assert len(rows) > least and all(len(row) == len(header) and float(row[header.index("ns")]) > 0 for row in rows)
     assert cli.main(["bench", "plan", "--quick", "--costs", str(path)]) == 2
     assert "is not a folder" in capsys.readouterr().err
@@ -327,5 +327,5 @@ def test_a_peer_whose_sums_are_wrong_is_left_out_and_ours_are_not(capfd, monkeyp
     assert layer.name in said and "wrong on this machine: int8 torch: the result is off by 0.5" in said
     assert conv.sound(peers, "a layer", QUICK) == peers[1:]
     monkeypatch.setattr(conv, "INT8_ERROR", 1e-9)
-    with pytest.raises(CheckFailed, match=words_said.INT8_X_INT8):
+    with pytest.raises(CheckFailed, match="int8 x int8"):
         conv._times(layer, 1, 1, QUICK, peers=True)

@@ -471,6 +471,7 @@ def test_every_file_that_is_written_is_asked_for_by_a_known_name():
     """Otherwise a new option would not refuse a dash."""
     names = set()
     for command in cli._parser()._subparsers._group_actions[0].choices.values():
+        command.fill()
         names |= {action.dest for action in command._actions if action.metavar in ("PATH", "OUT")}
     assert names == set(cli.WRITTEN)
 
@@ -479,6 +480,7 @@ def test_every_file_that_is_read_is_asked_for_by_a_known_name():
     """Otherwise a command could overwrite the file of a new option."""
     names = set()
     for command in cli._parser()._subparsers._group_actions[0].choices.values():
+        command.fill()
         names |= {action.dest for action in command._actions if action.metavar in ("FILE", "IN", "MODEL", "C", "NPY")}
     assert names == set(cli.READ)
 

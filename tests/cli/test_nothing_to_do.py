@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.cli import main
@@ -80,7 +80,7 @@ def test_functions_copy_unless_they_are_told(tmp_path: Path) -> None:
     ):
         assert [row["format"] for row in call()["tensors"]] == [None]
         out.unlink()
-        with pytest.raises(ValueError, match=said.IN_SAFETENSORS_NOTHING_TO_DO_THERE):
+        with bad_argument(ValueError, None, "file", r"in\.safetensors.*1"):
             call(needed=True)
         assert not out.exists()
 
@@ -88,9 +88,9 @@ def test_functions_copy_unless_they_are_told(tmp_path: Path) -> None:
 def test_a_file_without_anything_readable_is_an_error_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "w.npy"
     np.save(path, np.ones((2, 2), np.complex128))
-    with pytest.raises(ValueError, match=said.W_NPY_HOLDS_NOTHING_THAT_CAN):
+    with bad_argument(ValueError, None, "file", r"w\.npy.*'array'.*complex128"):
         hc.load(path)
-    with pytest.raises(ValueError, match=said.W_NPY_NOTHING_TO_DO_THERE):
+    with bad_argument(ValueError, None, "file", r"w\.npy.*0.*1"):
         quantize_checkpoint(path, tmp_path / "out", "int8")
     words = r"there are 0 tensors and 1 tensor that cannot be read \('array' is complex128 \(2, 2\)\), none is packed"
     with pytest.raises(ValueError, match=words):
@@ -102,6 +102,6 @@ def test_a_file_without_anything_readable_is_an_error_everywhere(tmp_path: Path)
 def test_what_is_left_out_is_told(tmp_path: Path) -> None:
     path, w = tmp_path / "w.npz", np.ones((2, 2), np.float32)
     np.savez(path, a=w.astype(np.complex128), b=w, c=w.astype(np.complex128))
-    with pytest.warns(UserWarning, match=said.W_NPZ_A_IS_COMPLEX128_2) as told:
+    with pytest.warns(UserWarning, match=r"w\.npz: 'a' is complex128 \(2, 2\): left out, and 1 tensor more") as told:
         assert list(hc.load(path)) == ["b"]
     assert told[0].filename == __file__

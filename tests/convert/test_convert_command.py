@@ -11,8 +11,7 @@ import pytest
 from common import run
 
 import heterocompute as hc
-from heterocompute.cli import convert, quantize
-from heterocompute.files.layouts.layout import LAYOUTS
+from heterocompute.files.layouts.table import LAYOUTS
 from heterocompute.files.layouts.targets import TARGETS
 
 RNG = np.random.default_rng(0)
@@ -20,12 +19,19 @@ READ_ALONE = ("hqq", "quanto", "torchao")
 CONVERTED_ALONE = ("heterocompute", "gpt-oss", "bitnet")
 
 
-def test_help_names_every_layout(capsys: Any) -> None:
+def test_help_names_every_layout(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     names = set(TARGETS)
-    assert set(re.split(", | or ", convert.LAYOUTS)) == names
-    assert set(re.split(", | or ", quantize.LAYOUTS)) == names - {*CONVERTED_ALONE}
+    listed = {}
+    for command in ("convert", "quantize", "dequantize"):
+        _, out, _ = run(capsys, command, "--help")
+        [words] = re.findall(r"--layout L +[\w ()]+: (.*)", out)
+        listed[command] = set(re.split(", | or ", words.partition(";")[0]))
+    assert listed["convert"] == names
+    assert listed["quantize"] == names - {*CONVERTED_ALONE}
+    assert {*READ_ALONE} < listed["dequantize"]
     for name in READ_ALONE:
-        assert LAYOUTS[name].is_read_alone and name not in names
+        assert not LAYOUTS[name].is_written and name not in names
 
 
 def test_another_name_of_a_layout_has_a_nearest(tmp_path: Path, capsys: Any) -> None:

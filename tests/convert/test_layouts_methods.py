@@ -480,4 +480,5 @@ def test_methods_that_are_not_read_are_refused_by_name(tmp_path: Path, method: s
 
 def test_the_registry_of_transformers_is_known() -> None:
     auto = pytest.importorskip("transformers.quantizers.auto")
-    assert set(auto.AUTO_QUANTIZATION_CONFIG_MAPPING) <= READ | set(UNREAD)
+    ours = {"heterocompute"}  # which another test may have registered
+    assert set(auto.AUTO_QUANTIZATION_CONFIG_MAPPING) <= READ | set(UNREAD) | ours

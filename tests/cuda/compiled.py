@@ -83,7 +83,7 @@ def write_ptx(sources: Sequence[Path], folder: Path, given: Sequence[str] = (), 
 
 def copy_interpreter(folder: Path) -> Path:
     """Return a copy of the interpreter in a folder: it runs the PTX that lies there."""
-    sources = [*sorted(FOLDER.glob("*.cpp")), emulated.ROOT / "csrc/cuda/host.cpp"]
+    sources = [*sorted(FOLDER.glob("*.cpp")), emulated.HOST]
     faster = ["-O2" if flag == "-O1" else flag for flag in emulated.FLAGS]
     library = emulated.library_of("ptx", sources, sorted(FOLDER.glob("*.h")), faster)
     copy = folder / library.name

@@ -1,4 +1,4 @@
-"""The fake driver of fake_driver.cpp, built and opened, and arrays of a library that lends its memory on a device.
+"""The fake driver of host/fake_driver.cpp, built and opened, and arrays of a library that lends its memory on a device.
 
 With HETEROCOMPUTE_TEST_DEVICE=1 the tests use the real driver. They skip what it has not: counts and failures for
 tests, streams of other libraries, a second device.
@@ -24,9 +24,9 @@ import pytest
 
 from heterocompute import _heterocompute as core
 from heterocompute.arrays.device import c_strides
-from heterocompute.base.cuda import devices
+from heterocompute.base.devices import devices
 
-SOURCE = Path(__file__).parent / "fake_driver.cpp"
+SOURCE = emulated.HOST.with_name("fake_driver.cpp")
 IS_REAL = os.environ.get("HETEROCOMPUTE_TEST_DEVICE") == "1"
 
 

@@ -1,6 +1,6 @@
 """The CUDA kernels compiled for the host, and plans of the core run by them: NumPy's memory is the device's.
 
-A launch runs block by block with fibres as threads (csrc/cuda/host.h). `order` is that of the threads and blocks.
+A launch runs block by block with fibres as threads (host/device.h). `order` is that of the threads and blocks.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from heterocompute.training.device import infinity_of
 from heterocompute.training.stochastic import levels_of
 
 ROOT = Path(__file__).resolve().parents[2]
+HOST = ROOT / "tests/cuda/host/host.cpp"
 FLAGS = ["-std=gnu++20", "-O1", "-fPIC", "-ffp-contract=off", "-w"]  # nvcc warns
 if os.environ.get("HETEROCOMPUTE_SANITIZE"):
     FLAGS += [f"-fsanitize={os.environ['HETEROCOMPUTE_SANITIZE']}", "-fno-sanitize-recover=all", "-g1"]
@@ -108,6 +109,7 @@ class PlanHead(ctypes.Structure):
         ("architecture", ctypes.c_int32),
         ("multiprocessors", ctypes.c_int32),
         ("device_order", ctypes.c_bool),
+        ("path", ctypes.c_char_p),
         ("illegal", ctypes.c_void_p),
     ]
 
@@ -123,7 +125,7 @@ def kernels() -> ctypes.CDLL:
         import compiled
 
         return opened(compiled.kernels(virtual=virtual))
-    return load("kernels", [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), ROOT / "csrc/cuda/host.cpp"])
+    return load("kernels", [*sorted((ROOT / "csrc/cuda").rglob("*.cu")), HOST])
 
 
 def load(name: str, sources: list[Path]) -> ctypes.CDLL:
@@ -132,7 +134,7 @@ def load(name: str, sources: list[Path]) -> ctypes.CDLL:
 
 
 def opened(library: Path) -> ctypes.CDLL:
-    """Open a library with csrc/cuda/host.cpp."""
+    """Open a library with host/host.cpp."""
     loaded = ctypes.CDLL(str(library))
     for function in (loaded.hc_cuda_host_run, loaded.hc_cuda_host_step, loaded.hc_cuda_host_launch):
         function.restype = ctypes.c_char_p
@@ -141,7 +143,12 @@ def opened(library: Path) -> ctypes.CDLL:
 
 def included() -> list[Path]:
     """Return the files that kernels may include."""
-    return sorted(path for suffix in ("*.c", "*.h", "*.def") for path in (ROOT / "csrc").rglob(suffix))
+    return sorted(
+        path
+        for suffix in ("*.c", "*.h", "*.def")
+        for folder in (ROOT / "csrc", HOST.parent)
+        for path in folder.rglob(suffix)
+    )
 
 
 def library_of(name: str, sources: list[Path], headers: Sequence[Path] = (), flags: Sequence[str] = FLAGS) -> Path:
@@ -165,7 +172,18 @@ def build(cxx: list[str], sources: list[Path], library: Path, flags: Sequence[st
 
         def compile_one(number: int) -> str:
             target = f"{folder}/{number}.o"
-            command = [*cxx, *flags, "-Icsrc", "-x", "c++", "-c", str(sources[number].relative_to(ROOT)), "-o", target]
+            command = [
+                *cxx,
+                *flags,
+                "-Icsrc",
+                "-Itests/cuda",
+                "-x",
+                "c++",
+                "-c",
+                str(sources[number].relative_to(ROOT)),
+                "-o",
+                target,
+            ]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             return target
@@ -328,7 +346,7 @@ class Levels(ctypes.Structure):
     ]
 
 
-def round_by_chance(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
+def stochastic_round(x: np.ndarray[Any, Any], q: Any, seed: int, order: int = 0) -> np.ndarray[Any, Any]:
     """Return x rounded by chance with the scales of q, to which x is quantized."""
     table, fraction, least, low, high = levels_of(q.format)
     levels = Levels(0 if table is None else len(table), None, fraction, least, low, high)

@@ -18,7 +18,8 @@ from driven import Lent, LentByDlpack
 import heterocompute as hc
 from heterocompute import _heterocompute as core
 from heterocompute.arrays.device import DeviceArray
-from heterocompute.arrays.device_quantized import DeviceQuantizedArray
+from heterocompute.arrays.quantized import QuantizedArray
+from heterocompute.base.runtime import run_on
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +85,7 @@ def test_a_device_s_array_stays_there_with_the_bits_of_the_cpu(lend: Any, text: 
     lent = lend(x)
     q = hc.quantize(lent, text)
     wanted = hc.quantize(x, text)
-    assert isinstance(q, DeviceQuantizedArray) and q.device == "cuda:0" and q.nbytes == wanted.nbytes
+    assert isinstance(q, QuantizedArray) and q.device == "cuda:0" and q.nbytes == wanted.nbytes
     assert q.to("cpu") == wanted and q.to("cpu").source_dtype == "float32" and q.to("cuda") is q
     assert q.dequantize().to_numpy().tobytes() == wanted.dequantize().tobytes()
     assert q.dequantize(np.float64).to_numpy().tobytes() == wanted.dequantize(np.float64).tobytes()
@@ -158,7 +159,7 @@ def test_patterns_are_chosen_on_the_device(text: str, shape: tuple[int, ...], ax
     x = values(*shape)
     x.flat[3] = np.inf if text == "2:4" else 0
     q = hc.quantize(Lent(x), text, axis)
-    assert isinstance(q, DeviceQuantizedArray) and q.to("cpu") == hc.quantize(x, text, axis)
+    assert isinstance(q, QuantizedArray) and q.to("cpu") == hc.quantize(x, text, axis)
     assert type(q.to("cpu")) is type(hc.quantize(x, text, axis))
     if text == "2:4":
         pruned, wanted = hc.prune(Lent(x), text).to("cpu"), hc.prune(x, text)
@@ -203,7 +204,7 @@ def test_a_stream_that_is_captured_is_not_waited_for(monkeypatch: pytest.MonkeyP
     out, there = DeviceArray.empty((5, 7), np.float32), hc.quantize(Lent(values(5, 7)), "int8")
     monkeypatch.setenv("FAKE_DRIVER_CAPTURES", "1")
     with pytest.raises(RuntimeError, match="cuda: the stream is captured into a graph, and this call waits for it"):
-        core.cuda_quantize(0, 1, None, out.view, there._packed())
+        core.quantize(run_on(0, 1), out.view, None, there._packed())
     with pytest.raises(RuntimeError, match="operation not permitted when stream is capturing"):
         hc.linear(x, q)
     hc.linear(x, q, out=out)
@@ -378,7 +379,7 @@ def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
     assert [now - then for now, then in zip(driver.counts(), before, strict=True)] == [1, 0, 0, 0]
     found = hc.explain(hc.linear, lent, q)
     assert found.chosen == "cuda" and "copies nothing" in str(found)
-    with pytest.raises(NotImplementedError, match="right operand is not quantized"):
+    with pytest.raises(NotImplementedError, match="b is not quantized, expected quantized weights"):
         hc.explain(hc.linear, lent, lent)
 
 
@@ -418,7 +419,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.linear(Lent(x, 1), there), ValueError, "linear: x on cuda:1 and w on cuda:0, expected all on one"),
         (lambda: hc.linear(lent, Lent(w)), NotImplementedError, "w is not quantized"),
         (lambda: hc.matmul(lent, Lent(w.T)), NotImplementedError, "b is not quantized"),
-        (lambda: hc.matmul(lent, there), NotImplementedError, r"expected two dimensions and axis \(0,\)"),
+        (lambda: hc.matmul(lent, there), ValueError, r"its reduction axis is 0; expected b\.T, as in x @ b\.T"),
         (lambda: hc.linear(Lent(values(5, 60)), there), ValueError, "x has 60 features but w has 64 columns"),
         (lambda: hc.linear(lent, there, Lent(values(6))), ValueError, r"bias has shape \(6,\), expected \(7,\)"),
         (
@@ -440,7 +441,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: hc.quantize(lent, "fp8_e4m3fn-tensor", clip=0.9), NotImplementedError, "a scale of the whole array"),
         (lambda: hc.quantize(lent, "cb4"), NotImplementedError, "kernels do not encode learned codebooks"),
         (lambda: hc.quantize(lent, "int8", axis=2), ValueError, "axis 2 is out of range"),
-        (lambda: hc.quantize(there, "int8"), TypeError, "w is a DeviceQuantizedArray"),
+        (lambda: hc.quantize(there, "int8"), TypeError, "w is a QuantizedArray"),
         (lambda: hc.quantize(Lent(np.arange(4)), "int8"), TypeError, "w has dtype '<i8', expected float16"),
         (lambda: hc.quantize(Lent(x, data=(4096, False)), "int8"), ValueError, "not in the memory of a CUDA device"),
         (lambda: hc.quantize(Lent(x, data=None), "int8"), TypeError, "__cuda_array_interface__ cannot be read"),
@@ -454,7 +455,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: there.dequantize(np.float16), NotImplementedError, "float32 or float64"),
         (lambda: hc.prune(lent, "50%"), NotImplementedError, "keeps N of M by magnitude"),
         (lambda: hc.prune(lent, "2:4", scores=x), NotImplementedError, "expected that and no scores"),
-        (lambda: hc.prune(there, "2:4"), TypeError, "w is a DeviceQuantizedArray"),
+        (lambda: hc.prune(there, "2:4"), TypeError, "w is a QuantizedArray"),
         (
             lambda: hc.prune(Lent(x.astype(np.float16)), "2:4"),
             NotImplementedError,
@@ -479,7 +480,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
             "x has 3 channels and w 3 filters",
         ),
         (lambda: hc.conv2d(image, packed.to("cuda"), out=image), ValueError, "out is float32 with shape"),
-        (lambda: hc.explain(hc.conv2d, image, filters), NotImplementedError, "expected quantized ones"),
+        (lambda: hc.explain(hc.conv2d, image, filters), NotImplementedError, "expected quantized filters"),
         (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
         (lambda: hc.prune_mask(lent, "2:4"), TypeError, "expected an array in the memory of the CPU"),
         (lambda: hc.training.fake_quantize(lent, "cb4"), NotImplementedError, "do not encode learned codebooks: copy"),
@@ -494,7 +495,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         (lambda: q.to("gpu"), ValueError, "device is 'gpu', expected 'cpu', 'cuda' or"),
         (lambda: np.asarray(there), TypeError, r"no values on the CPU: call to\('cpu'\)"),
         (lambda: there.save("x.safetensors"), TypeError, "expected one on the CPU"),
-        (lambda: hc.use(backend="tpu").__enter__(), ValueError, "backend is 'tpu', expected 'cpu' or 'cuda'"),
+        (lambda: hc.use(backend="tpu").__enter__(), ValueError, "backend is 'tpu'"),
     ]
     for call, kind, sentence in cases:
         with pytest.raises(kind, match=sentence) as raised:

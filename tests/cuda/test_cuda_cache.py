@@ -13,7 +13,7 @@ from driven import Lent, LentByDlpack
 
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
-from heterocompute.arrays.device_quantized import DeviceQuantizedArray
+from heterocompute.arrays.quantized import QuantizedArray
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def same(there: Any, here: Any) -> bool:
         values_there = DeviceArray.from_numpy(np.empty(0, np.float32)) if not there.size else there
         order = (2, 0, 1, 3)
         return bool(values_there.transposed(order).to_numpy().tobytes() == here.transpose(order).tobytes())
-    return bool(isinstance(there.packed, DeviceQuantizedArray) and there.packed.to("cpu") == here.packed)
+    return bool(isinstance(there.packed, QuantizedArray) and there.packed.to("cpu") == here.packed)
 
 
 @pytest.mark.parametrize("lend", [Lent, LentByDlpack, turned])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.training.stochastic import round_by_chance
+from heterocompute.training.stochastic import stochastic_round
 
 FORMATS = [
     *["int8", "int4", "int2", "int4-g32-f16", "int4-g128", "int3-g5", "int8-g16-asym", "int5-g7-asym-f16"],
@@ -192,8 +192,8 @@ def test_chances_are_the_cpu_s(text: str) -> None:
     for order, shape in enumerate([(1, 7), (5, 100)]):
         x = values(rng, shape)
         q = hc.quantize(x, text)
-        got = emulated.round_by_chance(x, q, 42 + order, order)
-        assert got.tobytes() == round_by_chance(x, q, 42 + order).tobytes()
+        got = emulated.stochastic_round(x, q, 42 + order, order)
+        assert got.tobytes() == stochastic_round(x, q, 42 + order).tobytes()
 
 
 @pytest.mark.parametrize("pattern", ["2:4", "1:4", "3:7", "4:8", "1:32"])
@@ -282,7 +282,7 @@ QUICK_SCALES = [1.0, 3.0 / 127, 1.9999999, 1.0000001, 0.7071068, 2.0**-120 * 1.1
 def quick_counts(kind: str, scale: float, first: int, step: int) -> tuple[int, int, int]:
     """Count values from `first` on, `step` apart: certain, of these wrong, in range (quick/sweep.cu)."""
     counts = (ctypes.c_int64 * 3)()
-    sources = [Path(__file__).parent / "quick/sweep.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+    sources = [Path(__file__).parent / "quick/sweep.cu", emulated.HOST]
     nf4 = emulated.ROOT / "csrc/cuda/formats/nf4.cu"  # which sweep.cu includes
     library = emulated.opened(emulated.library_of("quick", sources, [nf4]))
     library.hc_sweep_quick(QUICK_KINDS.index(kind), ctypes.c_float(scale), first, step, counts)

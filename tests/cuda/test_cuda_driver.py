@@ -41,7 +41,7 @@ def test_a_machine_without_a_driver_says_so() -> None:
     assert done.returncode == 0, done.stderr
     config, error = done.stdout.splitlines()
     assert "no driver (/nonexistent/libcuda.so.1: cannot open shared object file" in config
-    assert error.startswith("NotImplementedError cuda: no driver")
+    assert error.startswith("Unsupported cuda: no driver")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_machine_without_a_driver_says_so() -> None:
 def test_a_driver_that_does_not_start_is_a_sentence(changed: dict[str, str], sentence: str) -> None:
     done = run(**driven.environment(), **changed)
     assert done.returncode == 0, done.stderr
-    assert f"NotImplementedError {sentence}" in done.stdout
+    assert f"Unsupported {sentence}" in done.stdout
 
 
 def test_a_library_that_is_no_driver_is_a_sentence() -> None:

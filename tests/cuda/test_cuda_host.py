@@ -1,15 +1,14 @@
-"""The host build finds the faults that a device would hide: csrc/cuda/host.h."""
+"""The host build finds the faults that a device would hide: host/device.h."""
 
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
 import emulated
 import numpy as np
 import pytest
 
-SOURCES = [Path(__file__).parent / "faults.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+SOURCES = [emulated.HOST.with_name("faults.cu"), emulated.HOST]
 THREADS = 64
 
 

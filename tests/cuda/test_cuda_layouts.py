@@ -8,7 +8,6 @@ A layout is shape:stride, both nested alike; an index counts the first mode fast
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import Any
 
 import emulated
@@ -18,7 +17,7 @@ import pytest
 from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, random_words
 
 Array = np.ndarray[Any, Any]
-SOURCES = [Path(__file__).parent / "layouts.cu", emulated.ROOT / "csrc/cuda/host.cpp"]
+SOURCES = [emulated.HOST.with_name("layouts.cu"), emulated.HOST]
 
 
 def offsets(shape: Any, stride: Any) -> Array:
@@ -140,7 +139,7 @@ def test_registers_of_ldmatrix(ran: tuple[Array, Array]) -> None:
 
 
 class Params(ctypes.Structure):
-    """layout_params of layouts.cu."""
+    """layout_params of host/layouts.cu."""
 
     _fields_ = [
         ("out", ctypes.c_void_p),
@@ -150,7 +149,7 @@ class Params(ctypes.Structure):
 
 
 def launch(kernel: str, threads: int, image: Array, words: int, a: int = 0, b: int = 0) -> Array:
-    """Run a kernel of layouts.cu; return its output."""
+    """Run a kernel of host/layouts.cu; return its output."""
     library = emulated.load("layouts", SOURCES)
     memory = np.zeros(image.size + 16, np.uint8)
     given = memory[-memory.ctypes.data % 16 :][: image.size]

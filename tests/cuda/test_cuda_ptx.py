@@ -194,7 +194,7 @@ EARLIER = [  # what the interpreter says of a fault before the host build does
 
 @pytest.mark.sweep(every=0)
 def test_faults_of_the_host_build_show_in_compiled_kernels(use: Use, tmp_path: Path) -> None:
-    compiled.write_ptx([Path(__file__).parent / "faults.cu"], tmp_path)
+    compiled.write_ptx([emulated.HOST.with_name("faults.cu")], tmp_path)
     use(compiled.copy_interpreter(tmp_path))
     (cases,) = test_cuda_host.test_a_fault_is_a_sentence.pytestmark  # type: ignore[attr-defined]
     for kernel, threads, shared, sentence in cases.args[1]:

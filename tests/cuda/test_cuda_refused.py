@@ -76,7 +76,7 @@ def test_a_function_takes_arrays_of_a_device_or_says_what_to_do(name: str, lend:
 def test_other_arguments_are_refused_in_one_sentence() -> None:
     lent, own, q = Lent(W), DeviceArray.from_numpy(W), hc.quantize(W, "int8")
     there, ones = q.to("cuda"), np.ones(32, np.float32)
-    eie = hc.encode_csr(np.ones((4, 32), np.float32), elements=4)
+    eie = hc.encode_eie(np.ones((4, 32), np.float32), elements=4)
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: hc.quantize([lent, lent], "int8"), TypeError, "a list of 2, the first a Lent, expected one array"),
         (lambda: hc.quantize(LentByDlpack(W > 0, 6), "int8"), TypeError, "has dtype bool8, expected float16"),
@@ -86,13 +86,13 @@ def test_other_arguments_are_refused_in_one_sentence() -> None:
         (lambda: hc.prune(W, "2:4", scores=lent), TypeError, "prune: scores is a Lent"),
         (lambda: hc.quantize(W, "int4-g16", importance=lent), TypeError, "quantize: importance is a Lent"),
         (lambda: hc.ptq.Hessian(32).add(own), TypeError, r"Hessian: x is a DeviceArray .* pass .get\(\) of it"),
-        (lambda: hc.ptq.Hessian(32).add(there), TypeError, r"Hessian: x is a DeviceQuantizedArray; take its to"),
+        (lambda: hc.ptq.Hessian(32).add(there), TypeError, r"Hessian: x is a QuantizedArray; take its to"),
         (lambda: hc.QuantizedArray(there.components, there.format, (8, 32), (1,)), TypeError, "component codes is a"),
         (lambda: hc.save("x.safetensors", {"w": own}), TypeError, r"tensor 'w' is a DeviceArray .* \.get\(\)"),
         (lambda: hc.save("x.safetensors", {"w": lent}), TypeError, "tensor 'w' is a Lent on '0'"),
         (lambda: hc.save("x.safetensors", {"w": there}), TypeError, r"an array is on a CUDA device, .* to\('cpu'\)"),
         (lambda: hc.layers.rms_norm(lent, ones), TypeError, "x is on cuda:0 and another argument on the CPU"),
-        (lambda: hc.error(W, there), TypeError, r"error: q is a DeviceQuantizedArray .* pass .to\('cpu'\) of it"),
+        (lambda: hc.error(W, there), TypeError, r"error: q is a QuantizedArray .* pass .to\('cpu'\) of it"),
         (lambda: pickle.dumps(own), TypeError, r"pickle: the array is on cuda:0, .* to_numpy\(\)"),
         (lambda: copy.deepcopy(own), TypeError, r"copy: the array is on cuda:0, .* to_numpy\(\)"),
         (lambda: copy.deepcopy(there), TypeError, r"copy: the array is on a CUDA device, .* to\('cpu'\)"),
@@ -166,8 +166,8 @@ def test_reasons_name_the_format_and_the_index() -> None:
     with pytest.raises(NotImplementedError, match="do not decode affine integers"):
         affine.dequantize()  # type: ignore[attr-defined]
     with pytest.raises(NotImplementedError, match=r"to: device is 'cuda', expected 'cpu': an EIEArray has no CUDA"):
-        hc.encode_csr(np.ones((4, 32), np.float32), elements=4).to("cuda")
-    eie = hc.encode_csr(np.ones((4, 32), np.float32), elements=4)
+        hc.encode_eie(np.ones((4, 32), np.float32), elements=4).to("cuda")
+    eie = hc.encode_eie(np.ones((4, 32), np.float32), elements=4)
     assert eie.to("cpu") is eie
     x = W.copy()
     x[3, :4] = np.inf

@@ -312,7 +312,8 @@ def test_functions_of_heterocompute_take_tensors_of_a_device(
         def is_tensor_there(value: Any) -> bool:
             return isinstance(value, Tensor) and not value.requires_grad
 
-        monkeypatch.setattr("heterocompute.products.device.is_tensor_there", is_tensor_there)
+        for room in ("device", "place"):
+            monkeypatch.setattr(f"heterocompute.products.{room}.is_tensor_there", is_tensor_there)
     x, w, bias = values(5, 64), values(7, 64), values(7)
     at_home, there_x, there_w = hc.quantize(w.numpy(), "vsq4-g16-s4"), there(x), there(w)
     there_bias = there(bias)

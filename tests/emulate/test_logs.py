@@ -7,7 +7,7 @@ from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 
@@ -124,23 +124,23 @@ def test_bad_arguments() -> None:
     huge = hc.quantize(np.full((3, 40), 3e38, np.float32), "log8-8")
     tiny = hc.quantize(np.full((3, 40), 1e-30, np.float32), "log8-8")
     for call in (hc.log_multiply, hc.log_add):
-        with pytest.raises(TypeError, match=said.LOG_NO_ARRAY):
+        with bad_argument(TypeError, "a", "type"):
             call(np.ones(3), a)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=said.LOG_OTHER_FORMAT):
+        with bad_argument(ValueError, "b", "value"):
             call(a, hc.quantize(np.ones((3, 40), np.float32), "int8"))
-        with pytest.raises(ValueError, match=said.LOG_SHAPES):
+        with bad_argument(ValueError, "a", "shape"):
             call(a, made("log8-8", (3, 41)))
-        with pytest.raises(ValueError, match=said.LOG_GROUPS):
+        with bad_argument(ValueError, "a", "value"):
             call(a, made("log8-8-g8"))
-        with pytest.raises(ValueError, match=said.LOG_RESULT):
+        with bad_argument(ValueError, "format", "value"):
             call(a, a, format="log8-4")
-        with pytest.raises(ValueError, match=said.LOG_RESULT):
+        with bad_argument(ValueError, "format", "value"):
             call(a, a, format="int8")
-        with pytest.raises(ValueError, match=said.LOG_TOO_LARGE):
+        with bad_argument(ValueError, None, "value", "a scale of the result is beyond float32"):
             call(huge, huge)
         for scale in (-1, np.nan, np.inf):
             parts = {"codes": a.components["codes"], "scales": np.full((3, 1), scale, np.float32)}
-            with pytest.raises(ValueError, match=said.LOG_STORED_SCALE):
+            with bad_argument(ValueError, "b", "value"):
                 call(a, hc.QuantizedArray(parts, a.format, a.shape, a.axis))
-    with pytest.raises(ValueError, match=said.LOG_TOO_SMALL):
+    with bad_argument(ValueError, None, "value", "a scale of the result is below float32"):
         hc.log_multiply(tiny, tiny)

@@ -81,7 +81,7 @@ def seeds(folder: Path) -> dict[str, bytes]:
     packed: dict[str, Any] = {fmt: hc.quantize(np.tile(w[:2], 8), fmt) for fmt in formats}
     packed |= {"2:4": hc.prune(w, "2:4"), "bitmap": hc.encode_bitmap(hc.prune(w, "50%"))}
     levels = np.float32([0, *range(1, 16)])
-    packed["eie"] = hc.encode_csr(hc.prune(w, "50%"), codebook=levels)
+    packed["eie"] = hc.encode_eie(hc.prune(w, "50%"), codebook=levels)
     hc.save(folder / "packed.safetensors", packed)
     h = hc.ptq.Hessian(4)
     h.add(w[:, :4])

@@ -9,7 +9,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.base.container import Reader
@@ -105,7 +105,7 @@ def test_float8_tensors_are_inputs(tmp_path, dtype):
 def test_patterns_choose(paths, options, wanted):
     before, after = paths
     if options.get("include") == "fc.*" and "exclude" in options:
-        with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):
+        with bad_argument(ValueError, None, "file", "no float tensor"):
             quantize_checkpoint(before, after, **options)
         return
     quantize_checkpoint(before, after, **{"format": "int8", **options})
@@ -143,10 +143,10 @@ def test_axis_can_be_given_by_pattern(paths):
 
 
 def test_axis_that_does_not_fit_names_the_tensor():
-    with pytest.raises(ValueError, match=said.W_HAS_2_DIMENSIONS_BUT_AXIS):
+    with bad_argument(ValueError, None, "shape", "'w' has 2 dimensions, but axis 2"):
         axis_of("w", (4, 4), 2)
     for wrong in ((), (0, 0), (1, -1)):
-        with pytest.raises(ValueError, match=said.W_AXIS):
+        with bad_argument(ValueError, None, "value", "'w': axis"):
             axis_of("w", (4, 4), wrong)
     assert axis_of("w", (8, 4, 64)) == (2,) and axis_of("w", (8, 4, 3, 3)) == (2, 3, 1)
     assert axis_of("w", (8, 4, 3)) == (2, 1) and axis_of("w", (8, 4, 3), (0, -1)) == (0, 2)
@@ -158,11 +158,11 @@ def test_selection_refuses_what_it_cannot_mean():
     for include, words in ({"absent": "unknown tensor 'absent'", "i": "'i' is int32", "scalar": "'scalar'"}).items():
         with pytest.raises(ValueError, match=words):
             select(infos, include)
-    with pytest.raises(ValueError, match=said.UNKNOWN_TENSOR_ABSENT):
+    with bad_argument(ValueError, None, "value", "'absent'"):
         select(infos, exclude="absent")
-    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):
+    with bad_argument(ValueError, None, "shape", "no float tensor"):
         select(infos, "nothing*")
-    with pytest.raises(TypeError, match=said.INT):
+    with bad_argument(TypeError, None, "type", "int"):
         select(infos, [3])
     assert select(infos, exclude="nothing*") == ["w"]
     assert select({"a[0].w": ("float32", (2, 2))}, "a[0].w") == ["a[0].w"]
@@ -206,7 +206,7 @@ DEEP = "[formats]\na = " + "[" * 5000
 def test_wrong_recipe_names_its_file(tmp_path, text):
     path = tmp_path / "recipe.toml"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError, match=said.RECIPE_TOML_N):
+    with bad_argument(ValueError, None, "file", r"\S.*recipe\.toml"):
         read_recipe(path)
 
 
@@ -230,14 +230,16 @@ def test_nan_names_file_tensor_and_index(paths, value, word):
 def test_quantized_input_is_refused(paths):
     before, after = paths
     quantize_checkpoint(before, after, "int8")
-    with pytest.raises(ValueError, match=said.EMBED_WEIGHT_IS_ALREADY_QUANTIZED_INT8):
+    with bad_argument(ValueError, None, "file", r"'embed.weight'.*\(int8\)"):
         quantize_checkpoint(after, before, "int4")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links are POSIX's")
 def test_a_name_says_what_is_written(paths, tmp_path):
     for name, layout in (("a.gguf", None), ("a.ONNX", "gptq"), ("a.pt", None)):
-        with pytest.raises(ValueError, match=said.WHAT_IS_WRITTEN_IS_A_SAFETENSORS_FILE_WANTED_A_NAME_WITHOUT):
+        with bad_argument(
+            ValueError, None, "file", r"what is written is a safetensors file, expected a name without \.\w+"
+        ):
             quantize_checkpoint(paths[0], tmp_path / name, "int4-g32", layout=layout)
     assert sorted(os.listdir(tmp_path)) == ["before.safetensors"]
 
@@ -247,25 +249,25 @@ def test_input_is_never_the_output(paths, tmp_path):
     os.symlink(before, tmp_path / "link")
     os.link(before, tmp_path / "hard")
     for other in (before, tmp_path / "link", tmp_path / "hard"):
-        with pytest.raises(ValueError, match=said.IS_THE_INPUT_ITSELF):
+        with bad_argument(ValueError, None, "file", "is the input itself"):
             quantize_checkpoint(before, other, "int8")
     assert list(hc.load(before)) == list(tensors())
 
 
 def test_name_of_a_component_must_be_free(tmp_path):
     save(tmp_path / "in", {"w": np.ones((2, 4)), "w.scales": np.ones(3, np.float32)})
-    with pytest.raises(ValueError, match=said.IN_W_SCALES):
+    with bad_argument(ValueError, None, "file", "'w.scales'"):
         quantize_checkpoint(tmp_path / "in", tmp_path / "out", "int8")
     assert os.listdir(tmp_path) == ["in"]
 
 
 def test_a_recipe_of_no_formats_names_the_pattern(paths):
-    with pytest.raises(TypeError, match=said.RECIPE_FC_IS_3_EXPECTED):
+    with bad_argument(TypeError, None, "type", r"'fc\.\*'.*3.*'skip'"):
         quantize_checkpoint(*paths, recipe={"fc.*": 3, "*": "int8"})
 
 
 def test_a_format_or_a_recipe_is_needed(paths):
-    with pytest.raises(ValueError, match=said.FORMAT_OR_RECIPE):
+    with bad_argument(ValueError, None, "value", "format or recipe"):
         quantize_checkpoint(*paths)
 
 

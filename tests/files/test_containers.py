@@ -15,8 +15,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-import said
-from common import run, same_bits
+from common import bad_argument, run, same_bits
 
 import heterocompute as hc
 
@@ -83,7 +82,7 @@ def test_a_folder_with_one_file(tmp_path):
     hc.save(tmp_path / "other.safetensors", {"w": np.ones(2)})
     check(tmp_path)  # the one that has the usual name
     os.rename(tmp_path / "model.safetensors", tmp_path / "model2.safetensors")
-    with pytest.raises(ValueError, match=said.WANTED_ONE_INDEX_MODEL2_SAFETENSORS_OTHER):
+    with bad_argument(ValueError, None, "file", "'model2.safetensors'.*'other.safetensors'"):
         hc.open_checkpoint(tmp_path)
 
 
@@ -150,7 +149,7 @@ def test_gguf_without_its_library(monkeypatch):
     with hc.open_checkpoint(SAMPLES / "small.gguf") as found:
         assert list(found) == ["w", "half", "q"] and found.metadata["general.name"] == "tiny"
         assert same_bits(found["w"], x) and same_bits(found["half"], x[0].astype(np.float16))
-        with pytest.raises(ImportError, match=said.TENSOR_Q_IS_Q8_0_PIP):
+        with pytest.raises(ImportError, match=r"tensor 'q' is Q8_0.*pip install 'heterocompute\[gguf\]'"):
             found["q"]
 
 
@@ -166,10 +165,10 @@ def test_no_pickle_runs(tmp_path, protocol):
         data = pickle.dumps(inside, protocol)
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("model/data.pkl", data)
-        with pytest.raises(ValueError, match=said.A_PICKLE_THAT_NAMES_NOTHING):
+        with bad_argument(ValueError, None, "file", "a pickle that names .*: nothing of it was run"):
             hc.open_checkpoint(path)
         path.write_bytes((SAMPLES / "legacy.pt").read_bytes()[:21] + data)
-        with pytest.raises(ValueError, match=said.A_PICKLE):
+        with bad_argument(ValueError, None, "file", "a pickle"):
             hc.open_checkpoint(path)
 
 
@@ -205,10 +204,10 @@ def test_tensors_stay_in_their_storage(tmp_path):
     bad += [((2, 2), (1, 2), 0, 5), ((2, 2), (1, 2), 2**62, 4), ((1,) * 65, (1,) * 65, 0, 4)]
     for case in bad:
         pt(path, tensor_program(*case), data)
-        with pytest.raises(ValueError, match=said.W_PT):
+        with bad_argument(ValueError, None, "file", r"w\.pt: "):
             hc.open_checkpoint(path)
     pt(path, tensor_program((2, 2), (1, 2)))
-    with pytest.raises(ValueError, match=said.N_0_OF_4_VALUES_IS_NOT):
+    with bad_argument(ValueError, None, "file", "'0' of 4 values is missing"):
         hc.open_checkpoint(path)
 
 
@@ -257,19 +256,19 @@ def test_programs_that_grow_are_stopped(tmp_path, monkeypatch):
     path = tmp_path / "w.pt"
     lists = [b"]q%c(" % i + b"h%c" % (i - 1) * 9 + b"e" for i in range(1, 30)]
     pt(path, b"\x80\2(]q\0" + b"".join(lists) + b"l.")
-    with pytest.raises(ValueError, match=said.MORE_THAN_VALUES):
+    with bad_argument(ValueError, None, "file", "more than .* values"):
         hc.open_checkpoint(path)
     itself = b"\x80\2]q\0h\0a."
     pt(path, itself)
-    with pytest.raises(ValueError, match=said.NESTED_MORE_THAN):
+    with bad_argument(ValueError, None, "file", "nested more than"):
         hc.open_checkpoint(path)
     deep = b"\x80\2" + b"]" * 100_000 + b"a" * 99_999 + b"."
     pt(path, deep)
-    with pytest.raises(ValueError, match=said.NESTED_MORE_THAN):
+    with bad_argument(ValueError, None, "file", "nested more than"):
         hc.open_checkpoint(path)
     for program in (b"\x80\2\x8b\xff\xff\xff\x7f", b"\x80\2X\xff\xff\xff\x7fa.", b"\x80\2}(K\1l.", b"\x80\2"):
         pt(path, program)
-        with pytest.raises(ValueError, match=said.A_PICKLE):
+        with bad_argument(ValueError, None, "file", "a pickle"):
             hc.open_checkpoint(path)
 
 
@@ -280,7 +279,7 @@ def test_archives_that_lie(tmp_path):
     at = data.rindex(b"PK\1\2")
     bomb = data[: at + 24] + (2**31).to_bytes(4, "little") + data[at + 28 :]
     path.write_bytes(bomb)
-    with pytest.raises(ValueError, match=said.MEMBER_W_NPY_CLAIMS_2147483648_BYTES):
+    with bad_argument(ValueError, None, "file", "'w.npy'.*2147483648"):
         hc.open_checkpoint(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", data)
@@ -289,13 +288,13 @@ def test_archives_that_lie(tmp_path):
     place = twice.rindex(b"PK\1\2") + 42
     twice[place : place + 4] = bytes(4)  # both names refer to one offset
     path.write_bytes(twice)
-    with pytest.raises(ValueError, match=said.OVERLAPS_ANOTHER):
+    with bad_argument(ValueError, None, "file", "overlaps another"):
         hc.open_checkpoint(path)
     np.savez(path, w=np.arange(4096))
     changed = bytearray(path.read_bytes())
     changed[4000] ^= 1
     path.write_bytes(changed)
-    with hc.open_checkpoint(path) as found, pytest.raises(ValueError, match=said.WAS_CHANGED):
+    with hc.open_checkpoint(path) as found, bad_argument(ValueError, None, "file", "was changed"):
         found["w"]
 
 
@@ -327,7 +326,7 @@ def test_headers_of_gguf_that_lie(tmp_path):
 def test_a_shape_of_numpy_that_is_long_makes_a_short_sentence(tmp_path):
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"99999999999999999999," * 2000 + b"), }"
     (tmp_path / "w.npy").write_bytes(b"\x93NUMPY\3\0" + len(header).to_bytes(4, "little") + header)
-    with pytest.raises(ValueError, match=said.DOES_NOT_FILL) as caught:
+    with bad_argument(ValueError, None, "file", "does not fill") as caught:
         hc.load(tmp_path / "w.npy")
     assert len(str(caught.value)) < 300 + len(str(tmp_path))
 
@@ -409,17 +408,17 @@ def test_models_of_onnx(tmp_path):
     check(path, expected)
     beside = tmp_path / "weights.bin"
     held = beside.read_bytes()
-    with pytest.raises(ValueError, match=said.WEIGHTS_BIN_IS_A_FILE):
+    with bad_argument(ValueError, None, "file", "weights.bin: is a file of the input"):
         hc.quantize_checkpoint(path, beside, "int8")
     assert beside.read_bytes() == held
     text = path.read_bytes()
     path.write_bytes(text.replace(b"weights.bin", b"../eights.b"))
-    with pytest.raises(ValueError, match=said.EIGHTS_B_OUT_OF_THE_MODELS):
+    with bad_argument(ValueError, None, "file", "'../eights.b'"):
         hc.open_checkpoint(path)
     path.write_bytes(text)
     with open(tmp_path / "weights.bin", "r+b") as file:
         file.truncate(100)
-    with pytest.raises(ValueError, match=said.CUT_OFF_TENSOR):
+    with bad_argument(ValueError, None, "file", "cut off: tensor"):
         hc.open_checkpoint(path)
 
 

@@ -7,8 +7,7 @@ import struct
 
 import numpy as np
 import pytest
-import said
-from common import assert_refused, read_raw, write_raw
+from common import assert_refused, bad_argument, read_raw, write_raw
 
 import heterocompute as hc
 from heterocompute.arrays.bits import unpack
@@ -154,21 +153,21 @@ def test_unpack_follows_the_bit_order():
 
 
 def test_only_arrays_with_names_are_saved(path):
-    with pytest.raises(TypeError, match=said.LIST):
+    with bad_argument(TypeError, None, "type", "list"):
         save(path, [np.zeros(3)])
-    with pytest.raises(TypeError, match=said.N_3):
+    with bad_argument(TypeError, None, "type", "3"):
         save(path, {3: np.zeros(3)})
-    with pytest.raises(TypeError, match=said.X_STR):
+    with bad_argument(TypeError, None, "type", "'x'.*str"):
         save(path, {"x": "text"})
-    with pytest.raises(TypeError, match=said.X_OBJECT):
+    with bad_argument(TypeError, None, "type", "'x'.*object"):
         save(path, {"x": np.array([None])})
-    with pytest.raises(ValueError, match=said.METADATA):
+    with bad_argument(ValueError, None, "value", "__metadata__"):
         save(path, {"__metadata__": np.zeros(3)})
-    with pytest.raises(ValueError, match=said.SAVE_TENSOR_A_UD800_HALF):
+    with bad_argument(ValueError, None, "value", r"'a\\ud800'"):
         save(path, {"a\ud800": np.zeros(3)})
-    with pytest.raises(ValueError, match=said.W_CODES):
+    with bad_argument(ValueError, None, "value", "w.codes"):
         save(path, {"w": hc.quantize(weights(2, 4), "int8"), "w.codes": np.zeros(3)})
-    with pytest.raises(ValueError, match=said.W_COARSE):
+    with bad_argument(ValueError, None, "value", "w.coarse"):
         save(path, {"w": hc.quantize(weights(2, 4), "int8"), "w.coarse": np.zeros(3)})
     assert os.listdir(os.path.dirname(path)) == []
 
@@ -188,10 +187,13 @@ def test_failure_keeps_the_old_file_and_leaves_nothing_else(path):
 
 
 def test_writer_wants_every_tensor_as_announced(path):
-    with pytest.raises(ValueError, match=said.A_WAS_ANNOUNCED_BUT_NOT_WRITTEN), Writer(path, {"a": ("int8", (2,))}):
+    with (
+        bad_argument(ValueError, None, "value", "'a' was announced but not written"),
+        Writer(path, {"a": ("int8", (2,))}),
+    ):
         pass
     for wrong in (np.zeros(2, np.uint8), np.zeros(3, np.int8)):
-        with pytest.raises(ValueError, match=said.A_IS), Writer(path, {"a": ("int8", (2,))}) as writer:
+        with bad_argument(ValueError, None, "value", "'a' is"), Writer(path, {"a": ("int8", (2,))}) as writer:
             writer.write("a", wrong)
     assert os.listdir(os.path.dirname(path)) == []
 
@@ -223,7 +225,7 @@ def test_only_regular_files_are_read_and_replaced(path, tmp_path):
     assert_refused(path, "is a FIFO, expected a regular file")
     (tmp_path / "empty").mkdir()
     assert_refused(str(tmp_path / "empty"), "expected one index of a checkpoint or one file of weights, there is none")
-    with pytest.raises(ValueError, match=said.IS_A_FIFO_EXPECTED_A_REGULAR):
+    with bad_argument(ValueError, None, "file", "FIFO"):
         save(path, {"a": np.zeros(3)})
     with pytest.raises(FileNotFoundError):
         hc.load(str(tmp_path / "absent"))
@@ -245,16 +247,16 @@ class Lent:
 def test_save_stands_beside_load(tmp_path):
     path = tmp_path / "x.safetensors"
     w = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
-    for one in (hc.quantize(w, "vsq4-g16-s4"), hc.prune(w, "2:4"), hc.encode_bitmap(w), hc.encode_csr(w)):
+    for one in (hc.quantize(w, "vsq4-g16-s4"), hc.prune(w, "2:4"), hc.encode_bitmap(w), hc.encode_eie(w)):
         hc.save(path, one)
         assert hc.load(path) == one
         hc.save(path, {"a": one, "b": Lent(w), "c": w[0]})
         found = hc.load(path)
         assert found["a"] == one and np.array_equal(found["b"], w) and np.array_equal(found["c"], w[0])
     for wrong in (w, Lent(w)):
-        with pytest.raises(TypeError, match=said.WANTED_A_PACKED_ARRAY):
+        with bad_argument(TypeError, None, "type", "'name'"):
             hc.save(path, wrong)
     for wrong in ({"a": [1.0]}, {"a": None}):
-        with pytest.raises(TypeError, match=said.SAVE_TENSOR):
+        with bad_argument(TypeError, None, "type", "save: tensor 'a' is .*, expected an array"):
             hc.save(path, wrong)
     assert list(hc.load(path)) == ["a", "b", "c"]  # the previous file

@@ -24,7 +24,7 @@ def weights(*shape):
 
 
 def whole_file(path):
-    packed = {"w": hc.quantize(weights(3, 21), "vsq3-g5-s4"), "e": hc.encode_csr(np.round(weights(3, 4)), elements=2)}
+    packed = {"w": hc.quantize(weights(3, 21), "vsq3-g5-s4"), "e": hc.encode_eie(np.round(weights(3, 4)), elements=2)}
     save(path, {**packed, "b": weights(3), "h": weights(2).astype(np.float16)})
     with open(path, "rb") as file:
         return file.read()

@@ -1,6 +1,6 @@
 """Files that are built to take much time or memory: each is read or refused at once, with a short message.
 
-The command runs in a process with a time limit. Without bounds, each of these files takes minutes or gigabytes.
+Most commands run in a process with a time limit. Without bounds, each of these files takes minutes or gigabytes.
 """
 
 import json
@@ -10,7 +10,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from common import HANG, assert_refused, read_raw, write_raw
+from common import HANG, assert_refused, read_raw, run, write_raw
 
 import heterocompute as hc
 from heterocompute.base.container import Reader
@@ -142,7 +142,7 @@ ROWS = 10**8
 
 def write_bomb(path, rows=ROWS):
     """Write 500 bytes that decode to 10^8 zeros."""
-    e = hc.encode_csr(np.zeros((1, 1), np.float32), elements=1)
+    e = hc.encode_eie(np.zeros((1, 1), np.float32), elements=1)
     e.save(path)
     header, data = read_raw(path)
     header["__metadata__"]["heterocompute"] = header["__metadata__"]["heterocompute"].replace("[1, 1]", f"[{rows}, 1]")
@@ -167,7 +167,7 @@ def test_a_small_file_of_a_huge_array_stays_small(path):
 def test_the_range_of_an_eie_array_is_that_of_its_values(path, share, elements, shape):
     random = np.random.default_rng(5)
     w = np.where(random.random(shape) < share, random.standard_normal(shape) + 3, 0).astype(np.float32)
-    e = hc.encode_csr(w, elements=elements)
+    e = hc.encode_eie(w, elements=elements)
     save(path, {"e": e, "turned": e.T})
     dense = np.asarray(e)
     wanted = (float(dense.min()), float(dense.max())) if dense.size else (None, None)
@@ -205,17 +205,17 @@ HOLLOW = [(2**40, 0), (0, 2**40), (2**20, 2**20, 0), (2**20, 0, 2**10, 2**10), (
 
 @pytest.mark.parametrize("shape", HOLLOW, ids=str)
 @pytest.mark.sweep(every=3)
-def test_a_tensor_without_values_is_no_work(path, tmp_path, shape):
+def test_a_tensor_without_values_is_no_work(path, tmp_path, shape, capsys):
     write_raw(path, {"x": {"dtype": "F32", "shape": list(shape), "data_offsets": [0, 0]}})
-    assert command("inspect", path)[0] == 0
-    code, stdout, line = command("study", path, "--formats", "int8,vsq4-g16-s4,2:4", "--json")
+    assert run(capsys, "inspect", path)[0] == 0
+    code, stdout, line = run(capsys, "study", path, "--formats", "int8,vsq4-g16-s4,2:4", "--json")
     if shape == (2**57, 0):
         assert code == 1 and f"{path}: tensor 'x': " in line and "overflow" in line
     else:
         assert code == 0 and json.loads(stdout)["layers"][1]["seconds"] is None
     out = str(tmp_path / "out.safetensors")
     for verb in (["quantize", "--format", "int8"], ["quantize", "--format", "vsq4-g16"], ["prune", "--pattern", "2:4"]):
-        code, stdout, _ = command(verb[0], path, out, *verb[1:])
+        code, stdout, _ = run(capsys, verb[0], path, out, *verb[1:])
         assert code == 0 and "1 copied" in stdout
         assert hc.load(out)["x"].shape == shape
 

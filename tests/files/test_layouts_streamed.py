@@ -10,7 +10,7 @@ import pytest
 from common import run
 
 import heterocompute as hc
-from heterocompute.files.layouts.layout import LAYOUTS
+from heterocompute.files.layouts.table import LAYOUTS, QUANTIZED_TO
 
 RANDOM = np.random.default_rng(3)
 WEIGHTS = {
@@ -19,14 +19,7 @@ WEIGHTS = {
     "fc.bias": np.ones(64, np.float32),
     "out.weight": RANDOM.standard_normal((64, 64)).astype(np.float32),
 }
-PLACES = [
-    ("compressed-tensors", "int4-g32"), ("compressed-tensors", "int8"), ("compressed-tensors", "int3-g32-asym"),
-    ("compressed-tensors", "int4-g64-f16"), ("compressed-tensors", "mxfp4"), ("gptq", "int4-g32-f16"),
-    ("gptq", "int3-g32-asym-f16"), ("gptq", "int8-f16"), ("gptq-v1", "int4-g32-asym-f16"),
-    ("awq", "int4-g32-asym-f16"), ("bitsandbytes", "nf4-g64"),
-    ("fp8", "fp8_e4m3fn-tensor"), ("modelopt", "nvfp4"), ("modelopt", "fp8_e4m3fn-tensor"), ("mlx", "int4-g64-f16"),
-    ("mlx", "mxfp4"), ("compressed-tensors", "fp8_e4m3fn-row"), ("eetq", "int8-f16"),
-]  # fmt: skip
+PLACES = [(name, fmt) for name, one in LAYOUTS.items() if not one.is_file for fmt in one.examples]
 
 
 @pytest.fixture
@@ -76,14 +69,8 @@ def test_a_head_that_is_tied_to_a_plain_embedding_is_listed_as_plain(tmp_path, h
         assert sorted(config[key]) == ["lm_head", "model.embed_tokens"]
 
 
-def test_every_layout_says_its_tensors_before(tmp_path):
-    assert {layout for layout, _ in PLACES} == LAYOUTS.keys() - {
-        "gpt-oss",
-        "bitnet",
-        "hqq",
-        "quanto",
-        "torchao",
-    }  # layouts that `quantize` writes
+def test_every_layout_that_quantize_writes_has_an_example():
+    assert LAYOUTS.keys() - QUANTIZED_TO == {"gpt-oss", "bitnet", "hqq", "quanto", "torchao"}
 
 
 @pytest.mark.parametrize("options, words", [

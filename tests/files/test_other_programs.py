@@ -7,8 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-import said as words_said
-from common import reals, same_bits
+from common import bad_argument, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.base.container import numpy_dtype
@@ -150,12 +149,12 @@ def test_matmulnbits_has_short_blocks_and_two_bits(tmp_path, fmt, count, asym, b
 def test_what_matmulnbits_has_no_place_for(tmp_path):
     pytest.importorskip("onnx")
     for fmt in ("int4", "nf4-g64", "int4-g24", "int3-g32", "int5-g32", "int8-g8", "int2-g512", "int4-g32+2:4"):
-        with pytest.raises(ValueError, match=words_said.INT4_G32_OR_INT8_G32):
+        with bad_argument(ValueError, None, "missing", "int4-g32.*int8-g32"):
             hc.save(tmp_path / "a", {"fc.weight": hc.quantize(W, fmt)}, layout="onnx-matmulnbits")
-    with pytest.raises(ValueError, match=words_said.NONE_OF_WHICH_IS_QUANTIZED):
+    with bad_argument(ValueError, None, "value", "none of which is quantized"):
         hc.save(tmp_path / "a", {"fc.bias": BIAS}, layout="onnx-matmulnbits")
     for bias in (np.ones(5, np.float32), np.ones((1, 32), np.float32), np.ones(32, np.int32)):
-        with pytest.raises(ValueError, match=words_said.FC_BIAS_IS_WANTED_FLOATS_32):
+        with bad_argument(ValueError, None, "value", r"'fc\.bias'.*\(32,\)"):
             hc.save(
                 tmp_path / "a", {"fc.weight": hc.quantize(W, "int4-g32"), "fc.bias": bias}, layout="onnx-matmulnbits"
             )
@@ -301,20 +300,20 @@ def test_what_gguf_has_no_place_for(tmp_path):
     pytest.importorskip("gguf")
     nan = hc.quantize(np.full((1, 32), np.nan, np.float32), "mxfp4")
     for q in (hc.quantize(W, "int4-g32"), hc.quantize(W, "int8"), nan):
-        with pytest.raises(ValueError, match=words_said.THE_NEAREST):
+        with bad_argument(ValueError, None, "missing", "the nearest"):
             hc.save(tmp_path / "a", {"w": q}, layout="gguf")
-    with pytest.raises(ValueError, match=words_said.BLOCKS_OF_32):
+    with bad_argument(ValueError, None, "axis", "blocks of 32"):
         hc.save(tmp_path / "a", {"w": hc.quantize(W[:, :40], "int4-g32-f16")}, layout="gguf")
-    with pytest.raises(ValueError, match=words_said.AT_MOST_63_BYTES):
+    with bad_argument(ValueError, None, "value", "at most 63 bytes"):
         hc.save(tmp_path / "a", {"w" * 64: BIAS}, layout="gguf")
     fp4 = hc.quantize(np.ones((2, 64), np.float32), "nvfp4")
     for write in (lambda **tensors: hc.save(tmp_path / "a", tensors, layout="gguf"),
                   lambda **tensors: hc.save_gguf(tmp_path / "a", tensors, types={})):  # fmt: skip
-        with pytest.raises(ValueError, match=words_said.AT_MOST_63_BYTES):  # the name of its scale is too long
+        with bad_argument(ValueError, None, "value", "at most 63 bytes"):  # the name of its scale is too long
             write(**{"w" * 60: fp4})
         for others in ({"fc.weight": fp4}, {"fc.scale": BIAS}):
-            with pytest.raises(ValueError, match=words_said.I_TWO_TENSORS_WOULD_BE_CALLED):
+            with pytest.raises(ValueError, match=r"(?i)two tensors would be called|duplicated tensor name.*fc\.scale"):
                 write(fc=fp4, **others)
-    with pytest.raises(TypeError, match=words_said.AT_MOST_4_DIMENSIONS):
+    with bad_argument(TypeError, None, "shape", "at most 4 dimensions"):
         hc.save(tmp_path / "a", {"w": np.ones((1,) * 5)}, layout="gguf")
     assert not list(tmp_path.iterdir())

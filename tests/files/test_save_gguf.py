@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said as words_said
-from common import same_bits
+from common import bad_argument, same_bits
 
 import heterocompute as hc
 from heterocompute.arrays.bits import pack
@@ -62,7 +61,7 @@ def test_blocks_become_plain_values_of_any_dtype(tmp_path: Path) -> None:
 def test_what_a_float_does_not_hold_is_refused(tmp_path: Path, kind: str, large: float) -> None:
     for array in (np.full((2, 32), large), np.full(5, large)):
         if kind == "f32" or array.ndim > 1:
-            with pytest.raises(ValueError, match=words_said.TENSOR_W_HAS_VALUES_BEYOND_FLOAT):
+            with bad_argument(ValueError, None, "value", "tensor 'w' has values beyond float.*'s largest"):
                 hc.save_gguf(tmp_path / "a.gguf", {"w": array}, types={"*": kind})
     assert not list(tmp_path.iterdir())
 
@@ -143,10 +142,10 @@ def test_what_blocks_of_a_file_never_hold_is_refused(tmp_path: Path) -> None:
         tensor = gguf.GGUFReader(path).tensors[0]
         data[tensor.data_offset + byte] = value
         path.write_bytes(data)
-        with pytest.raises(ValueError, match=words_said.A_GGUF_TENSOR_W_COMPONENT_SCALES):
+        with bad_argument(ValueError, None, "file", r"a\.gguf: tensor 'w': component (scales|codes|coarse) holds"):
             hc.load(path, layout="gguf")
     hc.save(tmp_path / "b", {"w": weights(2, 2)})
-    with pytest.raises(ValueError, match=words_said.B_IS_NO_GGUF_FILE):
+    with bad_argument(ValueError, None, "file", "GGUF"):
         hc.load(tmp_path / "b", layout="gguf")
 
 
@@ -251,9 +250,9 @@ def test_numbers_have_the_types_that_llama_cpp_looks_for(tmp_path: Path) -> None
     for name, (value, kind) in lists.items():
         assert [one.name for one in fields[name].types] == ["ARRAY", kind] and fields[name].contents() == value
     for wrong in (1e39, [1.0, -1e39], 2**64, [2**31]):
-        with pytest.raises(ValueError, match=words_said.SAVE_GGUF_KEY_IS_NP_FLOAT64):
+        with bad_argument(ValueError, None, "value", r"save_gguf: 'key' is .*(np\.float64|integers of)"):
             hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, {"key": wrong})
-    with pytest.raises(TypeError, match=words_said.KEY_IS_WANTED_A_STR_BOOL):
+    with bad_argument(TypeError, None, "type", "'key'"):
         hc.save_gguf(tmp_path / "model.gguf", {"w": weights(1, 32)}, {"key": np.complex64(1)})
 
 
@@ -313,7 +312,7 @@ def test_integers_are_written_as_they_are(tmp_path: Path, dtype: Any) -> None:
 def test_a_tensor_of_torch_that_requires_a_gradient_is_refused_by_name(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     path, w = tmp_path / "model.gguf", torch.from_numpy(weights(2, 256))
-    with pytest.raises(TypeError, match=words_said.SAVE_GGUF_TENSOR_W):
+    with bad_argument(TypeError, None, "type", "save_gguf.*'w'.*Parameter"):
         hc.save_gguf(path, {"w": torch.nn.Parameter(w)})
     hc.save_gguf(path, {"w": w.to(torch.bfloat16)}, types={"*": "f32"})
     assert hc.load(path)["w"].tolist() == w.to(torch.bfloat16).float().tolist()
@@ -380,10 +379,10 @@ def test_the_other_order_of_bytes_is_said(tmp_path: Path, version: int) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF" + struct.pack(">IQQ", version, 0, 0) + bytes(64))
     for call in (hc.load, hc.open_checkpoint, lambda path: hc.load(path, layout="gguf")):
-        with pytest.raises(ValueError, match=words_said.M_GGUF_GGUF_OF_THE_OTHER):
+        with bad_argument(ValueError, None, "file", r"m\.gguf.*GGUF.*\(big-endian\)"):
             call(path)
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 4, 0, 0) + bytes(64))
-    with pytest.raises(ValueError, match=words_said.GGUF_OF_VERSION_4_WANTED_2):
+    with bad_argument(ValueError, None, "file", "GGUF.*4.*2.*3"):
         hc.load(path)
 
 
@@ -391,8 +390,8 @@ def test_the_other_order_of_bytes_is_said(tmp_path: Path, version: int) -> None:
 def test_no_safetensors_file_has_the_name_of_another_kind(name: str, tmp_path: Path) -> None:
     q = hc.quantize(np.ones((2, 32), np.float32), "int4-g32")
     for save in (q.save, lambda path: hc.save(path, {"w.weight": q}), lambda path: hc.save(path, q)):
-        with pytest.raises(ValueError, match=words_said.WHAT_IS_WRITTEN_IS_A_SAFETENSORS_FILE_WANTED_A_NAME_WITHOUT_2):
+        with bad_argument(ValueError, None, "file", "what is written is a safetensors file, expected a name without"):
             save(tmp_path / name)
-    with pytest.raises(ValueError, match=words_said.WHAT_IS_WRITTEN_IS_A_SAFETENSORS_FILE):
+    with bad_argument(ValueError, None, "file", "what is written is a safetensors file"):
         hc.save(tmp_path / name, {"w.weight": q}, layout="compressed-tensors")
     assert not any(tmp_path.iterdir())

@@ -9,8 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-import said
-from common import bytes_of, run, run_until
+from common import bad_argument, bytes_of, run, run_until
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
@@ -80,7 +79,7 @@ def test_where_the_output_goes(source, tmp_path):
         quantize_checkpoint(tmp_path / "one", f"{tmp_path}/{name}", "int8", **options)
         assert (tmp_path / name).is_dir() == (files is not None)
         assert files is None or len(list((tmp_path / name).iterdir())) == files
-    with pytest.raises(ValueError, match=said.OUT_EXISTS_AND_IS_NO_EMPTY):
+    with bad_argument(ValueError, None, "file", "out: exists and is not an empty folder"):
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine").touch()
         quantize_checkpoint(source, tmp_path / "out", "int8")
@@ -153,14 +152,14 @@ def test_files_of_the_source_go_as_they_are_done(source, tmp_path):
 
 def test_what_cannot_be_consumed(source, tmp_path):
     hc.save(tmp_path / "one", WEIGHTS)
-    with pytest.raises(ValueError, match=said.ONE_CONSUME_THIS_IS_ONE_FILE):
+    with bad_argument(ValueError, None, "file", "one: consume .* this is one file"):
         quantized(tmp_path / "one", tmp_path / "out", consume=True)
-    with pytest.raises(ValueError, match=said.OUT_SAFETENSORS_CONSUME_WRITES_A_FOLDER):
+    with bad_argument(ValueError, None, "file", r"out\.safetensors"):
         quantized(source, tmp_path / "out.safetensors", consume=True)
     part = source / "model-00002-of-00004.safetensors"
     os.rename(part, source / "other")
     os.symlink("other", part)
-    with pytest.raises(ValueError, match=said.THE_LINK_MODEL_00002):
+    with bad_argument(ValueError, None, "file", "model-00002"):
         quantized(source, tmp_path / "out", consume=True)
     assert len(list(source.iterdir())) == 8 and sorted(os.listdir(tmp_path)) == ["in", "one"]
 
@@ -173,7 +172,7 @@ def broken(tmp_path):
 
 
 def ended(broken, **options):
-    with pytest.raises(ValueError, match=said.IN_TENSOR_LAYERS_7_WEIGHT_NAN):
+    with bad_argument(ValueError, None, "file", "in/.*: tensor 'layers.7.weight'.*(nan|NaN)"):
         quantized(*broken, **options)
     assert not broken[1].exists()
 
@@ -192,9 +191,9 @@ def test_other_options_finish_what_an_error_ended(broken, tmp_path, consume):
 
 def test_what_is_deleted_needs_the_same_options(broken, tmp_path):
     ended(broken, consume=True)
-    with pytest.raises(ValueError, match=said.IS_DELETED_BUT_LAYERS_0_WEIGHT):
+    with bad_argument(ValueError, None, "file", "'layers.0.weight'"):
         quantize_checkpoint(*broken, "int4", shard_size=SIZE)
-    with pytest.raises(ValueError, match=said.OF_WHICH_PARTS_ARE_DELETED_ALREADY):
+    with bad_argument(ValueError, None, "file", "of which parts are deleted already"):
         quantized(make_folder(tmp_path / "other"), broken[1])
     quantized(*broken, exclude="layers.7.*", resume=False)
     assert set(hc.load(broken[1])) == set(NAMES)
@@ -222,7 +221,7 @@ def test_what_stands_in_the_way_is_not_believed(broken, tmp_path, text):
         (tmp_path / "out.partial" / "mine").touch()
     else:
         manifest.write_text(text)
-    with pytest.raises(ValueError, match=said.OUT_PARTIAL_IS_IN_THE_WAY_NO_MANIFEST) as caught:
+    with bad_argument(ValueError, None, "file", r"out\.partial.*: (is in the way|not a manifest)") as caught:
         quantized(*broken, exclude="layers.7.weight")
     assert "\n" not in str(caught.value)
 
@@ -233,7 +232,7 @@ def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
     (tmp_path / "mine" / "file").touch()
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).symlink_to(tmp_path / "mine")
-    with pytest.raises(ValueError, match=said.OUT_PARTIAL_IS_IN_THE_WAY):
+    with bad_argument(ValueError, None, "file", r"out\.partial."):
         quantized(source, tmp_path / "out")
     assert os.listdir(tmp_path / "mine") == ["file"] and not (tmp_path / "out").exists()
 
@@ -241,7 +240,7 @@ def test_nothing_is_written_or_deleted_behind_a_link(source, tmp_path, name):
 def test_files_without_a_manifest_stay(source, tmp_path):
     (tmp_path / "out.partial" / "out").mkdir(parents=True)
     (tmp_path / "out.partial" / "out" / "mine").touch()
-    with pytest.raises(ValueError, match=said.OUT_PARTIAL_IS_IN_THE_WAY):
+    with bad_argument(ValueError, None, "file", r"out\.partial."):
         quantized(source, tmp_path / "out")
     assert (tmp_path / "out.partial" / "out" / "mine").exists()
 
@@ -258,7 +257,7 @@ def test_a_source_that_changes_is_noticed(source, tmp_path):
         if name == "layers.1.weight":
             os.utime(source / "model-00001-of-00004.safetensors")
 
-    with pytest.raises(ValueError, match=said.N_00001_OF_00004_SAFETENSORS_CHANGED):
+    with bad_argument(ValueError, None, "file", "00001-of-00004.safetensors"):
         quantized(source, tmp_path / "out", progress=touch)
     assert os.listdir(tmp_path) == ["in"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.cli import main
@@ -96,7 +96,7 @@ def test_tensors_of_other_kinds_are_named_and_the_others_read(
     assert main(["quantize", str(path), str(out), "--format", "int8"]) == 0
     assert f"{len(wanted)} tensors left out: 'subclass'" in capsys.readouterr().err
     alone = saved(tmp_path / "alone.pt", {"coo": odd["coo"][0]}, legacy)
-    with pytest.raises(ValueError, match=said.ALONE_PT_HOLDS_NOTHING_THAT_CAN):
+    with bad_argument(ValueError, None, "file", r"alone\.pt.*'coo'"):
         hc.load(alone)
     assert main(["quantize", str(alone), str(tmp_path / "none"), "--format", "int8"]) == 1
     assert "nothing to do: there are 0 tensors and 1 tensor that cannot be read" in capsys.readouterr().err
@@ -197,6 +197,8 @@ def test_distributed_tensors_are_named(tmp_path: Path) -> None:
         {"d": tensor(), "x": spec},
         kind,
     ):
-        with pytest.raises(ValueError, match=said.WHICH_NO_FILE_OF_TENSORS_NEEDS) as caught:
+        with bad_argument(
+            ValueError, None, "file", "which files of tensors do not need: nothing of it was run"
+        ) as caught:
             hc.load(file_of(path, wrong))
         assert "a pickle that names " in str(caught.value)

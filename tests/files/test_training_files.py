@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import same_bits
+from common import bad_argument, same_bits
 
 import heterocompute as hc
 
@@ -150,7 +149,7 @@ def test_other_names_are_refused_with_what_to_save(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     for value in (Mine(), functools.partial(print, 1), io.BytesIO):
         written(path, {"a": value, "w": GRID})
-        with pytest.raises(ValueError, match=said.MODEL_PT_MINE_PARTIAL_PRINT_BYTESIO) as caught:
+        with bad_argument(ValueError, None, "file", r"model\.pt: .*(Mine|partial|print|BytesIO)") as caught:
             hc.load(path)
         assert "nothing of it was run" in str(caught.value) and "model.state_dict()" in str(caught.value)
 
@@ -176,10 +175,10 @@ def test_arrays_that_lie_are_refused(tmp_path: Path) -> None:
         "characters": b"K\1\x85DTYPE\x89X\x0a\0\0\0" + b"\xe2\x82\xac" * 3 + b"a",
     }
     for state in bad.values():
-        with pytest.raises(ValueError, match=said.W_PT):
+        with bad_argument(ValueError, None, "file", r"w\.pt: "):
             hc.load(written(path, numpy_array(state)))
     twos = numpy_array(b"K\2\x85DTYPE\x89U\2\2\1", b"U\2b1", b"U\1|")
-    with pytest.raises(ValueError, match=said.NEITHER_0_NOR_1):
+    with bad_argument(ValueError, None, "file", "neither 0 nor 1"):
         hc.load(written(path, twos))
     for dtype in (b"U\1c", b"U\2O8", b"U\3V16", b"K\1", b"U\3f99", b"U\2m8"):
         program = numpy_array(b"K\0\x85DTYPE\x89U\0", dtype)
@@ -232,7 +231,7 @@ def test_keys_of_storages_that_are_no_texts_are_refused(tmp_path: Path, keys: by
     path = tmp_path / "w.pt"
     head = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({"little_endian": True}, 2)
     path.write_bytes(head + b"\x80\2}." + b"\x80\2" + keys + b".")
-    with pytest.raises(ValueError, match=said.W_PT_THE_KEYS):
+    with bad_argument(ValueError, None, "file", r"w\.pt: the keys of the storages"):
         hc.load(path)
 
 
@@ -249,7 +248,7 @@ def test_few_bytes_take_little_memory(tmp_path: Path, monkeypatch: pytest.Monkey
     for name, program in programs.items():
         path = written(tmp_path / "w.pt", program)
         tracemalloc.start()
-        with pytest.raises(ValueError, match=said.STEPS):
+        with bad_argument(ValueError, None, "file", "steps"):
             hc.load(path)
         assert tracemalloc.get_traced_memory()[1] < 5 << 20, name
         tracemalloc.stop()

@@ -7,8 +7,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-import said
-from common import isas, reals, same_bits
+from common import bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import reference
@@ -170,7 +169,7 @@ def test_nan_infinity_and_overflow(text: str, value: float, expected: float | st
         with hc.use(isa=isa):
             if expected is None:
                 for call in (hc.quantize, reference.quantize, hc.fake_quantize):
-                    with pytest.raises(ValueError, match=said.N_0_2):
+                    with pytest.raises(ValueError, match=r"\(0, 2\)"):
                         call(x, fmt)
                 continue
             codes_of(x[0], text)
@@ -256,7 +255,7 @@ def test_a_threshold_of_a_tensor_is_one_of_all_its_values() -> None:
     assert half == np.float32(0.5 * np.float64(np.abs(x).max().astype(np.float32))) / np.float32(28)
     x[4, 5] = np.nan
     for clip in (0.5, "octav", "percentile:99"):
-        with pytest.raises(ValueError, match=said.N_4_5):
+        with bad_argument(ValueError, "w", "value"):
             hc.quantize(x, "fp4_e2m1-tensor", clip=clip)
 
 
@@ -265,7 +264,7 @@ def test_formats_without_rows_multiply_along_any_axis(text: str) -> None:
     x, w = reals((3, 20), 8), reals((20, 11), 9)
     along, across = hc.quantize(w, text, axis=0), hc.quantize(w, text, axis=1)
     assert same_bits(hc.matmul(x, along), hc.matmul(x, across))
-    with pytest.raises(ValueError, match=said.AXIS):
+    with bad_argument(ValueError, "b", "axis"):
         hc.matmul(x, hc.quantize(w, "fp8_e4m3fn-row", axis=1))
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import FLOAT_MODES, FORMATS, HANG, float_mode, flushing, reals
+from common import FLOAT_MODES, FORMATS, HANG, bad_argument, float_mode, flushing, reals
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -37,7 +36,7 @@ CODES = hc.quantize(TINY, "cb2-g16")
 LINES = hc.quantize(TINY, "log4-1")
 FEW = np.where(np.arange(32) % 5 == 0, TINY, np.float32(0))
 FEW64 = FEW.astype(np.float64)
-EIE = hc.encode_csr(FEW)
+EIE = hc.encode_eie(FEW)
 EIE_CODEBOOK64 = EIE.components["codebook"].astype(np.float64)
 LARGE64 = TINY64.T * 2.0**1000
 NET = hc.zoo.digits()
@@ -87,8 +86,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "codebook_gradient": lambda: [hc.codebook_gradient(x, CODES) for x in (TINY, ONES[:1].repeat(8, 0), SMALL64)],
     "codebook_step": lambda: hc.codebook_step(CODES, CODES.components["codebook"], 0.25),
     "code_storage": lambda: hc.code_storage(CODES),
-    "encode_csr": lambda: [hc.encode_csr(x) for x in (FEW, FEW64, SMALL64)],
-    "encode_csr with a codebook": lambda: hc.encode_csr(FEW, EIE_CODEBOOK64),
+    "encode_eie": lambda: [hc.encode_eie(x) for x in (FEW, FEW64, SMALL64)],
+    "encode_eie with a codebook": lambda: hc.encode_eie(FEW, EIE_CODEBOOK64),
     "EIE arrays": lambda: [
         EIE.to_dense(np.float64),
         np.asarray(EIE, np.float64),
@@ -192,7 +191,7 @@ def test_random_calls(mode: str) -> None:
                 lambda: hc.linear(x, hc.quantize(w, fmt), activations="int8"),
                 lambda: (hc.prune(w, pattern), hc.prune_mask(w, pattern)),
                 lambda: hc.scores.wanda(w, x),
-                lambda: hc.linear(x, hc.encode_csr(w)),
+                lambda: hc.linear(x, hc.encode_eie(w)),
                 lambda: hc.emulate.matmul(x, w.T, accumulator="fp32"),
             ):
                 try:
@@ -263,20 +262,20 @@ def test_files_are_read_alike(tmp_path: Path) -> None:
     q = hc.quantize(ONES, "int8")
     q.components["scales"][1, 0] = -1e-40
     save(path, q)
-    with flushing(), pytest.raises(ValueError, match=said.NEGATIVE):
+    with flushing(), bad_argument(ValueError, None, "file", "negative"):
         hc.load(path)
 
 
 def test_a_value_that_pruning_left_out_is_seen() -> None:
     after, kept = np.float32([1, 1e-40]), np.array([True, False])
-    with flushing(), pytest.raises(ValueError, match=said.HAD_PRUNED_THEM):
+    with flushing(), bad_argument(ValueError, "retrain", "value"):
         _check_zeros({"w": after}, {"w": kept}, "50%")
 
 
 def test_the_setting_of_the_thread_comes_back() -> None:
     with flushing():  # it checks the environment on entry and exit
         for wrong in (lambda: hc.prune(np.float32([np.nan]), "50%"), lambda: hc.scores.wanda(ONES, TINY[:, :3])):
-            with pytest.raises(ValueError, match=said.PRUNE_W_HAS_NAN_WANDA_W):
+            with pytest.raises(ValueError, match="prune: w has nan|wanda: w has 32 inputs"):
                 wrong()
             assert not (TINY * np.float32(2)).any()
     assert (TINY * np.float32(2)).any()

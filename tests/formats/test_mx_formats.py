@@ -7,8 +7,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-import said
-from common import isas, reals, same_bits
+from common import bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import reference
@@ -216,7 +215,7 @@ def test_values_from_2_to_the_128_are_refused(element: str) -> None:
     encoded(x, text)
     x[1, 5], x[1, 7] = np.nan, 2.0**128
     for call in (hc.quantize, hc.fake_quantize, reference.quantize):
-        with pytest.raises(ValueError, match=said.N_1_7):
+        with pytest.raises(ValueError, match=r"\(1, 7\)"):
             call(x, hc.format(text))
 
 
@@ -230,7 +229,7 @@ def test_int8_elements_never_are_minus_128() -> None:
 def test_clip_is_refused(text: str) -> None:
     for clip in (0.5, "octav", "percentile:99"):
         for call in (hc.quantize, hc.fake_quantize, reference.quantize):
-            with pytest.raises(ValueError, match=said.CLIP):
+            with pytest.raises(ValueError, match="clip"):
                 call(reals((2, 40)), hc.format(text), clip=clip)
 
 
@@ -245,7 +244,7 @@ def test_parameters_of_mx() -> None:
         with pytest.raises(ValueError, match=words):
             hc.MX(*arguments)
     for call in (lambda: hc.MX(4), lambda: hc.MX("fp4", None), lambda: hc.NVFP4(1)):
-        with pytest.raises(TypeError, match=said.OF_TYPE):
+        with pytest.raises(TypeError, match="of type"):
             call()
     for wrong, nearest in {
         "mxfp4-floor": "mxfp4",
@@ -322,7 +321,7 @@ def test_nvfp4_of_nothing_is_nothing() -> None:
         q = hc.quantize(x, "nvfp4")
         assert q.components["coarse"] == 1 and not q.components["scales"].any() and not q.components["codes"].any()
         assert not q.dequantize().any() and encoded(x, "nvfp4-4over6")[1].sum() == 0
-    with pytest.raises(ValueError, match=said.N_1_2):
+    with bad_argument(ValueError, "w", "value"):
         hc.quantize(np.float32([[0, 0, 0], [0, 0, np.inf]]), "nvfp4")
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import FORMATS, isas, reals, same_bits
+from common import FORMATS, bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.reference import sparsity
@@ -115,10 +114,10 @@ def test_clipping_sees_what_is_kept(base: str, clip: Any) -> None:
         assert same_bits(q.components["metadata"], metadata)
         for name, part in dense.components.items():
             assert same_bits(q.components[name], part), (axes, name)
-    with pytest.raises(ValueError, match=said.FP16_2_4_HAS_NO_SCALE):
+    with bad_argument(ValueError, None, "missing", r"fp16\+2:4 has no scale that clip= could change|2:4 has no scale"):
         hc.quantize(w, "fp16+2:4", clip=clip)
     for call in (hc.quantize, hc.fake_quantize):
-        with pytest.raises(ValueError, match=said.N_2_4):
+        with pytest.raises(ValueError, match="2:4"):
             call(w, "2:4", clip=clip)
 
 
@@ -156,7 +155,7 @@ def test_a_pattern_alone_is_float32() -> None:
     assert hc.quantize(large, "2:4").dequantize().tolist() == [[largest, -largest, 0, 0]]
     assert hc.fake_quantize(large, "2:4").tolist() == [[largest, -largest, 0, 0]]
     assert hc.quantize(np.float32([[np.inf, 1, -np.inf, 0]]), "2:4").dequantize().tolist() == [[np.inf, 0, -np.inf, 0]]
-    with pytest.raises(ValueError, match=said.QUANTIZE_W_HAS_1E_39):
+    with bad_argument(ValueError, "w", "value", r"at index \(0, 0\)"):
         hc.quantize(large, "int8+2:4")
 
 

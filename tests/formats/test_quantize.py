@@ -7,8 +7,7 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-import said
-from common import CODING, FORMATS, guarded_copy, isas, reals, same_bits, takes
+from common import CODING, FORMATS, bad_argument, guarded_copy, isas, reals, same_bits, takes
 
 import heterocompute as hc
 from heterocompute import reference
@@ -65,7 +64,7 @@ def test_clipping_is_that_of_the_definition(text: str, clip: float | str) -> Non
     fmt = hc.format(text)
     if not takes(fmt, 1.0, clip):
         for call in (hc.quantize, hc.fake_quantize):
-            with pytest.raises(ValueError, match=said.CLIP):
+            with pytest.raises(ValueError, match="clip"):
                 call(reals((3, 4)), fmt, clip=clip)
         return
     for seed, (shape, axis) in enumerate(SHAPES):
@@ -229,14 +228,14 @@ def test_the_first_bad_value_is_named_or_the_definition_takes_it(text: str, valu
                         assert equal_components(q, expected)
                         assert same_bits(q.dequantize(), reference.dequantize(expected, fmt, q.shape, q.axis))
                         continue
-                    with pytest.raises(ValueError, match=said.N_20_60):
+                    with bad_argument(ValueError, "w", "value"):
                         hc.quantize(x, fmt, axis)
 
 
 def test_values_beyond_float32_are_named() -> None:
     x = np.ones((3, 4))
     x[1, 2] = 1e39
-    with pytest.raises(ValueError, match=said.N_1_2):
+    with bad_argument(ValueError, "w", "value"):
         hc.quantize(x, "int8")
     x[1, 2] = 3.4028235e38  # rounds to float32's largest
     assert np.isfinite(hc.quantize(x, "int8").dequantize()).all()
@@ -261,7 +260,7 @@ def test_error_measures() -> None:
     for threads in (1, 2):
         with hc.use(threads=threads):
             assert hc.error(w, q) == found
-    with pytest.raises(ValueError, match=said.SHAPE):
+    with bad_argument(ValueError, "w", "shape"):
         hc.error(w, w[1:])
 
 

@@ -3,7 +3,6 @@
 import ml_dtypes
 import numpy as np
 import pytest
-import said
 from common import takes
 
 from heterocompute import reference
@@ -455,13 +454,13 @@ def test_lane_sums_have_their_order():
 
 @pytest.mark.parametrize("clip", [0, 0.0, -1, 1.5, np.nan, "", "octave", "percentile", "percentile:", "percentile:x"])
 def test_an_illegal_clip_is_a_value_error(clip):
-    with pytest.raises(ValueError, match=said.CLIP_2):
+    with pytest.raises(ValueError, match="clip: "):
         quantized(RAMP, "int4", clip=clip)
 
 
 @pytest.mark.parametrize("clip", [True, [0.5], b"octav"])
 def test_a_clip_of_the_wrong_type_is_a_type_error(clip):
-    with pytest.raises(TypeError, match=said.CLIP_2):
+    with pytest.raises(TypeError, match="clip: "):
         quantized(RAMP, "int4", clip=clip)
 
 
@@ -481,22 +480,22 @@ def test_the_first_nan_or_infinity_is_named_in_c_order(bad, dtype):
 
 @pytest.mark.parametrize("value", [2.0**128, 2.0**128 - 2.0**103, -1e300])
 def test_a_value_beyond_float32_is_a_value_error(value):
-    with pytest.raises(ValueError, match=said.AT_INDEX_1_BEYOND_FLOAT32S_LARGEST):
+    with pytest.raises(ValueError, match=r"at index \(1,\), beyond float32's largest"):
         quantized(np.array([1.0, value]), "int8-asym", 0)
 
 
 @pytest.mark.parametrize("axis", [2, -3, (0, 2), (), (1, -1)])
 def test_an_illegal_axis_is_a_value_error(axis):
-    with pytest.raises(ValueError, match=said.AXIS_2):
+    with pytest.raises(ValueError, match="axis: "):
         quantized(np.zeros((2, 3)), "int4", axis)
 
 
 @pytest.mark.parametrize("x", [np.arange(3), np.array([True]), np.array([1j]), np.array([None])])
 def test_only_floats_are_quantized(x):
-    with pytest.raises(TypeError, match=said.WANTED_A_FLOAT_TYPE):
+    with pytest.raises(TypeError, match="expected a float type"):
         quantized(x, "int4", 0)
 
 
 def test_a_scalar_has_no_axis():
-    with pytest.raises(ValueError, match=said.N_0_DIMENSIONS):
+    with pytest.raises(ValueError, match="0 dimensions"):
         quantized(np.float32(1), "int4")

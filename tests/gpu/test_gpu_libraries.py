@@ -9,7 +9,7 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.arrays.device import DeviceArray
-from heterocompute.base.cuda import has_device
+from heterocompute.base.devices import has_device
 
 if not has_device():
     pytest.skip("no GPU", allow_module_level=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.base.cuda import has_device
+from heterocompute.base.devices import has_device
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available() or not has_device():

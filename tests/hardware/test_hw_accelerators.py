@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -36,7 +36,7 @@ def test_the_pictures_are_todays() -> None:
 
 
 def runnable(machine: Any) -> Any:
-    for model, batch in (("digits", 2), ((hw.Linear(256, 64, bias=False),), 2)):
+    for model, batch in (("digits", 2), ((hw.layers.Linear(256, 64, bias=False),), 2)):
         try:
             shape = None if model == "digits" else (256,)
             return machine.report(model, batch=batch, input_shape=shape)
@@ -83,7 +83,7 @@ def test_weights_of_a_tpu_are_read_once_and_activations_stay_on_chip() -> None:
     found = hw.accelerators.tpu_v1().report("resnet50")
     weights = sum(layer.weights for layer in hw.networks["resnet50"].problems())
     assert found.dram_bytes == weights
-    large = hw.Conv2d(64, 64, 3, padding=1)  # 13.5 million values in and as many out: more than 24 MiB
+    large = hw.layers.Conv2d(64, 64, 3, padding=1)  # 13.5 million values in and as many out: more than 24 MiB
     (layer,) = hw.accelerators.tpu_v1().report(large, input_shape=(64, 460, 460)).layers
     assert layer.dram_bits / 8 > 2 * 64 * 460 * 460
 
@@ -107,7 +107,7 @@ def test_energy_on_chip_goes_with_the_square_of_the_voltage() -> None:
             assert half.energy_parts[part] == pytest.approx(joules * (1 if part == "DRAM" else 0.25))
         assert half.seconds == usual.seconds and half.to_dict()["voltage"] == usual.voltage / 2
     for volts in (0, -1, math.nan, 11, "low"):
-        with pytest.raises(ValueError, match=said.EYERISS_REPORT_VOLTAGE):
+        with bad_argument(ValueError, "voltage", "value"):
             hw.accelerators.eyeriss().report("digits", voltage=volts)  # type: ignore[arg-type]
 
 
@@ -118,14 +118,16 @@ def test_a_kind_of_dram_has_its_energy_for_a_bit() -> None:
         other = machine.report("digits", dram=kind)
         assert other.energy_parts["DRAM"] == pytest.approx(8 * found.dram_bytes * bit * 1e-12)
         assert other.energy_parts["weights"] == found.energy_parts["weights"]
-    assert hw.accelerators.eie().report(hw.Linear(64, 64), input_shape=(64,), dram="hbm2").energy_parts["DRAM"] == 0
+    assert (
+        hw.accelerators.eie().report(hw.layers.Linear(64, 64), input_shape=(64,), dram="hbm2").energy_parts["DRAM"] == 0
+    )
     for wrong in ("hbm9", 0, -1):
-        with pytest.raises(ValueError, match=said.NVDLA_REPORT_DRAM):
+        with bad_argument(ValueError, "dram", "value"):
             machine.report("digits", dram=wrong)
 
 
 def test_two_of_four_weights_take_half_of_the_time() -> None:
-    layer = [hw.Linear(1024, 1024, bias=False)]
+    layer = [hw.layers.Linear(1024, 1024, bias=False)]
     machine = hw.accelerators.tensor_core("ampere")
     dense, half = (machine.report(layer, f, 1024, input_shape=(1024,)) for f in ("int8", "int8+2:4 x int8"))
     assert dense.layers[0].work == 2 * half.layers[0].work and dense.macs == half.macs
@@ -143,22 +145,26 @@ def test_explore_finds_the_time_that_patterns_save() -> None:
 
 
 def test_winograd_is_taken_where_it_is_faster() -> None:
-    layer = hw.Conv2d(128, 128, 3, padding=1)
+    layer = hw.layers.Conv2d(128, 128, 3, padding=1)
     shape = (128, 56, 56)
     (direct,), (fast,) = (
         hw.accelerators.nvdla(winograd).report(layer, input_shape=shape).layers for winograd in (False, True)
     )
     assert direct.work == pytest.approx(2.25 * fast.work) and fast.macs == direct.macs
     assert fast.energy["arithmetic"] < direct.energy["arithmetic"]
-    for other in (hw.Conv2d(64, 64, 3, stride=2), hw.Conv2d(64, 64, 5), hw.Conv2d(64, 64, 3, groups=64)):
+    for other in (
+        hw.layers.Conv2d(64, 64, 3, stride=2),
+        hw.layers.Conv2d(64, 64, 5),
+        hw.layers.Conv2d(64, 64, 3, groups=64),
+    ):
         one, two = (hw.accelerators.nvdla(way).report(other, input_shape=(64, 28, 28)) for way in (False, True))
         assert one.seconds == two.seconds and one.energy == two.energy
-    with pytest.raises(TypeError, match=said.NVDLA_WINOGRAD):
+    with bad_argument(TypeError, "winograd", "type"):
         hw.accelerators.nvdla(winograd="yes")  # type: ignore[arg-type]
 
 
 def test_weights_without_zeros_are_stored_beside_a_mask() -> None:
-    layer, shares = hw.Linear(512, 512, bias=False), {"0.linear": {"W": 0.25, "I": 0.5}}
+    layer, shares = hw.layers.Linear(512, 512, bias=False), {"0.linear": {"W": 0.25, "I": 0.5}}
     plain, packed = (
         hw.accelerators.nvdla(compressed=way).report(layer, input_shape=(512,), zeros=shares).layers[0]
         for way in (False, True)
@@ -171,7 +177,7 @@ def test_weights_without_zeros_are_stored_beside_a_mask() -> None:
 
 
 def test_an_operand_without_a_pad_takes_a_register_file_for_each_use() -> None:
-    layer = hw.Conv2d(16, 32, 3)
+    layer = hw.layers.Conv2d(16, 32, 3)
     stationary = row_stationary.dataflow_machine("ws")
     unit = stationary.mac_pj
     (found,) = stationary.report(layer, input_shape=(16, 14, 14)).layers
@@ -183,7 +189,7 @@ def test_an_operand_without_a_pad_takes_a_register_file_for_each_use() -> None:
 
 def test_zeros_leave_dram_and_stop_the_multiplier() -> None:
     machine = hw.accelerators.eyeriss()
-    layer = hw.Conv2d(16, 32, 3, padding=1)
+    layer = hw.layers.Conv2d(16, 32, 3, padding=1)
     shares = {"0.conv2d": {"W": 1.0, "I": 0.3, "O": 0.4}}
     dense = machine.report(layer, input_shape=(16, 28, 28))
     sparse = machine.report(layer, input_shape=(16, 28, 28), zeros=shares)
@@ -200,14 +206,14 @@ def test_weight_stationary_adds_up_one_channel_in_the_array() -> None:
     """Otherwise the sums over its 32 channels move to the buffer and back, at the cost of six multiply-adds each."""
     machine = row_stationary.dataflow_machine("ws")
     assert machine.mac_pj is not None
-    (found,) = machine.report(hw.Conv2d(32, 16, 3), input_shape=(32, 14, 14)).layers
+    (found,) = machine.report(hw.layers.Conv2d(32, 16, 3), input_shape=(32, 14, 14)).layers
     writes_and_reads = 32 + 31
     assert found.stores["GLB O"] == pytest.approx(6 * machine.mac_pj * writes_and_reads * 16 * 12 * 12, rel=0.04)
 
 
 def test_small_products_fill_small_arrays_better() -> None:
     """16 filters of 16 channels on arrays of 4 x 4 x 4 and of 256 x 256."""
-    layer = hw.Conv2d(16, 16, 1)
+    layer = hw.layers.Conv2d(16, 16, 1)
     small = hw.accelerators.tensor_core("volta").report(layer, input_shape=(16, 64, 64))
     large = hw.accelerators.tpu_v1().report(layer, input_shape=(16, 64, 64))
     assert large.active == pytest.approx((16 / 256) ** 2) and small.active > 10 * large.active
@@ -216,24 +222,31 @@ def test_small_products_fill_small_arrays_better() -> None:
 
 def test_depthwise_layers_leave_multipliers_idle() -> None:
     tpu = hw.accelerators.tpu_v1()
-    depthwise = tpu.report(hw.Conv2d(64, 64, 3, padding=1, groups=64), input_shape=(64, 14, 14))
-    full = tpu.report(hw.Conv2d(64, 64, 3, padding=1), input_shape=(64, 14, 14))
+    depthwise = tpu.report(hw.layers.Conv2d(64, 64, 3, padding=1, groups=64), input_shape=(64, 14, 14))
+    full = tpu.report(hw.layers.Conv2d(64, 64, 3, padding=1), input_shape=(64, 14, 14))
     assert depthwise.active < full.active / 50
 
 
 def test_eie_counts_an_encoded_matrix() -> None:
-    found = hw.accelerators.eie().report(hw.Linear(1000, 640, bias=False), input_shape=(1000,), batch=3)
+    found = hw.accelerators.eie().report(hw.layers.Linear(1000, 640, bias=False), input_shape=(1000,), batch=3)
     (layer,) = found.layers
     assert layer.cycles == 3 * (640 * 1000 / 64 + 1)  # nothing is zero; one cycle for the first broadcast
     zeros = {"0.linear": {"W": 0.1, "I": 0.5}}
-    (layer,) = hw.accelerators.eie().report(hw.Linear(1000, 640, bias=False), input_shape=(1000,), zeros=zeros).layers
+    (layer,) = (
+        hw.accelerators.eie().report(hw.layers.Linear(1000, 640, bias=False), input_shape=(1000,), zeros=zeros).layers
+    )
     ideal = 0.1 * 0.5 * 640 * 1000 / 64
     assert ideal < layer.cycles < 1.5 * ideal and layer.dram_bits == 0
 
 
 def test_lpus_hold_the_weights_or_say_how_many_would() -> None:
     token = hw.networks["llama_7b"].decoding(512)
-    with pytest.raises(NotImplementedError, match=said.LLAMA_7B_IN_FP16_NEED_59):
+    with bad_argument(
+        NotImplementedError,
+        None,
+        "unsupported",
+        r"llama_7b in fp16 need 59 chips of 230 MB and there is 1: groq_lpu\(chips=59",
+    ):
         hw.accelerators.groq_lpu().report(token, "fp16")
     found = hw.accelerators.groq_lpu(59).report(token, "fp16")
     assert found.dram_bytes == 0 and found.bound == "links"
@@ -244,7 +257,7 @@ def test_lpus_hold_the_weights_or_say_how_many_would() -> None:
 
 
 def test_one_lpu_streams_rows_past_blocks_of_weights() -> None:
-    layer = hw.Linear(640, 641, bias=False)
+    layer = hw.layers.Linear(640, 641, bias=False)
     (found,) = hw.accelerators.groq_lpu().report([layer], input_shape=(1000, 640)).layers
     assert found.work == 2 * 3 * 1000 / 4 == found.cycles
     assert found.active == pytest.approx(640 * 641 / (2 * 3 * 320 * 320))
@@ -254,13 +267,15 @@ def test_deeper_queues_never_wait_longer() -> None:
     zeros = {"0.linear": {"W": 0.1, "I": 0.5}}
     cycles = []
     for depth in (1, 2, 8, 32):
-        found = hw.accelerators.eie(depth).report(hw.Linear(1000, 640, bias=False), input_shape=(1000,), zeros=zeros)
+        found = hw.accelerators.eie(depth).report(
+            hw.layers.Linear(1000, 640, bias=False), input_shape=(1000,), zeros=zeros
+        )
         cycles.append(found.layers[0].cycles)
     assert cycles == sorted(cycles, reverse=True) and cycles[-1] < cycles[0]
 
 
 def test_scnn_skips_zeros_of_both() -> None:
-    layer = hw.Conv2d(16, 64, 3, padding=1)
+    layer = hw.layers.Conv2d(16, 64, 3, padding=1)
 
     def cycles(weights: float, inputs: float) -> float:
         zeros = {"0.conv2d": {"W": weights, "I": inputs}}
@@ -274,7 +289,7 @@ def test_scnn_skips_zeros_of_both() -> None:
 def test_scnn_and_its_rival_wait_for_the_same_dram() -> None:
     """64 channels of 224 x 224 from three: more than fits on either chip, and few multiply-adds."""
     zeros = {"0.conv2d": {"W": 1.0, "I": 1.0, "O": 0.5}}
-    layer = hw.Conv2d(3, 64, 3, padding=1)
+    layer = hw.layers.Conv2d(3, 64, 3, padding=1)
     (found,) = hw.accelerators.scnn().report(layer, input_shape=(3, 224, 224), zeros=zeros).layers
     values = 64 * 224 * 224 + 3 * 226 * 226 + 64 * 27
     assert found.detail["dense_cycles"] == pytest.approx(values * 2 / 50e9 * 1e9)
@@ -304,7 +319,7 @@ def test_scnn_takes_the_steps_of_the_outer_product(size: tuple[int, int, int]) -
 def test_eie_runs_as_the_encoded_matrix_does(rows: int, columns: int, density: float, depth: int) -> None:
     random = np.random.default_rng(2)
     w, x = random.random((rows, columns)) < density, random.random(columns) < 0.6
-    encoded = hc.encode_csr(w.astype(np.float32), np.arange(16, dtype=np.float32), 64)
+    encoded = hc.encode_eie(w.astype(np.float32), np.arange(16, dtype=np.float32), 64)
     load = encoded.load_balance(x.astype(np.float32), depth)
     padded = np.zeros((-(-rows // 64) * 64, columns), bool)
     padded[:rows] = w
@@ -349,7 +364,7 @@ def test_machines_that_skip_zeros_store_no_matrix(name: str) -> None:
     """The two large matrices of a GPT-3 layer; a matrix of a GiB would not fit the limit."""
     machine = hw.accelerators.accelerator(name)
     zeros = {f"{i}.linear": {"W": 0.1, "I": 0.4, "O": 1.0} for i in range(2)}
-    model = [hw.Linear(49152, 12288, bias=False), hw.Linear(12288, 10**7, bias=False)]
+    model = [hw.layers.Linear(49152, 12288, bias=False), hw.layers.Linear(12288, 10**7, bias=False)]
     tracemalloc.start()
     try:
         found = machine.report(model, input_shape=(49152,), zeros=zeros)
@@ -363,35 +378,38 @@ def test_machines_that_skip_zeros_store_no_matrix(name: str) -> None:
 
 def test_scnn_counts_huge_layers_or_says_why_not() -> None:
     machine = hw.accelerators.scnn()
-    for layer, shape in ((hw.Conv2d(3, 8, 3, padding=1), (3, 10**11, 10**11)), (hw.Linear(1, 2**40), (1,))):
+    for layer, shape in (
+        (hw.layers.Conv2d(3, 8, 3, padding=1), (3, 10**11, 10**11)),
+        (hw.layers.Linear(1, 2**40), (1,)),
+    ):
         (found,) = machine.report(layer, input_shape=shape).layers
         assert math.isfinite(found.cycles) and found.work >= found.macs / 1024
     with pytest.raises(NotImplementedError, match="^scnn: layer '0.conv2d' has the strides"):
-        machine.report(hw.Conv2d(3, 8, 3, 1000), input_shape=(3, 10**6, 10**6))
+        machine.report(hw.layers.Conv2d(3, 8, 3, 1000), input_shape=(3, 10**6, 10**6))
 
 
 def test_scnn_runs_filters_wider_than_the_image() -> None:
     """Dilation 24 and a 33 x 33 image, as in DeepLab."""
     machine, zeros = hw.accelerators.scnn(), {"0.conv2d": {"W": 1.0, "I": 1.0, "O": 1.0}}
-    layer = hw.Conv2d(64, 64, 3, padding=24, dilation=24)
+    layer = hw.layers.Conv2d(64, 64, 3, padding=24, dilation=24)
     (found,) = machine.report(layer, input_shape=(64, 33, 33), zeros=zeros).layers
     parts, values = machine.formats["int16"] // 16, 64 * 33 * 33
     assert found.work >= values * 64 * 9 / 16 / parts
 
 
 def test_a_stride_is_phases() -> None:
-    strided = hw.accelerators.scnn().report(hw.Conv2d(3, 64, 8, 4), input_shape=(3, 132, 132))
-    phases = hw.accelerators.scnn().report(hw.Conv2d(48, 64, 2), input_shape=(48, 33, 33))
+    strided = hw.accelerators.scnn().report(hw.layers.Conv2d(3, 64, 8, 4), input_shape=(3, 132, 132))
+    phases = hw.accelerators.scnn().report(hw.layers.Conv2d(48, 64, 2), input_shape=(48, 33, 33))
     assert strided.layers[0].work == phases.layers[0].work
 
 
 def test_a_machine_says_which_layer_it_cannot_run() -> None:
-    with pytest.raises(NotImplementedError, match=said.LAYER_CONV1_IS_NO_SUCH_PRODUCT):
+    with bad_argument(NotImplementedError, "eie", "unsupported"):
         hw.accelerators.eie().report("alexnet_original")
 
 
 def test_collectors_take_work_from_the_buffers() -> None:
-    layer = hw.Conv2d(64, 64, 3, padding=1)
+    layer = hw.layers.Conv2d(64, 64, 3, padding=1)
     found = {
         dataflow: hw.accelerators.magnet(dataflow).report(layer, input_shape=(64, 28, 28)).energy_parts
         for dataflow in ("ws", "ws-los", "os-lws")
@@ -430,7 +448,7 @@ def test_collectors_take_work_from_the_buffers() -> None:
             lambda: hw.accelerators.eyeriss().report("digits", layers=["conv9"]),
             "layers has 'conv9', digits has no such",
         ),
-        (lambda: hw.accelerators.eyeriss().report(hw.Flatten(), input_shape=(3, 4)), "no layer with a product"),
+        (lambda: hw.accelerators.eyeriss().report(hw.layers.Flatten(), input_shape=(3, 4)), "no layer with a product"),
     ],
 )
 def test_refusals_say_what_was_wanted(call: Any, words: str) -> None:

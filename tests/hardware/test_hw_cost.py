@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -114,7 +114,7 @@ def test_formats_with_a_reproduced_figure_are_ranked() -> None:
     assert hw.ranked("mxfp8_e4m3", "mxint8", "nvfp4", "int8", "fp32")
     assert not hw.ranked("int8", "mxfp4") and not hw.ranked("log8-8") and not hw.ranked("vsq4-g16-s4")
     assert hw.ranked("int4", "fp32", by="area") and not hw.ranked("nvfp4", by="area")
-    with pytest.raises(ValueError, match=said.BY_IS_TIME_WANTED_ENERGY):
+    with bad_argument(ValueError, "by", "value"):
         hw.ranked("int8", by="time")
 
 
@@ -129,7 +129,7 @@ def test_log_numbers_may_share_their_conversions() -> None:
     assert dear.energy_pj > each.energy_pj  # two products do not pay for eight conversions
     assert hw.mac("log4-1", "log4-1", log_sharing=256) == hw.mac("log4-1", "log4-1")  # nothing to convert
     assert hw.mac("log8-8", "int8", log_sharing=256) == hw.mac("log8-8", "int8")
-    with pytest.raises(ValueError, match=said.LOG_SHARING_IS_0):
+    with bad_argument(ValueError, "log_sharing", "value"):
         hw.mac("log8-8", "log8-8", log_sharing=0)
 
 
@@ -164,13 +164,13 @@ def test_a_family_without_arithmetic_is_named() -> None:
             return ()
 
     Odd.family = "odd"  # not registered: the name alone matters here
-    with pytest.raises(ValueError, match=said.NO_ARITHMETIC_IS_STATED):
+    with bad_argument(ValueError, None, "value", "'odd'.*odd4"):
         hw.mac(Odd(), "int8")
-    hw.state_arithmetic("odd", lambda fmt: hw.Operand("int", 4))
+    hw.state_arithmetic("odd", lambda fmt: hw.results.Operand("int", 4))
     try:
         assert hw.mac(Odd(), "int8").energy_pj == hw.mac("int4", "int8").energy_pj
-        with pytest.raises(ValueError, match=said.ODD_HAS_ITS_ARITHMETIC_ALREADY):
-            hw.state_arithmetic("odd", lambda fmt: hw.Operand("int", 4))
+        with bad_argument(ValueError, None, "unsupported", "'odd'"):
+            hw.state_arithmetic("odd", lambda fmt: hw.results.Operand("int", 4))
     finally:
         del operands.FAMILIES["odd"]
 
@@ -218,7 +218,7 @@ def test_bad_questions_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_an_unknown_format_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match=said.INT9_IS_NO_FORMAT):
+    with bad_argument(ValueError, None, "value", "'int9'"):
         hw.mac("int9", "int8")
 
 
@@ -243,5 +243,5 @@ def test_an_accumulator_holds_one_product() -> None:
 def test_the_name_of_a_process_may_have_a_space() -> None:
     assert hw.mac("int8", "int8", process="28 nm") == hw.mac("int8", "int8", process="28nm")
     for wrong in (28, ["28nm"], "28"):
-        with pytest.raises(ValueError, match=said.PROCESS_IS_WANTED_ONE_OF_65NM):
+        with bad_argument(ValueError, "process", "value"):
             hw.mac("int8", "int8", process=wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 from heterocompute.hardware.network.builtin import published
@@ -131,27 +131,32 @@ def test_elements_of_normalization(name: str, elements: int) -> None:
 
 
 def test_examples_of_fvcore() -> None:
-    convolutions = [hw.Conv2d(1, 6, 3), hw.MaxPool2d(2, 2), hw.Conv2d(6, 16, 3), hw.MaxPool2d(2, 2)]
-    linear = [hw.Flatten(), hw.Linear(576, 120), hw.Linear(120, 84), hw.Linear(84, 10)]
+    convolutions = [
+        hw.layers.Conv2d(1, 6, 3),
+        hw.layers.MaxPool2d(2, 2),
+        hw.layers.Conv2d(6, 16, 3),
+        hw.layers.MaxPool2d(2, 2),
+    ]
+    linear = [hw.layers.Flatten(), hw.layers.Linear(576, 120), hw.layers.Linear(120, 84), hw.layers.Linear(84, 10)]
     c = hw.count(convolutions + linear, (1, 32, 32), like="fvcore")
     assert c.total == 274_656 and c.unit == "FLOP"
     assert sum(row["count"] for row in c.layers if row["kind"] == "Conv2d") == 194_616
     assert sum(row["count"] for row in c.layers if row["kind"] == "Linear") == 80_040
-    other = hw.count([hw.Conv2d(3, 10, 1)], (3, 10, 10), like="fvcore").total
-    assert other + hw.count(hw.Linear(1000, 10), (1000,), like="fvcore").total == 13_000
+    other = hw.count([hw.layers.Conv2d(3, 10, 1)], (3, 10, 10), like="fvcore").total
+    assert other + hw.count(hw.layers.Linear(1000, 10), (1000,), like="fvcore").total == 13_000
 
 
 def test_formulas_of_single_layers() -> None:
-    conv = hw.Conv2d(64, 96, (3, 5), stride=(2, 1), padding=(1, 2), dilation=1, groups=4)
+    conv = hw.layers.Conv2d(64, 96, (3, 5), stride=(2, 1), padding=(1, 2), dilation=1, groups=4)
     c = hw.count(conv, (64, 20, 30))
     assert c.layers[0]["output"] == [96, 10, 30]
     assert c.params == 96 * 16 * 15 + 96 and c.macs == 10 * 30 * 96 * 16 * 15
-    assert hw.count(hw.Conv2d(3, 8, 3, dilation=2), (3, 9, 9)).layers[0]["output"] == [8, 5, 5]
-    assert hw.count(hw.Linear(1000, 1000, bias=False), (1000,)).bytes == 4_000_000
-    assert hw.count([hw.MaxPool2d(2, 2)], (3, 8, 8)).params == 0
-    attention = hw.count(hw.Attention(64, 4), (10, 64))
+    assert hw.count(hw.layers.Conv2d(3, 8, 3, dilation=2), (3, 9, 9)).layers[0]["output"] == [8, 5, 5]
+    assert hw.count(hw.layers.Linear(1000, 1000, bias=False), (1000,)).bytes == 4_000_000
+    assert hw.count([hw.layers.MaxPool2d(2, 2)], (3, 8, 8)).params == 0
+    attention = hw.count(hw.layers.Attention(64, 4), (10, 64))
     assert attention.params == 4 * (64 * 64 + 64) and attention.macs == 4 * 10 * 64 * 64 + 2 * 10 * 10 * 64
-    shared = hw.count(hw.Attention(64, 4, kv_heads=2, bias=False), (10, 64))
+    shared = hw.count(hw.layers.Attention(64, 4, kv_heads=2, bias=False), (10, 64))
     assert shared.params == 64 * 64 * 3 and shared.macs == 3 * 10 * 64 * 64 + 2 * 10 * 10 * 64
 
 
@@ -167,12 +172,12 @@ def test_a_token_with_keys_at_hand_costs_two_operations_a_parameter() -> None:
     assert hw.count(network).macs == matrices + 2 * 32 * 4096
     longer = hw.networks["llama_7b"].decoding(1023)
     assert hw.count(longer).macs == matrices + 2 * 32 * 4096 * 1024
-    with pytest.raises(ValueError, match=said.ONLY_A_NETWORK_OF_TOKENS):
+    with bad_argument(ValueError, None, "value", "only a network of tokens"):
         hw.networks["resnet18"].decoding(3)
 
 
 def test_the_mismatch_of_the_textbook_network_is_reported() -> None:
-    with pytest.raises(ValueError, match=said.LAYER_FC1_LINEAR_INPUT_IS_1600):
+    with bad_argument(ValueError, None, "value", r"'fc1'.*Linear.*\(1600,\).*16384"):
         hw.count("doc_cnn")
     fits = []
     for size in range(60, 90):
@@ -193,13 +198,13 @@ def test_the_mismatch_of_the_textbook_network_is_reported() -> None:
         (lambda: hw.count("resnet50", (3, 0, 224)), r"axis 1 is 0, expected a positive integer"),
         (lambda: hw.count("resnet50", batch=0), "batch is 0"),
         (lambda: hw.count("resnet50", dtype="int9"), "dtype is 'int9', expected one of fp64"),
-        (lambda: hw.count([hw.Linear(3, 4)]), "input_shape is missing"),
-        (lambda: hw.count([hw.Linear(3, 4)], (5,)), "expected 3 as its last axis"),
-        (lambda: hw.Conv2d(3, 0, 3), "out_channels is 0, expected a positive integer"),
-        (lambda: hw.Conv2d(3, 4, -1), "kernel_size is -1"),
-        (lambda: hw.Conv2d(3, 4, 3, groups=2), "in_channels is 3, not a multiple of groups 2"),
-        (lambda: hw.count(hw.Conv2d(3, 4, 5), (3, 4, 4)), r"a window of 5 does not fit on 4 \+ 2 x 0"),
-        (lambda: hw.Attention(10, 3), "width is 10, expected a positive multiple of heads 3"),
+        (lambda: hw.count([hw.layers.Linear(3, 4)]), "input_shape is missing"),
+        (lambda: hw.count([hw.layers.Linear(3, 4)], (5,)), "expected 3 as its last axis"),
+        (lambda: hw.layers.Conv2d(3, 0, 3), "out_channels is 0, expected a positive integer"),
+        (lambda: hw.layers.Conv2d(3, 4, -1), "kernel_size is -1"),
+        (lambda: hw.layers.Conv2d(3, 4, 3, groups=2), "in_channels is 3, not a multiple of groups 2"),
+        (lambda: hw.count(hw.layers.Conv2d(3, 4, 5), (3, 4, 4)), r"a window of 5 does not fit on 4 \+ 2 x 0"),
+        (lambda: hw.layers.Attention(10, 3), "width is 10, expected a positive multiple of heads 3"),
         (lambda: hw.count("gpt2", (2000,)), "2000 positions, but the table has 1024 rows"),
     ],
 )
@@ -210,7 +215,7 @@ def test_bad_input_is_refused_by_name(call: Any, message: str) -> None:
 
 def test_what_is_no_model_is_a_type_error() -> None:
     for model in (3, {"a": 1}, [1]):
-        with pytest.raises(TypeError, match=said.WANTED_A_NETWORK_LAYER):
+        with pytest.raises(TypeError, match="expected a (network|layer)"):
             hw.count(model, (3,))
 
 
@@ -233,31 +238,31 @@ def export(network: hw.Network, path: Path) -> None:
     for flow in network:
         layer, name, options = flow.layer, flow.name, {}
         inputs, kind = [names[one] for one in flow.node.inputs], type(layer).__name__
-        if isinstance(layer, hw.Conv2d):
+        if isinstance(layer, hw.layers.Conv2d):
             kind = "Conv"
             k, c = layer.out_channels, layer.in_channels // layer.groups
             inputs.append(tensor(f"{name}.w", k, c, *pair(layer.kernel_size)))
             inputs += [tensor(f"{name}.b", k)] if layer.bias else []
             options = {"strides": pair(layer.stride), "pads": pair(layer.padding) * 2, "group": layer.groups,
                        "dilations": pair(layer.dilation)}  # fmt: skip
-        elif isinstance(layer, hw.Linear):
+        elif isinstance(layer, hw.layers.Linear):
             kind, options = "Gemm", {"transB": 1}
             inputs += [
                 tensor(f"{name}.w", layer.out_features, layer.in_features),
                 tensor(f"{name}.b", layer.out_features),
             ]
-        elif isinstance(layer, hw.BatchNorm2d):
+        elif isinstance(layer, hw.layers.BatchNorm2d):
             kind = "BatchNormalization"
             inputs += [tensor(f"{name}.{part}", layer.channels) for part in ("scale", "bias", "mean", "var")]
-        elif isinstance(layer, hw.MaxPool2d):
+        elif isinstance(layer, hw.layers.MaxPool2d):
             kind = "MaxPool"
             options = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.stride),
                        "pads": pair(layer.padding) * 2, "ceil_mode": int(layer.ceil_mode)}  # fmt: skip
-        elif isinstance(layer, hw.AdaptiveAvgPool2d):
+        elif isinstance(layer, hw.layers.AdaptiveAvgPool2d):
             kind = "GlobalAveragePool" if layer.size == 1 else "Identity"
-        elif isinstance(layer, hw.Activation):
+        elif isinstance(layer, hw.layers.Activation):
             kind = {"relu": "Relu", "sigmoid": "Sigmoid", "relu6": "Clip"}[layer.kind]
-        elif isinstance(layer, hw.Concat):
+        elif isinstance(layer, hw.layers.Concat):
             options = {"axis": 1}
         nodes.append(helper.make_node(kind, inputs, [name], name=name, **options))
         names[flow.name] = name
@@ -285,7 +290,7 @@ def test_files_that_are_no_onnx_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     path = tmp_path / "bad.onnx"
     path.write_bytes(b"not a graph at all")
-    with pytest.raises(ValueError, match=said.BAD_ONNX_NO_ONNX_FILE):
+    with bad_argument(ValueError, None, "file", "bad.onnx: (not an ONNX file|the graph has the inputs none)"):
         hw.count(path)
     with pytest.raises(FileNotFoundError):
         hw.count(tmp_path / "missing.onnx")
@@ -322,7 +327,7 @@ def test_nodes_of_odd_attributes_have_a_sentence(op: str, attributes: Any, sente
 def test_without_onnx_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     (tmp_path / "network.onnx").write_bytes(b"")
-    with pytest.raises(ImportError, match=said.NETWORK_ONNX_PIP_INSTALL_HETEROCOMPUTE_ONNX):
+    with pytest.raises(ImportError, match=r"network.onnx: .*pip install 'heterocompute\[onnx\]'"):
         hw.count(str(tmp_path / "network.onnx"))
 
 
@@ -334,9 +339,9 @@ def test_a_missing_file_is_called_missing_with_or_without_onnx(path: str, monkey
 
 
 def test_far_names_get_the_list_and_no_suggestion() -> None:
-    with pytest.raises(ValueError, match=said.ZZZZ_IS_NONE_OF_THE_BUILT):
+    with bad_argument(ValueError, None, "value", "'zzzz'"):
         hw.count("zzzz")
-    with pytest.raises(ValueError, match=said.QQQQ_IS_NO_DEVICE_HETEROCOMPUTE_DEVICES):
+    with bad_argument(ValueError, None, "value", "'qqqq'.*'heterocompute devices'"):
         hw.device("qqqq")
 
 
@@ -389,7 +394,7 @@ def test_gpt2_without_its_output_layer_counts_as_torch_says() -> None:
 
 def test_the_networks_are_a_mapping() -> None:
     assert "resnet51" not in hw.networks and hw.networks.get("resnet51") is None
-    with pytest.raises(KeyError, match=said.THE_NEAREST_ARE_RESNET50):
+    with pytest.raises(KeyError, match="the nearest are resnet50"):
         hw.networks["resnet51"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 from heterocompute.hardware.chips import host as machine
@@ -107,22 +107,22 @@ def test_a_type_that_a_chip_lacks_names_those_it_has(name: str, dtype: str) -> N
 
 
 def test_unknown_devices_and_kinds_name_the_nearest() -> None:
-    with pytest.raises(ValueError, match=said.H10_IS_NO_DEVICE_THE_NEAREST):
+    with bad_argument(ValueError, None, "value", "'h10'.*h100-sxm"):
         hw.device("h10")
-    with pytest.raises(ValueError, match=said.THE_NEAREST_ARE_RTX4090):
+    with bad_argument(ValueError, None, "value", "rtx4090"):
         hw.device("rtx-4090")
-    with pytest.raises(ValueError, match=said.KIND_IS_GPUS_WANTED_ONE):
+    with bad_argument(ValueError, "kind", "value"):
         hw.devices(kind="gpus")
-    with pytest.raises(TypeError, match=said.WANTED_A_NAME_OR_A_DEVICE):
+    with bad_argument(TypeError, None, "type", "Device"):
         hw.device(3)  # type: ignore[arg-type]
 
 
 def test_a_figure_that_is_not_known_is_absent_and_says_so() -> None:
     diannao = hw.device("diannao")
     assert diannao.bandwidth is None
-    with pytest.raises(ValueError, match=said.DIANNAO_ITS_BANDWIDTH_IS_NOT_KNOWN):
+    with bad_argument(ValueError, None, "value", "diannao: its bandwidth is not known"):
         diannao.ridge("int16")
-    with pytest.raises(ValueError, match=said.GTX1080TI_NO_RATE_FOR_FP16_IT):
+    with bad_argument(ValueError, None, "value", "gtx1080ti.*'fp16'"):
         hw.device("gtx1080ti").peak("fp16")
 
 
@@ -157,7 +157,7 @@ def test_selection_by_kind_and_year() -> None:
     for kind in ("cpu", "fpga", "phone"):
         assert hw.devices(kind)
     assert hw.device("A100") is hw.device("a100-sxm-40gb")
-    with pytest.raises(ValueError, match=said.YEAR_IS_2020):
+    with bad_argument(ValueError, "year", "value"):
         hw.devices(year="2020")  # type: ignore[arg-type]
 
 
@@ -166,7 +166,7 @@ def test_a_device_of_ones_own_is_taken_wherever_a_name_is() -> None:
     assert hw.device(mine) is mine and mine.ridge("int8") == 80 and mine.peak("half") == 2e12
     figures: dict[str, Any] = {"peak": {"int8": np.float32(4e12)}, "bandwidth": np.int64(10**9)}
     assert hw.Device("mine", **figures).ridge("int8") == pytest.approx(4000)
-    with pytest.raises(TypeError, match=said.PEAK_IS_5_WANTED_A_MAPPING):
+    with bad_argument(TypeError, None, "type", "peak is 5, expected a mapping"):
         hw.Device("mine", peak=5)  # type: ignore[arg-type]
     again = pickle.loads(pickle.dumps(hw.device("t4")))
     assert again.figures() == hw.device("t4").figures()
@@ -239,7 +239,7 @@ def test_files_that_are_no_tables_are_refused(text: str, message: str, tmp_path:
 def test_a_huge_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "huge.toml"
     path.write_bytes(b"#" * (5 << 20))
-    with pytest.raises(ValueError, match=said.MORE_THAN_4194304_BYTES):
+    with bad_argument(ValueError, None, "file", "4194304"):
         hw.load_devices(path)
 
 
@@ -265,7 +265,7 @@ def test_the_host_is_measured_once_and_kept_whole(tmp_path: Path, monkeypatch: p
     ):
         machine.cache_file().write_text(text)
         assert text != kept and hw.device("host").peak("fp32") == 1e9
-    with pytest.raises(ValueError, match=said.THREADS_IS_0):
+    with bad_argument(ValueError, "threads", "value"):
         hw.host(threads=0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 
@@ -21,7 +21,7 @@ def test_loops_hold_every_multiply_add(name: str) -> None:
 
 
 def test_a_grouped_strided_dilated_convolution_keeps_its_numbers() -> None:
-    layer = hw.Conv2d(8, 12, (3, 5), (2, 1), (1, 2), (1, 2), groups=4)
+    layer = hw.layers.Conv2d(8, 12, (3, 5), (2, 1), (1, 2), (1, 2), groups=4)
     (loops,) = hw.as_network(layer, (8, 16, 20)).problems(2)
     sizes = (loops.n, loops.c, loops.k, loops.p, loops.q, loops.r, loops.s)
     assert sizes == (2, 8, 12, 8, 16, 3, 5)
@@ -45,5 +45,5 @@ def test_count_carries_the_loops() -> None:
 
 
 def test_a_batch_is_positive() -> None:
-    with pytest.raises(ValueError, match=said.BATCH_IS_0):
+    with bad_argument(ValueError, "batch", "value"):
         hw.networks["digits"].problems(0)

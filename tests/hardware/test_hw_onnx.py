@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 
@@ -220,13 +220,13 @@ def test_shifted_windows_count(batch: Any, tmp_path: Path) -> None:
 def test_sizes_that_a_hostile_graph_computes_stay_small(tmp_path: Path) -> None:
     g = Graph()
     huge = g.add("ConstantOfShape", g.ints(2**40), value=helper.make_tensor("v", proto.INT64, [1], [1]))
-    with pytest.raises(ValueError, match=said.THE_SHAPE_OF_IS_NOT_KNOWN):
+    with bad_argument(ValueError, None, "file", "the shape of .* is not known"):
         g.count(tmp_path / "huge.onnx", g.add("Reshape", "x", huge), {}, ([1, 8], [1, 8]))
     g = Graph()
     grown = g.ints(*[1] * 64)
     for _ in range(60):
         grown = g.add("Concat", grown, grown, axis=0)
-    with pytest.raises(ValueError, match=said.THE_SHAPE_OF_IS_NOT_KNOWN):
+    with bad_argument(ValueError, None, "file", "the shape of .* is not known"):
         g.count(tmp_path / "grown.onnx", g.add("Reshape", "x", grown), {}, ([1, 8], [1, 8]))
 
 

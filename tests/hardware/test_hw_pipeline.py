@@ -20,9 +20,11 @@ STAGES = {"step": 0.03, "read": 0.02, "decode": 0.05, "copy": 0.01}
 
 
 def test_without_workers_it_is_the_sum() -> None:
-    run = hw.pipeline(**STAGES, steps=7)
+    run = hw.systems.pipeline(**STAGES, steps=7)
     total = sum(STAGES.values())
-    assert run.step_seconds == pytest.approx(total, rel=1e-12) == hw.overlap(list(STAGES.values()), prefetch=False)
+    assert (
+        run.step_seconds == pytest.approx(total, rel=1e-12) == hw.systems.overlap(list(STAGES.values()), prefetch=False)
+    )
     assert run.seconds == pytest.approx(7 * total) and run.utilization == pytest.approx(0.03 / total)
 
 
@@ -32,29 +34,32 @@ def test_with_everything_overlapped_it_is_the_slowest(slowest: str) -> None:
     workers = 40
     times = dict.fromkeys(STAGES, 0.01) | {slowest: 0.08}
     times["decode"] *= workers
-    run = hw.pipeline(**times, workers=workers, prefetch=4, storage=1, pinned=True, steps=1500)
+    run = hw.systems.pipeline(**times, workers=workers, prefetch=4, storage=1, pinned=True, steps=1500)
     expected = max(times["step"], times["read"], times["copy"], (times["read"] + times["decode"]) / workers)
     assert run.step_seconds == pytest.approx(expected, rel=0.03)
     if slowest == "step":
-        assert run.step_seconds == pytest.approx(hw.overlap([0.08, 0.01, 0.01, 0.01]), rel=1e-9)
+        assert run.step_seconds == pytest.approx(hw.systems.overlap([0.08, 0.01, 0.01, 0.01]), rel=1e-9)
 
 
 def test_one_worker_overlaps_exactly() -> None:
     for pinned, expected in ((True, max(0.07, 0.03, 0.01)), (False, max(0.07, 0.03 + 0.01))):
-        run = hw.pipeline(**STAGES, workers=1, pinned=pinned, steps=50)
+        run = hw.systems.pipeline(**STAGES, workers=1, pinned=pinned, steps=50)
         assert run.step_seconds == pytest.approx(expected, rel=1e-12)
-    slow = hw.pipeline(**STAGES | {"step": 0.2}, workers=1, steps=50, staging=0.005)
+    slow = hw.systems.pipeline(**STAGES | {"step": 0.2}, workers=1, steps=50, staging=0.005)
     assert slow.step_seconds == pytest.approx(0.2 + 0.01 + 0.005, rel=1e-12)
 
 
 def test_a_deeper_prefetch_pays_where_batches_differ() -> None:
     uneven = [0.01] * 9 + [0.3]
-    shallow = hw.pipeline(step=0.05, read=uneven, workers=1, prefetch=1, steps=100)
-    assert shallow.seconds == hw.pipeline(step=0.05, read=np.array(uneven), workers=1, prefetch=1, steps=100).seconds
-    deep = hw.pipeline(step=0.05, read=uneven, workers=1, prefetch=16, steps=100)
+    shallow = hw.systems.pipeline(step=0.05, read=uneven, workers=1, prefetch=1, steps=100)
+    assert (
+        shallow.seconds
+        == hw.systems.pipeline(step=0.05, read=np.array(uneven), workers=1, prefetch=1, steps=100).seconds
+    )
+    deep = hw.systems.pipeline(step=0.05, read=uneven, workers=1, prefetch=16, steps=100)
     assert deep.step_seconds < 0.8 * shallow.step_seconds
     row = next(row for row in shallow.causes if row["cause"] == "prefetch")
-    assert row["saved"] == pytest.approx(shallow.seconds - hw.pipeline(
+    assert row["saved"] == pytest.approx(shallow.seconds - hw.systems.pipeline(
         step=0.05, read=uneven, workers=1, prefetch=8, steps=100).seconds)  # fmt: skip
 
 
@@ -74,8 +79,8 @@ def test_a_deeper_prefetch_pays_where_batches_differ() -> None:
 )
 def test_the_cause_that_costs_most_is_named_first(cause: str, changed: dict[str, Any]) -> None:
     fine = {"step": 0.05, "read": 0.01, "decode": 0.02, "copy": 0.005, "workers": 8, "pinned": True, "steps": 60}
-    assert all(row["saved"] < 0.05 for row in hw.pipeline(**fine).causes)
-    run = hw.pipeline(**fine | changed)
+    assert all(row["saved"] < 0.05 for row in hw.systems.pipeline(**fine).causes)
+    run = hw.systems.pipeline(**fine | changed)
     saved = [row["saved"] for row in run.causes]
     names = [row["cause"] for row in run.causes]
     if cause in ("workers", "pageable memory"):  # without any decoding, any copy, there is nothing left to hide
@@ -86,7 +91,7 @@ def test_the_cause_that_costs_most_is_named_first(cause: str, changed: dict[str,
 
 
 def test_interruptions_come_when_they_should() -> None:
-    run = hw.pipeline(step=0.1, log=(4, 0.01), checkpoint=(10, 1.0), metrics=0.001, steps=20)
+    run = hw.systems.pipeline(step=0.1, log=(4, 0.01), checkpoint=(10, 1.0), metrics=0.001, steps=20)
     busy = {row["stage"]: row["seconds"] for row in run.stages}
     assert busy["log"] == pytest.approx(5 * 0.01) and busy["checkpoint"] == pytest.approx(2.0)
     assert busy["metrics"] == pytest.approx(0.02) and run.seconds == pytest.approx(2 + 0.05 + 2 + 0.02)
@@ -94,7 +99,9 @@ def test_interruptions_come_when_they_should() -> None:
 
 
 def test_no_lane_does_two_things_at_once_and_batches_keep_their_order() -> None:
-    run = hw.pipeline(step=[0.02, 0.05], read=[0.01, 0.2], decode=0.03, copy=0.02, workers=3, storage=2, pinned=True)
+    run = hw.systems.pipeline(
+        step=[0.02, 0.05], read=[0.01, 0.2], decode=0.03, copy=0.02, workers=3, storage=2, pinned=True
+    )
     lanes: dict[str, float] = {}
     steps = []
     for lane, batch, begin, end, what in run.events:
@@ -108,7 +115,7 @@ def test_no_lane_does_two_things_at_once_and_batches_keep_their_order() -> None:
 
 
 def test_the_table_the_picture_and_the_plain_form(tmp_path: Path) -> None:
-    run = hw.pipeline(**STAGES, workers=2, steps=30)
+    run = hw.systems.pipeline(**STAGES, workers=2, steps=30)
     picture = run.to_svg(tmp_path / "run.svg", steps=5)
     assert (tmp_path / "run.svg").read_text() == picture and run._repr_svg_().startswith("<svg")
     assert len(re.findall("of batch", picture)) == 5 * len(STAGES) and "worker 1" in picture
@@ -133,7 +140,7 @@ def test_the_table_the_picture_and_the_plain_form(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_named(options: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
-        hw.pipeline(**options)
+        hw.systems.pipeline(**options)
 
 
 def test_who_waits_longest_is_served_first() -> None:
@@ -179,7 +186,7 @@ def test_who_waits_longest_is_served_first() -> None:
 )
 def test_threads_that_sleep_take_as_long(options: dict[str, Any]) -> None:
     """Within 10 % in one of five runs; a run in which reference threads overslept, too, does not count."""
-    run = hw.pipeline(step=0.04, steps=16, **options)
+    run = hw.systems.pipeline(step=0.04, steps=16, **options)
     found = []
     for _ in range(5):
         stop, naps = threading.Event(), []

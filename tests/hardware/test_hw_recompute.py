@@ -10,9 +10,10 @@ import pytest
 from heterocompute import hardware as hw
 from heterocompute.hardware.cost import recompute
 from heterocompute.hardware.network.graph import Builder, Network
-from heterocompute.hardware.network.transformers import gpt
+from heterocompute.hardware.network.language import decoder_of_config
 
-XL = gpt("gpt2_xl", 1600, 48, 25, 1024, 1024)  # 1.56e9 parameters
+SIZES = {"n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257}
+XL = decoder_of_config("gpt2_xl", {"model_type": "gpt2", **SIZES}, "gpt2_xl").network()  # 1.56e9 parameters
 
 
 def test_gpt2_of_1558_million_parameters_keeps_block_inputs_and_one_block() -> None:
@@ -40,11 +41,11 @@ def chain(rng: random.Random, length: int) -> Network:
     widths = [4]
     for i in range(length):
         widths.append(rng.choice((1, 2, 3, 5, 8, 13)))
-        net.add(f"fc{i}", hw.Linear(widths[-2], widths[-1], bias=False))
+        net.add(f"fc{i}", hw.layers.Linear(widths[-2], widths[-1], bias=False))
         if i > 2 and rng.random() < 0.4:
             early = rng.randrange(i - 2)
-            net.add(f"skip{i}", hw.Linear(widths[early + 1], widths[-1], bias=False), f"fc{early}")
-            net.add(f"back{i}", hw.Linear(widths[-1], widths[-1], bias=False), f"fc{i}")
+            net.add(f"skip{i}", hw.layers.Linear(widths[early + 1], widths[-1], bias=False), f"fc{early}")
+            net.add(f"back{i}", hw.layers.Linear(widths[-1], widths[-1], bias=False), f"fc{i}")
     return net.build()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ C_ROOMS: dict[str, set[str]] = {
 }
 
 
+@cache
 def quoted_includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE)
 
@@ -121,7 +123,8 @@ def test_a_format_is_a_folder_that_sees_no_other_format() -> None:
     found = []
     for path in (ROOT / "csrc/formats").rglob("*.[ch]"):
         allowed = {path.parent.name} | ({"simd"} if path.stem.endswith("_simd") else set())
-        seen = {header.split("/")[1] for header in quoted_includes(path) if header.count("/") == 2}
+        headers = (header for header in quoted_includes(path) if header.startswith("formats/"))
+        seen = {header.split("/")[1] for header in headers if header.count("/") == 2}
         found += [f"{name(path)}: {other}/" for other in sorted(seen - allowed)]
     report("what formats share lies in formats/", found)
 
@@ -142,7 +145,7 @@ def test_every_folder_of_formats_has_its_line() -> None:
 
 
 def has_registers(path: Path) -> bool:
-    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name == "simd"
+    return path.relative_to(ROOT).parts[1] == "kernels" or path.parent.name in ("simd", "lanes")
 
 
 def test_registers_stay_in_kernels() -> None:
@@ -151,30 +154,45 @@ def test_registers_stay_in_kernels() -> None:
     macro = re.compile(r"#\s*(?:el)?if.*\b(__(?:AVX|FMA|SSE|BMI|F16C|AMX|ARM_FEATURE|ARM_NEON)\w*)")
     plain = {path: path.read_text() for path in C_FILES if not has_registers(path)}
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in intrinsic.findall(text))
-    report("intrinsics live in kernels/ and formats/simd/; *_simd.c use the primitives of these", found)
+    report("intrinsics live in kernels/, base/lanes/ and formats/simd/; *_simd.c use the primitives of these", found)
     found = (f"{name(path)}: {word}" for path, text in plain.items() for word in macro.findall(text))
     report("kernels are picked at run time, not by the compiler's macros", found)
     sets = {path: re.findall(r"\bHC_SIMD_[a-z]\w*", code_of(path)) for path in C_FILES if path.name != "simd.h"}
     report("formats/simd/simd.h alone tells SIMD sets apart", (f"{name(at)}: {x}" for at in sets for x in sets[at]))
 
 
+def included_by(path: Path) -> set[str]:
+    """Return the files that a C source includes, directly or not."""
+    found: set[str] = set()
+    ahead = [path]
+    while ahead:
+        of = ahead.pop()
+        for header in quoted_includes(of):
+            places = (folder / header for folder in (of.parent, ROOT / "csrc", ROOT / "tests/c"))
+            file = next(place for place in places if place.exists())
+            if name(file) not in found:
+                found.add(name(file))
+                ahead.append(file)
+    return found
+
+
 def test_every_kernel_has_the_type_of_its_family() -> None:
-    rooms = sorted((ROOT / "csrc/kernels").rglob("*.def"))
     headers = "".join(path.read_text() for path in sorted((ROOT / "csrc/kernels").rglob("*.h")))
     types = set(re.findall(r"^typedef [^;]*?\b(hc_\w+_fn)(?:\(|;)", headers, re.MULTILINE))
-    untyped, found = [], []
-    for room in rooms:
-        family = ""
-        for kind, first, second in re.findall(r"^HC_(FAMILY|KERNEL)\((\w+), (\w+)", room.read_text(), re.MULTILINE):
-            if kind == "FAMILY":
-                family = first
-                untyped += [f"{name(room)}: {first} is a {second}"] if second not in types else []
-            elif first != family:
-                found.append(f"{name(room)}: {first}, {second} stands below {family}")
-    report("a family has a type that a header of its room says", untyped)
-    report("a kernel stands below HC_FAMILY of its family", found)
-    declared = "HC_KERNEL(family, isa, ...) HC_IF_##isa(hc_##family##_family hc_##family##_##isa;)"
-    assert declared in text_of("csrc/kernels/kernel.h"), "kernel.h declares each line of a .def with its family's type"
+    families = re.findall(r"^HC_FAMILY\((\w+), (\w+)\)", text_of("csrc/kernels/families.def"), re.MULTILINE)
+    assert families
+    report("a family has a type that a header says", (f"{one}: {of}" for one, of in families if of not in types))
+    untyped = (name(path) for path in KERNEL_FILES if "csrc/kernels/kernel.h" not in included_by(path))
+    report("a kernel includes kernels/kernel.h, which declares it with its family's type", untyped)
+
+
+def test_a_line_of_kernels_compiles_two_files() -> None:
+    """The kernel's own file and the table: nothing else reads the lists of kernels."""
+    rooms = {name(path) for path in (ROOT / "csrc/kernels").glob("*/*.def")}
+    sources = [path for path in [*C_FILES, *(ROOT / "tests/c").rglob("*.c")] if path.suffix == ".c"]
+    readers = [name(path) for path in sources if rooms & included_by(path)]
+    assert readers == ["csrc/kernels/kernels.c"], "each file that includes a list of kernels is compiled for each line"
+    assert rooms <= included_by(ROOT / "csrc/kernels/kernels.c"), "kernels.c reads the list of each room"
 
 
 def test_a_kernel_lies_in_a_file_of_its_instruction_set() -> None:
@@ -236,6 +254,7 @@ def test_a_function_is_declared_in_a_header() -> None:
     report("a .c file includes the header of a function and does not declare it", found)
 
 
+@pytest.mark.build
 def test_isa_names_are_the_same_in_the_build_and_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("setuptools.setup", lambda **_: None)
     monkeypatch.chdir(ROOT)

@@ -6,10 +6,12 @@ headings are left out. `OLD` are pages that were not rewritten yet; one that pas
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+from sources import PY_FILES, name, report
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "notebooks/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -33,9 +35,10 @@ WORDS = {
     r"what is kept": "nonzeros",
 }
 MOST_WORDS = 40  # of a sentence; the aim is 17 on average and 30 at most
+LONG, LONG_SHARE = 30, 0.04  # of the sentences of all pages at most this share is longer; colons do not end them
 
 
-def sentences(page: Path) -> list[str]:
+def sentences(page: Path, ends: str = ".!?:;") -> list[str]:
     """Return the sentences of a page's paragraphs and lists, without code, tables, headings and links' targets."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"<!--.*?-->|<[^>]+>", "", text, flags=re.DOTALL)
@@ -44,7 +47,7 @@ def sentences(page: Path) -> list[str]:
     text = re.sub(r"\]\([^)]*\)", "]", text)
     found = []
     for block in re.split(r"\n\s*\n|\n\s*[-*]\s|\n\s*\d+\.\s", text):
-        found += re.split(r"(?<=[.!?:;])\s+(?=[A-Z\[`*0-9])", " ".join(block.split()))
+        found += re.split(rf"(?<=[{ends}])\s+(?=[A-Z\[`*0-9])", " ".join(block.split()))
     return [sentence for sentence in found if sentence]
 
 
@@ -69,7 +72,27 @@ def test_a_page_is_written_plainly(page: Path) -> None:
         assert not found, "\n".join([name, *found])
 
 
+def test_few_sentences_are_long() -> None:
+    found = {page.relative_to(ROOT).as_posix(): sentences(page, ".!?") for page in PAGES}
+    long = [(name, one) for name, texts in found.items() for one in texts if len(one.split()) > LONG]
+    share = len(long) / sum(map(len, found.values()))
+    listed = "\n".join(f"{name}: {one}" for name, one in long)
+    assert share <= LONG_SHARE, f"{share:.1%} of the sentences have more than {LONG} words:\n{listed}"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    found = []
+    for path in PY_FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                found += [f"{name(path)}: {text[:60]}"] if re.match(r"(What|Whether|How)\b", text) else []
+    report("a docstring begins with a verb, or with the noun of its object", found)
+
+
 def test_the_check_finds_what_it_looks_for(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("It is made anew.\n\n" + "word " * 41 + "end.\n\n```\nanew\n```\n| anew |\n\nA short one.\n")
     assert len(flaws(page)) == 2
+    page.write_text("One: two three. Four.\n\n- Five\n")
+    assert sentences(page, ".!?") == ["One: two three.", "Four.", "- Five"]

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import reals, run
+from common import bad_argument, reals, run
 
 import heterocompute as hc
 from heterocompute.interop.onnx_run import OnnxNetwork
@@ -343,9 +342,9 @@ def test_inputs_become_what_the_model_declares(runtime: str, tmp_path: Path) -> 
             hc.run_onnx(model, x)
     ids = model_of([helper.make_node("Cast", ["x"], ["y"], to=FLOAT)], {}, {"x": np.zeros(2, np.int32)}, ["y"])
     assert np.array_equal(hc.run_onnx(ids, [1, 2])["y"], [1, 2])
-    with pytest.raises(ValueError, match=said.VALUES_THAT_DO_NOT_FIT_INTO):
+    with bad_argument(ValueError, "input", "value"):
         hc.run_onnx(ids, [1, 2**40])
-    with pytest.raises(TypeError, match=said.HAS_DTYPE_FLOAT64_EXPECTED_INT32):
+    with bad_argument(TypeError, "input", "dtype"):
         hc.run_onnx(ids, [1.5, 2])
     # a model with a batch of three evaluates four examples
     network = OnnxNetwork(model, np.float32([[1, 0], [0, 1], [1, 1], [2, 1]]), np.zeros(4, np.int64))
@@ -385,24 +384,24 @@ def test_onnx_runs_what_onnxruntime_refuses(runtime: str) -> None:
     lists = one("LSTM", S, 14, {"w": W, "r": R}, 2, hidden_size=5)
     turned = one("LSTM", S.swapaxes(0, 1).copy(), 14, {"w": W, "r": R}, 2, hidden_size=5, layout=1)
     np.testing.assert_allclose(turned[:, :, 0], lists[:, 0].swapaxes(0, 1), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match=said.NO_ONNX_MODEL_THAT_CAN_BE):
+    with bad_argument(ValueError, "model", "unsupported"):
         one("LSTM", S.swapaxes(0, 1).copy(), 14, {"w": W, "r": R}, 2, hidden_size=5, layout=1, clip=0.2)
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "m.onnx")
     for path in (tmp_path, tmp_path / "m.onnx"):
-        with pytest.raises(ValueError, match=said.EXPECTED_A_REGULAR_FILE):
+        with bad_argument(ValueError, None, "file", "expected a regular file"):
             hc.run_onnx(path, X)
 
 
 @BOTH
 def test_errors_name_the_operator(runtime: str) -> None:
     nodes = [helper.make_node("Nonsense", ["x"], ["y"])]
-    with pytest.raises(ValueError, match=said.NONSENSE):
+    with pytest.raises(ValueError, match="Nonsense"):
         hc.run_onnx(model_of(nodes, {}, {"x": X}, ["y"]), X)
     gather = helper.make_node("Gather", ["x", "i"], ["y"])
-    with pytest.raises(ValueError, match=said.GATHER):
+    with pytest.raises(ValueError, match="Gather"):
         hc.run_onnx(model_of([gather], {"i": np.int64([9])}, {"x": X}, ["y"]), X)
 
 

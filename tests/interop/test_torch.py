@@ -8,8 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-import said
-from common import reals, same_bits
+from common import bad_argument, reals, same_bits
 
 import heterocompute as hc
 
@@ -78,7 +77,7 @@ def test_a_packed_weight_is_frozen_and_x_has_its_gradient():
     assert np.allclose(x.grad.numpy(), q.dequantize().sum(0), rtol=1e-5, atol=1e-5) and (bias.grad == 6).all()
     compiled = torch.compile(lambda x: ht.linear(x, q), backend="aot_eager", fullgraph=True)
     assert same_bits(compiled(x).detach().numpy(), y.detach().numpy())
-    with pytest.raises(TypeError, match=said.EXPECTED_A_QUANTIZEDARRAY):
+    with bad_argument(TypeError, "q", "type"):
         ht.linear(x, W)
 
 
@@ -125,9 +124,9 @@ def test_modules_train_the_weight_before_rounding():
     assert same_bits(filters.weight.detach().numpy(), hc.fake_quantize(before, "vsq4-g16-s4", axis=(2, 3, 1)))
     filters(torch.ones(1, 3, 5, 5)).sum().backward()
     assert (filters.parametrizations.weight.original.grad != 0).any()
-    with pytest.raises(ValueError, match=said.INT99):
+    with bad_argument(ValueError, None, "value", "int99"):
         ht.parametrize(torch.nn.Linear(4, 4), "int99")
-    with pytest.raises(ValueError, match=said.INT99):
+    with bad_argument(ValueError, None, "value", "int99"):
         ht.QuantLinear(4, 4, "int99")
 
 
@@ -196,7 +195,7 @@ def test_a_weight_is_rounded_after_its_other_parametrizations():
     assert same_bits(ht.parametrize(module, "int4-g32").weight.detach().numpy(), hc.fake_quantize(before, "int4-g32"))
     module(torch.ones(2, 64)).sum().backward()
     assert all((one.grad != 0).any() for one in module.parameters())
-    with pytest.raises(ValueError, match=said.WEIGHT_OF_THE_MODULE_IS_ROUNDED):
+    with bad_argument(ValueError, None, "unsupported", "weight of the module is rounded already"):
         ht.parametrize(module, "int8")
 
 
@@ -209,9 +208,9 @@ def test_elsewhere_a_gradient_is_not_lost_without_a_word():
         lambda: hc.linear(t, hc.quantize(W, "int4")),
         lambda: hc.prune_mask(t, "2:4"),
     ):
-        with pytest.raises(TypeError, match=said.INTEROP_TORCH_FAKE_QUANTIZE):
+        with pytest.raises(TypeError, match="interop.torch.fake_quantize"):
             call()
-    with pytest.raises(TypeError, match=said.IS_ON_META_PASS_CPU):
+    with bad_argument(TypeError, None, "device", r"is on meta.*pass \.cpu\(\)"):
         OPS.fake_quantize._init_fn(torch.ones(2, device="meta"), "int4", "-1", "", "nearest", 0)
 
 
@@ -223,14 +222,14 @@ def test_out_may_be_a_tensor():
     answer = torch.zeros(6, 6)
     assert hc.linear(w, q, out=answer) is answer and same_bits(answer.numpy(), hc.linear(W, q))
     overlapping = w.view(-1)[:6].view(6, 1).expand(6, 6)
-    with pytest.raises(ValueError, match=said.SHARE_MEMORY_WITH_EACH_OTHER):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(w, q, out=overlapping)
-    with pytest.raises(ValueError, match=said.SHARES_MEMORY_WITH_AN_INPUT):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(w, q, out=w[:, :6])
     assert hc.fake_quantize(w, "int4", out=w.numpy()) is not w and same_bits(w.numpy(), wanted)  # the same memory
-    with pytest.raises(TypeError, match=said.REQUIRES_A_GRADIENT):
+    with bad_argument(TypeError, "out", "type"):
         hc.fake_quantize(w, "int4", out=parameter())
-    with pytest.raises(TypeError, match=said.OUT_IS_TORCH_BFLOAT16_OUT):
+    with bad_argument(TypeError, "out", "type"):
         hc.fake_quantize(w, "int4", out=torch.zeros(6, 64, dtype=torch.bfloat16))
 
 
@@ -243,5 +242,5 @@ def test_calibration_takes_tensors(method):
 
     w = torch.randn(8, 64, dtype=torch.bfloat16)
     method({"fc.weight": w, "steps": torch.tensor([3])}, run)
-    with pytest.raises(TypeError, match=said.REQUIRES_A_GRADIENT_INTEROP_TORCH):
+    with bad_argument(TypeError, "weights", "type"):
         method({"fc.weight": w.requires_grad_()}, run)

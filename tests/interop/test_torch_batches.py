@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 
@@ -106,5 +106,5 @@ def test_other_batches_are_refused(batches, sentence):
 
 def test_an_iterator_is_read_once():
     assert hc.ptq.calibrate(model(), iter([X])).held is None
-    with pytest.raises(ValueError, match=said.BATCHES_IS_AN_ITERATOR_WHICH_CAN):
+    with bad_argument(ValueError, "batches", "value"):
         hc.ptq.quantize(model(), iter([X]), "int8", memory=100)

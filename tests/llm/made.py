@@ -15,6 +15,21 @@ CONFIG: dict[str, Any] = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "bos_token_id": 0, "eos_token_id": 1,
 }  # fmt: skip
+# Families that run: the class of transformers without its ending, and options of a small model.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "mistral": ("Mistral", {"sliding_window": 8}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {"head_dim": 32}),
+    "qwen3_moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                               "norm_topk_prob": True, "head_dim": 16}),
+    "gemma": ("Gemma", {"head_dim": 32}),
+    "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32}),
+    "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 24,
+                          "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
+}  # fmt: skip
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
 TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4
 

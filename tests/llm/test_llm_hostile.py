@@ -11,10 +11,10 @@ from typing import Any
 import made
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
-from heterocompute.base.texts import printable
+from heterocompute.base.errors import printable
 
 
 def one_sentence(error: BaseException, path: Path) -> str:
@@ -169,7 +169,7 @@ def test_other_files_are_no_language_models(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         hc.zoo.open_llm(tmp_path)  # a folder without config.json
     hc.save(tmp_path / "w.safetensors", {"w": np.ones((2, 2), np.float32)})
-    with pytest.raises(ValueError, match=said.IS_NO_GGUF_FILE_EXPECTED_ONE):
+    with bad_argument(ValueError, None, "file", "GGUF"):
         hc.zoo.open_llm(tmp_path / "w.safetensors")
     with pytest.raises(TypeError):
         hc.zoo.open_llm(3)  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
         with pytest.raises(error, match=words):
             call()
     (tmp_path / "m/tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match=said.THE_PACKAGE_TOKENIZERS_DOES_NOT_READ):
+    with bad_argument(ValueError, None, "file", "the package tokenizers does not read it"):
         hc.zoo.open_llm(tmp_path / "m").tokens.encode("a")
     (tmp_path / "m/tokenizer.json").unlink()
     os.mkfifo(tmp_path / "m/tokenizer.json")

@@ -105,7 +105,7 @@ def test_published_configurations_are_read(name: str) -> None:
         ("qwen2", {"layer_types": ["sliding_attention"] * 2}, "sliding_window is null, expected a number"),
         ("qwen2", {"layer_types": [{}, ["full_attention"]]}, "layer_types is .*, expected 2 times full_attention"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, "expected 2 times sliding_attention in the family"),
-        ("qwen3_moe", {"num_local_experts": 8}, "num_local_experts and num_experts are 4 and 8, expected one number"),
+        ("qwen3_moe", {"num_local_experts": 8}, "num_local_experts and num_experts are 8 and 4, expected one number"),
         ("llama", {"attention_bias": 1}, "attention_bias is 1, expected true or false"),
         ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32,
                                     "original_max_position_embeddings": 9999}}, "leave no ramp between them"),

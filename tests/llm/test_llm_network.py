@@ -237,24 +237,13 @@ def test_experts_of_a_folder_are_those_of_a_file(tmp_path: Path, kind: str) -> N
 
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {}),
+    **made.FAMILIES,
     "llama3": ("Llama", {"rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}}),
     "linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}}),
     "yarn": ("Llama", {"rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}}),
-    "mistral": ("Mistral", {"sliding_window": 8}),
-    "qwen2": ("Qwen2", {}),
-    "qwen3": ("Qwen3", {"head_dim": 32}),
-    "gemma": ("Gemma", {"head_dim": 32}),
-    "gemma2": ("Gemma2", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32}),
-    "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 24,
-                          "layer_types": ["sliding_attention", "full_attention"] * 2}),
-    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
-    "qwen3_moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
-                               "norm_topk_prob": True, "head_dim": 16}),
-    "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
     **{f"longrope {original}": ("Phi3", {
         "bos_token_id": 1, "eos_token_id": 2, "original_max_position_embeddings": original, "rope_parameters": {
             "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 1.0, 1.0, 4.0],

@@ -74,14 +74,14 @@ def test_gptq_walks_the_layers_with_the_hessians_of_one_run(net: Any) -> None:
         for tokens, _ in net.windows(IDS, stride=None):
             net.logits(tokens, weights=weights)
 
-    at_once = hc.ptq.calibrate(held, run)
+    in_groups = hc.ptq.calibrate(held, run)
     by_layer = list(hessians_by_layer(net, names, IDS))
     assert [len(found) for found in by_layer] == [7, 7, 1]
     for found in by_layer:
         for name, h in found.items():
-            wanted = at_once[name].full()
+            wanted = in_groups[name].full()
             # rows whose last bits differ: the embedding is a plain array here, packed there
-            assert np.abs(h.full() - wanted).max() <= 1e-4 * np.abs(wanted).max() and h.tokens == at_once[name].tokens
+            assert np.abs(h.full() - wanted).max() <= 1e-4 * np.abs(wanted).max() and h.tokens == in_groups[name].tokens
 
 
 def test_caches_and_accumulators_have_pictures_and_advice(net: Any, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import sys
 
 import numpy as np
 import pytest
-import said
 from common import bytes_of, run
 
 import heterocompute as hc
@@ -141,7 +140,7 @@ def test_a_scheduler_that_is_not_there(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr("heterocompute.base.workers.CONNECT_SECONDS", 0.5)
     for address in (f"tcp://127.0.0.1:{free_port()}", "nonsense://x", "tcp://", "127.0.0.1:99999999"):
-        with pytest.raises(OSError, match=said.DOES_NOT_ANSWER) as caught:
+        with pytest.raises(OSError, match="which does not answer") as caught:
             in_order(f"dask:{address}", str, [1], "example")
         assert "\n" not in str(caught.value)
 
@@ -173,5 +172,5 @@ def test_workers_of_ray_have_the_same_answers(source, tmp_path, monkeypatch):
         assert ray.is_initialized()
     finally:
         ray.shutdown()
-    with pytest.raises(OSError, match=said.DOES_NOT_ANSWER):
+    with pytest.raises(OSError, match="which does not answer"):
         in_order("ray:nonsense://x", str, [1], "example")

@@ -60,10 +60,10 @@ def test_windows_of_layers_without_rotary_positions(tmp_path):
 
 
 def test_windows_larger_than_the_map_count_once():
-    layer = hw.AvgPool2d(64, 64, ceil_mode=True)
+    layer = hw.layers.AvgPool2d(64, 64, ceil_mode=True)
     assert layer.output_shape((8, 9, 7)) == (8, 1, 1)
     with pytest.raises(ValueError, match="does not fit"):
-        hw.AvgPool2d(64).output_shape((8, 9, 7))
+        hw.layers.AvgPool2d(64).output_shape((8, 9, 7))
 
 
 def test_modules_with_several_inputs_and_packed_weights():

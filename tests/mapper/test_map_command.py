@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from common import HANG, default_signals
 
-from heterocompute import hardware as hw
 from heterocompute.cli import main, map as cli_map
+from heterocompute.hardware import mapper
 
 pytest.importorskip("yaml", reason="PyYAML is not installed (extra yaml)")
 
@@ -46,9 +46,9 @@ def test_a_search_finds_what_the_library_finds(example: Path, capsys: pytest.Cap
     options = ["--search", "--objective", "energy", "--budget", "5000000", "--json"]
     assert main(["map", str(example), *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    files = hw.read_yaml(example)
+    files = mapper.read_yaml(example)
     assert files.problem is not None and files.arch is not None
-    best = hw.search(files.problem, files.arch, "energy", budget=5_000_000)
+    best = mapper.search(files.problem, files.arch, "energy", budget=5_000_000)
     assert found["search"]["exhaustive"] and found["stats"] == best.stats.to_dict()
     assert found["stats"]["energy_pj"] < 49352.47
 

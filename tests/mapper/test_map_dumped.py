@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import said
+from common import bad_argument
 
-from heterocompute import hardware as hw
+from heterocompute.hardware import mapper
 
 # Shortened from workspace/tutorial_exercises/02_interface_and_design_space_exploration_2024/outputs of
 # Accelergy-Project/timeloop-accelergy-exercises: parsed-processed-input.yaml and timeloop-mapper.ERT.yaml, and in
@@ -92,12 +92,12 @@ mapping:
 """
 
 
-def read(folder: Path, *texts: str) -> hw.Files:
+def read(folder: Path, *texts: str) -> mapper.Files:
     paths = []
     for i, text in enumerate(texts):
         paths.append(folder / f"{i}.yaml")
         paths[-1].write_text(text)
-    return hw.read_yaml(*paths)
+    return mapper.read_yaml(*paths)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -105,7 +105,7 @@ def test_a_dumped_input_comes_out(turned: bool, tmp_path: Path) -> None:
     texts = (MAP, ERT, DUMP) if turned else (DUMP, MAP, ERT)
     found = read(tmp_path, *texts)
     assert found.problem is not None and found.arch is not None and found.mapping is not None
-    stats = hw.evaluate(found.problem, found.arch, found.mapping)
+    stats = mapper.evaluate(found.problem, found.arch, found.mapping)
     # timeloop-mapper.stats.txt: 1073741824 cycles, 7797.63 fJ a compute.
     assert (stats.cycles, stats["buffer", "Inputs"].reads) == (1073741824, 134217728)
     assert stats.energy_per_compute * 1000 == pytest.approx(7797.63, abs=0.005)
@@ -124,7 +124,7 @@ def test_a_dumped_input_comes_out(turned: bool, tmp_path: Path) -> None:
 def test_a_dump_without_a_mapping_is_a_problem_and_a_machine(tmp_path: Path) -> None:
     found = read(tmp_path, DUMP)
     assert found.mapping is None and found.problem is not None and found.problem.densities == {}
-    with pytest.raises(ValueError, match=said.MAPPING_STANDS_IN_1_YAML_TOO):
+    with bad_argument(ValueError, None, "file", r"'mapping'.*1\.yaml"):
         read(tmp_path, DUMP, MAP, MAP)
 
 
@@ -144,12 +144,12 @@ def test_a_cluster_shares_its_width(tmp_path: Path) -> None:
     assert found.arch is not None
     level = found.arch.levels[1]
     assert (level.block, level.words, level.cluster) == (1, 1, 64)
-    with pytest.raises(ValueError, match=said.A_VECTOR_OF_512_0_BITS):
+    with bad_argument(ValueError, None, "file", "512.0.*48.*1.33"):
         read(tmp_path, DUMP.replace(buffer, regs.replace("cluster_size: 64", "cluster_size: 48")))
 
 
 def test_a_band_and_other_constraints_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said.DENSITIES_WEIGHTS_BAND_WIDTH_IS_NOT):
+    with bad_argument(ValueError, None, "file", "densities.Weights.band_width"):
         read(tmp_path, DUMP.replace("band_width: 0", "band_width: 3"))
-    with pytest.raises(ValueError, match=said.A_CONSTRAINT_OF_TYPE_UTILIZATION):
+    with bad_argument(ValueError, None, "file", "'utilization'"):
         read(tmp_path, DUMP.replace("{type: temporal, permutation: GSR,", "{type: utilization, min: 0.5,"))

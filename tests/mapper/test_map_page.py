@@ -12,33 +12,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import said
-from common import HANG
+from common import HANG, bad_argument
 
-from heterocompute import hardware as hw
+from heterocompute.hardware import mapper
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
 COSTS = {"read": 6.0, "write": 5.0, "update": 7.0}
-LAYER = hw.Problem.conv2d(c=8, k=12, p=6, q=6, r=3, s=3, stride=2)
-EYERISS = hw.Arch(
+LAYER = mapper.Problem.conv2d(c=8, k=12, p=6, q=6, r=3, s=3, stride=2)
+EYERISS = mapper.Arch(
     [
-        hw.Level("DRAM", block=4, read=200.0, write=190.0, update=210.0, bandwidth=2),
-        hw.Level("GLB", words=600, leak=0.25, keeps={"I", "O"}, **COSTS),
-        hw.Level("Columns", keeps=set(), instances=2),
-        hw.Level("RF", words={"W": 24, "I": 12, "O": 24}, instances=12, read=1.0, write=1.0, update=1.0, cluster=5),
+        mapper.Level("DRAM", block=4, read=200.0, write=190.0, update=210.0, bandwidth=2),
+        mapper.Level("GLB", words=600, leak=0.25, keeps={"I", "O"}, **COSTS),
+        mapper.Level("Columns", keeps=set(), instances=2),
+        mapper.Level("RF", words={"W": 24, "I": 12, "O": 24}, instances=12, read=1.0, write=1.0, update=1.0, cluster=5),
     ],
     mac=0.5,
 )
-SPARSE = hw.Problem(
-    LAYER.dims, LAYER.tensors, "O", densities={"W": hw.Density(0.35, "uniform"), "I": hw.Density.n_of_m(2, 4)}
+SPARSE = mapper.Problem(
+    LAYER.dims, LAYER.tensors, "O", densities={"W": mapper.Density(0.35, "uniform"), "I": mapper.Density.n_of_m(2, 4)}
 )
-SPARSE_ARCH = hw.Arch(
+SPARSE_ARCH = mapper.Arch(
     [
-        hw.Level("DRAM", read=200.0, write=190.0, update=210.0, compress={"W": 4}),
-        hw.Level("GLB", words=500, instances=2, compress={"W": 4, "I": 2}, **COSTS),
-        hw.Level("RF", words=60, instances=16, skip={"O": {"W"}, "I": {"W"}}, gate={"W": {"I"}}, **COSTS),
+        mapper.Level("DRAM", read=200.0, write=190.0, update=210.0, compress={"W": 4}),
+        mapper.Level("GLB", words=500, instances=2, compress={"W": 4, "I": 2}, **COSTS),
+        mapper.Level("RF", words=60, instances=16, skip={"O": {"W"}, "I": {"W"}}, gate={"W": {"I"}}, **COSTS),
     ],
     mac=0.5,
     macs=32,
@@ -83,7 +82,7 @@ document.body.append(Object.assign(document.createElement("pre"), {id: "seen", t
 """
 
 
-def mapping_shown(problem: hw.Problem, arch: hw.Arch, state: dict[str, Any]) -> hw.Mapping:
+def mapping_shown(problem: mapper.Problem, arch: mapper.Arch, state: dict[str, Any]) -> mapper.Mapping:
     """Return the mapping that the sliders and menus of the page represent."""
     factors: dict[tuple[str, str], dict[str, int]] = {}
     left = dict(problem.dims)
@@ -98,16 +97,16 @@ def mapping_shown(problem: hw.Problem, arch: hw.Arch, state: dict[str, Any]) -> 
         if kind == "temporal"
     }
     spatial = {level: list(found.items()) for (kind, level), found in factors.items() if kind == "spatial"}
-    return hw.Mapping(temporal, spatial)
+    return mapper.Mapping(temporal, spatial)
 
 
 @needs_browser
 @pytest.mark.parametrize(("problem", "arch"), [(LAYER, EYERISS), (SPARSE, SPARSE_ARCH)], ids=["dense", "sparse"])
 @pytest.mark.sweep(every=2)
-def test_sliders_show_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch, tmp_path: Path) -> None:
-    start = hw.search(problem, arch, budget=2_000).mapping
+def test_sliders_show_what_evaluate_counts(problem: mapper.Problem, arch: mapper.Arch, tmp_path: Path) -> None:
+    start = mapper.search(problem, arch, budget=2_000).mapping
     path = tmp_path / "page.html"
-    path.write_text(hw.mapping_page(problem, arch, start).replace("</body>", DRIVE + "</body>"), encoding="utf-8")
+    path.write_text(mapper.mapping_page(problem, arch, start).replace("</body>", DRIVE + "</body>"), encoding="utf-8")
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     done = subprocess.run(
@@ -125,11 +124,11 @@ def test_sliders_show_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch, t
         if state["fault"]:
             faults += 1
             with pytest.raises(ValueError) as caught:
-                hw.evaluate(problem, arch, mapping)
+                mapper.evaluate(problem, arch, mapping)
             assert str(caught.value) == state["fault"]
             continue
         fitting += 1
-        stats = hw.evaluate(problem, arch, mapping)
+        stats = mapper.evaluate(problem, arch, mapping)
         assert {(level, tensor) for level, tensor, _ in state["rows"]} == set(stats.accesses)
         for level, tensor, counts in state["rows"]:
             access = stats[level, tensor]
@@ -145,8 +144,8 @@ def test_sliders_show_what_evaluate_counts(problem: hw.Problem, arch: hw.Arch, t
 
 def test_the_page_fetches_nothing_and_cannot_be_broken_out_of() -> None:
     hostile = "</script><img src=x onerror=alert(1)>{{data}}"
-    problem = hw.Problem({hostile: 2}, {"O": [{hostile: 1}]}, "O")
-    page = hw.mapping_page(problem, hw.Arch([hw.Level(hostile), hw.Level("B", words=8)]), title=hostile)
+    problem = mapper.Problem({hostile: 2}, {"O": [{hostile: 1}]}, "O")
+    page = mapper.mapping_page(problem, mapper.Arch([mapper.Level(hostile), mapper.Level("B", words=8)]), title=hostile)
     assert page.count("<script>") == page.count("</script>") == 1 and "<img" not in page
     assert not re.findall(r"https?://|@import|url\(", page)
     data = json.loads(re.search(r"const data = (.*);\n", page)[1])
@@ -154,7 +153,7 @@ def test_the_page_fetches_nothing_and_cannot_be_broken_out_of() -> None:
 
 
 def test_a_mapping_that_the_page_cannot_show_is_refused() -> None:
-    arch = hw.Arch([hw.Level("DRAM"), hw.Level("B")])
-    twice = hw.Mapping({"DRAM": [("M", 2), ("N", 2), ("M", 2)], "B": [("K", 2)]})
-    with pytest.raises(ValueError, match=said.MAPPING_PAGE_DRAM_HAS_TWO_LOOPS):
-        hw.mapping_page(hw.Problem.gemm(4, 2, 2), arch, twice)
+    arch = mapper.Arch([mapper.Level("DRAM"), mapper.Level("B")])
+    twice = mapper.Mapping({"DRAM": [("M", 2), ("N", 2), ("M", 2)], "B": [("K", 2)]})
+    with bad_argument(ValueError, "DRAM", "value"):
+        mapper.mapping_page(mapper.Problem.gemm(4, 2, 2), arch, twice)

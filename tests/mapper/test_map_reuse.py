@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from heterocompute import hardware as hw
+from heterocompute.hardware import mapper
 from heterocompute.hardware.mapper.nest import Nest, nest
 from heterocompute.reference import mapping as machine
 
@@ -15,16 +15,16 @@ CASES, CHUNKS = 1000, 8
 SIZES = (1, 2, 3, 4, 6, 8)
 
 
-def problem(rng: random.Random) -> hw.Problem:
+def problem(rng: random.Random) -> mapper.Problem:
     a, b, c, d = (rng.choice(SIZES) for _ in range(4))
     if rng.random() < 0.5:
-        return hw.Problem.gemm(a, b, c)
+        return mapper.Problem.gemm(a, b, c)
     tensors = {
         "W": [{"K": 1}, {"C": 1}, {"R": 1}],
         "I": [{"C": 1}, {"P": rng.choice((1, 1, 2, 3)), "R": rng.choice((1, 1, 2))}],
         "O": [{"K": 1}, {"P": 1}],
     }
-    return hw.Problem({"K": a, "P": b, "R": c, "C": d}, tensors, "O")
+    return mapper.Problem({"K": a, "P": b, "R": c, "C": d}, tensors, "O")
 
 
 def split(rng: random.Random, number: int, slots: int) -> list[int]:
@@ -36,7 +36,7 @@ def split(rng: random.Random, number: int, slots: int) -> list[int]:
     return parts
 
 
-def case(seed: int) -> tuple[hw.Problem, hw.Arch, hw.Mapping]:
+def case(seed: int) -> tuple[mapper.Problem, mapper.Arch, mapper.Mapping]:
     """Return a random problem, machine and mapping that fit."""
     rng = random.Random(seed)
     while True:
@@ -55,8 +55,8 @@ def case(seed: int) -> tuple[hw.Problem, hw.Arch, hw.Mapping]:
         if instances[-1] <= 16 and found.computes <= 600:
             break
     keeps = [None, *({t for t in "WIO" if rng.random() < 0.7} for _ in names[1:])]
-    levels = [hw.Level(n, keeps=k, instances=i) for n, k, i in zip(names, keeps, instances, strict=False)]
-    return found, hw.Arch(levels, macs=instances[-1]), hw.Mapping(temporal, spatial)
+    levels = [mapper.Level(n, keeps=k, instances=i) for n, k, i in zip(names, keeps, instances, strict=False)]
+    return found, mapper.Arch(levels, macs=instances[-1]), mapper.Mapping(temporal, spatial)
 
 
 def overlap(laid: Nest, tensor: str, place: int) -> int:
@@ -96,7 +96,7 @@ def test_counts_are_those_of_real_buffers(chunk: int) -> None:
     exact = approximate = 0
     for seed in range(chunk * CASES // CHUNKS, (chunk + 1) * CASES // CHUNKS):
         found, arch, mapping = case(seed)
-        stats, laid = hw.evaluate(found, arch, mapping), nest(found, arch, mapping)
+        stats, laid = mapper.evaluate(found, arch, mapping), nest(found, arch, mapping)
         values = {t: machine.random_values(found.dims, found.tensors[t], seed) for t in found.inputs}
         loops = (laid.keeps, laid.temporal, laid.spatial)
         run = machine.simulate(found.dims, found.tensors, "O", *loops, values)
@@ -126,12 +126,12 @@ def test_counts_are_those_of_real_buffers(chunk: int) -> None:
 def test_the_machine_sees_a_wrong_count() -> None:
     """Two nested loops: the rule fetches the whole tile again although real buffers still hold a part of it."""
     tensors = {"W": [{"R": 1}], "I": [{"P": 1, "R": 1}], "O": [{"P": 1}]}
-    found = hw.Problem({"P": 8, "R": 3}, tensors, "O")
-    arch = hw.Arch([hw.Level("A"), hw.Level("B")])
-    mapping = hw.Mapping({"A": [("P", 2), ("P", 2)], "B": [("P", 2), ("R", 3)]})
+    found = mapper.Problem({"P": 8, "R": 3}, tensors, "O")
+    arch = mapper.Arch([mapper.Level("A"), mapper.Level("B")])
+    mapping = mapper.Mapping({"A": [("P", 2), ("P", 2)], "B": [("P", 2), ("R", 3)]})
     laid = nest(found, arch, mapping)
     values = {t: machine.random_values(found.dims, tensors[t], 0) for t in "WI"}
     run = machine.simulate(found.dims, tensors, "O", laid.keeps, laid.temporal, laid.spatial, values)
-    assert hw.evaluate(found, arch, mapping)["B", "I"].fills == 12
+    assert mapper.evaluate(found, arch, mapping)["B", "I"].fills == 12
     assert run.counts[1, "I"].fills == {(): 10}
     assert overlap(laid, "I", 1) == 4

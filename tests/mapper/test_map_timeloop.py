@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from heterocompute import hardware as hw
+from heterocompute.hardware import mapper
 
 #: The default problem of the example designs.
-LAYER = hw.Problem(
+LAYER = mapper.Problem(
     {"C": 3, "M": 32, "R": 3, "S": 3, "P": 112, "Q": 112},
     {
         "W": [{"C": 1}, {"M": 1}, {"R": 1}, {"S": 1}],
@@ -30,7 +30,7 @@ LAYER = hw.Problem(
     },
     "O",
 )
-POINTWISE = hw.Problem(
+POINTWISE = mapper.Problem(
     {"C": 128, "M": 128, "N": 32, "P": 128, "Q": 128},
     {
         "W": [{"C": 1}, {"M": 1}],
@@ -44,8 +44,8 @@ POINTWISE = hw.Problem(
 class Stored(NamedTuple):
     """A stored run. `counts`: (level, tensor) -> tile, reads, fills, updates, energy of all instances in pJ."""
 
-    problem: hw.Problem
-    arch: hw.Arch
+    problem: mapper.Problem
+    arch: mapper.Arch
     temporal: dict[str, Any]
     spatial: dict[str, Any]
     cycles: int
@@ -61,47 +61,47 @@ def cost(read: float, write: float, leak: float = 0.0) -> dict[str, float]:
     return {"read": read, "write": write, "update": write, "leak": leak}
 
 
-def memory(block: int) -> hw.Level:
-    return hw.Level("DRAM", block=block, **cost(512.0, 512.0))
+def memory(block: int) -> mapper.Level:
+    return mapper.Level("DRAM", block=block, **cost(512.0, 512.0))
 
 
-def simple() -> list[hw.Level]:
+def simple() -> list[mapper.Level]:
     """Return the levels inside the global buffer of the two simple designs."""
     register = {"instances": 256, "read": 0.144}
     return [
-        hw.Level("inter_PE", keeps=set()),
-        hw.Level("pe_spad", words=192, instances=256, **cost(0.680237, 1.582678, 0.001165)),
-        hw.Level("weight_reg", words=1, keeps={"W"}, **register),
-        hw.Level("input_reg", words=1, keeps={"I"}, **register),
-        hw.Level("output_reg", words=1, keeps={"O"}, **register),
+        mapper.Level("inter_PE", keeps=set()),
+        mapper.Level("pe_spad", words=192, instances=256, **cost(0.680237, 1.582678, 0.001165)),
+        mapper.Level("weight_reg", words=1, keeps={"W"}, **register),
+        mapper.Level("input_reg", words=1, keeps={"I"}, **register),
+        mapper.Level("output_reg", words=1, keeps={"O"}, **register),
     ]
 
 
-def simple_arch(glb: set[str], spad: set[str]) -> hw.Arch:
+def simple_arch(glb: set[str], spad: set[str]) -> mapper.Arch:
     levels = [
         memory(4),
-        hw.Level("glb", words=65536, block=4, keeps=glb, read_bandwidth=16, write_bandwidth=16,
+        mapper.Level("glb", words=65536, block=4, keeps=glb, read_bandwidth=16, write_bandwidth=16,
                  **cost(32.377775, 26.156875, 0.005353)),
         *simple(),
     ]  # fmt: skip
-    levels[3] = hw.Level("pe_spad", words=192, keeps=spad, instances=256, **cost(0.680237, 1.582678, 0.001165))
-    return hw.Arch(levels, mac=0.315, macs=256)
+    levels[3] = mapper.Level("pe_spad", words=192, keeps=spad, instances=256, **cost(0.680237, 1.582678, 0.001165))
+    return mapper.Arch(levels, mac=0.315, macs=256)
 
 
 RF = {"instances": 168, "read_bandwidth": 2, "write_bandwidth": 2}
 RUNS = {
     "eyeriss": Stored(
         LAYER,
-        hw.Arch(
+        mapper.Arch(
             [
                 memory(8),
-                hw.Level("glb", words=131072, block=8, keeps={"I", "O"}, read_bandwidth=16, write_bandwidth=16,
+                mapper.Level("glb", words=131072, block=8, keeps={"I", "O"}, read_bandwidth=16, write_bandwidth=16,
                          **cost(18.183829, 14.137929, 0.005652)),
-                hw.Level("columns", keeps=set()),
-                hw.Level("inter_PE", keeps=set(), instances=14),
-                hw.Level("ifmap", words=24, block=2, keeps={"I"}, **RF, **cost(0.202442, 0.176713, 0.000101)),
-                hw.Level("weights", words=384, block=2, keeps={"W"}, **RF, **cost(1.976602, 1.881657, 0.001592)),
-                hw.Level("psum", words=16, keeps={"O"}, **RF, **cost(0.2513, 0.2191, 0.000134)),
+                mapper.Level("columns", keeps=set()),
+                mapper.Level("inter_PE", keeps=set(), instances=14),
+                mapper.Level("ifmap", words=24, block=2, keeps={"I"}, **RF, **cost(0.202442, 0.176713, 0.000101)),
+                mapper.Level("weights", words=384, block=2, keeps={"W"}, **RF, **cost(1.976602, 1.881657, 0.001592)),
+                mapper.Level("psum", words=16, keeps={"O"}, **RF, **cost(0.2513, 0.2191, 0.000134)),
             ],
             mac=0.207692,
         ),
@@ -120,19 +120,20 @@ RUNS = {
     ),
     "simba": Stored(
         LAYER,
-        hw.Arch(
+        mapper.Arch(
             [
                 memory(8),
-                hw.Level("glb", words=65536, block=32, keeps={"I", "O"}, **cost(51.870888, 66.310888, 0.003241)),
-                hw.Level("inter_PE", keeps=set()),
-                hw.Level("input", words=65536, block=8, keeps={"I"}, instances=16,
+                mapper.Level("glb", words=65536, block=32, keeps={"I", "O"}, **cost(51.870888, 66.310888, 0.003241)),
+                mapper.Level("inter_PE", keeps=set()),
+                mapper.Level("input", words=65536, block=8, keeps={"I"}, instances=16,
                          **cost(242.079552, 241.503552, 0.207488)),
-                hw.Level("distributed", keeps=set(), instances=16),
-                hw.Level("weight", words=32768, block=8, keeps={"W"}, instances=64,
+                mapper.Level("distributed", keeps=set(), instances=16),
+                mapper.Level("weight", words=32768, block=8, keeps={"W"}, instances=64,
                          **cost(121.36387, 120.78787, 0.104535)),
-                hw.Level("accu", words=128, keeps={"O"}, instances=64, **cost(3.091057, 2.875058, 0.003416)),
-                hw.Level("inter_reg", keeps=set(), instances=64),
-                hw.Level("regs", words=1, keeps={"W"}, instances=256, cluster=64, **cost(0.259899, 0.080139, 0.000169)),
+                mapper.Level("accu", words=128, keeps={"O"}, instances=64, **cost(3.091057, 2.875058, 0.003416)),
+                mapper.Level("inter_reg", keeps=set(), instances=64),
+                mapper.Level("regs", words=1, keeps={"W"}, instances=256, cluster=64,
+                             **cost(0.259899, 0.080139, 0.000169)),
             ],
             mac=0.315,
         ),
@@ -192,10 +193,10 @@ RUNS = {
     # The fan-out is directly above the multipliers: they share an input, which is reused over M.
     "fan-out": Stored(
         POINTWISE,
-        hw.Arch(
+        mapper.Arch(
             [
-                memory(8), hw.Level("buffer", words=8192, block=16, **cost(9.65335, 12.6203, 0.000271)),
-                hw.Level("inter_PE", keeps=set()),
+                memory(8), mapper.Level("buffer", words=8192, block=16, **cost(9.65335, 12.6203, 0.000271)),
+                mapper.Level("inter_PE", keeps=set()),
             ],
             mac=3.275, macs=8,
         ),
@@ -217,7 +218,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_every_figure_of_a_stored_run(name: str) -> None:
     run = RUNS[name]
-    stats = hw.evaluate(run.problem, run.arch, hw.Mapping(run.temporal, run.spatial))
+    stats = mapper.evaluate(run.problem, run.arch, mapper.Mapping(run.temporal, run.spatial))
     assert (stats.cycles, stats.utilisation) == (run.cycles, run.utilisation)
     assert set(stats.accesses) == set(run.counts)
     old, today = run.halo
@@ -243,23 +244,25 @@ def test_every_figure_of_a_stored_run(name: str) -> None:
 
 def test_a_word_of_its_own_does_not_rest_in_a_multiplier() -> None:
     """Neighbours share words; a weight that only one multiplier needs is read for every product."""
-    problem = hw.Problem.gemm(4, 3, 8)  # M, N, K
-    arch = hw.Arch([hw.Level("Buffer"), hw.Level("Lanes", keeps=set())], macs=3)
-    stats = hw.evaluate(problem, arch, hw.Mapping({"Buffer": [("K", 8), ("M", 4)]}, {"Lanes": [("N", 3)]}))
+    problem = mapper.Problem.gemm(4, 3, 8)  # M, N, K
+    arch = mapper.Arch([mapper.Level("Buffer"), mapper.Level("Lanes", keeps=set())], macs=3)
+    stats = mapper.evaluate(problem, arch, mapper.Mapping({"Buffer": [("K", 8), ("M", 4)]}, {"Lanes": [("N", 3)]}))
     assert stats["Buffer", "W"].reads == 8 * 4 * 3 and stats["Buffer", "I"].reads == 8 * 4
-    stats = hw.evaluate(problem, arch, hw.Mapping({"Buffer": [("K", 8), ("N", 3), ("M", 4)]}))
+    stats = mapper.evaluate(problem, arch, mapper.Mapping({"Buffer": [("K", 8), ("N", 3), ("M", 4)]}))
     assert stats["Buffer", "I"].reads == 96 and stats["Buffer", "W"].reads == 96  # one multiplier shares with nobody
     # Partial sums of three multipliers with the same output stay in the multipliers, too.
-    problem = hw.Problem.gemm(4, 2, 9)
-    stats = hw.evaluate(problem, arch, hw.Mapping({"Buffer": [("M", 4), ("N", 2), ("K", 3)]}, {"Lanes": [("K", 3)]}))
+    problem = mapper.Problem.gemm(4, 2, 9)
+    stats = mapper.evaluate(
+        problem, arch, mapper.Mapping({"Buffer": [("M", 4), ("N", 2), ("K", 3)]}, {"Lanes": [("K", 3)]})
+    )
     assert (stats["Buffer", "O"].updates, stats["Buffer", "O"].reads) == (8, 0)
 
 
 def test_idle_instances_do_not_leak_and_clusters_share_an_access() -> None:
-    problem = hw.Problem.gemm(1, 4, 2)
-    register = hw.Level("Register", instances=16, cluster=8, read=1.0, leak=0.5)
-    stats = hw.evaluate(problem, hw.Arch([hw.Level("Buffer"), register]), hw.Mapping({"Register": [("K", 2)]},
-                                                                                   {"Buffer": [("N", 4)]}))  # fmt: skip
+    problem = mapper.Problem.gemm(1, 4, 2)
+    register = mapper.Level("Register", instances=16, cluster=8, read=1.0, leak=0.5)
+    stats = mapper.evaluate(problem, mapper.Arch([mapper.Level("Buffer"), register]),
+                            mapper.Mapping({"Register": [("K", 2)]}, {"Buffer": [("N", 4)]}))  # fmt: skip
     assert stats.leakage["Register"] == 0.5 * 4 * 2
     # Four instances are in two clusters of eight, not in one.
     assert stats["Register", "W"].energy == 2 * 2

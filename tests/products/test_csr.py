@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import guarded_copy, isas, reals, same_bits
+from common import bad_argument, guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.reference import compressed
@@ -118,7 +117,7 @@ def test_the_other_operand_may_be_packed(fmt: str) -> None:
     deep = hc.quantize(x.reshape(3, 4, 64), fmt, axis=-1)
     assert same_bits(hc.linear(deep, w), hc.linear(deep.dequantize(), w))
     if fmt != "bf16":
-        with pytest.raises(ValueError, match=said.QUANTIZED_ALONG_AXIS_1):
+        with bad_argument(ValueError, "b", "axis"):
             hc.matmul(w, hc.quantize(x.reshape(64, 12), fmt))
 
 
@@ -192,36 +191,36 @@ def test_hostile_matrices_are_refused(layout: str, vectors: int) -> None:
 def test_bad_arguments_are_named() -> None:
     w = scipy_sparse.csr_array(np.eye(4, 6, dtype=np.float32))
     x = np.ones((3, 6), np.float32)
-    with pytest.raises(ValueError, match=said.X_HAS_5_VALUES_ALONG_AXIS):
+    with bad_argument(ValueError, "x", "shape"):
         hc.linear(x[:, :5], w)
-    with pytest.raises(ValueError, match=said.B_HAS_3_VALUES_ALONG_AXIS):
+    with bad_argument(ValueError, "b", "shape"):
         hc.matmul(w, x)
     for layout in ("coo", "lil", "bsr", "dok", "dia"):
         with pytest.raises(TypeError, match=rf"layout '{layout}', expected 'csr' or 'csc': call its tocsr"):
             hc.linear(x, w.asformat(layout))
     other = type("Other", (), {"nnz": 1, "shape": (4, 6)})()
-    with pytest.raises(TypeError, match=said.LAYOUT_OTHER_WANTED_CSR_OR_CSC):
+    with bad_argument(TypeError, "w", "type"):
         hc.linear(x, other)
-    with pytest.raises(TypeError, match=said.BOTH_OPERANDS_ARE_COMPRESSED):
+    with bad_argument(TypeError, None, "type", "both operands are compressed"):
         hc.matmul(w, w.T)
-    with pytest.raises(ValueError, match=said.X_HAS_NO_DIMENSIONS):
+    with bad_argument(ValueError, "x", "shape"):
         hc.linear(np.float32(1), w)
-    with pytest.raises(ValueError, match=said.WANTED_OUT_FEATURES_IN_FEATURES):
+    with bad_argument(ValueError, "w", "shape"):
         hc.linear(w, x[None])
-    with pytest.raises(ValueError, match=said.BIAS_HAS_SHAPE):
+    with bad_argument(ValueError, "bias", "shape"):
         hc.linear(x, w, bias=np.ones(3, np.float32))
-    with pytest.raises(ValueError, match=said.OUT_HAS_SHAPE):
+    with bad_argument(ValueError, "out", "shape"):
         hc.linear(x, w, out=np.ones((3, 5), np.float32))
-    with pytest.raises(ValueError, match=said.OUT_SHARES_MEMORY):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(x, w, out=x[:, :4])
     square = scipy_sparse.csr_array(np.ones((4, 4), np.float32))
-    with pytest.raises(ValueError, match=said.OUT_SHARES_MEMORY):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(np.ones((4, 4), np.float32), square, out=square.data.reshape(4, 4))
-    with pytest.raises(ValueError, match=said.ACTIVATIONS_IS_FOR_ONE):
+    with bad_argument(ValueError, "x", "value"):
         hc.linear(hc.quantize(x, "int8"), w, activations="int8")
-    with pytest.raises(TypeError, match=said.X_HAS_DTYPE_INT64):
+    with bad_argument(TypeError, "x", "dtype"):
         hc.linear(np.ones((3, 6), np.int64), w)
-    with pytest.raises(ValueError, match=said.LINEAR_X_HAS_NAN_AT_INDEX):
+    with bad_argument(ValueError, "x", "value", r"at index \(1, 2\)"):
         bad = x.copy()
         bad[1, 2] = np.nan
         hc.linear(bad, w, activations="int8")
@@ -229,7 +228,7 @@ def test_bad_arguments_are_named() -> None:
 
 def test_scipy_is_imported_by_its_user_alone() -> None:
     code = "import sys, numpy, heterocompute as hc; hc.linear(numpy.ones((2, 3), 'f'), numpy.ones((4, 3), 'f'))"
-    code += "; hc.linear(numpy.ones(3, 'f'), hc.encode_csr(numpy.eye(3, dtype='f'), elements=1))"
+    code += "; hc.linear(numpy.ones(3, 'f'), hc.encode_eie(numpy.eye(3, dtype='f'), elements=1))"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'scipy' not in sys.modules"], check=True)
 
 
@@ -238,10 +237,10 @@ def test_out_shares_memory_with_no_part_of_an_operand() -> None:
     x = reals((25, 64), 2)
     views = [m.data[:1600], m.indices.view(np.float32)[:1600]]
     for view in views:
-        with pytest.raises(ValueError, match=said.LINEAR_OUT_SHARES_MEMORY):
+        with bad_argument(ValueError, "out", "memory"):
             hc.linear(x, m, out=view.reshape(25, 64))
     z = reals((64, 64), 3)
-    with pytest.raises(ValueError, match=said.LINEAR_OUT_SHARES_MEMORY):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(z, m, activations="int8", out=z)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import same_bits
+from common import bad_argument, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -106,7 +105,7 @@ def test_integers_on_both_sides(short, monkeypatch) -> None:
 
 
 def test_settings_reach_the_short_way(short) -> None:
-    with hc.use(path="gemm"), pytest.raises(ValueError, match=said.PATH_GEMM):
+    with hc.use(path="gemm"), bad_argument(ValueError, None, "unsupported", "'gemm'"):
         hc.linear(X[:1], Q["int8"])
     with hc.use(isa="scalar", threads=1):
         one = hc.linear(X, Q["vsq4-g16-s4"], activations="int8")
@@ -152,9 +151,9 @@ def test_an_out_that_shares_memory_is_refused() -> None:
     memory = np.zeros((40, 32), np.float32)
     memory[:] = 1
     x, w = memory[:9], memory[9:33]
-    with pytest.raises(ValueError, match=said.SHARES_MEMORY):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(x, w, out=memory[30:39, :24])
-    with pytest.raises(ValueError, match=said.SHARES_MEMORY):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(x, w, out=memory.reshape(-1)[8 * 32 : 8 * 32 + 9 * 24].reshape(9, 24))
     out = memory[33:].reshape(-1)[: 9 * 24].reshape(9, 24)  # next to the input, without overlap
     assert (hc.linear(x, w, out=out) == 32).all() and (x == 1).all() and (w == 1).all()
@@ -162,11 +161,11 @@ def test_an_out_that_shares_memory_is_refused() -> None:
     codes = buffer.view(np.uint8)[: 24 * 32].reshape(24, 32)
     q = hc.QuantizedArray({**Q["int8"].components, "codes": codes}, Q["int8"].format, (24, 32), (1,))
     for out in (buffer, buffer[::-1]):
-        with pytest.raises(ValueError, match=said.SHARES_MEMORY):
+        with bad_argument(ValueError, "out", "memory"):
             hc.linear(X, q, out=out.reshape(9, 24))
     read_only = np.zeros((9, 24), np.float32)
     read_only.flags.writeable = False
-    with pytest.raises(ValueError, match=said.READ_ONLY):
+    with bad_argument(ValueError, "out", "memory"):
         hc.linear(X, W, out=read_only)
 
 
@@ -189,7 +188,7 @@ def test_what_was_seen_is_looked_at_again() -> None:
     assert same_bits(hc.linear(X, q), -before)
     rows, columns = codes.shape
     codes.resize((rows, columns * 4096), refcheck=False)  # moves
-    with pytest.raises(ValueError, match=said.CODES_HAS_THE_WRONG_SHAPE):
+    with pytest.raises(ValueError, match="codes has the wrong shape"):
         hc.linear(X, q)
     codes.resize((rows, columns), refcheck=False)
     codes[:] = 0
@@ -200,7 +199,7 @@ def test_what_was_seen_is_looked_at_again() -> None:
     values *= 2
     assert same_bits(hc.linear(X, pruned), before * 2)
     values.resize((values.shape[0] * 4096, values.shape[1]), refcheck=False)
-    with pytest.raises(ValueError, match=said.WRONG_SHAPE):
+    with pytest.raises(ValueError, match="wrong shape"):
         hc.linear(X, pruned)
 
 

@@ -6,8 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-import said
-from common import isas, reals, same_bits
+from common import bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -28,7 +27,7 @@ SHAPES = [(1, 5, 64), (3, 17, 200), (8, 33, 328), (9, 16, 96), (40, 24, 513)]
 def candidates(x: np.ndarray, q: hc.QuantizedArray, activations: str | None) -> dict[str, str | None]:
     """Return path -> reason why it refuses, or None."""
     with hc.use(path="auto"):
-        _, _, number, found = core.explain(
+        _, _, number, found, _ = core.explain(
             runtime.run(), *(core_operand(v) for v in (x, q.T)),
             None if activations is None else core_format(hc.format(activations)),
             np.empty((len(x), q.shape[0]), np.float32),
@@ -53,7 +52,7 @@ def test_every_path_gives_the_same_bits_or_a_reason(weights: str, isa: str | Non
                             found = hc.linear(x, w, activations=activations)
                             assert same_bits(found, y), (path, activations, (m, n, k))
                         continue
-                    with pytest.raises(ValueError, match=said.REFUSES_THIS_PRODUCT) as caught:
+                    with pytest.raises(ValueError, match="refuses this product") as caught:
                         hc.linear(x, q, activations=activations)
                     assert reason in str(caught.value)
 
@@ -119,9 +118,9 @@ def test_codes_and_integer_scales_apart_are_the_folded_integers() -> None:
 
 def test_a_path_of_another_order_is_refused() -> None:
     x, q = reals((20, 64), 1), hc.quantize(reals((8, 64), 2), "int8")
-    with hc.use(path="gemv"), pytest.raises(ValueError, match=said.PATH_GEMV_IS_NONE_OF_THIS):
+    with hc.use(path="gemv"), bad_argument(ValueError, None, "unsupported", "'gemv'"):
         hc.linear(x, q)
-    with pytest.raises(ValueError, match=said.USE_THERE_IS_NO_PATH_FAST), hc.use(path="fast"):
+    with bad_argument(ValueError, None, "value", "'fast'"), hc.use(path="fast"):
         pass
     with hc.use(path="gemm"), hc.use(path="auto"):
         assert same_bits(hc.linear(x[:4], q), hc.linear(x[:4], q))

@@ -8,8 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-import said
-from common import FORMATS, guarded_copy, isas, reals, same_bits
+from common import FORMATS, bad_argument, guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
 from heterocompute.reference import integer_terms, product
@@ -75,7 +74,7 @@ def test_extreme_codes_give_the_exact_integer(k: int, isa: str) -> None:
 @pytest.mark.parametrize("m", [1, 8, 9])
 def test_sums_beyond_64_bits_are_refused(m: int, weights: str) -> None:
     w = np.ones((2, 2**17 + 1), np.float32)
-    with pytest.raises(ValueError, match=said.SUMS_OF_131073_TERMS_OF_8388607):
+    with bad_argument(ValueError, None, "value", "131073.*8388607.*8388607.*64-bit"):
         hc.linear(np.ones((m, w.shape[1]), np.float32), hc.quantize(w, weights), activations="int24")
     y = hc.linear(np.ones((m, 2**17), np.float32), hc.quantize(w[:, 1:], "int24"), activations="int24")
     assert (y == 2**17).all()
@@ -345,10 +344,10 @@ def test_prepacked_weights_give_the_same_bits(weights: str, isa: str) -> None:
 def test_panels_belong_to_their_array() -> None:
     small, large = (hc.quantize(np.ones((rows, 64), np.float32), "int8") for rows in (32, 3200))
     ready = hc.prepack(small)
-    with pytest.raises(AttributeError, match=said.SOURCE):
+    with pytest.raises(AttributeError, match="source"):
         ready.source = large  # type: ignore[misc]
     for other in (large, hc.quantize(np.ones((32, 64), np.float32), "int7")):
-        with pytest.raises(ValueError, match=said.PANELS_WERE_MADE_OF_AN_ARRAY):
+        with bad_argument(ValueError, None, "shape", "panels belong to an array of another format or shape"):
             hc.linear(np.ones((20, 64), np.float32), hc.Prepacked(other, ready._panels), activations="int8")
 
 
@@ -357,7 +356,7 @@ def test_what_was_prepacked_can_no_longer_be_changed() -> None:
     ready = hc.prepack(q)
     for array in (q, ready):
         for component in array.components.values():
-            with pytest.raises(ValueError, match=said.READ_ONLY):
+            with pytest.raises(ValueError, match="read-only"):
                 component[...] = 0
     changed = copy.deepcopy(q)
     changed.components["codes"][...] = 0
@@ -382,15 +381,15 @@ def test_prepacked_arrays_behave_as_their_source() -> None:
     grouped = hc.conv2d(x, many, groups=4, activations="int8")
     assert same_bits(hc.conv2d(x, hc.prepack(many), groups=4, activations="int8"), grouped)
     assert hc.prepack(hc.quantize(np.zeros((0, 4), np.float32), "int8")).nbytes == 0
-    with pytest.raises(ValueError, match=said.PREPACK_W_HAS_SHAPE):
+    with bad_argument(ValueError, "w", "shape"):
         hc.prepack(reals((3, 4)))
 
 
 def test_weights_beside_at_want_their_transpose() -> None:
     x, q = np.ones((4, 64), np.float32), hc.quantize(np.ones((16, 64), np.float32), "int4-g32")
-    with pytest.raises(ValueError, match=said.B_IS_QUANTIZED_ALONG_AXIS_1):
+    with bad_argument(ValueError, "b", "axis"):
         x @ q
-    with pytest.raises(ValueError, match=said.ITS_REDUCTION_AXIS_IS_0):  # its transpose does not fit either
+    with bad_argument(ValueError, "b", "axis"):  # its transpose does not fit either
         np.ones((4, 16), np.float32) @ q
-    with pytest.raises(ValueError, match=said.WANTED_A_HESSIAN_THAT_HEARD):
+    with bad_argument(ValueError, "h", "value"):
         hc.ptq.gptq(np.ones((16, 64), np.float32), x, "int4-g32")

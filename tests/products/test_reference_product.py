@@ -4,7 +4,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import said
 
 from heterocompute import reference
 from heterocompute.formats import Format, format
@@ -312,13 +311,13 @@ def test_activations_quantize_the_dense_operand():
 def test_operands_that_do_not_fit():
     a, b = operands(9, "int8", "int8")
     dense = np.zeros((43, 4), np.float32)
-    with pytest.raises(ValueError, match=said.BOTH_OPERANDS_ARE_QUANTIZED):
+    with pytest.raises(ValueError, match="both operands are quantized"):
         product.linear(a, b, activations=format("int8"))
-    with pytest.raises(ValueError, match=said.NEITHER_A_NOR_B_IS_QUANTIZED):
+    with pytest.raises(ValueError, match="neither a nor b is quantized"):
         product.matmul(dense.T, dense, activations=format("int8"))
-    with pytest.raises(ValueError, match=said.QUANTIZED_ALONG_1_BUT_THE_REDUCTION):
+    with pytest.raises(ValueError, match=r"quantized along \(1,\) but the reduction axis is 0"):
         product.matmul(dense.T, b)
-    with pytest.raises(ValueError, match=said.A_HAS_43_COLUMNS_BUT_B):
+    with pytest.raises(ValueError, match="a has 43 columns but b has 4 rows"):
         product.matmul(a, dense.T)
 
 
@@ -446,7 +445,7 @@ def test_convolution_with_quantized_filters_takes_their_values(text):
     values = reference.dequantize(q.components, q.format, q.shape, q.axis)
     window = {"groups": 2, "padding": 1}
     assert np.array_equal(convolution.conv2d(x, q, **window), convolution.conv2d(x, values, **window))
-    with pytest.raises(ValueError, match=said.CONV2D_W_IS_QUANTIZED_ALONG):
+    with pytest.raises(ValueError, match="conv2d: w is quantized along"):
         convolution.conv2d(x, product.packed(w, format(text)), **window)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import guarded_copy, isas, reals, same_bits
+from common import bad_argument, guarded_copy, isas, reals, same_bits
 
 import heterocompute as hc
 
@@ -200,7 +199,7 @@ def test_batches_and_two_patterns() -> None:
     assert np.array_equal(
         hc.linear(x[0], packed, activations="int8"), hc.linear(x[0], packed.source, activations="int8")
     )
-    with pytest.raises(ValueError, match=said.REDUCTION_AXIS):
+    with bad_argument(ValueError, "b", "axis"):
         hc.matmul(x[0], s[0])
     assert hc.matmul(np.zeros((0, 24), np.float32), s[0].T).shape == (0, 7)
     empty = hc.prune(np.zeros((4, 0), np.float32), "2:4")

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import FORMATS, isas, reals
+from common import FORMATS, bad_argument, isas, reals
 
 import heterocompute as hc
 from heterocompute import _heterocompute as core
@@ -179,7 +178,7 @@ def test_a_matrix_that_does_not_factor_is_damped_further_and_says_so(w: Any) -> 
     x = np.outer(np.arange(1, 9), np.ones(K))  # rank 1
     h = hc.ptq.Hessian(K)
     h.add(x)
-    with pytest.warns(UserWarning, match=said.DOES_NOT_FACTOR_WITH_DAMPING_0):
+    with pytest.warns(UserWarning, match=r"does not factor with damping 0, so 1e-0\d was used"):
         hc.ptq.gptq(w, h, "int4", damping=0)
     assert rounded_under(w, h, "int4", damping=0).damping > 0
     with warnings.catch_warnings():
@@ -264,12 +263,12 @@ def test_what_is_refused(w: Any, h: hc.ptq.Hessian, tmp_path: Path) -> None:
     raises(ValueError, "order is 'up', expected 'activation' or 'natural'", w, h, "int4", order="up")
     raises(ValueError, "damping is -1", w, h, "int4", damping=-1)
     raises(TypeError, "expected float16", w.astype(int), h, "int4")
-    with pytest.raises(ValueError, match=said.HESSIAN_X_HAS_NAN_AT_INDEX_1):
+    with bad_argument(ValueError, "x", "value", r"at index \(1, 0\)"):
         hc.ptq.Hessian(2).add(np.float32([[1, 2], [np.nan, 3]]))
-    with pytest.raises(ValueError, match=said.X_FLOAT_WAS_GIVEN_FOR_SOME):
+    with bad_argument(ValueError, "x_float", "value"):
         h.add(inputs(), inputs())
     hc.save(tmp_path / "x.safetensors", {"a": w})
-    with pytest.raises(ValueError, match=said.HOLDS_NO_HESSIAN):
+    with bad_argument(ValueError, None, "file", "Hessian"):
         hc.ptq.Hessian.load(tmp_path / "x.safetensors")
 
 
@@ -344,7 +343,7 @@ def test_losses_are_sums_in_order() -> None:
                 core.ptq_losses(runtime.run(), k, e, h, found)
             each.append(found.tobytes())
         assert len(set(each)) == 1
-    with pytest.raises(ValueError, match=said.WANTED_4_CONTIGUOUS_ITEMS):
+    with pytest.raises(ValueError, match="expected 4 contiguous items"):
         core.ptq_losses(runtime.run(), 2, np.ones((2, 2)), np.ones((3, 3)), np.ones(2))
 
 
@@ -366,7 +365,7 @@ def test_descent_lowers_the_error_without_damping_and_may_raise_the_damped_one()
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_errors_of_weights_that_are_not_finite(value: float) -> None:
     w = np.float32([[1, 2]])
-    with pytest.raises(ValueError, match=said.Q_HAS_NOT_FINITE):
+    with bad_argument(ValueError, "q", "value", r"at index \(0, 0\)"):
         hc.ptq.error(w, np.float32([[value, 2]]), np.eye(2))
     q = hc.quantize(np.float32([[1e5, 2]]), "fp8_e4m3fn-nosat")  # 1e5 becomes NaN
     assert hc.ptq.error(w, q, np.eye(2)).output_db == -np.inf

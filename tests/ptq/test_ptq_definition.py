@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
 from common import isas, reals, same_bits
 
 import heterocompute as hc
@@ -67,7 +66,7 @@ def test_a_matrix_that_does_not_factor_names_its_column() -> None:
     h = np.diag([1.0, 1.0, -1.0, 1.0])
     for bad in (h, np.where(h < 0, np.nan, h), np.where(h < 0, np.inf, h)):
         assert core.ptq_factor(runtime.run(), bad.copy(), np.empty(4)) == 2
-        with pytest.raises(ValueError, match=said.COLUMN_2):
+        with pytest.raises(ValueError, match="column 2"):
             definition.factor(bad)
 
 
@@ -156,7 +155,7 @@ def test_centres_are_the_definition(fmt: str) -> None:
             refit_levels([Part(slice(0, 19), moved, w, h, codes)])
         assert same_bits(found, curvature[2:]) and same_bits(sums, slope[2:])
         assert moved.levels is not None and same_bits(moved.levels, wanted)
-    with pytest.raises(ValueError, match=said.WANTED_SOME_OF_THE_GRIDS):
+    with pytest.raises(ValueError, match="expected some of the grid's"):
         core.ptq_levels(runtime.run(), grid.core(), w, h, codes, 3, 17, found, sums)
 
 
@@ -192,7 +191,7 @@ def test_masks_are_the_definition(fmt: str) -> None:
 def test_blocks_that_are_too_long_are_refused() -> None:
     grid, w, h = problem(40, 3, "2:4")
     order = np.arange(40, dtype=np.int32)
-    with pytest.raises(ValueError, match=said.WANTED_BLOCKS_OF_AT_MOST_32):
+    with pytest.raises(ValueError, match="expected blocks of at most 32 columns"):
         choice = (2, np.zeros(40, np.int32), np.ones(40))
         core.ptq_columns(runtime.run(), grid.core(), w, h, order, choice, np.empty(w.shape, np.int32))
 
@@ -201,7 +200,7 @@ def test_a_weight_is_no_matrix_of_its_inputs() -> None:
     """A weight of 1 row and 3 columns has 3 values, but 9 would be read."""
     w, codes = np.ones((3, 1)), np.zeros((3, 1), np.int32)
     grid = (1, 1, np.zeros(3, np.int32), np.ones((1, 1)), None, -7.0, 7.0, None, None, None, False)
-    with pytest.raises(ValueError, match=said.THE_MATRIX_WANTED_9):
+    with pytest.raises(ValueError, match="the matrix: expected 9"):
         core.ptq_descend(runtime.run(), grid, w, w, None, 0, codes, np.zeros(1, np.int64))
     order = np.arange(3, dtype=np.int32)
     core.ptq_columns(runtime.run(), grid, w, None, order, None, codes)

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
-from common import reals
+from common import bad_argument, reals
 
 import heterocompute as hc
 from heterocompute.base.toml_text import parse_toml
@@ -63,7 +62,7 @@ def test_a_name_that_is_escaped_means_itself(name: str) -> None:
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     plan = hc.ptq.search({"\ud800": np.ones((4, 64), np.float32)}, ["int8"], {"bits": 9})
-    with pytest.raises(ValueError, match=said.SAVE_THE_NAME_IS_NO_TEXT):
+    with bad_argument(ValueError, None, "value", "save: the name .* is not a string"):
         plan.save(tmp_path / "recipe.toml")
     assert not list(tmp_path.iterdir())
 
@@ -71,7 +70,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_long_keys_are_refused_and_long_names_are_not() -> None:
     parts = ".".join("a" * 40)
     for text in (f"{parts} = 1", f"['x'.{parts}]", f'"""a""".{parts} = 1'):
-        with pytest.raises(ValueError, match=said.NO_TOML_2):
+        with bad_argument(ValueError, None, "value", "TOML"):
             parse_toml(text)
     for name in (parts, parts + "\\\\", f"'{parts}'"):
         assert parse_toml(f'"{name}" = "{parts}"  # {parts}\n') == {name.replace("\\\\", "\\"): parts}
@@ -88,13 +87,13 @@ def test_a_recipe_of_a_hundred_thousand_names(tmp_path: Path) -> None:
 
 def test_names_that_are_no_tensor_are_refused_with_those_that_are_near() -> None:
     net, h = hc.zoo.digits(), hc.ptq.Hessian(64)
-    with pytest.raises(ValueError, match=said.SEARCH_HESSIANS_HAS_FC1_WIEGHT):
+    with bad_argument(ValueError, "hessians", "value"):
         hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"fc1.wieght": h})
-    with pytest.raises(ValueError, match=said.ZZZ_WHICH_IS_NO_TENSOR_THERE):
+    with bad_argument(ValueError, "hessians", "value"):
         hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"zzz": h})
-    with pytest.raises(TypeError, match=said.SEARCH_HESSIANS_FC1_WEIGHT_IS_3):
+    with bad_argument(TypeError, "hessians", "type"):
         hc.ptq.search(net.weights, ["int8"], {"bits": 9}, hessians={"fc1.weight": 3})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=said.UNKNOWN_TENSOR_FC1_WIEGHT_THE_NEAREST):
+    with bad_argument(ValueError, None, "value", "'fc1.wieght'.*'fc1.weight'"):
         hc.ptq.search(net.weights, ["int8"], {"bits": 9}, include="fc1.wieght")
 
 

@@ -25,7 +25,9 @@ def pages(folder: Path) -> dict[str, str]:
         found[name] = folder / f"{name}.html"
         assert cli.main([*words, "--html", str(found[name])]) == 0
     texts = {name: path.read_text(encoding="utf-8") for name, path in found.items()}
-    texts["map"] = hw.mapping_page(hw.Problem.gemm(4, 4, 4), hw.Arch([hw.Level("DRAM"), hw.Level("B", words=16)]))
+    texts["map"] = hw.mapper.mapping_page(
+        hw.mapper.Problem.gemm(4, 4, 4), hw.mapper.Arch([hw.mapper.Level("DRAM"), hw.mapper.Level("B", words=16)])
+    )
     return texts
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import said
+from common import bad_argument
 
 from heterocompute import hardware as hw
 from heterocompute.report import study_page
 from heterocompute.report.plot import study_figure
 from heterocompute.report.roofline import roofline_page
 from heterocompute.report.scale import for_metric, logarithmic
+from heterocompute.report.study import Judge
 from heterocompute.studies.result import Study
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -47,8 +48,8 @@ def row(fmt: str, kind: str | None, i: int, **more: Any) -> dict[str, Any]:
 ROWS = [row(fmt, kind, i) for i, fmt in enumerate(FORMATS) for kind in (None, "int8")]
 ROWS += [row("int4", None, 3, retrained=True, accuracy=0.997), row("int4", "int8", 3, emulate="int16-sat")]
 FRONT = [5, 12, 20, 8, 30]
-ACCURACY = study_page.Judge("accuracy", True, FRONT)
-KL = study_page.Judge("kl", False, FRONT)
+ACCURACY = Judge("accuracy", True, FRONT)
+KL = Judge("kl", False, FRONT)
 ROOF = hw.roofline("resnet50", "t4", "fp16").to_dict()
 
 # Positions of elements, in pixels of the screen.
@@ -101,7 +102,7 @@ def in_browser(page: str, folder: Path, width: int) -> dict[str, Any]:
 
 
 def study() -> str:
-    return study_page.page("T", ROWS, [], FRONT, "accuracy", True, [], [KL])
+    return study_page.page("T", ROWS, [], [ACCURACY, KL], [])
 
 
 def roof() -> str:
@@ -130,7 +131,7 @@ def test_names_on_a_page_cover_nothing(make: Any, count: int, width: int, tmp_pa
 
 
 @pytest.mark.parametrize("judge", [ACCURACY, KL], ids=["accuracy", "kl"])
-def test_names_of_a_figure_cover_nothing(judge: study_page.Judge) -> None:
+def test_names_of_a_figure_cover_nothing(judge: Judge) -> None:
     pytest.importorskip("matplotlib")
     figure = study_figure(ROWS, [], judge)
     figure.draw_without_rendering()
@@ -169,7 +170,7 @@ def test_a_study_draws_any_metric() -> None:
     found = Study(ROWS, [], ["accuracy", "kl"], [])
     assert found.plot().axes[0].get_ylabel() == "accuracy"
     assert found.plot(metric="kl").axes[0].get_ylabel() == "kl"
-    with pytest.raises(ValueError, match=said.NO_COLUMN_OF_NUMBERS_F1):
+    with bad_argument(ValueError, None, "value", "no column of numbers 'f1'"):
         found.plot(metric="f1")
 
 
@@ -218,7 +219,7 @@ def test_the_roof_bends_at_the_ridge_and_no_layer_lies_above() -> None:
 @pytest.mark.sweep(every=0)
 def test_thousands_of_rows_stay_small() -> None:
     rows = [{**row(FORMATS[i % 21], None, i), "bits": 2 + i / 1000, "kl": 1.0 / (i + 1)} for i in range(5000)]
-    text = study_page.page("T", rows, [], [0], "accuracy", True, [], [study_page.Judge("kl", False, [0])])
+    text = study_page.page("T", rows, [], [ACCURACY._replace(front=[0]), KL._replace(front=[0])], [])
     assert len(text) < 1200 * len(rows)
 
 
@@ -233,7 +234,7 @@ def test_names_of_layers_cannot_leave_their_place() -> None:
 
 @pytest.mark.parametrize("rows", [ROWS[:1], ROWS[4:5], [{**ROWS[4], "bits": 9.14}], [{**ROWS[4], "accuracy": None}]])
 def test_a_picture_of_one_row_still_stands(rows: list[dict[str, Any]]) -> None:
-    judge = study_page.Judge("accuracy", True, [0])
-    assert study_page.page("T", rows, [], [0], "accuracy", True, [], [KL._replace(front=[0])]).endswith("</html>\n")
+    judge = Judge("accuracy", True, [0])
+    assert study_page.page("T", rows, [], [judge, KL._replace(front=[0])], []).endswith("</html>\n")
     pytest.importorskip("matplotlib")
     study_figure(rows, [], judge).draw_without_rendering()

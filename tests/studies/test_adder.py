@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.cli import command as cli
@@ -131,12 +131,12 @@ def test_kl_of_far_logits_is_finite() -> None:
 
 
 def test_kl_says_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=said.KL_DIVERGENCE_LOGITS_HAS_SHAPE_2):
+    with bad_argument(ValueError, "logits", "shape"):
         hc.kl_divergence(np.ones((2, 3)), np.ones((3, 2)))
     for shape in ((), (0, 3), (3, 0)):
-        with pytest.raises(ValueError, match=said.KL_DIVERGENCE_LOGITS_HAS_SHAPE):
+        with bad_argument(ValueError, "logits", "shape"):
             hc.kl_divergence(np.ones(shape), np.ones(shape))
-    with pytest.raises(TypeError, match=said.KL_DIVERGENCE_LOGITS):
+    with bad_argument(TypeError, "logits", "dtype"):
         hc.kl_divergence(np.ones((2, 3), np.int32), np.ones((2, 3)))
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import said
 
 from heterocompute.report import files, study as report, study_page
 from heterocompute.report.numbers import quantity
@@ -30,7 +29,7 @@ def row(fmt: str, bits: float, accuracy: float | None, sqnr: float | None, kind:
 
 
 ROWS = [row("fp32", 32.0, 0.99, None), row("int8", 8.1, 0.98, 40.0), row("int2", 2.1, None, 1.5, "int8")]
-FRONT = [1, 0]
+JUDGE = report.Judge("accuracy", True, [1, 0])
 LAYERS = [
     {"name": name, "shape": [4, 5], "format": fmt, "bits": 4.0, "bytes": 10, "sqnr_db": sqnr, "seconds": 1e-6}
     for name, values in (("good", (None, 40.0, 9.0)), (HOSTILE, (None, 20.0, 3.0)), ("exact", (None, None, None)))
@@ -60,7 +59,7 @@ class Page(HTMLParser):
 
 
 def page(**changes: Any) -> str:
-    arguments = {"title": "T", "rows": ROWS, "layers": LAYERS, "front": FRONT, "metric": "accuracy", "higher": True}
+    arguments = {"title": "T", "rows": ROWS, "layers": LAYERS, "judges": [JUDGE]}
     return study_page.page(**{**arguments, "histograms": HISTOGRAMS, **changes})
 
 
@@ -79,7 +78,7 @@ def test_the_page_holds_every_number() -> None:
     found = Page(page())
     data = json.loads(re.search(r"const data = (.*);\n", found.script)[1])
     assert [{k: v for k, v in one.items() if k != "speed"} for one in data["rows"]] == ROWS
-    assert data["front"] == FRONT and data["metric"] == "accuracy"
+    assert data["front"] == JUDGE.front and data["metric"] == "accuracy"
     assert data["layers"]["names"] == [HOSTILE, "good", "exact"]
     assert data["layers"]["sqnr"] == [[20.0, 3.0], [40.0, 9.0], [None, None]]
     assert data["histograms"][0]["levels"] == {"int2": [3, [250, 500, 749]]}
@@ -93,18 +92,22 @@ def test_names_cannot_leave_their_place() -> None:
     data = json.loads(re.search(r"const data = (.*);\n", Page(text).script)[1])
     assert data["rows"][1]["format"] == "mix 1" and f"mix 1: {html.escape(clean(HOSTILE))}" in text
     assert data["histograms"][0]["name"] == HOSTILE
-    assert "<img" not in report.table_html(rows, FRONT, "accuracy")
-    terminal = report.text(rows, LAYERS, FRONT, "accuracy")
+    assert "<img" not in report.table_html(rows, JUDGE)
+    terminal = report.text(rows, LAYERS, JUDGE)
     assert "\x1b" not in terminal and "[bold]" in terminal
 
 
 def test_a_page_of_little_still_stands() -> None:
-    for changes in ({"layers": [], "histograms": []}, {"rows": ROWS[:1], "front": [0]}, {"metric": "sqnr_db"}):
+    for changes in (
+        {"layers": [], "histograms": []},
+        {"rows": ROWS[:1], "judges": [JUDGE._replace(front=[0])]},
+        {"judges": [JUDGE._replace(metric="sqnr_db")]},
+    ):
         assert page(**changes).endswith("</html>\n")
 
 
 def test_text_marks_the_front_and_shows_the_worst_first() -> None:
-    lines = report.text(ROWS, LAYERS, FRONT, "accuracy").splitlines()
+    lines = report.text(ROWS, LAYERS, JUDGE).splitlines()
     marked = [line.split()[1] for line in lines if line.strip().startswith("●") and "Pareto" not in line]
     assert marked == ["fp32", "int8"]
     int2 = next(line for line in lines if line.split()[:2] == ["int2", "int8"])
@@ -147,7 +150,7 @@ def test_a_link_keeps_leading_there_and_a_device_stays(tmp_path: Path) -> None:
     assert (tmp_path / "link.html").is_symlink()
     assert (tmp_path / "page.html").read_text() == "new"
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match=said.EXISTS_AND_IS_NOT_A_REGULAR):
+    with pytest.raises(OSError, match="exists and is not a regular file"):
         files.write_text(tmp_path / "pipe", "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html", "page.html", "pipe"]
 
@@ -186,7 +189,7 @@ def test_of_rows_of_one_size_the_advice_takes_the_best() -> None:
 def test_a_name_is_coloured_on_the_front_where_next_to_nothing_is_lost() -> None:
     rows = [row("fp32", 32.0, 0.99, None), row("int8", 8.0, 0.985, 40.0), row("int2", 2.0, 0.28, 1.0)]
     found = re.findall(
-        r'<tr class="([a-z ]+)"><td class="text"[^>]*>(\w+)', report.table_html(rows, [0, 1, 2], "accuracy")
+        r'<tr class="([a-z ]+)"><td class="text"[^>]*>(\w+)', report.table_html(rows, JUDGE._replace(front=[0, 1, 2]))
     )
     assert found == [("front good", "fp32"), ("front good", "int8"), ("front", "int2")]
 
@@ -196,7 +199,7 @@ def test_the_last_line_is_the_advice_of_the_page() -> None:
     rows += [row("int2", 2.0, 0.9, 1.0), row("none", 1.0, None, 0.5)]
     words = "4.00 bits, 8.0 x smaller: the smallest within 1\u00a0% of the baseline's accuracy"
     assert report.advice(rows, "accuracy", True) == ("int4 / int8", words)
-    last = report.text(rows, LAYERS, FRONT, "accuracy").splitlines()[-1]
+    last = report.text(rows, LAYERS, JUDGE).splitlines()[-1]
     assert last == "→ int4 / int8: " + words.replace("\u00a0", " ")
     assert f"<b>int4 / int8</b><span>{words.replace(chr(39), '&#x27;')}</span>" in page(rows=rows)
     # less is better: 1 % above 0.99 is allowed
@@ -206,5 +209,5 @@ def test_the_last_line_is_the_advice_of_the_page() -> None:
     assert report.advice(rows, "sqnr_db", True) == ("int8", "8.00 bits: the smallest with an SQNR of 20 dB or more")
     for few in (rows[:1], [rows[0], rows[3]]):  # no format is good enough
         assert report.advice(few, "accuracy", True) is None and report.advice(few, "sqnr_db", True) is None
-        assert report.text(few, [], [0], "accuracy").splitlines()[-1].startswith("● Pareto front")
+        assert report.text(few, [], JUDGE._replace(front=[0])).splitlines()[-1].startswith("● Pareto front")
     assert "1\u00a0%" not in page(rows=rows[:1])

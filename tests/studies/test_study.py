@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.base import container as safetensors_file
@@ -89,13 +89,13 @@ def test_numbers_of_evaluate_become_columns() -> None:
 
 @pytest.mark.parametrize("answer", ["good", None, {"a": "good"}, [1, 2]])
 def test_evaluate_must_return_numbers(answer: object) -> None:
-    with pytest.raises(TypeError, match=said.WANTED_A_NUMBER):
+    with bad_argument(TypeError, "evaluate", "type"):
         hc.study(LINEAR, "int8", lambda weights: answer)
 
 
 @pytest.mark.parametrize("key", ["bits", "format", 3])
 def test_evaluate_must_not_take_our_columns(key: object) -> None:
-    with pytest.raises(ValueError, match=said.EVALUATE):
+    with bad_argument(ValueError, "evaluate", "value"):
         hc.study(LINEAR, "int8", lambda weights: {key: 1.0})
 
 
@@ -115,9 +115,9 @@ def test_activations_make_a_row_each_and_reach_evaluate() -> None:
 
 
 def test_a_missing_keyword_is_found_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=said.ACTIVATIONS):
+    with bad_argument(TypeError, "evaluate", "type"):
         hc.study(tmp_path / "absent", ["int4"], lambda weights: 1.0, activations=["int8"])
-    with pytest.raises(TypeError, match=said.EVALUATE):
+    with bad_argument(TypeError, "evaluate", "type"):
         hc.study(tmp_path / "absent", ["int4"], 3.0)
     r = hc.study(LINEAR, ["int4"], lambda weights, **options: len(options), activations=["int8"])
     assert [row["metric"] for row in r.table] == [1] * 4
@@ -151,13 +151,13 @@ def test_include_exclude_and_axis_choose() -> None:
     assert {row["name"] for row in hc.study(WEIGHTS, "int8", include=["fc", "bias"]).layers} == {"fc", "bias"}
     r = hc.study(WEIGHTS, "int4-g16", axis={"fc": 0}, include="fc")
     assert r.table[1]["sqnr_db"] == pytest.approx(hc.error(LINEAR, hc.quantize(LINEAR, "int4-g16", axis=0)).sqnr_db)
-    with pytest.raises(ValueError, match=said.ABSENT):
+    with bad_argument(ValueError, None, "value", "absent"):
         hc.study(WEIGHTS, "int8", include="absent")
-    with pytest.raises(ValueError, match=said.ABSENT):
+    with bad_argument(ValueError, None, "value", "absent"):
         hc.study(WEIGHTS, [{"absent": "int8"}])
-    with pytest.raises(ValueError, match=said.ABSENT):
+    with bad_argument(ValueError, None, "value", "absent"):
         hc.study(WEIGHTS, "int8", axis={"absent": 0})
-    with pytest.raises(ValueError, match=said.NO_FLOAT_TENSOR):
+    with bad_argument(ValueError, None, "shape", "no float tensor"):
         hc.study({"bias": BIAS}, "int8")
 
 
@@ -171,12 +171,12 @@ def test_an_unknown_format_is_an_error(bad: str) -> None:
 def test_nan_names_the_tensor() -> None:
     broken = LINEAR.copy()
     broken[3, 7] = np.nan
-    with pytest.raises(ValueError, match=said.TENSOR_W_3_7):
+    with bad_argument(ValueError, None, "value", r"tensor 'w'.*\(3, 7\)"):
         hc.study({"good": LINEAR, "w": broken}, "int8")
 
 
 def test_integers_alone_are_an_error() -> None:
-    with pytest.raises(TypeError, match=said.ASTYPE):
+    with bad_argument(TypeError, "weights", "dtype"):
         hc.study(np.arange(12).reshape(3, 4), "int8")
 
 
@@ -318,9 +318,9 @@ def test_the_front_without_evaluate_takes_sqnr() -> None:
     r = hc.study(LINEAR, ["int8", "int4", "vsq4-g16-s4"])
     assert r.table[r.pareto()[-1]]["format"] == "fp32"  # exact is better than any number
     assert r.pareto("sqnr_db", cost="bytes") == r.pareto()
-    with pytest.raises(ValueError, match=said.PARETO_NO_COLUMN_OF_NUMBERS_ACCURACY):
+    with bad_argument(ValueError, None, "value", "'accuracy'"):
         r.pareto("accuracy")
-    with pytest.raises(ValueError, match=said.PLOT_NO_COLUMN_OF_NUMBERS_ACCURACY):
+    with bad_argument(ValueError, None, "value", "'accuracy'"):
         r.plot(metric="accuracy")
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 
@@ -36,9 +36,9 @@ def test_a_table_and_a_picture_of_layers(tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "loss with one layer alone in a format" in page and "a&lt;b" in page
     assert (tmp_path / "layers.png").stat().st_size > 1000
-    with pytest.raises(ValueError, match=said.PLOT_LAYERS_THE_STUDY):
+    with bad_argument(ValueError, None, "missing", "plot_layers"):
         hc.study(w, ["int4"]).plot_layers()
-    with pytest.raises(ValueError, match=said.STUDY_PER_LAYER_NEEDS_EVALUATE):
+    with bad_argument(ValueError, "per_layer", "missing"):
         hc.study(w, ["int4"], per_layer=True)
 
 

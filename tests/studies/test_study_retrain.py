@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import said
+from common import bad_argument
 
 import heterocompute as hc
 from heterocompute.cli import command as cli
@@ -127,9 +127,9 @@ def test_a_study_has_the_same_rows_with_any_threads_and_instruction_sets() -> No
 
 
 def test_names_and_shapes_are_checked(net: hc.zoo.Digits) -> None:
-    with pytest.raises(ValueError, match=said.NAMES):
+    with bad_argument(ValueError, "changed", "value"):
         net.retrain(net.weights, {"fc1.weight": net.weights["fc1.weight"]})
-    with pytest.raises(ValueError, match=said.FC1_WEIGHT_SHAPE):
+    with bad_argument(ValueError, "changed", "shape"):
         net.retrain(net.weights, {**net.weights, "fc1.weight": W})
 
 
@@ -247,15 +247,15 @@ def test_seeds_want_a_training_that_takes_them() -> None:
     def judge(weights: dict[str, Any]) -> float:
         return 1.0
 
-    with pytest.raises(ValueError, match=said.STUDY_SEEDS_IS_2_BUT_NOTHING):
+    with bad_argument(ValueError, "seeds", "value"):
         hc.study({"w": W}, ["int4"], judge, seeds=2)
-    with pytest.raises(TypeError, match=said.RETRAIN_CANNOT_BE_CALLED_AS_RETRAIN):
+    with bad_argument(TypeError, "retrain", "type"):
         hc.study({"w": W}, ["int4"], judge, retrain=lambda weights, changed: changed, seeds=2)
     for odd in (True, 1.5, "2", None):
-        with pytest.raises(TypeError, match=said.STUDY_SEEDS_IS_WANTED_AN_INT):
+        with bad_argument(TypeError, "seeds", "type"):
             hc.study({"w": W}, ["int4"], judge, retrain=lambda weights, changed: changed, seeds=odd)  # type: ignore[arg-type]
     for odd in (0, -1, 10**6):
-        with pytest.raises(ValueError, match=said.STUDY_SEEDS_IS_WANTED_1):
+        with bad_argument(ValueError, "seeds", "value"):
             hc.study({"w": W}, ["int4"], judge, retrain=lambda weights, changed: changed, seeds=odd)
     for arguments in (["--seeds", "2"], ["--retrain", "--seeds", "0"], ["--density", "--seeds", "2"]):
         try:
@@ -268,14 +268,14 @@ def test_seeds_want_a_training_that_takes_them() -> None:
 def test_a_seed_and_epochs_are_counts(net: hc.zoo.Digits) -> None:
     before = changed(net, "2:4")
     for seed, epochs in ((-1, 1), (0, -1)):
-        with pytest.raises(ValueError, match=said.RETRAIN_SEED_EPOCHS_IS_MINUS_1):
+        with pytest.raises(ValueError, match="retrain: (seed|epochs) is -1, expected 0 or more"):
             net.retrain(net.weights, before, seed=seed, epochs=epochs)
     for seed, epochs in ((None, 1), (0, 1.5), (0, "2"), (True, 1)):
-        with pytest.raises(TypeError, match=said.RETRAIN_SEED_EPOCHS):
+        with pytest.raises(TypeError, match="retrain: (seed|epochs) is .*, expected an int"):
             net.retrain(net.weights, before, seed=seed, epochs=epochs)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=said.RETRAIN_CHANGED_IS_NONE):
+    with bad_argument(TypeError, "changed", "type"):
         net.retrain(net.weights, None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=said.HAS_NO_SHAPE):
+    with bad_argument(ValueError, "changed", "shape"):
         net.retrain(net.weights, {**net.weights, "fc1.weight": 3})
     assert net.retrain(net.weights, before, epochs=0)["fc1.weight"] == before["fc1.weight"]
 
@@ -288,18 +288,18 @@ def test_training_cannot_change_the_weights_in_place() -> None:
         weights["w"] -= 1
         return changed
 
-    with pytest.raises(ValueError, match=said.READ_ONLY):
+    with pytest.raises(ValueError, match="read-only"):
         hc.study({"w": w}, ["int8"], evaluate=lambda weights: 0.0, retrain=retrain)
     assert w.flags.writeable
     assert np.array_equal(w, before)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:
-    with pytest.raises(ValueError, match=said.RETRAIN_NEEDS_A_NETWORK):
+    with bad_argument(ValueError, "retrain", "missing"):
         hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=True)
-    with pytest.raises(ValueError, match=said.RETRAIN_NEEDS_EVALUATE):
+    with bad_argument(ValueError, "retrain", "missing"):
         hc.study({"w": W}, "int8", retrain=lambda weights, changed: changed)
-    with pytest.raises(TypeError, match=said.RETRAIN_IS_OF_TYPE_INT):
+    with bad_argument(TypeError, "retrain", "type"):
         hc.study({"w": W}, "int8", lambda weights: 1.0, retrain=3)
     for answer, words in [
         (lambda q: {"v": q}, "names of the weights"),
@@ -324,7 +324,7 @@ def test_every_way_out_tells_them_apart(tmp_path: Path) -> None:
     assert "retrained" not in repr(hc.study(Network(), ["int8"]))
     r.to_html(tmp_path / "r.html")
     assert '"retrained":true' in (tmp_path / "r.html").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match=said.RETRAINED):
+    with bad_argument(ValueError, None, "value", "retrained"):
         r.pareto("retrained")
 
 

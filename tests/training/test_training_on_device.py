@@ -217,7 +217,7 @@ def test_what_training_refuses_on_a_device_is_one_sentence() -> None:
         (lambda: back(other), TypeError, "back: g is in the memory of the CPU and another argument is on a CUDA"),
         (lambda: back(Lent(other, 1)), ValueError, "back: g is on cuda:1, expected cuda:0"),
         (lambda: back_of_scale(Lent(other[:, 1:])), ValueError, r"back: g has shape \(5, 63\), expected \(5, 64\)"),
-        (lambda: rounding_of(hc.quantize(other, "int8").to("cuda"), "int8"), TypeError, "w is a DeviceQuantizedArray"),
+        (lambda: rounding_of(hc.quantize(other, "int8").to("cuda"), "int8"), TypeError, "w is a QuantizedArray"),
     ]
     for call, kind, sentence in cases:
         with pytest.raises(kind, match=sentence) as raised:

@@ -20,7 +20,7 @@ HC_KERNEL(hc_check_instructions, hc_cuda_check, 32) {
     const int lane = (int)threadIdx.x;
     uint32_t word[HC_CUDA_CHECK_IN], *out = p.out + lane;
     for (int i = 0; i < HC_CUDA_CHECK_IN; i++)
-        word[i] = p.in[i * 32 + lane];
+        word[i] = p.in[i * HC_WARP + lane];
     const uint32_t *c = word, *a = word + 4, *b = word + 8;
     int32_t sums[5][4];
     for (int i = 0; i < 5; i++)

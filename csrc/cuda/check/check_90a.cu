@@ -9,7 +9,7 @@ enum { ROWS = 64, X_AT = ROWS * HC_ATOM_PITCH, KEPT_AT = X_AT + 256 * HC_ATOM_PI
 
 /* The products of k's first product, and of those behind it. */
 template <int N, typename product> static inline HC_DEVICE void multiply(uint32_t *out, int each, product multiplied) {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int lane = hc_lane(), warp = hc_warp();
     int32_t c[N / 2] = {};
     hc_wgmma_fence();
     for (int k = 0; k < HC_ATOM_PITCH; k += each)
@@ -27,7 +27,7 @@ template <int N> static inline HC_DEVICE void multiply_dense(uint32_t *out) {
 }
 
 template <int N> static inline HC_DEVICE void multiply_sparse(const uint32_t *places, uint32_t *out) {
-    const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 * 16 + lane / 4 + lane % 2 * 8;
+    const int lane = hc_lane(), row = hc_warp() * 16 + lane / 4 + lane % 2 * 8;
     const uint64_t a = hc_descriptor_64(hc_shared_address(hc_shared() + KEPT_AT));
     multiply<N>(out, 64, [=](int32_t (&c)[N / 2], int k, uint64_t b) {
         hc_wgmma_sparse_s8(c, a + k / 32, b, places[row * 4 + k / 32 + lane / 2 % 2]);

@@ -3,8 +3,7 @@
 
 hc_status hc_cuda_plan_check(const uint32_t *in, uint32_t *out, bool of_warpgroups, hc_cuda_plan *plan,
                              hc_error *error) {
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     if (of_warpgroups && plan->architecture != HC_CUDA_HOPPER)
         return hc_fail(error, HC_UNSUPPORTED, "the device has no matrix instructions of warpgroups");
     hc_cuda_step *step = of_warpgroups ? hc_cuda_add_step(plan, "check_90a", "hc_check_90a", 1, 1, 128,

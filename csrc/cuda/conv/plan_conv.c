@@ -1,11 +1,11 @@
 /* Steps of a convolution: images and filters become rows of integers, or filters decode to floats (cuda/hc_cuda.h). */
-#include "cuda/sides.h"
+#include "cuda/paths.h"
 
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
-enum { TILE = 64, THREADS = 128, FLOAT_ROWS = 128, FLOAT_THREADS = 256, STAGES = 3, STEP_BYTES = 64 };
-enum { PIECE = 16, K_BYTES = 32 /* of an mma */, FEW_FILTERS = 8, MOST_GROUPS = 65535 };
+enum { TILE = 64, THREADS = 128, STEP_BYTES = 64, UNIT = 64 /* values of a count of rounds */ };
+enum { PIECE = 16, K_BYTES = 32 /* of an mma */, MOST_GROUPS = 65535 };
 enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 128 rows of a block are at offsets of 32 bits */ };
 
 static const int AXES[] = {1, 3, 4, 2};
@@ -50,16 +50,53 @@ static bool is_small(const hc_cuda_conv *conv) {
     return conv->windows * conv->filters * conv->groups <= UINT32_MAX - THREADS;
 }
 
+const char *hc_cuda_conv_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
+    return p->form.is_wide && !path->is_wide ? "a side has limbs, or sums pass 32 bits" : NULL;
+}
+
+/* Blocks of windows and filters, of each group of channels. */
+static int64_t blocks_of(const hc_cuda_conv *conv, const hc_cuda_path *path) {
+    return path->rows
+               ? hc_ceil_div(conv->windows, path->rows) * hc_ceil_div(conv->filters, path->columns) * conv->groups
+               : hc_ceil_div(conv->windows * conv->filters * conv->groups, path->threads);
+}
+
+hc_cuda_work hc_cuda_conv_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    const int64_t rounds = hc_ceil_div(blocks_of(p->conv, path), p->at_once);
+    return (hc_cuda_work){.rounds = (double)rounds * (double)(p->conv->taps * p->conv->channels) / UNIT};
+}
+
+void hc_cuda_conv_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
+    const hc_cuda_conv *conv = p->conv;
+    hc_cuda_step *step = hc_cuda_add_step(plan, "conv", path->kernel[0],
+                                          path->rows ? hc_ceil_div(conv->windows, path->rows) : blocks_of(conv, path),
+                                          path->rows ? hc_ceil_div(conv->filters, path->columns) : 1, path->threads,
+                                          path->stages * (path->rows + path->columns) * path->step, 0);
+    step->grid[2] = path->rows ? (uint32_t)conv->groups : 1;
+}
+
+/* The path of a convolution; is_wide: a side has limbs, or sums pass 32 bits. */
+static hc_status choose(const hc_cuda_conv *conv, hc_cuda_section section, bool is_wide, const hc_cuda_plan *plan,
+                        hc_cuda_product *p, const hc_cuda_path **path, hc_error *error) {
+    hc_cuda_init_product(p, plan);
+    p->section = section;
+    p->m = conv->filters;
+    p->n = conv->windows;
+    p->conv = conv;
+    p->form = (hc_cuda_form){.is_wide = is_wide};
+    return hc_cuda_choose(p, NULL, path, NULL, error);
+}
+
 /* x at any strides times filters that one step decodes. */
 static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc_packed *packed,
-                            const hc_geometry *geometry, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                            const hc_geometry *geometry, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_conv_floats p = {.conv = *conv, .x = x->data, .x_dtype = x->dtype};
     hc_format whole = packed->format;
     whole.n = whole.m = 0;
     const void *decoded = NULL;
     hc_status status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
-        status = hc_cuda_decode_whole(packed, geometry, workspace, plan, &decoded, error);
+        status = hc_cuda_decode_whole(packed, geometry, plan, &decoded, error);
     if (status != HC_OK)
         return status;
     p.w = decoded;
@@ -70,25 +107,22 @@ static hc_status add_floats(const hc_cuda_conv *conv, const hc_view *x, const hc
     p.has_fours = conv->channels % 4 == 0;
     p.has_16 = p.has_fours && x->dtype == HC_F32 && (uintptr_t)x->data % 16 == 0 && x->strides[1] == sizeof(float) &&
                x->strides[0] % 16 == 0 && x->strides[2] % 16 == 0 && x->strides[3] % 16 == 0;
-    hc_cuda_step *step;
-    if (conv->filters < FEW_FILTERS) {
-        step = hc_cuda_add_step(plan, "conv", "hc_conv_direct_f32",
-                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
-                                sizeof p);
-    } else {
-        step = hc_cuda_add_step(plan, "conv", "hc_conv_f32", hc_ceil_div(conv->windows, FLOAT_ROWS),
-                                hc_ceil_div(conv->filters, TILE), FLOAT_THREADS,
-                                STAGES * (FLOAT_ROWS + TILE) * (16 + 4) * (int64_t)sizeof(float), sizeof p);
-        step->grid[2] = (uint32_t)conv->groups;
-    }
+    hc_cuda_product product;
+    const hc_cuda_path *path;
+    status = choose(conv, HC_CUDA_CONV_CHAIN, false, plan, &product, &path, error);
+    if (status != HC_OK)
+        return status;
+    path->add(&product, path, plan);
+    hc_cuda_step *step = &plan->step[plan->n - 1];
     step->params.conv_floats = p;
+    step->params_bytes = sizeof p;
     return HC_OK;
 }
 
 /* x is rounded to values in the workspace, channels last. */
 static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const hc_format *activations,
                              const hc_geometry *geometry, const hc_packed *packed, const hc_geometry *of_w,
-                             void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                             hc_cuda_plan *plan, hc_error *error) {
     const hc_view images = with_groups(x, conv->groups);
     hc_view rounded = *x;
     rounded.dtype = HC_F32;
@@ -96,16 +130,16 @@ static hc_status add_rounded(const hc_cuda_conv *conv, const hc_view *x, const h
     rounded.strides[3] = x->shape[1] * rounded.strides[1];
     rounded.strides[2] = x->shape[3] * rounded.strides[3];
     rounded.strides[0] = x->shape[2] * rounded.strides[2];
-    rounded.data = hc_cuda_reserve(workspace, plan, x->shape[0] * rounded.strides[0]);
+    rounded.data = hc_cuda_reserve(plan, x->shape[0] * rounded.strides[0]);
     const hc_view y = with_groups(&rounded, conv->groups);
     const hc_cuda_result result = {.y = &y};
     const hc_status status =
-        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, -1, workspace, plan, error);
-    return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, workspace, plan, error) : status;
+        hc_cuda_add_quantize(&images, NULL, activations, geometry, 4, AXES, &result, -1, plan, error);
+    return status == HC_OK ? add_floats(conv, &rounded, packed, of_w, plan, error) : status;
 }
 
 static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cuda_side *a, hc_cuda_side *w,
-                              hc_int_mode mode, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+                              hc_int_mode mode, hc_cuda_plan *plan, hc_error *error) {
     const int64_t group = mode == HC_INT_FOLDED ? a->geometry.whole_length : hc_cuda_segment_of(a, w);
     const int64_t images = x->shape[0], pixels = conv->groups * conv->height * conv->width;
     const int64_t most = (int64_t)a->form[mode].max_abs * w->form[mode].max_abs;
@@ -114,10 +148,16 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve with filters of these groups: use the CPU");
     const int x_limbs = a->form[mode].n_limbs, w_limbs = w->form[mode].n_limbs;
-    const bool is_direct = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most || conv->filters < FEW_FILTERS;
+    const bool is_wide = x_limbs > 1 || w_limbs > 1 || products > INT32_MAX / most;
+    hc_cuda_product product;
+    const hc_cuda_path *path;
+    hc_status status = choose(conv, mode == HC_INT_FOLDED ? HC_CUDA_CONV_FOLDED : HC_CUDA_CONV_GROUPED, is_wide, plan,
+                              &product, &path, error);
+    if (status != HC_OK)
+        return status;
     hc_cuda_conv_integers p = {.conv = *conv, .mode = mode, .x_limbs = x_limbs, .w_limbs = w_limbs};
     p.is_small = is_small(conv);
-    p.length = (int32_t)(is_direct ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
+    p.length = (int32_t)(!path->rows ? group : hc_round_up(group, mode == HC_INT_FOLDED ? PIECE : K_BYTES));
     p.pixel_segments = hc_ceil_div(conv->channels, group);
     p.pixel = p.pixel_segments * p.length;
     p.segments = conv->taps * p.pixel_segments;
@@ -130,11 +170,11 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve with filters of %lld values: use the CPU",
                        (long long)w->geometry.whole_columns);
-    float *x_scales = hc_cuda_reserve(workspace, plan, images * p.image_segments * (int64_t)sizeof(float));
-    float *w_scales = hc_cuda_reserve(workspace, plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
+    float *x_scales = hc_cuda_reserve(plan, images * p.image_segments * (int64_t)sizeof(float));
+    float *w_scales = hc_cuda_reserve(plan, w->geometry.rows * p.segments * (int64_t)sizeof(float));
     const int64_t cleared = plan->workspace_bytes;
-    int8_t *x_integers = hc_cuda_reserve(workspace, plan, x_limbs * p.x_limb_bytes);
-    int8_t *w_integers = hc_cuda_reserve(workspace, plan, w_limbs * p.w_limb_bytes);
+    int8_t *x_integers = hc_cuda_reserve(plan, x_limbs * p.x_limb_bytes);
+    int8_t *w_integers = hc_cuda_reserve(plan, w_limbs * p.w_limb_bytes);
     const hc_view view = with_groups(x, conv->groups);
     const hc_cuda_integer_rows both = {.mode = mode, .group = group, .length = p.length};
     hc_cuda_integer_rows of_x = both;
@@ -142,7 +182,7 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     of_x.ld = p.image_bytes;
     of_x.integers = x_integers;
     of_x.scales = x_scales;
-    hc_status status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, workspace, plan, error);
+    status = hc_cuda_add_quantized_integers(a, &view, 4, AXES, of_x, cleared, plan, error);
     if (status == HC_OK) {
         hc_cuda_integer_rows of_w = both;
         of_w.segments = p.segments;
@@ -157,27 +197,17 @@ static hc_status add_integers(const hc_cuda_conv *conv, const hc_view *x, hc_cud
     p.w = w_integers;
     p.x_scales = x_scales;
     p.w_scales = w_scales;
-    static const char *const KERNELS[][2] = {{"hc_conv_s8_folded", "hc_conv_direct_folded"},
-                                             {"hc_conv_s8_grouped", "hc_conv_direct_grouped"}};
-    hc_cuda_step *step;
-    if (is_direct) {
-        step = hc_cuda_add_step(plan, "conv", KERNELS[mode][1],
-                                hc_ceil_div(conv->windows * conv->filters * conv->groups, THREADS), 1, THREADS, 0,
-                                sizeof p);
-    } else {
-        step = hc_cuda_add_step(plan, "conv", KERNELS[mode][0], hc_ceil_div(conv->windows, TILE),
-                                hc_ceil_div(conv->filters, TILE), THREADS, 2 * TILE * STEP_BYTES * STAGES, sizeof p);
-        step->grid[2] = (uint32_t)conv->groups;
-    }
+    path->add(&product, path, plan);
+    hc_cuda_step *step = &plan->step[plan->n - 1];
     step->params.conv_integers = p;
+    step->params_bytes = sizeof p;
     return HC_OK;
 }
 
 hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, const hc_packed *packed,
                               const hc_window *window, bool relu, const float *bias, const hc_view *out,
                               void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, workspace);
     const hc_cuda_conv conv = conv_of(x, packed, window, relu, bias, out);
     hc_cuda_side a = {.parts = {.first_row = 0}}, w = {.format = packed->format, .parts = packed->components};
     hc_status status = hc_cuda_packed_geometry(packed, &w.geometry, error);
@@ -188,7 +218,7 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not convolve arrays of these shapes or float64: use the CPU");
     if (!activations)
-        return add_floats(&conv, x, packed, &w.geometry, workspace, plan, error);
+        return add_floats(&conv, x, packed, &w.geometry, plan, error);
     if (activations->m > 0)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not convolve images in a pattern: use the CPU");
     const hc_view view = with_groups(x, conv.groups);
@@ -204,6 +234,6 @@ hc_status hc_cuda_plan_conv2d(const hc_view *x, const hc_format *activations, co
         a.form[HC_INT_FOLDED].available && w.form[HC_INT_FOLDED].available ? HC_INT_FOLDED : HC_INT_GROUPED;
     const bool has_minima = a.form[mode].has_minima || w.form[mode].has_minima;
     if (a.form[mode].available && w.form[mode].available && !has_minima)
-        return add_integers(&conv, x, &a, &w, mode, workspace, plan, error);
-    return add_rounded(&conv, x, activations, &a.geometry, packed, &w.geometry, workspace, plan, error);
+        return add_integers(&conv, x, &a, &w, mode, plan, error);
+    return add_rounded(&conv, x, activations, &a.geometry, packed, &w.geometry, plan, error);
 }

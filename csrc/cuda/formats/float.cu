@@ -3,17 +3,9 @@
 #include "cuda/gemv.h"
 #include "cuda/formats/known.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/float/float.c"
-}
-namespace quick {
-using namespace definition;
-#undef HC_QUICK
-#define HC_QUICK HC_QUICK_OR_UNSURE
-#include "formats/float/float.c"
-}
-#undef static
+#define HC_DEFINITION "formats/float/float.c"
+#define HC_QUICKLY
+#include "cuda/formats/define.h"
 
 namespace {
 struct float_functions : hc_plain_format {
@@ -35,7 +27,4 @@ struct float_functions : hc_plain_format {
 
 HC_ENCODERS(float, float_functions)
 HC_CODEC_KNOWN(fp8_e4m3fn_row, float_functions, 4)
-HC_DECODERS(float, float_functions)
-HC_CHANCE(float, float_functions)
-HC_GEMV(float, float_functions, HC_WITHOUT_GROUPS)
-HC_KEPT(float, float_functions, HC_WITHOUT_GROUPS)
+HC_FAMILY(float, float_functions, HC_WITHOUT_GROUPS)

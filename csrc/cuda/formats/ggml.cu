@@ -2,11 +2,8 @@
 #include "cuda/gemv.h"
 
 #define HC_GGML_GROUPS 1 /* types with blocks of 256 values are encoded by the host */
-#define static HC_STATIC
-namespace definition {
-#include "formats/ggml/ggml.c"
-}
-#undef static
+#define HC_DEFINITION "formats/ggml/ggml.c"
+#include "cuda/formats/define.h"
 
 namespace {
 struct ggml_functions : hc_plain_format {

@@ -4,17 +4,9 @@
 #include "cuda/formats/known.h"
 #include "cuda/gemv.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/int/int.c"
-}
-namespace quick {
-using namespace definition;
-#undef HC_QUICK
-#define HC_QUICK HC_QUICK_OR_UNSURE
-#include "formats/int/int.c"
-}
-#undef static
+#define HC_DEFINITION "formats/int/int.c"
+#define HC_QUICKLY
+#include "cuda/formats/define.h"
 
 namespace {
 struct int_functions : hc_plain_format {
@@ -30,10 +22,7 @@ struct int_functions : hc_plain_format {
 
 HC_ENCODERS(int, int_functions)
 HC_CODEC_KNOWN(int8, int_functions, 4)
-HC_DECODERS(int, int_functions)
-HC_CHANCE(int, int_functions)
-HC_GEMV(int, int_functions, HC_BOTH)
-HC_KEPT(int, int_functions, HC_BOTH)
+HC_FAMILY(int, int_functions, HC_BOTH)
 HC_GEMV_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)
 HC_GEMV_WORDS(int, int_functions, HC_BOTH, 8, HC_GEMV_BYTES)
 HC_KEPT_WORDS(int, int_functions, HC_BOTH, 4, HC_GEMV_NIBBLES)

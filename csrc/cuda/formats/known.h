@@ -34,18 +34,18 @@
  * its threads. */
 template <int each, typename visitor>
 static inline HC_DEVICE void hc_for_pieces(const hc_cuda_chunks &chunks, const hc_row_view &view, visitor visit) {
-    enum { PIECES = HC_CUDA_KNOWN_COLUMNS / each, ROWS = 32 / PIECES /* that a warp touches at once */ };
-    const int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x - lane, n = hc_block_chunks(chunks);
+    enum { PIECES = HC_CUDA_KNOWN_COLUMNS / each, ROWS = HC_WARP / PIECES /* that a warp touches at once */ };
+    const int lane = hc_lane(), first = (int)threadIdx.x - lane, n = hc_block_chunks(chunks);
     char *at = view.data + (((int64_t)blockIdx.x * chunks.threads + first) * PIECES + lane) * 16;
     float *shared = (float *)hc_shared() + (first + lane / PIECES) * HC_CUDA_KNOWN_LD + lane % PIECES * each;
-    if (first + 32 <= n) {
+    if (first + HC_WARP <= n) {
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
             visit(shared + i * (ROWS * HC_CUDA_KNOWN_LD), at + i * 512);
         return;
     }
     HC_SHORT_LOOP
-    for (int row = first + lane / PIECES; row < n && row < first + 32; row += ROWS) {
+    for (int row = first + lane / PIECES; row < n && row < first + HC_WARP; row += ROWS) {
         visit(shared, at);
         shared += ROWS * HC_CUDA_KNOWN_LD;
         at += 512;
@@ -314,11 +314,11 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
             for (int i = 0; i < GROUPS; i++)
                 bits = hc_larger(bits, hc_f32_bits(thresholds[i]));
             /* a warp whose chunks are of one row finds its maximum first */
-            const bool has_one_row = p.chunks.per_row % 32 == 0;
+            const bool has_one_row = p.chunks.per_row % HC_WARP == 0;
             if (has_one_row)
                 bits = hc_largest_of_warp(bits);
             uint32_t *row_maximum = found + (chunk.row - (int64_t)blockIdx.x * p.chunks.rows);
-            if (is_there && (!has_one_row || slot % 32 == 0))
+            if (is_there && (!has_one_row || slot % HC_WARP == 0))
                 hc_atomic_max(row_maximum, bits);
             hc_barrier();
             if (is_there)

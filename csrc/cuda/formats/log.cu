@@ -2,11 +2,8 @@
 #include "cuda/chance.h"
 #include "cuda/gemv.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/log/log.c"
-}
-#undef static
+#define HC_DEFINITION "formats/log/log.c"
+#include "cuda/formats/define.h"
 
 namespace {
 struct log_functions : hc_plain_format {
@@ -17,7 +14,4 @@ struct log_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(log, log_functions)
-HC_DECODERS(log, log_functions)
-HC_CHANCE(log, log_functions)
-HC_GEMV(log, log_functions, HC_BOTH)
-HC_KEPT(log, log_functions, HC_BOTH)
+HC_FAMILY(log, log_functions, HC_BOTH)

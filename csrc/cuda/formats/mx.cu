@@ -3,11 +3,8 @@
 #include "cuda/gemv.h"
 #include "cuda/formats/known.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/mx/mx.c"
-}
-#undef static
+#define HC_DEFINITION "formats/mx/mx.c"
+#include "cuda/formats/define.h"
 
 namespace {
 struct mx_functions : hc_plain_format {
@@ -22,9 +19,6 @@ struct mx_functions : hc_plain_format {
 
 HC_ENCODERS(mx, mx_functions)
 HC_CODEC_KNOWN(mxfp4, mx_functions, 4)
-HC_DECODERS(mx, mx_functions)
-HC_CHANCE(mx, mx_functions)
-HC_GEMV(mx, mx_functions, HC_WITH_GROUPS)
-HC_KEPT(mx, mx_functions, HC_WITH_GROUPS)
+HC_FAMILY(mx, mx_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(mx, mx_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
 HC_INTEGERS(mx, mx_functions)

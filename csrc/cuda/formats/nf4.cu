@@ -3,11 +3,8 @@
 #include "cuda/gemv.h"
 #include "cuda/formats/known.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/nf4/nf4.c"
-}
-#undef static
+#define HC_DEFINITION "formats/nf4/nf4.c"
+#include "cuda/formats/define.h"
 
 namespace {
 /* A table in shared memory, of the kernels that know the format: a word for each of 33 cells of quotients, and the levels.
@@ -84,8 +81,5 @@ struct nf4_functions : hc_plain_format {
 
 HC_ENCODERS(nf4, nf4_functions)
 HC_CODEC_KNOWN(nf4_g64, nf4_functions, 4)
-HC_DECODERS(nf4, nf4_functions)
-HC_CHANCE(nf4, nf4_functions)
-HC_GEMV(nf4, nf4_functions, HC_WITH_GROUPS)
-HC_KEPT(nf4, nf4_functions, HC_WITH_GROUPS)
+HC_FAMILY(nf4, nf4_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(nf4, nf4_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)

@@ -3,17 +3,9 @@
 #include "cuda/gemv.h"
 #include "cuda/formats/known.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/nvfp4/nvfp4.c"
-}
-namespace quick {
-using namespace definition;
-#undef HC_QUICK
-#define HC_QUICK HC_QUICK_OR_UNSURE
-#include "formats/nvfp4/nvfp4.c"
-}
-#undef static
+#define HC_DEFINITION "formats/nvfp4/nvfp4.c"
+#define HC_QUICKLY
+#include "cuda/formats/define.h"
 
 namespace {
 struct nvfp4_functions : hc_plain_format {
@@ -30,9 +22,6 @@ struct nvfp4_functions : hc_plain_format {
 
 HC_ENCODERS(nvfp4, nvfp4_functions)
 HC_CODEC_KNOWN(nvfp4, nvfp4_functions, 4)
-HC_DECODERS(nvfp4, nvfp4_functions)
-HC_CHANCE(nvfp4, nvfp4_functions)
-HC_GEMV(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
-HC_KEPT(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
+HC_FAMILY(nvfp4, nvfp4_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(nvfp4, nvfp4_functions, HC_WITH_GROUPS, 4, HC_GEMV_TABLE)
 HC_INTEGERS(nvfp4, nvfp4_functions)

@@ -4,17 +4,9 @@
 #include "cuda/formats/known.h"
 #include "cuda/gemv.h"
 
-#define static HC_STATIC
-namespace definition {
-#include "formats/vsq/vsq.c"
-}
-namespace quick {
-using namespace definition;
-#undef HC_QUICK
-#define HC_QUICK HC_QUICK_OR_UNSURE
-#include "formats/vsq/vsq.c"
-}
-#undef static
+#define HC_DEFINITION "formats/vsq/vsq.c"
+#define HC_QUICKLY
+#include "cuda/formats/define.h"
 
 namespace {
 struct vsq_functions : hc_plain_format {
@@ -32,10 +24,7 @@ struct vsq_functions : hc_plain_format {
 
 HC_ENCODERS(vsq, vsq_functions)
 HC_CODEC_KNOWN(vsq4_g16_s4, vsq_functions, 3)
-HC_DECODERS(vsq, vsq_functions)
-HC_CHANCE(vsq, vsq_functions)
-HC_GEMV(vsq, vsq_functions, HC_WITH_GROUPS)
-HC_KEPT(vsq, vsq_functions, HC_WITH_GROUPS)
+HC_FAMILY(vsq, vsq_functions, HC_WITH_GROUPS)
 HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)
 HC_GEMV_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 8, HC_GEMV_BYTES)
 HC_KEPT_WORDS(vsq, vsq_functions, HC_WITH_GROUPS, 4, HC_GEMV_NIBBLES)

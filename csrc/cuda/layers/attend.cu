@@ -97,7 +97,7 @@ struct tile {
     }
     HC_DEVICE void find_scores() const {
         enum { AT_ONCE = 2 };
-        const int lane = thread % 32, warp = thread / 32;
+        const int lane = thread % HC_WARP, warp = thread / HC_WARP;
         const int own_q = warp / 2 * 16 + lane / 8, own_k = warp % 2 * 32 + lane % 8;
 #pragma unroll 1
         for (int first = 0; first < 4; first += AT_ONCE) {
@@ -281,8 +281,8 @@ HC_KERNEL(hc_attend_scores, hc_cuda_attend, 128) {
     if (is_seen)
         p.scores[of_query * p.m + own] = score;
     const float most = larger_of_lanes(is_seen ? larger(-INFINITY, score) : -INFINITY, 16);
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = most;
+    if (threadIdx.x % HC_WARP == 0)
+        shared[threadIdx.x / HC_WARP] = most;
     hc_barrier();
     if (threadIdx.x == 0)
         p.largest[of_query * gridDim.x + blockIdx.x] =
@@ -299,7 +299,7 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
         OF_LANE = KEYS / SUMS
     };
     float *values = (float *)hc_shared(), *exponentials = values + STAGES * KEYS * COLUMNS;
-    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32, column = (int)blockIdx.x * COLUMNS;
+    const int thread = (int)threadIdx.x, lane = hc_lane(), warp = hc_warp(), column = (int)blockIdx.x * COLUMNS;
     const int number = (int)blockIdx.y / (int)p.n, at = (int)blockIdx.y - number * (int)p.n;
     const seen keys(p, at);
     const int64_t of_query = blockIdx.z * (int64_t)gridDim.y + blockIdx.y;
@@ -416,9 +416,9 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
                 scores[j] = is_seen ? dot : -INFINITY;
         }
         hc_barrier();
-        if (thread < 32) {
+        if (thread < HC_WARP) {
             float most = largest;
-            for (int j = thread; j < KEYS; j += 32)
+            for (int j = thread; j < KEYS; j += HC_WARP)
                 most = scores[j] > most ? scores[j] : most;
 #pragma unroll
             for (int mask = 16; mask > 0; mask /= 2) {

@@ -30,7 +30,7 @@ struct row_of {
     template <typename function> HC_DEVICE float sum_of(const float *values, function term) const {
         float sum = 0;
         hc_barrier();           /* what one thread wrote others sum */
-        if (threadIdx.x < 32) { /* both halves of the warp have the same */
+        if (threadIdx.x < HC_WARP) { /* both halves of the warp have the same */
 #pragma unroll 4
             for (int i = (int)threadIdx.x % SUMS; i < n; i += SUMS)
                 sum += term(values[i]);
@@ -79,8 +79,8 @@ HC_KERNEL(hc_softmax, hc_cuda_layer, 128) {
     for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
         largest = larger(largest, x[i]);
     largest = larger_of_lanes(largest, 16);
-    if (threadIdx.x % 32 == 0)
-        row.shared[threadIdx.x / 32] = largest;
+    if (threadIdx.x % HC_WARP == 0)
+        row.shared[threadIdx.x / HC_WARP] = largest;
     hc_barrier();
     largest = larger(larger(row.shared[0], row.shared[1]), larger(row.shared[2], row.shared[3]));
 #pragma unroll 4
@@ -103,19 +103,19 @@ HC_KERNEL(hc_gate, hc_cuda_layer, 128) {
 
 /* A warp has a row. */
 HC_KERNEL(hc_rope, hc_cuda_layer, 128) {
-    const int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / HC_WARP) + threadIdx.x / HC_WARP;
     if (row >= p.rows)
         return;
     const int64_t turn = (uint32_t)row / (uint32_t)p.repeat % (uint32_t)p.turns * p.half;
-    const int lane = (int)threadIdx.x % 32, half = (int)p.half, step = p.pairs ? 2 : 1, apart = p.pairs ? 1 : half;
+    const int lane = hc_lane(), half = (int)p.half, step = p.pairs ? 2 : 1, apart = p.pairs ? 1 : half;
     const float *x = p.x + row * p.n;
     float *y = p.y + row * p.n;
 #pragma unroll 2
-    for (int i = lane; i < half; i += 32) {
+    for (int i = lane; i < half; i += HC_WARP) {
         const float a = x[i * step], b = x[i * step + apart], c = p.weight[turn + i], s = p.bias[turn + i];
         y[i * step] = a * c - b * s;
         y[i * step + apart] = a * s + b * c;
     }
-    for (int i = 2 * half + lane; i < (int)p.n; i += 32)
+    for (int i = 2 * half + lane; i < (int)p.n; i += HC_WARP)
         y[i] = x[i];
 }

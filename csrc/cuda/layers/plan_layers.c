@@ -4,8 +4,7 @@
 enum { THREADS = 128, GATE_VALUES = 4, MOST_HEADS = 65535, FEW_QUERIES = 4 };
 
 hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error *error) {
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     const hc_cuda_layer p = {.rows = layer->rows,
                              .n = layer->n,
                              .half = layer->half,
@@ -24,7 +23,7 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
     const bool is_gate = layer->kind == HC_LAYER_SILU || layer->kind == HC_LAYER_GELU;
     const bool has_row = !is_gate && layer->kind != HC_LAYER_ROPE && layer->n <= HC_CUDA_LAYER_SHARED;
     const int64_t blocks = is_gate                        ? hc_ceil_div(layer->rows * layer->n, THREADS * GATE_VALUES)
-                           : layer->kind == HC_LAYER_ROPE ? hc_ceil_div(layer->rows, THREADS / 32)
+                           : layer->kind == HC_LAYER_ROPE ? hc_ceil_div(layer->rows, THREADS / HC_WARP)
                                                           : layer->rows;
     if (layer->rows <= 0 || layer->n <= 0 || blocks > INT32_MAX ||
         (!is_gate && (layer->rows > UINT32_MAX || layer->n > INT32_MAX)))
@@ -37,8 +36,8 @@ hc_status hc_cuda_plan_layer(const hc_layer *layer, hc_cuda_plan *plan, hc_error
 }
 
 /* Keys or values as floats, and their steps. */
-static hc_status add_kept(const hc_kept *kept, int64_t width, void *workspace, hc_cuda_plan *plan, const float **data,
-                          int64_t step[3], hc_error *error) {
+static hc_status add_kept(const hc_kept *kept, int64_t width, hc_cuda_plan *plan, const float **data, int64_t step[3],
+                          hc_error *error) {
     hc_geometry geometry;
     const void *decoded = kept->data;
     for (int i = 0; i < 3; i++)
@@ -50,7 +49,7 @@ static hc_status add_kept(const hc_kept *kept, int64_t width, void *workspace, h
     if (status == HC_OK)
         status = hc_cuda_refuse(&kept->packed->format, &geometry, false, error);
     if (status == HC_OK)
-        status = hc_cuda_decode_rows(kept->packed, &geometry, HC_F32, workspace, plan, &decoded, error);
+        status = hc_cuda_decode_rows(kept->packed, &geometry, HC_F32, plan, &decoded, error);
     *data = decoded;
     return status;
 }
@@ -61,8 +60,7 @@ static bool has_pieces_of_16(const float *data, const int64_t step[3]) {
 }
 
 hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, workspace);
     hc_cuda_attend p = {.heads = given->heads,
                         .kv_heads = given->kv_heads,
                         .n = given->n,
@@ -77,9 +75,9 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
     if (given->batch <= 0 || given->n <= 0 || given->width <= 0 || given->m > INT32_MAX / 2 ||
         given->heads > MOST_HEADS || given->batch > MOST_HEADS || given->n > INT32_MAX / 2)
         return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take attention of these shapes: use the CPU");
-    hc_status status = add_kept(&given->k, given->width, workspace, plan, &p.k, p.k_step, error);
+    hc_status status = add_kept(&given->k, given->width, plan, &p.k, p.k_step, error);
     if (status == HC_OK)
-        status = add_kept(&given->v, given->width, workspace, plan, &p.v, p.v_step, error);
+        status = add_kept(&given->v, given->width, plan, &p.v, p.v_step, error);
     if (status != HC_OK)
         return status;
     for (int i = 0; i < 3; i++) {
@@ -92,10 +90,10 @@ hc_status hc_cuda_plan_attention(const hc_attention *given, void *workspace, hc_
     hc_cuda_step *step;
     if (has_16 && given->n <= FEW_QUERIES && given->m > 0 && queries <= MOST_HEADS) {
         const int64_t tiles = hc_ceil_div(given->m, HC_CUDA_ATTEND_KEYS), all = given->batch * queries;
-        p.scores = hc_cuda_reserve(workspace, plan, all * given->m * (int64_t)sizeof(float));
-        p.largest = hc_cuda_reserve(workspace, plan, all * tiles * (int64_t)sizeof(float));
+        p.scores = hc_cuda_reserve(plan, all * given->m * (int64_t)sizeof(float));
+        p.largest = hc_cuda_reserve(plan, all * tiles * (int64_t)sizeof(float));
         step = hc_cuda_add_step(plan, "attend", "hc_attend_scores", tiles, queries, THREADS,
-                                THREADS / 32 * (int64_t)sizeof(float), sizeof p);
+                                THREADS / HC_WARP * (int64_t)sizeof(float), sizeof p);
         step->grid[2] = (uint32_t)given->batch;
         step->params.attend = p;
         const int64_t floats =

@@ -53,7 +53,7 @@ struct chains {
     };
 
     static HC_DEVICE void run(const typename sides::params &p) {
-        const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+        const int thread = (int)threadIdx.x, lane = thread % HC_WARP, warp = thread / HC_WARP;
         const int warp_row = warp / (COLUMNS / WARP_COLUMNS), row = warp_row * WARP_ROWS + lane / LC;
         const int column = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane % LC;
         const int64_t x_first = (int64_t)blockIdx.x * ROWS, w_first = (int64_t)blockIdx.y * COLUMNS;

@@ -24,7 +24,7 @@ static inline HC_DEVICE void load_scales(float to[STEP_MMAS], const float *from,
 /* TILES tiles of 16 rows of x. */
 template <int TILES, int AHEAD> static inline HC_DEVICE void few_grouped(const hc_cuda_gemm_s4 &p) {
     enum { STAGE_BYTES = TILES * 16 * PITCH };
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, rows = (int)p.m, steps = (int)p.ld / STEP;
+    const int lane = hc_lane(), warp = hc_warp(), rows = (int)p.m, steps = (int)p.ld / STEP;
     const int64_t column = (int64_t)blockIdx.x * (blockDim.x / 4) + warp * 8;
     const uint8_t *const w = p.w + hc_min(column + lane / 4, p.n - 1) * p.w_stride + lane % 4 * 4;
     const float *w_scales[2];

@@ -195,12 +195,12 @@ static inline HC_DEVICE const hc_cuda_gemm_s4 &gemm_of(const hc_cuda_gemm_s4 &p)
 template <typename params>
 static inline HC_DEVICE void add_slices(const params &p, int64_t column, int w_warps, int tiles,
                                         const int32_t (&sums)[MOST_TILES][4]) {
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, items = w_warps * tiles * 32;
+    const int lane = hc_lane(), warp = hc_warp(), items = w_warps * tiles * HC_WARP;
     int32_t *const shared = (int32_t *)hc_shared();
 #pragma unroll
     for (int i = 0; i < MOST_TILES; i++)
         if (i < tiles)
-            hc_store_16(shared + ((warp * tiles + i) * 32 + lane) * 4, sums[i]);
+            hc_store_16(shared + ((warp * tiles + i) * HC_WARP + lane) * 4, sums[i]);
     hc_barrier();
     HC_SHORT_LOOP
     for (int item = (int)threadIdx.x; item < items; item += (int)blockDim.x) {
@@ -212,7 +212,7 @@ static inline HC_DEVICE void add_slices(const params &p, int64_t column, int w_w
             for (int i = 0; i < 4; i++)
                 all[i] += more[i];
         }
-        const int w_warp = item / 32 / tiles, tile = item / 32 % tiles;
+        const int w_warp = item / HC_WARP / tiles, tile = item / HC_WARP % tiles;
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             const line_of<params> line(p, tile * 8 + lane % 4 * 2 + c);
@@ -226,7 +226,7 @@ static inline HC_DEVICE void add_slices(const params &p, int64_t column, int w_w
 /* Up to 8 rows of x, which stay in the cache of a multiprocessor. The warps of a block have the same rows of w. */
 template <typename side> static inline HC_DEVICE void few_rows(const typename side::params &given) {
     const typename side::shared_params &p = gemm_of(given);
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+    const int lane = hc_lane(), warp = hc_warp(), warps = (int)blockDim.x / HC_WARP;
     const int steps = (int)p.ld / STEP;
     const int64_t column = (int64_t)blockIdx.x * 16 + lane / 4;
     const side w(given, column);
@@ -258,7 +258,7 @@ template <typename side> static inline HC_DEVICE void few_rows(const typename si
     HC_SHORT_LOOP
     for (int i = 1; i < warps; i++) {
         alignas(16) int32_t more[4];
-        memcpy(more, __builtin_assume_aligned(hc_shared() + (i * 32 + lane) * 16, 16), 16);
+        memcpy(more, __builtin_assume_aligned(hc_shared() + (i * HC_WARP + lane) * 16, 16), 16);
 #pragma unroll
         for (int r = 0; r < 4; r++)
             sums[r] += more[r];
@@ -288,8 +288,8 @@ struct turns {
 template <typename side> static inline HC_DEVICE void many_rows(const typename side::params &given) {
     const typename side::shared_params &p = gemm_of(given);
     enum { STAGES = 3 };
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, w_warps = p.w_warps;
-    const int slices = (int)blockDim.x / 32 / w_warps, slice = warp / w_warps, tiles = ((int)p.m + 7) / 8;
+    const int lane = hc_lane(), warp = hc_warp(), w_warps = p.w_warps;
+    const int slices = (int)blockDim.x / HC_WARP / w_warps, slice = warp / w_warps, tiles = ((int)p.m + 7) / 8;
     const int steps = (int)p.ld / STEP, stages = (steps + slices - 1) / slices;
     const int pitch = slices * STEP + side::GAP, stage_bytes = tiles * 8 * pitch;
     const int64_t column = (int64_t)blockIdx.x * (w_warps * 16);

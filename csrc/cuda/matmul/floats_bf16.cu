@@ -38,7 +38,7 @@ static inline HC_DEVICE void split(unsigned char *high, unsigned char *low, cons
 
 template <int ROWS, int COLUMNS, int GIVEN_K> struct product {
     enum { K = GIVEN_K, PIECES = K / 8 };
-    enum { WARPS = 2 * (COLUMNS / 32), THREADS = 32 * WARPS, HEIGHT = ROWS / 2 / 16, TURN = THREADS / PIECES };
+    enum { WARPS = 2 * (COLUMNS / 32), THREADS = HC_WARP * WARPS, HEIGHT = ROWS / 2 / 16, TURN = THREADS / PIECES };
     enum { X_PIECES = ROWS / TURN, W_PIECES = COLUMNS / TURN, X_BYTES = ROWS * K * 2, W_BYTES = COLUMNS * K * 2 };
     enum { STAGE_BYTES = 2 * (X_BYTES + W_BYTES), LD_Y = COLUMNS + 8 /* floats */ };
     enum { ALL = X_PIECES + W_PIECES };
@@ -95,7 +95,7 @@ template <int ROWS, int COLUMNS, int GIVEN_K> struct product {
         }
     }
     HC_DEVICE void run() {
-        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        const int lane = hc_lane(), warp = hc_warp();
         const int warp_row = warp % 2 * (ROWS / 2), warp_column = warp / 2 * 32;
         const int x_own = warp_row * K * 2 + hc_piece_place<PIECES>(lane % 16, lane / 16);
         const int w_own =

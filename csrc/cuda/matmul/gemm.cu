@@ -41,7 +41,7 @@ template <bool is_grouped> struct wide {
     }
 
     HC_DEVICE void run(const hc_cuda_gemm &p) {
-        const int lane = (int)threadIdx.x % 32, warp_column = (int)threadIdx.x / 32 * 8, steps = (int)(p.ld / STEP);
+        const int lane = hc_lane(), warp_column = hc_warp() * 8, steps = (int)(p.ld / STEP);
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN;
         const int x_lines = p.x_limbs * BM, lines = x_lines + p.w_limbs * BN;
         const int x_own = hc_piece_place<PIECES>(lane % 16, lane / 16);

@@ -20,10 +20,10 @@ template <int N, bool is_grouped> struct nibbles : rows_of_bytes<N, hc_cuda_gemm
         const int own;
 
         HC_DEVICE fragments(const params &p, int64_t column)
-            : own(hc_piece_place<W_PIECES>((int)threadIdx.x % 32 / 4, 0) + (int)threadIdx.x % 4 * 2) {
+            : own(hc_piece_place<W_PIECES>(hc_lane() / 4, 0) + (int)threadIdx.x % 4 * 2) {
 #pragma unroll
             for (int j = 0; j < NI; j++) {
-                const int64_t row = hc_min(column + j * 8 + (int)threadIdx.x % 32 / 4, p.n - 1);
+                const int64_t row = hc_min(column + j * 8 + hc_lane() / 4, p.n - 1);
                 from[j] = !is_grouped && p.group_scales ? p.group_scales + row * p.group_scales_stride : NULL;
                 next[j] = load_scales(j, 0);
             }

@@ -1,6 +1,5 @@
 /* Steps of a matmul of float values with packed weights: few rows of x meet codes, more meet decoded values. */
 #include "cuda/matmul/plans.h"
-#include "cuda/weights.h"
 
 #include "base/layout.h"
 #include "formats/format.h"
@@ -8,7 +7,7 @@
 
 #include <string.h>
 
-enum { GEMV_MOST = 8, BF16_FEW = 64, FLOATS_COLUMNS = 512 };
+enum { GEMV_MOST = 8, FLOATS_COLUMNS = 512, UNIT = 1024 /* columns of a count of rounds */ };
 
 /* Bits of a group scale where kernels read it as it is stored, or 0. */
 static int stored_scale_bits(const hc_stored_form *form, const hc_component *scales) {
@@ -60,42 +59,6 @@ static int word_bits(hc_cuda_gemv *gemv) {
     return has_words && has_fours ? form.bits : 0;
 }
 
-/* The kernel of the tile that ends first: rounds of blocks on the multiprocessors, by the time of one, in microseconds of an H200 with
- * 8,192 columns. */
-static hc_cuda_step *add_chains(const hc_cuda_sgemm *sgemm, bool is_kept, hc_cuda_plan *plan) {
-    static const struct {
-        const char *kernel, *kept; /* NULL: there is none */
-        int rows, columns, threads, k, stages, time;
-    } TILES[] = {{"hc_sgemm_16", NULL, 16, 64, 128, 32, 5, 150},
-                 {"hc_sgemm_32", "hc_sgemm_kept_32", 32, 64, 128, 32, 4, 205},
-                 {"hc_sgemm_64", NULL, 64, 64, 256, 32, 4, 260},
-                 {"hc_sgemm_128", "hc_sgemm_kept_128", 128, 128, 256, 16, 4, 838}};
-    const int at_once = hc_cuda_multiprocessors_of(plan);
-    int64_t least = INT64_MAX;
-    int best = 0;
-    for (int i = 0; i < (int)(sizeof TILES / sizeof TILES[0]); i++) {
-        const int64_t blocks = hc_ceil_div(sgemm->m, TILES[i].rows) * hc_ceil_div(sgemm->n, TILES[i].columns);
-        const int64_t time = hc_ceil_div(blocks, at_once) * TILES[i].time;
-        if (time < least && (TILES[i].kept || !is_kept)) {
-            least = time;
-            best = i;
-        }
-    }
-    const int64_t stage = (TILES[best].rows + TILES[best].columns) * (TILES[best].k + 4) * (int64_t)sizeof(float);
-    return hc_cuda_add_step(plan, is_kept ? "patterns" : "floats", is_kept ? TILES[best].kept : TILES[best].kernel,
-                            hc_ceil_div(sgemm->m, TILES[best].rows), hc_ceil_div(sgemm->n, TILES[best].columns),
-                            TILES[best].threads, TILES[best].stages * stage, sizeof *sgemm);
-}
-
-static hc_cuda_step *add_bf16(const hc_cuda_sgemm *sgemm, hc_cuda_plan *plan) {
-    const bool has_few = sgemm->m <= BF16_FEW;
-    const int rows = has_few ? 32 : 128, columns = has_few ? 64 : 128, step_bytes = has_few ? 128 : 64; /* both parts */
-    return hc_cuda_add_step(plan, "floats_bf16", has_few ? "hc_gemm_bf16_32" : "hc_gemm_bf16_128",
-                            hc_ceil_div(sgemm->m, rows), hc_ceil_div(sgemm->n, columns), has_few ? 128 : 256,
-                            hc_max(2 * (rows + columns) * step_bytes, rows * (columns + 8) * (int)sizeof(float)),
-                            sizeof *sgemm);
-}
-
 /* Bits of a code of a pattern 2:4 where it can be read by words, and x whole from shared memory, of so many bytes. */
 static int kept_word_bits(const hc_cuda_gemv *gemv, int64_t x_bytes) {
     const hc_format *format = &gemv->format;
@@ -114,122 +77,186 @@ static int kept_word_bits(const hc_cuda_gemv *gemv, int64_t x_bytes) {
                                                                                                          : 0;
 }
 
-hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
-                              void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    hc_geometry geometry, rows;
+static int64_t kept_x_bytes(const hc_cuda_product *p) { return p->columns * (int64_t)sizeof(float) / 8 * 9; }
+
+/* Codes that vectors meet. */
+static hc_cuda_work gemv_work(const hc_cuda_product *p) {
+    return (hc_cuda_work){.codes = (double)p->m * (double)p->n * (double)p->columns};
+}
+
+const char *hc_cuda_words_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
+    (void)path;
+    return p->word_bits ? NULL : "codes have no kernel for words, or codes or x lie at addresses that it does not read";
+}
+
+hc_cuda_work hc_cuda_words_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    (void)path;
+    return gemv_work(p);
+}
+
+void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
+    const hc_cuda_gemv *gemv = &p->gemv;
+    const bool has_one = gemv->vectors == 1;
+    const int threads = path->threads, rows_at_once = has_one && !p->is_kept ? HC_CUDA_GEMV_ROWS : 1;
+    /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
+    const int64_t x_bytes = gemv->lanes * (16 * 8 / p->word_bits) * (int64_t)sizeof(float) / 8 * 9;
+    const int64_t stage_bytes = x_bytes * gemv->vectors + threads * 16 * rows_at_once;
+    const int64_t stages = (int64_t)sizeof gemv->table + HC_CUDA_GEMV_STAGES(gemv->vectors) * stage_bytes;
+    const hc_cuda_words_kernel kernel = p->is_kept ? HC_CUDA_KEPT_WORDS
+                                        : has_one  ? HC_CUDA_ONE_VECTOR
+                                                   : HC_CUDA_VECTORS;
+    hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
+                     hc_cuda_words_kernel_of(gemv->format.family, p->word_bits, kernel),
+                     hc_ceil_div(hc_ceil_div(p->n, rows_at_once) * gemv->lanes, threads), p->is_kept ? p->m : 1,
+                     threads, p->is_kept ? kept_x_bytes(p) : stages, sizeof *gemv)
+        ->params.gemv = *gemv;
+}
+
+/* Whole warps whose floats fit in shared memory. */
+static int group_threads(const hc_cuda_product *p, const hc_cuda_path *path) {
+    const int64_t fit = HC_CUDA_SHARED_BYTES / (p->gemv.ld * (int64_t)sizeof(float));
+    return (int)hc_min(path->threads, fit / HC_WARP * HC_WARP);
+}
+
+const char *hc_cuda_groups_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
+    return group_threads(p, path) ? NULL : "groups of so many values";
+}
+
+hc_cuda_work hc_cuda_groups_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    (void)path;
+    return gemv_work(p);
+}
+
+void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
+    const hc_cuda_gemv *gemv = &p->gemv;
+    const int threads = group_threads(p, path);
+    hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
+                     hc_cuda_kernel_of(gemv->format.family, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN),
+                     hc_ceil_div(p->n * gemv->lanes, threads), 1, threads, threads * gemv->ld * (int64_t)sizeof(float),
+                     sizeof *gemv)
+        ->params.gemv = *gemv;
+}
+
+const char *hc_cuda_chains_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {
+    return path->kernel[p->is_kept] ? NULL : "there is no such tile for weights in a pattern";
+}
+
+hc_cuda_work hc_cuda_chains_work(const hc_cuda_product *p, const hc_cuda_path *path) {
+    return (hc_cuda_work){.rounds = (double)hc_cuda_rounds(p, path) * (double)p->columns / UNIT,
+                          .codes = (double)p->n * (double)p->columns}; /* which become floats before */
+}
+
+void hc_cuda_chains_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
+    const bool is_bf16 = p->section == HC_CUDA_DEVICE;
+    const int size = (int)sizeof(float), pitch = is_bf16 ? path->step : (path->step + 4) * size;
+    const int stages = path->stages * (path->rows + path->columns) * pitch;
+    const int sums = is_bf16 ? path->rows * (path->columns + 8) * size : 0; /* after the stages, in their memory */
+    hc_cuda_add_step(plan,
+                     is_bf16      ? "floats_bf16"
+                     : p->is_kept ? "patterns"
+                                  : "floats",
+                     path->kernel[p->is_kept], hc_ceil_div(p->m, path->rows), hc_ceil_div(p->n, path->columns),
+                     path->threads, hc_max(stages, sums), sizeof p->sgemm)
+        ->params.sgemm = p->sgemm;
+}
+
+hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
+                              const hc_cuda_plan *plan, hc_cuda_product *p, hc_error *error) {
+    hc_geometry rows;
     hc_format whole = packed->format; /* of a pattern, kept values alone meet x */
     whole.n = whole.m = 0;
-    const bool is_kept = packed->format.m > 0;
+    hc_cuda_init_product(p, plan);
+    p->is_kept = packed->format.m > 0;
+    hc_geometry *geometry = &p->w.geometry;
     const int last = x->ndim - 1;
-    hc_status status = hc_cuda_packed_geometry(packed, &geometry, error);
+    hc_status status = hc_cuda_packed_geometry(packed, geometry, error);
     if (status == HC_OK)
-        status = hc_cuda_refuse(&whole, &geometry, false, error);
+        status = hc_cuda_refuse(&whole, geometry, false, error);
     if (status == HC_OK)
         status = hc_geometry_of_axes(NULL, 1, x->ndim, x->shape, 1, &last, &rows, error);
     if (status != HC_OK)
         return status;
-    if (x->dtype == HC_F64 || geometry.rows > HC_CUDA_MOST_ROWS || !hc_cuda_has_even_rows(out) ||
-        rows.columns != geometry.whole_columns || rows.rows == 0 || (is_kept && geometry.runs > 1))
+    if (x->dtype == HC_F64 || geometry->rows > HC_CUDA_MOST_ROWS || !hc_cuda_has_even_rows(out) ||
+        rows.columns != geometry->whole_columns || rows.rows == 0 || (p->is_kept && geometry->runs > 1))
         return hc_fail(error, HC_UNSUPPORTED,
                        "the CUDA kernels do not multiply arrays of these shapes or float64: use the CPU");
     const hc_cuda_gemm to = hc_cuda_gemm_of(out);
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
-    if (rows.rows <= GEMV_MOST && !hc_sums_of_codes_overflow(&packed->format)) {
-        const bool has_groups = ops->has_groups(&packed->format);
-        hc_cuda_gemv gemv = {.format = packed->format,
-                             .geometry = geometry,
+    p->m = rows.rows;
+    p->n = geometry->rows;
+    p->columns = geometry->whole_columns;
+    p->section = rows.rows <= GEMV_MOST && !hc_sums_of_codes_overflow(&packed->format) ? HC_CUDA_GEMV
+                 : plan->device_order && !p->is_kept                                   ? HC_CUDA_DEVICE
+                                                                                       : HC_CUDA_CHAIN;
+    if (p->section != HC_CUDA_GEMV) {
+        p->sgemm = (hc_cuda_sgemm){
+            .m = p->m, .n = p->n, .k = p->columns, .bias = bias, .y = to.y, .y_row = to.y_row, .y_column = to.y_column};
+        hc_rows_init(&p->sgemm.x, x, &rows, 1, &last);
+        p->sgemm.has_16 = p->columns % 4 == 0;
+        return HC_OK;
+    }
+    const bool has_groups = hc_has_groups(&packed->format);
+    p->gemv = (hc_cuda_gemv){.format = packed->format,
+                             .geometry = *geometry,
                              .parts = packed->components,
                              .vectors = rows.rows,
                              .lanes = has_groups ? 16 : 8,
-                             .ld = has_groups ? (int32_t)geometry.group | 1
-                                   : is_kept  ? (8 / packed->format.m + 2) * packed->format.n | 1
-                                              : 9,
+                             .ld = has_groups   ? (int32_t)geometry->group | 1
+                                   : p->is_kept ? (8 / packed->format.m + 2) * packed->format.n | 1
+                                                : 9,
                              .bias = bias,
                              .y = to.y,
                              .y_row = to.y_row,
                              .y_column = to.y_column};
-        hc_rows_init(&gemv.x, x, &rows, 1, &last);
-        if (gemv.x.rows.n > 1 || (!has_groups && geometry.runs > 1 && geometry.padded != geometry.columns))
-            return hc_fail(error, HC_UNSUPPORTED,
-                           "the CUDA kernels do not multiply vectors at several strides: use the CPU");
-        const int bits = is_kept ? 0 : word_bits(&gemv);
-        if (bits) {
-            /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
-            const int threads = HC_CUDA_GEMV_THREADS, rows_at_once = gemv.vectors > 1 ? 1 : HC_CUDA_GEMV_ROWS;
-            const int64_t x_bytes = gemv.lanes * (16 * 8 / bits) * (int64_t)sizeof(float) / 8 * 9;
-            const int64_t stage_bytes = x_bytes * gemv.vectors + threads * 16 * rows_at_once;
-            const int64_t teams = hc_ceil_div(geometry.rows, rows_at_once);
-            hc_cuda_step *step = hc_cuda_add_step(
-                plan, hc_cuda_module_of(packed->format.family),
-                hc_cuda_words_kernel_of(packed->format.family, bits,
-                                        gemv.vectors > 1 ? HC_CUDA_VECTORS : HC_CUDA_ONE_VECTOR),
-                hc_ceil_div(teams * gemv.lanes, threads), 1, threads,
-                (int64_t)sizeof gemv.table + HC_CUDA_GEMV_STAGES(gemv.vectors) * stage_bytes, sizeof gemv);
-            step->params.gemv = gemv;
-            return HC_OK;
-        }
-        const int64_t x_bytes = geometry.whole_columns * (int64_t)sizeof(float) / 8 * 9;
-        const int kept_bits = is_kept ? kept_word_bits(&gemv, x_bytes) : 0;
-        if (kept_bits) {
-            hc_cuda_step *step =
-                hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
-                                 hc_cuda_words_kernel_of(packed->format.family, kept_bits, HC_CUDA_KEPT_WORDS),
-                                 hc_ceil_div(geometry.rows * gemv.lanes, HC_CUDA_GEMV_THREADS), gemv.vectors,
-                                 HC_CUDA_GEMV_THREADS, x_bytes, sizeof gemv);
-            step->params.gemv = gemv;
-            return HC_OK;
-        }
-        const int threads =
-            (int)hc_min(HC_CUDA_MAX_THREADS, HC_CUDA_SHARED_BYTES / (gemv.ld * (int64_t)sizeof(float)) / 32 * 32);
-        if (threads < 32)
-            return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not multiply groups of %lld values: use the CPU",
-                           (long long)geometry.group);
-        hc_cuda_step *step =
-            hc_cuda_add_step(plan, hc_cuda_module_of(packed->format.family),
-                             hc_cuda_kernel_of(packed->format.family, is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV),
-                             hc_ceil_div(geometry.rows * gemv.lanes, threads), 1, threads,
-                             threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv);
-        step->params.gemv = gemv;
-        return HC_OK;
-    }
+    hc_rows_init(&p->gemv.x, x, &rows, 1, &last);
+    if (p->gemv.x.rows.n > 1 || (!has_groups && geometry->runs > 1 && geometry->padded != geometry->columns))
+        return hc_fail(error, HC_UNSUPPORTED,
+                       "the CUDA kernels do not multiply vectors at several strides: use the CPU");
+    p->word_bits = p->is_kept ? kept_word_bits(&p->gemv, kept_x_bytes(p)) : word_bits(&p->gemv);
+    return HC_OK;
+}
+
+/* The values of w, (n, columns), whose dropped ones are HC_CUDA_ABSENT. */
+static hc_status add_decoded(const hc_packed *packed, hc_cuda_product *p, hc_cuda_plan *plan, hc_error *error) {
     const void *decoded = NULL;
-    if (is_kept) {
-        const uint32_t absent = HC_CUDA_ABSENT;
-        const int along = 1;
-        hc_view every = {.dtype = HC_F32, .ndim = 2, .shape = {geometry.rows, geometry.whole_columns}};
-        float between;
-        memcpy(&between, &absent, sizeof between);
-        every.strides[1] = sizeof(float);
-        every.strides[0] = every.shape[1] * every.strides[1];
-        every.data = hc_cuda_reserve(workspace, plan, every.shape[0] * every.strides[0]);
-        decoded = every.data;
-        status = hc_cuda_add_decode_kept(packed, &geometry, between, &every, 1, &along, workspace, plan, error);
-    } else {
-        status = hc_cuda_decode_rows(packed, &geometry, HC_F32, workspace, plan, &decoded, error);
+    if (!p->is_kept) {
+        const hc_status status = hc_cuda_decode_rows(packed, &p->w.geometry, HC_F32, plan, &decoded, error);
+        p->sgemm.w = decoded;
+        return status;
     }
+    const uint32_t absent = HC_CUDA_ABSENT;
+    const int along = 1;
+    hc_view every = {.dtype = HC_F32, .ndim = 2, .shape = {p->n, p->columns}};
+    float between;
+    memcpy(&between, &absent, sizeof between);
+    every.strides[1] = sizeof(float);
+    every.strides[0] = every.shape[1] * every.strides[1];
+    every.data = hc_cuda_reserve(plan, every.shape[0] * every.strides[0]);
+    p->sgemm.w = every.data;
+    return hc_cuda_add_decode_kept(packed, &p->w.geometry, between, &every, 1, &along, plan, error);
+}
+
+hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
+                              hc_cuda_plan *plan, hc_error *error) {
+    hc_cuda_product p;
+    const hc_cuda_path *path;
+    hc_status status = hc_cuda_load_floats(x, packed, bias, out, plan, &p, error);
+    if (status == HC_OK)
+        status = hc_cuda_choose(&p, plan->path, &path, NULL, error);
+    if (status == HC_OK && p.section != HC_CUDA_GEMV)
+        status = add_decoded(packed, &p, plan, error);
     if (status != HC_OK)
         return status;
-    hc_cuda_sgemm sgemm = {.m = rows.rows,
-                           .n = geometry.rows,
-                           .k = geometry.whole_columns,
-                           .w = decoded,
-                           .bias = bias,
-                           .y = to.y,
-                           .y_row = to.y_row,
-                           .y_column = to.y_column};
-    hc_rows_init(&sgemm.x, x, &rows, 1, &last);
-    if (sgemm.x.rows.n > 1 || !has_pieces_of_16(&sgemm.x)) {
-        hc_cuda_floats floats = {.k = sgemm.k, .x = sgemm.x};
-        const int64_t row_bytes = sgemm.k * (int64_t)sizeof(float);
-        floats.to = hc_cuda_reserve(workspace, plan, sgemm.m * row_bytes);
-        hc_cuda_add_step(plan, "floats", "hc_floats", sgemm.m, hc_ceil_div(sgemm.k, FLOATS_COLUMNS),
-                         HC_CUDA_MAX_THREADS, 0, sizeof floats)
+    hc_row_view *of_x = &p.sgemm.x;
+    if (p.section != HC_CUDA_GEMV && (of_x->rows.n > 1 || !has_pieces_of_16(of_x))) {
+        hc_cuda_floats floats = {.k = p.columns, .x = *of_x};
+        const int64_t row_bytes = p.columns * (int64_t)sizeof(float);
+        floats.to = hc_cuda_reserve(plan, p.m * row_bytes);
+        hc_cuda_add_step(plan, "floats", "hc_floats", p.m, hc_ceil_div(p.columns, FLOATS_COLUMNS), HC_CUDA_MAX_THREADS,
+                         0, sizeof floats)
             ->params.floats = floats;
-        sgemm.x = (hc_row_view){.data = (char *)floats.to, .dtype = HC_F32, .column_stride = sizeof(float)};
-        sgemm.x.rows = (hc_dims){.n = 1, .shape = {sgemm.m}, .stride = {row_bytes}};
+        *of_x = (hc_row_view){.data = (char *)floats.to, .dtype = HC_F32, .column_stride = sizeof(float)};
+        of_x->rows = (hc_dims){.n = 1, .shape = {p.m}, .stride = {row_bytes}};
     }
-    sgemm.has_16 = sgemm.k % 4 == 0;
-    hc_cuda_step *step = plan->device_order && !is_kept ? add_bf16(&sgemm, plan) : add_chains(&sgemm, is_kept, plan);
-    step->params.sgemm = sgemm;
+    path->add(&p, path, plan);
     return HC_OK;
 }

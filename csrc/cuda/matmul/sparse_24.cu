@@ -14,7 +14,7 @@ enum { STEP = 128, X_PITCH = STEP, W_PITCH = STEP / 2, PLACES = STEP / 8 };
 
 /* A block computes BW rows of w times BX rows of x, each of its warps WW x WX. */
 template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct tile {
-    enum { WARPS_X = BX / WX, THREADS = BW / WW * WARPS_X * 32, MI = WW / 16, NI = WX / 8 };
+    enum { WARPS_X = BX / WX, THREADS = BW / WW * WARPS_X * HC_WARP, MI = WW / 16, NI = WX / 8 };
     enum { X_AT = BW * W_PITCH, PLACES_AT = X_AT + BX * X_PITCH, STAGE_BYTES = PLACES_AT + BW * PLACES };
 
     enum { W_PIECES = STEP / 32, X_PIECES = STEP / 16, W_LINES = THREADS / W_PIECES, X_LINES = THREADS / X_PIECES };
@@ -57,7 +57,7 @@ template <bool is_grouped, int BW, int BX, int WW, int WX, int STAGES> struct ti
 
     static HC_DEVICE void run(const hc_cuda_gemm_24 &p) {
         const hc_cuda_gemm &g = p.gemm;
-        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        const int lane = hc_lane(), warp = hc_warp();
         const int warp_w = warp / WARPS_X * WW, warp_x = warp % WARPS_X * WX;
         const int64_t x_row = (int64_t)blockIdx.x * BX, w_row = (int64_t)blockIdx.y * BW;
         const int steps = (int)(g.ld / STEP);

@@ -71,8 +71,8 @@ template <int GROUPS, int X_ROWS, int STAGES> struct tile {
 
     HC_DEVICE tile(const hc_cuda_gemm_24 &given)
         : p(given), w(p.gemm.w, w_row(), p.gemm.n, p.gemm.ld / 2), x(p.gemm.x, x_row(), p.gemm.m, p.gemm.ld),
-          places(p.metadata, w_row(), p.gemm.n, p.gemm.ld / 8), lane((int)threadIdx.x % 32),
-          own((int)threadIdx.x / 32 * 16 + lane / 4),
+          places(p.metadata, w_row(), p.gemm.n, p.gemm.ld / 8), lane(hc_lane()),
+          own(hc_warp() * 16 + lane / 4),
           own_places(hc_piece_place<PLACES_PITCH / 16>(own + lane % 2 * 8, 0) + lane / 2 % 2 * 4) {}
 
     /* A step, and where its bytes lie. */

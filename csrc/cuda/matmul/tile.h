@@ -52,7 +52,7 @@ template <int N> struct scales_of {
 };
 
 /* The rows of a matrix unit that a lane has sums of, and its columns: two of each 16, and two of each 8. */
-static inline HC_DEVICE int sum_row(int i) { return i / 2 * 16 + (int)threadIdx.x % 32 / 4 + i % 2 * 8; }
+static inline HC_DEVICE int sum_row(int i) { return i / 2 * 16 + hc_lane() / 4 + i % 2 * 8; }
 static inline HC_DEVICE int sum_column(int i) { return i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2; }
 
 /* Columns of w that lie as bytes. */
@@ -62,8 +62,7 @@ struct columns_of_bytes {
         const int own;
         template <typename params>
         HC_DEVICE fragments(const params &, int64_t)
-            : own(hc_piece_place<PIECES>((int)threadIdx.x % 8 + (int)threadIdx.x % 32 / 16 * 8,
-                                         (int)threadIdx.x / 8 % 2)) {}
+            : own(hc_piece_place<PIECES>((int)threadIdx.x % 8 + hc_lane() / 16 * 8, (int)threadIdx.x / 8 % 2)) {}
         HC_DEVICE void begin(int64_t) {}
         HC_DEVICE void load(uint32_t b[NI * 2], const unsigned char *w, int k) const {
 #pragma unroll
@@ -99,7 +98,7 @@ template <int N, typename params> struct rows_of_bytes {
 };
 
 template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template <int> class operands_of> struct tile {
-    enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * 32 };
+    enum { WARPS_N = BN / WN, THREADS = BM / WM * WARPS_N * HC_WARP };
     enum { MI = WM / 16, NI = WN / 8, X_COPIES = (BM * PIECES + THREADS - 1) / THREADS };
     typedef operands_of<X_COPIES> operands;
     enum { W_PIECES = operands::W_PIECES, W_STEP = W_PIECES * 16, STAGE_BYTES = BM * STEP + BN * W_STEP };
@@ -135,7 +134,7 @@ template <bool is_grouped, int BM, int BN, int WM, int WN, int STAGES, template 
     static HC_DEVICE int next(int at) { return at == (STAGES - 1) * STAGE_BYTES ? 0 : at + STAGE_BYTES; }
 
     static HC_DEVICE void run(const params &p) {
-        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+        const int lane = hc_lane(), warp = hc_warp();
         const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
         const int64_t row = (int64_t)blockIdx.x * BM, column = (int64_t)blockIdx.y * BN;
         const int steps = (int)(p.ld / STEP);

@@ -188,8 +188,8 @@ static inline HC_DEVICE void store_all(const params &p, int64_t row, int64_t col
         ACROSS = N / 4,
         ROWS = THREADS / ACROSS
     }; /* rows of a warp's eight bytes are in other banks */
-    const int lane = (int)threadIdx.x % 32;
-    unsigned char *to = hc_shared() + (((int)threadIdx.x / 32 * 16 + lane / 4) * PITCH + lane % 4 * 2) * 4;
+    const int lane = hc_lane();
+    unsigned char *to = hc_shared() + ((hc_warp() * 16 + lane / 4) * PITCH + lane % 4 * 2) * 4;
     hc_barrier();
 #pragma unroll
     for (int i = 0; i < N / 2; i += 2)
@@ -348,7 +348,7 @@ template <int N> struct grouped {
     bool adds = false;
 
     HC_DEVICE grouped(const params &p, int64_t row, int64_t column)
-        : own_row((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), own_column(BM + (int)threadIdx.x % 4 * 4),
+        : own_row(hc_warp() * 16 + hc_lane() / 4), own_column(BM + (int)threadIdx.x % 4 * 4),
           own(p, row, column), scales(p, row, column, hc_shared() + all::BYTES), rest(p.length) {}
     /* Half of the scales is read before the wait, as far as registers allow. */
     HC_DEVICE void end_segment(const float *line) {

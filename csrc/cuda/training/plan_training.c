@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { THREADS = 128, PASS_THREADS = 256, PASS_BLOCKS = 4096, LANES = 32 };
+enum { THREADS = 128, PASS_THREADS = 256, PASS_BLOCKS = 4096, LANES = HC_WARP };
 
 /* Rows whose offsets are the indices of the values in C order. */
 static void init_order(hc_row_view *order, const hc_view *x, const hc_geometry *geometry, int n_axes, const int *axes) {
@@ -37,8 +37,8 @@ hc_status hc_cuda_add_note(const hc_view *x, const hc_cuda_note *note, const flo
 }
 
 /* Levels that no parameters have room for, to the workspace. */
-static const double *add_table(const hc_levels *levels, void *workspace, hc_cuda_plan *plan) {
-    double *to = hc_cuda_reserve(workspace, plan, HC_CUDA_LEVELS * (int64_t)sizeof *to);
+static const double *add_table(const hc_levels *levels, hc_cuda_plan *plan) {
+    double *to = hc_cuda_reserve(plan, HC_CUDA_LEVELS * (int64_t)sizeof *to);
     hc_cuda_step *step =
         hc_cuda_add_step(plan, "training", "hc_table", 1, 1, HC_CUDA_LEVELS, 0, sizeof step->params.table);
     step->params.table.to = to;
@@ -63,7 +63,7 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const 
     if (status != HC_OK)
         return status;
     if (levels->n > 0)
-        p.table = add_table(levels, workspace, plan);
+        p.table = add_table(levels, plan);
     p.n = levels->n;
     p.fraction = levels->fraction;
     p.least = levels->least;
@@ -74,7 +74,7 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const 
     init_order(&p.order, x, &p.geometry, q->n_axes, q->axes);
     const int64_t each = hc_max(p.chunks.groups, 1) * 3 * (int64_t)sizeof(double);
     const int64_t fit = HC_CUDA_SHARED_BYTES / each;
-    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= 32 ? fit / 32 * 32 : fit);
+    p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= HC_WARP ? fit / HC_WARP * HC_WARP : fit);
     hc_cuda_step *step = hc_cuda_add_step(
         plan, hc_cuda_module_of(q->format.family), hc_cuda_kernel_of(q->format.family, HC_CUDA_CHANCE),
         hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, p.chunks.threads * each, sizeof p);
@@ -87,8 +87,7 @@ hc_status hc_cuda_plan_pass(const hc_view *g, const void *note, hc_cuda_note_kin
     hc_cuda_pass p = {.kind = kind, .note = note, .y = out};
     hc_geometry geometry;
     const int last = g->ndim - 1;
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     const hc_status status = hc_geometry_of_axes(NULL, 1, g->ndim, g->shape, 1, &last, &geometry, error);
     if (status != HC_OK)
         return status;
@@ -124,8 +123,7 @@ hc_status hc_cuda_plan_steps(const hc_view *x, const hc_format *format, int n_ax
                              const hc_view *scales, float *out, float *slope, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_steps p = {.largest = largest_of(format), .y = out, .slope = slope};
     int ordered[HC_MAX_DIMS];
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     hc_status status = order_axes(x, format, n_axes, axes, ordered, &p.geometry, error);
     if (status == HC_OK)
         status = hc_cuda_plan_chunks(format, &p.geometry, sizeof(float), false, &p.chunks, error);
@@ -148,8 +146,7 @@ hc_status hc_cuda_plan_slope_sums(const hc_view *g, const hc_format *format, int
                                   const float *slope, float *out, hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_slope_sums p = {.largest = largest_of(format), .slope = slope, .to = out};
     int ordered[HC_MAX_DIMS];
-    plan->n = 0;
-    plan->workspace_bytes = 0;
+    hc_cuda_begin(plan, NULL);
     const hc_status status = order_axes(g, format, n_axes, axes, ordered, &p.geometry, error);
     if (status != HC_OK)
         return status;

@@ -70,7 +70,7 @@ HC_KERNEL(hc_steps, hc_cuda_steps, 128) {
 
 /* A warp sums 32 groups: its lanes load 32 values of one group after the other, and each adds those of its own. */
 HC_KERNEL(hc_slope_sums, hc_cuda_slope_sums, 32) {
-    enum { LANES = 32 };
+    enum { LANES = HC_WARP };
     double (*tile)[LANES + 1] = (double (*)[LANES + 1]) hc_shared();
     const hc_geometry &g = p.geometry;
     const int lane = (int)threadIdx.x;

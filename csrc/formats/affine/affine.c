@@ -30,16 +30,6 @@ static bool affine_has_groups(const hc_format *format) {
     return false;
 }
 
-static int affine_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
-
-static hc_clip_domain affine_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
 static inline void affine_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
     hc_bit_writer writer = {out, 0, 0};
     for (int64_t i = 0; i < n; i++)
@@ -130,20 +120,6 @@ static void affine_stored_form(const hc_format *format, hc_stored_form *form) {
                              .scale = affine_has_halves(format) ? HC_SCALE_F16 : HC_SCALE_F32};
 }
 
-const hc_format_ops hc_format_affine = {
-    .name = "affine",
-    .description = "integers with a scale and a minimum for a row or a group: zero points that are floats",
-    .check = affine_check,
-    .layout = affine_layout,
-    .has_groups = affine_has_groups,
-    .passes = affine_passes,
-    .encode = encode,
-    .decode = affine_decode,
-    .decode_f64 = affine_decode_f64,
-    .int_form = affine_int_form,
-    .decode_int = affine_decode_int,
-    .minima = affine_minima,
-    .decode_codes = affine_decode_codes,
-    .stored_form = affine_stored_form,
-    .clip_domain = affine_clip_domain,
-};
+HC_FORMAT_OPS(affine, "integers with a scale and a minimum for a row or a group: zero points that are floats",
+              .has_groups = affine_has_groups, .encode = encode, .int_form = affine_int_form,
+              .decode_int = affine_decode_int, .minima = affine_minima);

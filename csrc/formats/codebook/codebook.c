@@ -39,18 +39,6 @@ static void codebook_layout(const hc_format *format, const hc_geometry *geometry
         (hc_component_layout){true, !codebook_is_tensor(format), HC_F32, dim > 1 ? 2 : 1, {levels_of(format), dim}};
 }
 
-static bool codebook_has_groups(const hc_format *format) { return format->group != 0; }
-
-static int codebook_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
-
-static hc_clip_domain codebook_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
 static int codebook_unit(const hc_format *format) { return codebook_dim(format); }
 
 static hc_learning codebook_learns(const hc_format *format) {
@@ -254,26 +242,7 @@ static void codebook_stored_form(const hc_format *format, hc_stored_form *form) 
                              .is_shared = codebook_is_tensor(format)};
 }
 
-const hc_format_ops hc_format_codebook = {
-    .name = "codebook",
-    .description = "learned codebooks, one for a row or the array: optimal "
-                   "k-means, product quantization",
-    .check = codebook_check,
-    .layout = codebook_layout,
-    .has_groups = codebook_has_groups,
-    .passes = codebook_passes,
-    .shared = codebook_shared,
-    .share = codebook_share,
-    .learns = codebook_learns,
-    .learn_count = codebook_learn_count,
-    .learn_values = codebook_learn_values,
-    .learn_bytes = codebook_learn_bytes,
-    .learn = learn,
-    .unit = codebook_unit,
-    .encode = codebook_encode,
-    .decode = codebook_decode,
-    .decode_f64 = codebook_decode_f64,
-    .decode_codes = codebook_decode_codes,
-    .stored_form = codebook_stored_form,
-    .clip_domain = codebook_clip_domain,
-};
+HC_FORMAT_OPS(codebook, "learned codebooks, one for a row or the array: optimal k-means, product quantization",
+              .shared = codebook_shared, .share = codebook_share, .learns = codebook_learns,
+              .learn_count = codebook_learn_count, .learn_values = codebook_learn_values,
+              .learn_bytes = codebook_learn_bytes, .learn = learn, .unit = codebook_unit, .encode = codebook_encode);

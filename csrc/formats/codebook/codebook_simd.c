@@ -6,7 +6,7 @@
 #include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
 
-#define HC_LAYER_WIDTH HC_SIMD_F64
+#define HC_LAYER_WIDTH (LANES / 2) /* float64 in a register */
 #include "formats/codebook/layer.h"
 
 HC_CHUNK_VALUES(by_levels16, HC_BY_LEVELS16)

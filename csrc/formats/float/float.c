@@ -36,8 +36,6 @@ static void float_layout(const hc_format *format, const hc_geometry *geometry,
         layout[HC_COARSE] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
 }
 
-static bool float_has_groups(const hc_format *format) { return format->group != 0; }
-
 static hc_clip_domain float_clip_domain(const hc_format *format) {
     static const hc_clip_domain domains[] = {HC_CLIP_NONE, HC_CLIP_ABSOLUTE, HC_CLIP_WHOLE, HC_CLIP_ABSOLUTE};
     return domains[float_scaling(format)];
@@ -173,7 +171,7 @@ static int64_t float_decode_codes(const hc_format *format, const hc_geometry *ge
     const hc_float_type *type = type_of(format);
     for (int64_t i = 0; i < tile->rows; i++) {
         const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        float *scales = float_has_groups(format) ? out->scales + i * out->scales_ld : NULL;
+        float *scales = format->group != 0 ? out->scales + i * out->scales_ld : NULL;
         out->row_scale[i] = scales ? 1.0f : load_scale(format, components, tile->first_row + i, 0);
         HC_FOR_GROUPS(tile, geometry) {
             if (scales)
@@ -199,20 +197,6 @@ static void float_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_float = {
-    .name = "float",
-    .description = "small floats, alone or scaled to the largest magnitude of a row, of a group or of the array",
-    .check = float_check,
-    .layout = float_layout,
-    .has_groups = float_has_groups,
-    .passes = float_passes,
-    .observe = float_observe,
-    .finish = float_finish,
-    .legal = float_legal,
-    .encode = float_encode,
-    .decode = float_decode,
-    .decode_f64 = float_decode_f64,
-    .decode_codes = float_decode_codes,
-    .stored_form = float_stored_form,
-    .clip_domain = float_clip_domain,
-};
+HC_FORMAT_OPS(float, "small floats, alone or scaled to the largest magnitude of a row, of a group or of the array",
+              .passes = float_passes, .observe = float_observe, .finish = float_finish, .legal = float_legal,
+              .encode = float_encode, .clip_domain = float_clip_domain);

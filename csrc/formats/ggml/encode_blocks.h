@@ -1,5 +1,5 @@
 /* Encoding of blocks, GROUPS groups at a time, one per lane. Written once for the scalar definition and all SIMD sets:
- * the including file provides the lanes, formats/lanes.h or formats/simd/lanes.h. The rules are those of
+ * the including file provides the lanes, base/lanes/scalar.h or the one of a SIMD set. The rules are those of
  * heterocompute/reference/formats/ggml/, operation by operation.
  *
  *   load (transposed, cut)   fit: eight candidates, least squares   blocks: integers, codes, fit once more, codes
@@ -23,8 +23,8 @@ static inline __attribute__((always_inline)) lanes ggml_level(lanes quotient, la
 #pragma GCC unroll 16
     for (int i = 1; i < GGML_LEVELS; i++) {
         const lanes_mask above = lanes_above(quotient, lanes_of((GGML_LEVEL[i - 1] + GGML_LEVEL[i]) / 2));
-        level = lanes_pick(above, lanes_of(GGML_LEVEL[i]), level);
-        place = number ? lanes_pick(above, lanes_of((float)i), place) : place;
+        level = lanes_select(above, lanes_of(GGML_LEVEL[i]), level);
+        place = number ? lanes_select(above, lanes_of((float)i), place) : place;
     }
     if (number)
         *number = place;
@@ -82,8 +82,8 @@ static inline __attribute__((always_inline)) void ggml_fit_signed(const hc_ggml_
         }
         const lanes s = lanes_div(qx, qq), gain = lanes_mul(s, qx);
         const lanes_mask better = lanes_both(lanes_above(qq, zero), lanes_above(gain, best));
-        best = lanes_pick(better, gain, best);
-        scale = lanes_pick(better, s, scale);
+        best = lanes_select(better, gain, best);
+        scale = lanes_select(better, s, scale);
     }
     lanes_store(&tile->scale[lane], scale);
     lanes_store(&tile->minimum[lane], zero);
@@ -119,14 +119,14 @@ static inline __attribute__((always_inline)) void ggml_fit_minimum(const hc_ggml
         lanes s = lanes_div(lanes_sub(lanes_mul(w_sum, qx), lanes_mul(x_sum, q_sum)), determinant);
         lanes m = lanes_div(lanes_sub(lanes_mul(qq, x_sum), lanes_mul(q_sum, qx)), determinant);
         const lanes_mask positive = lanes_above(m, zero);
-        s = lanes_pick(positive, lanes_div(qx, qq), s);
-        m = lanes_pick(positive, zero, m);
+        s = lanes_select(positive, lanes_div(qx, qq), s);
+        m = lanes_select(positive, zero, m);
         const lanes gain = lanes_add(lanes_mul(s, qx), lanes_mul(m, x_sum));
         const lanes_mask better =
             lanes_both(lanes_both(lanes_above(determinant, zero), lanes_above(s, zero)), lanes_above(gain, best));
-        best = lanes_pick(better, gain, best);
-        scale = lanes_pick(better, s, scale);
-        minimum = lanes_pick(better, m, minimum);
+        best = lanes_select(better, gain, best);
+        scale = lanes_select(better, s, scale);
+        minimum = lanes_select(better, m, minimum);
     }
     lanes_store(&tile->scale[lane], scale);
     lanes_store(&tile->minimum[lane], lanes_sub(zero, minimum));
@@ -147,7 +147,7 @@ static inline __attribute__((always_inline)) void ggml_sums(const hc_ggml_kind *
         for (int j = 0; j < n; j++) {
             const lanes x = lanes_load(&tile->x[j][lane]);
             lanes q = ggml_nearest(has_levels, lanes_mul(lanes_add(x, minimum), inverse), low, high);
-            q = has_levels ? q : lanes_pick(used, q, zero);
+            q = has_levels ? q : lanes_select(used, q, zero);
             const lanes w = ggml_weight(tile, weighted, j, lane), wq = weighted ? lanes_mul(w, q) : q;
             if (kind->has_minimum) {
                 w_sum = lanes_add(w_sum, w);

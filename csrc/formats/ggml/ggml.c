@@ -7,7 +7,7 @@
  * Option 0 is the type, an entry of GGML_KIND. encode_blocks.h encodes blocks.
  */
 #include "formats/ggml/ggml.h"
-#include "formats/lanes.h"
+#include "base/lanes/scalar.h"
 
 #include "formats/ggml/encode_blocks.h"
 
@@ -49,16 +49,6 @@ static void ggml_layout(const hc_format *format, const hc_geometry *geometry,
 
 /* With minima, the codes in matmuls with floats are decoded values, so they have no scale. */
 static bool ggml_has_groups(const hc_format *format) { return !ggml_kind(format)->has_minimum; }
-
-static hc_clip_domain ggml_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
-static int ggml_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
 
 static inline void ggml_pack(const uint8_t *codes, int64_t n, int bits, uint8_t *out) {
     hc_bit_writer writer = {out, 0, 0};
@@ -201,22 +191,6 @@ static void ggml_stored_form(const hc_format *format, hc_stored_form *form) {
     form->largest = hc_largest_code(kind->bits, !kind->is_signed);
 }
 
-const hc_format_ops hc_format_ggml = {
-    .name = "ggml",
-    .description = "blocks of ggml: a float16 for 32 values, or for 256 and integer scales below it",
-    .check = ggml_check,
-    .layout = ggml_layout,
-    .has_groups = ggml_has_groups,
-    .passes = ggml_passes,
-    .weighs = ggml_weighs,
-    .unit = ggml_unit,
-    .encode = encode,
-    .decode = ggml_decode,
-    .decode_f64 = ggml_decode_f64,
-    .int_form = ggml_int_form,
-    .decode_int = ggml_decode_int,
-    .minima = ggml_minima,
-    .decode_codes = ggml_decode_codes,
-    .stored_form = ggml_stored_form,
-    .clip_domain = ggml_clip_domain,
-};
+HC_FORMAT_OPS(ggml, "blocks of ggml: a float16 for 32 values, or for 256 and integer scales below it",
+              .has_groups = ggml_has_groups, .weighs = ggml_weighs, .unit = ggml_unit, .encode = encode,
+              .int_form = ggml_int_form, .decode_int = ggml_decode_int, .minima = ggml_minima);

@@ -2,7 +2,6 @@
 #include "formats/ggml/ggml.h"
 #include "formats/simd/doubles.h"
 #include "formats/simd/encode_rows.h"
-#include "formats/simd/lanes.h"
 #include "formats/simd/unpack.h"
 
 #include "base/watch.h"
@@ -46,7 +45,7 @@ static inline void load_halves(const uint8_t *from, int64_t n, float *to) {
     for (; i + 8 <= n; i += 8)
         simd_from_halves(from + 2 * i, to + i);
     for (; i < n; i++)
-        to[i] = simd_from_half(hc_load_u16(from + 2 * i));
+        to[i] = lanes_from_f16(hc_load_u16(from + 2 * i));
 }
 
 /* Scales or minima of groups [first, first + n) of a row: float16, or the number of the block times an integer, 8 at a
@@ -80,7 +79,7 @@ static inline void load_factors(const hc_ggml_kind *kind, const hc_geometry *geo
             memcpy(&word, from, 8);
         else
             memcpy(&word, from, bits == 6 ? 6 : 4); /* the last numbers: no byte after the row is read */
-        const float d = simd_from_half(hc_load_u16(coarse + (i >> per) * stride));
+        const float d = lanes_from_f16(hc_load_u16(coarse + (i >> per) * stride));
         simd_scaled_numbers(word, bits, !kind->has_minimum, id == HC_MINIMA ? -d : d, out);
     }
 }

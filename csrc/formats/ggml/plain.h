@@ -28,9 +28,9 @@ static inline __attribute__((always_inline)) void ggml_plain_codes(bool has_mini
                 const lanes magnitude = lanes_abs(q), whole = lanes_trunc(magnitude);
                 lanes nearest = lanes_add(whole, lanes_trunc(lanes_mul(lanes_sub(magnitude, whole), two)));
                 nearest = lanes_min(nearest, most);
-                q = lanes_pick(lanes_above(zero, q), lanes_sub(zero, nearest), nearest);
+                q = lanes_select(lanes_above(zero, q), lanes_sub(zero, nearest), nearest);
             }
-            lanes_store_bytes(tile->rows + j, lanes_pick(used, q, zero));
+            lanes_store_bytes(tile->rows + j, lanes_select(used, q, zero));
         }
     }
 }

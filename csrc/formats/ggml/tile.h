@@ -29,14 +29,14 @@ typedef struct {
 
 /* a / b, or 0 if b is 0. */
 static inline lanes lanes_ratio(lanes a, lanes b) {
-    return lanes_pick(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
+    return lanes_select(lanes_above(lanes_abs(b), lanes_of(0)), lanes_div(a, b), lanes_of(0));
 }
 
 /* Clamps every value to the range that blocks can store. */
 static inline lanes ggml_counted(lanes x) {
     const lanes most = lanes_of(0x1p40f), zero = lanes_of(0);
     x = lanes_max(lanes_min(x, most), lanes_sub(zero, most));
-    return lanes_pick(lanes_above(lanes_of(0x1p-40f), lanes_abs(x)), zero, x);
+    return lanes_select(lanes_above(lanes_of(0x1p-40f), lanes_abs(x)), zero, x);
 }
 
 /* Transposes `present` contiguous groups of n values into lanes; other lanes are zero. n is a multiple of 16. */
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void ggml_spread(const float *value
                 block[i] = lanes_load(values + (lane + i) * n + j);
                 block[i] = counts ? ggml_counted(block[i]) : block[i];
             }
-            lanes_turn(block);
+            lanes_transpose(block);
 #pragma GCC unroll 16
             for (int i = 0; i < LANES; i++)
                 lanes_store(&to[j + i][lane], block[i]);
@@ -75,7 +75,7 @@ static inline lanes ggml_largest(const hc_ggml_tile *tile, int n, int lane) {
     lanes found = lanes_load(&tile->x[0][lane]);
     for (int j = 1; j < n; j++) {
         const lanes x = lanes_load(&tile->x[j][lane]);
-        found = lanes_pick(lanes_above(lanes_abs(x), lanes_abs(found)), x, found);
+        found = lanes_select(lanes_above(lanes_abs(x), lanes_abs(found)), x, found);
     }
     return found;
 }

@@ -32,13 +32,6 @@ static void int_layout(const hc_format *format, const hc_geometry *geometry,
             (hc_component_layout){true, true, HC_U8, 1, {hc_row_bytes(geometry->groups, format->bits), 0}};
 }
 
-static bool int_has_groups(const hc_format *format) { return format->group != 0; }
-
-static int int_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
-
 static hc_clip_domain int_clip_domain(const hc_format *format) {
     (void)format;
     return HC_CLIP_ABSOLUTE;
@@ -207,7 +200,7 @@ static int64_t int_decode_codes(const hc_format *format, const hc_geometry *geom
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
         const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = int_has_groups(format) ? out->scales + i * out->scales_ld : NULL;
+        float *scales = format->group != 0 ? out->scales + i * out->scales_ld : NULL;
         out->row_scale[i] = scales ? 1.0f : load_scale(format, components, row, 0);
         HC_FOR_GROUPS(tile, geometry) {
             if (scales)
@@ -232,19 +225,5 @@ static void int_stored_form(const hc_format *format, hc_stored_form *form) {
                              .scale = int_has_half_scales(format) ? HC_SCALE_F16 : HC_SCALE_F32};
 }
 
-const hc_format_ops hc_format_int = {
-    .name = "int",
-    .description = "uniform integers, one scale for a row or a group, zero point or none",
-    .check = int_check,
-    .layout = int_layout,
-    .has_groups = int_has_groups,
-    .passes = int_passes,
-    .encode = int_encode,
-    .decode = int_decode,
-    .decode_f64 = int_decode_f64,
-    .int_form = int_int_form,
-    .decode_int = int_decode_int,
-    .decode_codes = int_decode_codes,
-    .stored_form = int_stored_form,
-    .clip_domain = int_clip_domain,
-};
+HC_FORMAT_OPS(int, "uniform integers, one scale for a row or a group, zero point or none", .encode = int_encode,
+              .int_form = int_int_form, .decode_int = int_decode_int, .clip_domain = int_clip_domain);

@@ -248,7 +248,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
 }
 
 static inline hc_stored_group load_group(const hc_format *format, const hc_stored_row *row, int64_t group) {
-    const float scale = int_has_half_scales(format) ? simd_from_half(hc_load_u16(row->scales + 2 * group))
+    const float scale = int_has_half_scales(format) ? lanes_from_f16(hc_load_u16(row->scales + 2 * group))
                                                     : hc_load_f32(row->scales + 4 * group);
     return (hc_stored_group){scale, 1};
 }

@@ -27,13 +27,6 @@ static void log_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_SCALES] = (hc_component_layout){true, true, HC_F32, 1, {geometry->groups, 0}};
 }
 
-static bool log_has_groups(const hc_format *format) { return format->group != 0; }
-
-static int log_passes(const hc_format *format) {
-    (void)format;
-    return 0;
-}
-
 static hc_clip_domain log_clip_domain(const hc_format *format) {
     (void)format;
     return HC_CLIP_ABSOLUTE;
@@ -145,7 +138,7 @@ static int64_t log_decode_codes(const hc_format *format, const hc_geometry *geom
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
         const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = log_has_groups(format) ? out->scales + i * out->scales_ld : NULL;
+        float *scales = format->group != 0 ? out->scales + i * out->scales_ld : NULL;
         out->row_scale[i] = scales ? 1.0f : load_scale(components, row, 0);
         HC_FOR_GROUPS(tile, geometry) {
             if (scales)
@@ -166,18 +159,5 @@ static void log_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_log = {
-    .name = "log",
-    .description = "log numbers: sign and exponent in steps of 1/gamma octave, "
-                   "one code for zero",
-    .check = log_check,
-    .layout = log_layout,
-    .has_groups = log_has_groups,
-    .passes = log_passes,
-    .encode = log_encode,
-    .decode = log_decode,
-    .decode_f64 = log_decode_f64,
-    .decode_codes = log_decode_codes,
-    .stored_form = log_stored_form,
-    .clip_domain = log_clip_domain,
-};
+HC_FORMAT_OPS(log, "log numbers: sign and exponent in steps of 1/gamma octave, one code for zero", .encode = log_encode,
+              .clip_domain = log_clip_domain);

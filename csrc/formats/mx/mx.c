@@ -37,24 +37,9 @@ static void mx_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_SCALES] = (hc_component_layout){true, true, HC_U8, 1, {geometry->groups, 0}};
 }
 
-static bool mx_has_groups(const hc_format *format) {
-    (void)format;
-    return true;
-}
-
-static hc_clip_domain mx_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
 static bool mx_legal(const hc_format *format, double value) {
     (void)format;
     return !(fabs(value) >= 0x1p128) || isinf(value);
-}
-
-static int mx_passes(const hc_format *format) {
-    (void)format;
-    return 0;
 }
 
 /* Whether float32(log2 absmax) is the next integer k: absmax is 2^k less `below` times 2^(k - 24), with 2^j <= |k|. The
@@ -288,20 +273,5 @@ static void mx_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_mx = {
-    .name = "mx",
-    .description = "microscaling: floats of 4 to 8 bits or int8, a power of two for every 32 values",
-    .check = mx_check,
-    .layout = mx_layout,
-    .has_groups = mx_has_groups,
-    .passes = mx_passes,
-    .legal = mx_legal,
-    .encode = mx_encode,
-    .decode = mx_decode,
-    .decode_f64 = mx_decode_f64,
-    .int_form = mx_int_form,
-    .decode_int = mx_decode_int,
-    .decode_codes = mx_decode_codes,
-    .stored_form = mx_stored_form,
-    .clip_domain = mx_clip_domain,
-};
+HC_FORMAT_OPS(mx, "microscaling: floats of 4 to 8 bits or int8, a power of two for every 32 values", .legal = mx_legal,
+              .encode = mx_encode, .int_form = mx_int_form, .decode_int = mx_decode_int);

@@ -29,11 +29,6 @@ static void nf4_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_MEAN] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
 }
 
-static bool nf4_has_groups(const hc_format *format) {
-    (void)format;
-    return true;
-}
-
 static hc_clip_domain nf4_clip_domain(const hc_format *format) {
     (void)format;
     return HC_CLIP_ABSOLUTE;
@@ -215,22 +210,6 @@ static void nf4_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_nf4 = {
-    .name = "nf4",
-    .description = "16 fixed levels, quantiles of a normal distribution, one "
-                   "scale for a group",
-    .check = nf4_check,
-    .layout = nf4_layout,
-    .has_groups = nf4_has_groups,
-    .passes = nf4_passes,
-    .observe = nf4_observe,
-    .finish = nf4_finish,
-    .shared = nf4_shared,
-    .share = nf4_share,
-    .encode = nf4_encode,
-    .decode = nf4_decode,
-    .decode_f64 = nf4_decode_f64,
-    .decode_codes = nf4_decode_codes,
-    .stored_form = nf4_stored_form,
-    .clip_domain = nf4_clip_domain,
-};
+HC_FORMAT_OPS(nf4, "16 fixed levels, quantiles of a normal distribution, one scale for a group", .passes = nf4_passes,
+              .observe = nf4_observe, .finish = nf4_finish, .shared = nf4_shared, .share = nf4_share,
+              .encode = nf4_encode, .clip_domain = nf4_clip_domain);

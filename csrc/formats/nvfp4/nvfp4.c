@@ -27,16 +27,6 @@ static void nvfp4_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_COARSE] = (hc_component_layout){true, false, HC_F32, 0, {0, 0}};
 }
 
-static bool nvfp4_has_groups(const hc_format *format) {
-    (void)format;
-    return true;
-}
-
-static hc_clip_domain nvfp4_clip_domain(const hc_format *format) {
-    (void)format;
-    return HC_CLIP_NONE;
-}
-
 static int nvfp4_passes(const hc_format *format) {
     (void)format;
     return 1;
@@ -232,21 +222,6 @@ static void nvfp4_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_nvfp4 = {
-    .name = "nvfp4",
-    .description = "NVFP4: 4-bit floats, an 8-bit float scale for every 16 values, a float32 for the array",
-    .check = nvfp4_check,
-    .layout = nvfp4_layout,
-    .has_groups = nvfp4_has_groups,
-    .passes = nvfp4_passes,
-    .observe = nvfp4_observe,
-    .finish = nvfp4_finish,
-    .encode = nvfp4_encode,
-    .decode = nvfp4_decode,
-    .decode_f64 = nvfp4_decode_f64,
-    .int_form = nvfp4_int_form,
-    .decode_int = nvfp4_decode_int,
-    .decode_codes = nvfp4_decode_codes,
-    .stored_form = nvfp4_stored_form,
-    .clip_domain = nvfp4_clip_domain,
-};
+HC_FORMAT_OPS(nvfp4, "NVFP4: 4-bit floats, an 8-bit float scale for every 16 values, a float32 for the array",
+              .passes = nvfp4_passes, .observe = nvfp4_observe, .finish = nvfp4_finish, .encode = nvfp4_encode,
+              .int_form = nvfp4_int_form, .decode_int = nvfp4_decode_int);

@@ -35,12 +35,6 @@ static inline uint16x8_t narrowed(float32x4_t low, float32x4_t high) {
     return vcombine_u16(vreinterpret_u16_f16(vcvt_f16_f32(low)), vreinterpret_u16_f16(vcvt_f16_f32(high)));
 }
 
-static inline float simd_from_half(uint16_t half) { return vgetq_lane_f32(widened_low(vdupq_n_u16(half)), 0); }
-static inline uint16_t simd_to_half(float value) {
-    const float32x4_t all = vdupq_n_f32(value);
-    return vgetq_lane_u16(narrowed(all, all), 0);
-}
-
 /* 8 float32 of 8 float16. */
 static inline void simd_from_halves(const uint8_t *halves, float *out) {
     const uint16x8_t half = vreinterpretq_u16_u8(vld1q_u8(halves));

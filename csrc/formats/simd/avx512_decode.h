@@ -252,7 +252,7 @@ static inline int64_t simd_block_factors(int bits, bool in_pairs, bool is_minimu
     if (bits == 8) {
         for (int64_t i = 0; i < n; i += 16) {
             const __m512i whole = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from + i)));
-            const __m512 d = _mm512_set1_ps(simd_from_half(hc_load_u16(coarse + i / 8)));
+            const __m512 d = _mm512_set1_ps(lanes_from_f16(hc_load_u16(coarse + i / 8)));
             _mm512_storeu_ps(out + i, _mm512_mul_ps(d, _mm512_cvtepi32_ps(whole)));
         }
         return n;

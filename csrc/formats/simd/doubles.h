@@ -40,7 +40,7 @@ static inline int64_t decode_doubles(const hc_format *format, const hc_geometry 
                                      const hc_components *components, const hc_tile *tile, hc_decode_codes_fn *codes_of,
                                      bool no_minus_zero, double *values, int64_t ld) {
     const int64_t length = geometry->group, unit = length % 8 == 0 ? length : 8 * length;
-    const bool has_groups = hc_format_find(format->family)->has_groups(format);
+    const bool has_groups = hc_has_groups(format);
     float codes[DOUBLES_PIECE], scales[DOUBLES_PIECE], row_scale;
     if (length == 0 || (unit > DOUBLES_PIECE && length % 8 != 0 && geometry->groups > 1))
         return HC_DECLINED;

@@ -11,9 +11,6 @@
 static inline uint64_t simd_extract_bits(uint64_t word, uint64_t mask) { return _pext_u64(word, mask); }
 static inline uint64_t simd_deposit_bits(uint64_t word, uint64_t mask) { return _pdep_u64(word, mask); }
 
-static inline float simd_from_half(uint16_t half) { return _cvtsh_ss(half); }
-static inline uint16_t simd_to_half(float value) { return (uint16_t)_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT); }
-
 /* 8 float32 of 8 float16. */
 static inline void simd_from_halves(const uint8_t *halves, float *out) {
     _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves)));

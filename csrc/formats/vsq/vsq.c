@@ -34,11 +34,6 @@ static void vsq_layout(const hc_format *format, const hc_geometry *geometry,
     layout[HC_COARSE] = (hc_component_layout){true, !vsq_has_tensor_coarse(format), HC_F32, 0, {0, 0}};
 }
 
-static bool vsq_has_groups(const hc_format *format) {
-    (void)format;
-    return true;
-}
-
 static hc_clip_domain vsq_clip_domain(const hc_format *format) {
     return vsq_is_unsigned(format) ? HC_CLIP_POSITIVE : HC_CLIP_ABSOLUTE;
 }
@@ -276,22 +271,6 @@ static void vsq_stored_form(const hc_format *format, hc_stored_form *form) {
                              .is_shared = has_two_levels && vsq_has_tensor_coarse(format)};
 }
 
-const hc_format_ops hc_format_vsq = {
-    .name = "vsq",
-    .description = "VS-Quant: integers, one scale for a short group, the scales integers too",
-    .check = vsq_check,
-    .layout = vsq_layout,
-    .has_groups = vsq_has_groups,
-    .passes = vsq_passes,
-    .observe = vsq_observe,
-    .finish = vsq_finish,
-    .encode = vsq_encode,
-    .decode = vsq_decode,
-    .decode_f64 = vsq_decode_f64,
-    .int_form = vsq_int_form,
-    .splits = true,
-    .decode_int = vsq_decode_int,
-    .decode_codes = vsq_decode_codes,
-    .stored_form = vsq_stored_form,
-    .clip_domain = vsq_clip_domain,
-};
+HC_FORMAT_OPS(vsq, "VS-Quant: integers, one scale for a short group, the scales integers too", .passes = vsq_passes,
+              .observe = vsq_observe, .finish = vsq_finish, .encode = vsq_encode, .int_form = vsq_int_form,
+              .splits = true, .decode_int = vsq_decode_int, .clip_domain = vsq_clip_domain);

@@ -3,7 +3,7 @@
 #ifndef HC_CLIP_ACROSS_H
 #define HC_CLIP_ACROSS_H
 
-#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "base/lanes/avx2.h"
 
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ static inline __attribute__((always_inline)) void hc_load_across(const float *x,
         lanes[g] = g >= count       ? _mm256_setzero_ps()
                    : n - first >= 8 ? _mm256_and_ps(magnitude, _mm256_loadu_ps(x + g * n + first))
                                     : _mm256_and_ps(magnitude, _mm256_maskload_ps(x + g * n + first, there));
-    transpose(lanes);
+    lanes_transpose(lanes);
 }
 
 /* The same as float64, `stride` doubles from value to value. */

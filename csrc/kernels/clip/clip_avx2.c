@@ -1,12 +1,6 @@
 /* hc_maxima_avx2, hc_top_pair_avx2 and hc_octav_avx2: kernels/clip/clip.h. */
 #define HC_DOUBLES 4
 #define HC_REGISTERS 1
-#define HC_BEYOND(sum, count, value, bound)                                                                            \
-    do {                                                                                                               \
-        const hc_words beyond = (value) > (bound);                                                                     \
-        sum += (hc_doubles)((hc_words)(value) & beyond);                                                               \
-        count -= beyond;                                                                                               \
-    } while (0)
 #define HC_ANY(words) (!_mm256_testz_si256((__m256i)(words), (__m256i)(words)))
 #include "kernels/clip/across.h"
 #include "kernels/clip/octav_across.h"
@@ -36,7 +30,7 @@ void hc_maxima_avx2(int64_t groups, int64_t n, const float *x, float *maxima) {
                     largest, _mm256_and_si256(magnitude, _mm256_maskload_epi32((const int *)(from + c), rest)));
             lanes[i] = _mm256_castsi256_ps(largest);
         }
-        transpose(lanes);
+        lanes_transpose(lanes);
         __m256i largest = _mm256_castps_si256(lanes[0]);
         for (int i = 1; i < HC_ACROSS; i++)
             largest = _mm256_max_epi32(largest, _mm256_castps_si256(lanes[i]));

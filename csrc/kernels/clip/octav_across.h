@@ -1,11 +1,21 @@
 /* OCTAV of magnitudes: short groups across lanes, long ones along them. HC_DOUBLES (8 or 4) is the number of
  * values of a register, HC_REGISTERS the number of registers processed at once, as each waits for its sums and
- * quotients. HC_BEYOND(sum, count, value, bound) adds a value to a sum, and one to a count, if it is beyond a bound.
- * HC_ANY(words) is false if all are 0. Included after HC_ACROSS and hc_doubles_across, as in kernels/clip/across.h. */
+ * quotients. HC_BEYOND(sum, count, value, bound) adds a value to a sum, and one to a count, if it is beyond a bound; a
+ * set may have its own. HC_ANY(words) is false if all are 0. Included after HC_ACROSS and hc_doubles_across, as in
+ * kernels/clip/across.h. */
 #include "kernels/clip/octav.h"
 
 typedef double hc_doubles __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
 typedef int64_t hc_words __attribute__((vector_size(8 * HC_DOUBLES), aligned(8), may_alias));
+
+#ifndef HC_BEYOND
+#define HC_BEYOND(sum, count, value, bound)                                                                            \
+    do {                                                                                                               \
+        const hc_words beyond = (value) > (bound);                                                                     \
+        sum += (hc_doubles)((hc_words)(value) & beyond);                                                               \
+        count -= beyond;                                                                                               \
+    } while (0)
+#endif
 
 /* GROUPS: groups processed across lanes at once; SHORT: longest such group, 16 KiB for eight groups */
 enum { GROUPS = HC_DOUBLES * HC_REGISTERS < HC_ACROSS ? HC_ACROSS : HC_DOUBLES * HC_REGISTERS, SHORT = 256 };

@@ -1,5 +1,5 @@
 /* Stored weights times a panel of activations. The sums of a row of weights stay in up to 8 registers. Each stored
- * value is broadcast and multiplied by the panel row of its column. Included after a header of kernels/floats/. */
+ * value is broadcast and multiplied by the panel row of its column. Included after a header of base/lanes/. */
 #include "kernels/kernel.h"
 
 static inline __attribute__((always_inline)) void walk(const int registers, int64_t rows, const int64_t *begin,
@@ -7,20 +7,20 @@ static inline __attribute__((always_inline)) void walk(const int registers, int6
                                                        int64_t first, const float *panel, bool accumulate,
                                                        float *tile) {
     for (int64_t i = 0; i < rows; i++, tile += registers * LANES) {
-        HC_V sum[8];
+        lanes sum[8];
 #pragma GCC unroll 8
         for (int r = 0; r < registers; r++)
-            sum[r] = accumulate ? HC_LOAD(tile + r * LANES) : HC_ZERO();
+            sum[r] = accumulate ? lanes_load(tile + r * LANES) : lanes_of(0);
         for (int64_t t = begin[i], stop = end[i]; t < stop; t++) {
             const float *x = panel + (indices[t] - first) * registers * LANES;
-            const HC_V w = HC_SET(values[t]);
+            const lanes w = lanes_of(values[t]);
 #pragma GCC unroll 8
             for (int r = 0; r < registers; r++)
-                sum[r] = HC_FMA(w, HC_LOAD(x + r * LANES), sum[r]);
+                sum[r] = lanes_fma(w, lanes_load(x + r * LANES), sum[r]);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < registers; r++)
-            HC_STORE(tile + r * LANES, sum[r]);
+            lanes_store(tile + r * LANES, sum[r]);
     }
 }
 

@@ -1,5 +1,5 @@
 /* hc_csr_spmm_avx2: kernels/compressed/csr_spmm.h. */
-#include "kernels/floats/avx2.h"
+#include "base/lanes/avx2.h"
 
 #include "kernels/compressed/csr_spmm.h"
 

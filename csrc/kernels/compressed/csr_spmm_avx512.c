@@ -1,5 +1,5 @@
 /* hc_csr_spmm_avx512: kernels/compressed/csr_spmm.h. */
-#include "kernels/floats/avx512.h"
+#include "base/lanes/avx512.h"
 
 #include "kernels/compressed/csr_spmm.h"
 

@@ -1,6 +1,6 @@
 /* Lists of activations times rows of weights. The sums of a pixel stay in up to 64 / LANES registers while the loop
  * walks its list. Each activation is broadcast once and multiplied by a row of weights. Included after a header of
- * kernels/floats/ and the definition of HC_FMA_NONZERO(x, w, sum): fma(x, w, sum) if w is not 0, otherwise sum. */
+ * base/lanes/ and the definition of HC_FMA_NONZERO(x, w, sum): fma(x, w, sum) if w is not 0, otherwise sum. */
 #include "kernels/kernel.h"
 
 static inline __attribute__((always_inline)) void walk(const int registers, const bool guarded, int64_t count,
@@ -10,22 +10,22 @@ static inline __attribute__((always_inline)) void walk(const int registers, cons
         const int32_t end = starts[1];
         if (starts[0] == end)
             continue;
-        HC_V sum[HC_OUTER_LANES / LANES];
+        lanes sum[HC_OUTER_LANES / LANES];
 #pragma GCC unroll 16
         for (int r = 0; r < registers; r++)
-            sum[r] = HC_LOAD(to + r * LANES);
+            sum[r] = lanes_load(to + r * LANES);
         for (int32_t t = starts[0]; t < end; t++) {
-            const HC_V x = HC_SET(values[t]);
+            const lanes x = lanes_of(values[t]);
             const float *weights = panel + at[t] * registers * LANES;
 #pragma GCC unroll 16
             for (int r = 0; r < registers; r++) {
-                const HC_V w = HC_LOAD(weights + r * LANES);
-                sum[r] = guarded ? HC_FMA_NONZERO(x, w, sum[r]) : HC_FMA(x, w, sum[r]);
+                const lanes w = lanes_load(weights + r * LANES);
+                sum[r] = guarded ? HC_FMA_NONZERO(x, w, sum[r]) : lanes_fma(x, w, sum[r]);
             }
         }
 #pragma GCC unroll 16
         for (int r = 0; r < registers; r++)
-            HC_STORE(to + r * LANES, sum[r]);
+            lanes_store(to + r * LANES, sum[r]);
     }
 }
 

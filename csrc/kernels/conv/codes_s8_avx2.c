@@ -1,4 +1,4 @@
-/* Codes of 8 bits, 32 values at a time, as in codes_s8_avx512.c. */
+/* hc_codes_s8_avx2 and hc_largest_f32_avx2: codes of 8 bits, 32 values at a time, as in codes_s8_avx512.c. */
 #include "kernels/conv/codes_s8.h"
 
 #include <immintrin.h>
@@ -8,25 +8,15 @@
 
 enum { LANES = 8, STEP = 4 * LANES };
 
+typedef __m256i words;
+
 INLINE __m256i magnitude_of(const float *x) {
     return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)x), _mm256_set1_epi32(0x7fffffff));
 }
 
-uint32_t hc_largest_f32_avx2(const float *x, int64_t n, uint32_t so_far) {
-    __m256i most[4];
-    for (int j = 0; j < 4; j++)
-        most[j] = _mm256_set1_epi32((int32_t)so_far);
-    int64_t i = 0;
-    for (; i + STEP <= n; i += STEP)
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++)
-            most[j] = _mm256_max_epu32(most[j], magnitude_of(x + i + j * LANES));
-    for (int64_t at = i; at < n; at += LANES) {
-        float last[LANES] = {0};
-        memcpy(last, x + at, (size_t)(n - at < LANES ? n - at : LANES) * sizeof *x);
-        most[0] = _mm256_max_epu32(most[0], magnitude_of(last));
-    }
-    const __m256i all = _mm256_max_epu32(_mm256_max_epu32(most[0], most[1]), _mm256_max_epu32(most[2], most[3]));
+INLINE words every(uint32_t value) { return _mm256_set1_epi32((int32_t)value); }
+INLINE words larger(words a, words b) { return _mm256_max_epu32(a, b); }
+INLINE uint32_t largest_of(words all) {
     __m128i half = _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
     half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0x4e));
     half = _mm_max_epu32(half, _mm_shuffle_epi32(half, 0xb1));
@@ -66,25 +56,6 @@ INLINE void put(const __m256i unit[4], int form, int64_t at, void *to) {
     _mm256_storeu_si256((__m256i *)((uint8_t *)to + at), _mm256_permutevar8x32_epi32(cut, lanes));
 }
 
-INLINE void codes(const float *x, int64_t n, float scale, const int form, void *to) {
-    const float reciprocal = 1.0f / scale;
-    const int zero = form == HC_PANEL_S16 ? 0 : ZERO;
-    int64_t i = 0;
-    for (; i + STEP <= n; i += STEP) {
-        __m256i unit[4];
-        if (__builtin_expect(units(x + i, reciprocal, zero, unit), 1))
-            put(unit, form, i, to);
-        else
-            divided_codes(x + i, STEP, scale, form, i, to);
-    }
-    divided_codes(x + i, n - i, scale, form, i, to);
-}
+#include "kernels/conv/codes_s8_units.h"
 
-void hc_codes_s8_avx2(const float *x, int64_t n, float scale, int form, void *to) {
-    if (!inverts(scale))
-        divided_codes(x, n, scale, form, 0, to);
-    else if (form == HC_PANEL_S16)
-        codes(x, n, scale, HC_PANEL_S16, to);
-    else
-        codes(x, n, scale, HC_PANEL_U8, to);
-}
+HC_CODES_S8(avx2)

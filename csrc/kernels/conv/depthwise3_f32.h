@@ -1,45 +1,55 @@
 /* Shared by both sets of kernels of 3 x 3 filters of one channel. A block of outputs is in registers, and each value of
  * the image is loaded once for all of them, by rows, so that every output adds its taps in order. The including file
- * defines: the lanes' type HC_V, LANES, and HC_ZERO, HC_LOAD, HC_STORE (with the number of values), HC_FMA, and MR x NR
- * outputs, each 1, 2 or 4. */
+ * includes a header of base/lanes/ and defines MR x NR outputs, each 1, 2 or 4. */
 #include "kernels/kernel.h"
 
 enum { R = 3, TAPS = R * R };
 
 #define INLINE __attribute__((always_inline)) static inline
 
-/* Outputs down x across, `lanes` channels of each from c on; pixels are `j` values after x. */
+INLINE lanes load(const float *from, int64_t some) {
+    return some == LANES ? lanes_load(from) : lanes_load_some(from, some);
+}
+
+INLINE void store(float *to, lanes a, int64_t some) {
+    if (some == LANES)
+        lanes_store(to, a);
+    else
+        lanes_store_some(to, a, some);
+}
+
+/* Outputs down x across, `some` channels of each from c on; pixels are `j` values after x. */
 INLINE void block(const int stride, const int down, const int across, const float *const *x, int64_t j,
-                  const float *panel, int64_t ld, int64_t lanes, float *c, int64_t c_row, int64_t ldc) {
+                  const float *panel, int64_t ld, int64_t some, float *c, int64_t c_row, int64_t ldc) {
     const int rows = (down - 1) * stride + R, columns = (across - 1) * stride + R;
-    HC_V sum[MR][NR], w[TAPS];
+    lanes sum[MR][NR], w[TAPS];
 #pragma GCC unroll 9
     for (int t = 0; t < TAPS; t++)
-        w[t] = HC_LOAD(panel + t * ld + j, lanes);
+        w[t] = load(panel + t * ld + j, some);
 #pragma GCC unroll 4
     for (int i = 0; i < down; i++)
 #pragma GCC unroll 4
         for (int q = 0; q < across; q++)
-            sum[i][q] = HC_ZERO();
+            sum[i][q] = lanes_of(0);
 #pragma GCC unroll 9
     for (int h = 0; h < rows; h++)
 #pragma GCC unroll 9
         for (int k = 0; k < columns; k++) {
-            const HC_V value = HC_LOAD(x[h * columns + k] + j, lanes);
+            const lanes value = load(x[h * columns + k] + j, some);
 #pragma GCC unroll 4
             for (int i = 0; i < down; i++)
 #pragma GCC unroll 4
                 for (int q = 0; q < across; q++) {
                     const int r = h - i * stride, s = k - q * stride;
                     if (r >= 0 && r < R && s >= 0 && s < R)
-                        sum[i][q] = HC_FMA(value, w[r * R + s], sum[i][q]);
+                        sum[i][q] = lanes_fma(value, w[r * R + s], sum[i][q]);
                 }
         }
 #pragma GCC unroll 4
     for (int i = 0; i < down; i++)
 #pragma GCC unroll 4
         for (int q = 0; q < across; q++)
-            HC_STORE(c + i * c_row + q * ldc + j, sum[i][q], lanes);
+            store(c + i * c_row + q * ldc + j, sum[i][q], some);
 }
 
 INLINE void channels(const int stride, const int down, const int across, const float *const *x, const float *panel,

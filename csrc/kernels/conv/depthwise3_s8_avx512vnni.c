@@ -1,6 +1,7 @@
 /* 3 x 3 filters of one channel, of integers. The bytes of 4 adjacent pixels are gathered per channel, and multiplied by
  * the taps of a row with one vpdpbusd. With stride 1 they are the windows of two outputs; for the second the taps are
  * one byte further. Every row of pixels is used for all rows of outputs that need it. */
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -8,12 +9,6 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { MR = 4, R = 3, LANES = 16, PANEL = R * LANES * 4 };
-
-/* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back. */
-INLINE __m512i dot(__m512i sum, __m512i x_u8, __m512i w_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x_u8), "v"(w_s8));
-    return sum;
-}
 
 INLINE __m128i load(const uint8_t *x, __mmask16 mask, const bool whole) {
     return whole ? _mm_loadu_si128((const __m128i *)(const void *)x) : _mm_maskz_loadu_epi8(mask, x);

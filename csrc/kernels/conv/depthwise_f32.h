@@ -1,7 +1,6 @@
 /* Shared by both sets of depthwise kernels, for floats and for codes with one scale per tap. AT_ONCE outputs with LANES
  * channels each are multiplied by a tap together. So as many chains are independent, and the tap's address, step and
- * filters are read once for all of them. The including file defines: the lanes' type HC_V, LANES, and HC_ZERO, HC_LOAD,
- * HC_STORE, HC_FMA. */
+ * filters are read once for all of them. Included after a header of base/lanes/. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -11,20 +10,20 @@ enum { AT_ONCE = 8 };
 __attribute__((always_inline)) static inline void answers(const int n, int64_t taps, const float *const *tap,
                                                           const int64_t *step, int64_t at, int64_t j,
                                                           const float *panel, int64_t ld, float *c, int64_t ldc) {
-    HC_V sum[AT_ONCE];
+    lanes sum[AT_ONCE];
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
-        sum[i] = HC_ZERO();
+        sum[i] = lanes_of(0);
     for (int64_t t = 0; t < taps; t++) {
-        const HC_V w = HC_LOAD(panel + t * ld + j);
+        const lanes w = lanes_load(panel + t * ld + j);
         const float *x = tap[t] + at * step[t] + j;
 #pragma GCC unroll 8
         for (int i = 0; i < n; i++)
-            sum[i] = HC_FMA(HC_LOAD(x + i * step[t]), w, sum[i]);
+            sum[i] = lanes_fma(lanes_load(x + i * step[t]), w, sum[i]);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
-        HC_STORE(c + (at + i) * ldc + j, sum[i]);
+        lanes_store(c + (at + i) * ldc + j, sum[i]);
 }
 
 /* The remaining channels from `j` on, one after the other. */
@@ -60,21 +59,21 @@ __attribute__((always_inline)) static inline void scaled_answers(const int n, in
                                                                  const int64_t *step, int64_t at, int64_t j,
                                                                  const float *panel, const float *scale, int64_t ld,
                                                                  float *c, int64_t ldc) {
-    HC_V sum[AT_ONCE];
-    const HC_V zero = HC_ZERO();
+    lanes sum[AT_ONCE];
+    const lanes zero = lanes_of(0);
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
         sum[i] = zero;
     for (int64_t t = 0; t < taps; t++) {
-        const HC_V w = HC_LOAD(panel + t * ld + j), by = HC_LOAD(scale + t * ld + j);
+        const lanes w = lanes_load(panel + t * ld + j), by = lanes_load(scale + t * ld + j);
         const float *x = tap[t] + at * step[t] + j;
 #pragma GCC unroll 8
         for (int i = 0; i < n; i++)
-            sum[i] = HC_FMA(by, HC_FMA(HC_LOAD(x + i * step[t]), w, zero), sum[i]);
+            sum[i] = lanes_fma(by, lanes_fma(lanes_load(x + i * step[t]), w, zero), sum[i]);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
-        HC_STORE(c + (at + i) * ldc + j, sum[i]);
+        lanes_store(c + (at + i) * ldc + j, sum[i]);
 }
 
 /* The remaining channels from `j` on, one after the other. */

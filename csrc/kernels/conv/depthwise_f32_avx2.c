@@ -1,6 +1,6 @@
 /* One filter per channel, 8 channels in lanes: hc_depthwise_f32_avx2 and hc_depthwise_scaled_f32_avx2;
  * kernels/conv/conv.h. */
-#include "kernels/floats/avx2.h"
+#include "base/lanes/avx2.h"
 
 #include "kernels/conv/depthwise_f32.h"
 

@@ -1,6 +1,6 @@
 /* One filter per channel, 16 channels in lanes: hc_depthwise_f32_avx512 and hc_depthwise_scaled_f32_avx512;
  * kernels/conv/conv.h. */
-#include "kernels/floats/avx512.h"
+#include "base/lanes/avx512.h"
 
 #include "kernels/conv/depthwise_f32.h"
 

@@ -1,5 +1,6 @@
 /* A tile of an integer convolution by vpmaddwd: 6 windows of int16 by 8 filters, which are widened as they are loaded,
  * as in gemm_s8_avx2.c: hc_direct_s8_avx2. */
+#include "kernels/dots/avx2.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -9,13 +10,6 @@
 enum { MR = 6, NR = 8 };
 typedef int16_t VALUE;
 typedef __m256i vector;
-
-/* gcc 12 moves all the products of a step before the sums, runs out of registers and spills the accumulators. */
-INLINE vector dot(vector sum, vector x, vector b) {
-    vector products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(x), "x"(b));
-    return sum;
-}
 
 INLINE vector start(const int32_t *init, int half) {
     (void)init, (void)half;

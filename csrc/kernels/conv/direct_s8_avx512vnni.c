@@ -1,5 +1,6 @@
 /* A tile of an integer convolution by vpdpbusd: 12 windows of uint8 by 2 registers of filters, as in
  * gemm_s8_avx512vnni.c: hc_direct_s8_avx512vnni. */
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -9,12 +10,6 @@
 enum { MR = 12, NR = 32 };
 typedef uint8_t VALUE;
 typedef __m512i vector;
-
-/* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back, at a third of the speed. */
-INLINE vector dot(vector sum, vector x_u8, vector b_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x_u8), "v"(b_s8));
-    return sum;
-}
 
 INLINE vector start(const int32_t *init, int half) { return _mm512_loadu_si512(init + 16 * half); }
 INLINE vector load_b(const int8_t *panel, int half) { return _mm512_loadu_si512(panel + 64 * half); }

@@ -1,5 +1,6 @@
 /* A tile of an integer convolution by vpdpbusd on 256-bit registers: 6 windows of uint8 by 2 registers of filters, as
  * in gemm_s8_avxvnni.c: hc_direct_s8_avxvnni. */
+#include "kernels/dots/avxvnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -9,12 +10,6 @@
 enum { MR = 6, NR = 16 };
 typedef uint8_t VALUE;
 typedef __m256i vector;
-
-/* As in direct_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-INLINE vector dot(vector sum, vector x_u8, vector b_s8) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x_u8), "x"(b_s8));
-    return sum;
-}
 
 INLINE vector start(const int32_t *init, int half) { return _mm256_loadu_si256((const __m256i *)(init + 8 * half)); }
 INLINE vector load_b(const int8_t *panel, int half) { return _mm256_loadu_si256((const __m256i *)(panel + 32 * half)); }

@@ -1,11 +1,8 @@
 /* Definition of the Fourier transforms of tiles, one value after the other: hc_fft_forward_f32_scalar and
  * hc_fft_back_f32_scalar; kernels/conv/conv.h. */
+#include "base/lanes/scalar.h"
 #include "kernels/kernel.h"
 
-enum { LANES = 1 };
-
-#define forward_lanes forward_one
-#define back_lanes back_one
-#include "kernels/conv/fft_tiles.h"
+#include "kernels/conv/transforms/fft_tiles.h"
 
 HC_FFT(scalar)

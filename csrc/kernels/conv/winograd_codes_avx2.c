@@ -7,6 +7,6 @@ typedef int16_t words __attribute__((vector_size(32)));
 typedef uint32_t sums __attribute__((vector_size(32)));
 typedef int32_t signed_sums __attribute__((vector_size(32)));
 
-#include "kernels/conv/winograd_codes.h"
+#include "kernels/conv/transforms/winograd_codes.h"
 
 HC_WINOGRAD(avx2)

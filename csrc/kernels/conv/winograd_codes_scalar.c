@@ -7,6 +7,6 @@ typedef int16_t words;
 typedef uint32_t sums;
 typedef int32_t signed_sums;
 
-#include "kernels/conv/winograd_codes.h"
+#include "kernels/conv/transforms/winograd_codes.h"
 
 HC_WINOGRAD(scalar)

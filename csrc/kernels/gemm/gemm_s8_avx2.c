@@ -1,17 +1,11 @@
 /* The int8 matmul by vpmaddwd, which is exact where vpmaddubsw saturates: b is widened to int16 as it is loaded, 4
  * columns of 4 values per register, so a column has two 32-bit lanes, added at the end. 6 rows by 8 columns. */
+#include "kernels/dots/avx2.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 6, NR = 8, KR = 4 };
-
-/* gcc 12 moves all the products of a step before the sums, runs out of registers and spills the accumulators. */
-static inline __m256i dot(__m256i sum, __m256i a, __m256i b) {
-    __m256i products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
-    return sum;
-}
 
 void hc_gemm_s8_avx2(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
     const long long *quads = a;

@@ -1,17 +1,11 @@
 /* The int8 matmul without VNNI: b is widened to int16 as it is loaded, 8 columns of 4 values per register; vpmaddwd
  * adds pairs exactly. So a column has two 32-bit lanes, which are added at the end. 12 rows by 16 columns. */
+#include "kernels/dots/avx512.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 12, NR = 16, KR = 4 };
-
-/* gcc 12 moves all the products of a step before the sums, runs out of registers and spills the accumulators. */
-static inline __m512i dot(__m512i sum, __m512i a, __m512i b) {
-    __m512i products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(a), "v"(b));
-    return sum;
-}
 
 void hc_gemm_s8_avx512(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
     const int64_t *quads = a;

@@ -1,15 +1,10 @@
 /* The int8 matmul by vpdpbusd: 12 rows by 2 registers of columns, 4 values of k a step. */
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 12, NR = 32, KR = 4 };
-
-/* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back, at a third of the speed. */
-static inline __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
-    return sum;
-}
 
 void hc_gemm_s8_avx512vnni(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
     const int32_t *quads = a;

@@ -1,15 +1,10 @@
 /* The int8 matmul by vpdpbusd on 256-bit registers: 6 rows by 2 registers of columns, 4 values of k a step. */
+#include "kernels/dots/avxvnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 6, NR = 16, KR = 4 };
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-static inline __m256i dot(__m256i sum, __m256i a_u8, __m256i b_s8) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a_u8), "x"(b_s8));
-    return sum;
-}
 
 void hc_gemm_s8_avxvnni(int64_t n_steps, const void *a, const int8_t *b, const int32_t *init, int32_t *c) {
     const int32_t *quads = a;

@@ -1,17 +1,11 @@
 /* The int8 matmul with float32 group scales: the sums of a segment as in gemm_s8_avx2.c, then one fma on the 6 x 8
  * float32 sums, which stay in memory (L1). */
+#include "kernels/dots/avx2.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 6, NR = 8, KR = 4 };
-
-/* gcc 12 moves all the products of a step before the sums, runs out of registers and spills the accumulators. */
-static inline __m256i dot(__m256i sum, __m256i a, __m256i b) {
-    __m256i products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
-    return sum;
-}
 
 /* The products of the first step of a segment, which start its sums. */
 static inline __m256i product(__m256i a, __m256i b) {

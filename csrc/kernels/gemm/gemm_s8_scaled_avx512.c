@@ -1,17 +1,11 @@
 /* The int8 matmul with float32 group scales without VNNI: the sums of a segment as in gemm_s8_avx512.c, then one fma
  * on the 12 x 16 float32 sums, which stay in memory (L1). */
+#include "kernels/dots/avx512.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 12, NR = 16, KR = 4 };
-
-/* gcc 12 moves all the products of a step before the sums, runs out of registers and spills the accumulators. */
-static inline __m512i dot(__m512i sum, __m512i a, __m512i b) {
-    __m512i products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(a), "v"(b));
-    return sum;
-}
 
 void hc_gemm_s8_scaled_avx512(int64_t n_segments, const int32_t *steps, const void *a, const int8_t *b,
                               const int32_t *init, const float *scale_a, const float *scale_b, float *c,

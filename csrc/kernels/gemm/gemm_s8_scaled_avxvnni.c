@@ -1,16 +1,11 @@
 /* The int8 matmul with float32 group scales: the sums of a segment as in gemm_s8_avxvnni.c, then one fma on the 6 x 16
  * float32 sums, which stay in memory (L1). */
+#include "kernels/dots/avxvnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 enum { MR = 6, NR = 16, KR = 4 };
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-static inline __m256i dot(__m256i sum, __m256i a_u8, __m256i b_s8) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a_u8), "x"(b_s8));
-    return sum;
-}
 
 static inline void scale_add(float *c, __m256 scale, __m256i dots) {
     _mm256_storeu_ps(c, _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dots), _mm256_loadu_ps(c)));

@@ -1,5 +1,5 @@
 /* gemv_chain: 8 rows in lanes, twice; blocks of 8 segments are transposed. */
-#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "base/lanes/avx2.h"
 #include "kernels/kernel.h"
 
 void hc_gemv_chain_avx2(int64_t n, int64_t ld, const float *x_scales, const float *scales, const void *dots,
@@ -21,8 +21,8 @@ void hc_gemv_chain_avx2(int64_t n, int64_t ld, const float *x_scales, const floa
                 dot[i] = corrections ? _mm256_cvtepi32_ps(_mm256_sub_epi32(stored, correction))
                                      : _mm256_castsi256_ps(stored);
             }
-            transpose(scale);
-            transpose(dot);
+            lanes_transpose(scale);
+            lanes_transpose(dot);
             for (int64_t i = 0; i < steps; i++)
                 acc = _mm256_fmadd_ps(scale[i], dot[i], acc);
         }

@@ -1,6 +1,8 @@
 /* gemv_chain: 16 rows in lanes; blocks of 16 segments are transposed. */
-#include "kernels/gemv/gemv_transpose_avx512.h"
+#include "base/lanes/avx512.h"
 #include "kernels/kernel.h"
+
+#define INLINE static inline __attribute__((always_inline))
 
 INLINE __m512 load_dots(const void *dots, int64_t place, const int32_t *corrections, __m512i correction) {
     if (!corrections)
@@ -14,11 +16,11 @@ INLINE __m512 add_block(__m512 acc, int64_t steps, int64_t ld, __m512 x_scale, c
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         scale[i] = _mm512_mul_ps(x_scale, _mm512_loadu_ps(scales + i * ld + place));
-    transpose(scale);
+    lanes_transpose(scale);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         dot[i] = load_dots(dots, i * ld + place, corrections, correction);
-    transpose(dot);
+    lanes_transpose(dot);
     if (steps == 16) {
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++)

@@ -1,4 +1,4 @@
-/* gemv_groups: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
+/* hc_gemv_groups_avx2: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
  * back; others are an index into a table of 16, which is two registers.
  */
 #include "kernels/gemv/gemv_avx2.h"
@@ -53,8 +53,10 @@ INLINE void part_words(__m256i *a, int n) {
     }
 }
 
-/* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. */
-INLINE void transpose(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups, __m256i *out) {
+/* Words [first, first + n) of at most 8 groups: [group][word] -> [word][group]. Not inlined, since it is the same for
+ * all codes. */
+static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t words, int64_t first, int64_t n,
+                                                int64_t groups, __m256i *out) {
     if (words == 2 || words == 4 || words == 8) {
         __m256i copy[CHUNK];
         if (groups < 8) {
@@ -176,27 +178,6 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
     }
 }
 
-INLINE void choose(const hc_gemv_floats_args *args, int n_vectors) {
-    const bool is_signed = (unsigned)args->flip == 1u << (args->bits - 1) && !args->zeros[0];
-    if (args->bits == 32)
-        gemv_groups(args, 32, n_vectors, CODES_FLOATS);
-    else if (args->exponent_bits)
-        gemv_groups(args, 8, n_vectors, CODES_FLOAT8);
-    else if (args->unit != 1)
-        gemv_groups(args, 8, n_vectors, CODES_FRACTION);
-    else if (args->bits == 8)
-        is_signed ? gemv_groups(args, 8, n_vectors, CODES_SIGNED) : gemv_groups(args, 8, n_vectors, CODES_ZERO);
-    else if (args->table[0])
-        gemv_groups(args, 4, n_vectors, CODES_TABLE);
-    else
-        is_signed ? gemv_groups(args, 4, n_vectors, CODES_SIGNED) : gemv_groups(args, 4, n_vectors, CODES_ZERO);
-}
+#include "kernels/gemv/gemv_groups.h"
 
-void hc_gemv_groups_avx2(const hc_gemv_floats_args *args) {
-    if (args->n_vectors == 1)
-        choose(args, 1);
-    else if (args->n_vectors == 2)
-        choose(args, 2);
-    else
-        choose(args, 4);
-}
+HC_GEMV_GROUPS(avx2)

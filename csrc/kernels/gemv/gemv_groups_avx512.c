@@ -4,9 +4,9 @@
  */
 #include "kernels/gemv/gemv_avx512.h"
 
-/* The same for n words from `first` on of groups of any length. */
-INLINE void transpose_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n, int64_t groups,
-                            __m512i *out) {
+/* The same for n words from `first` on of groups of any length. Not inlined, since it is the same for all codes. */
+static __attribute__((noinline)) void transpose_chunk(const uint8_t *codes, int64_t words, int64_t first, int64_t n,
+                                                      int64_t groups, __m512i *out) {
     if (words == 2) {
         transpose_block(codes, 2, groups, out);
     } else if (words == 4) {
@@ -120,15 +120,29 @@ INLINE float fold(__m512 acc) {
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
-INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc_code_kind kind, int words,
-                        int n_vectors, bool zeros) {
+/* The whole blocks of groups of `words` words, if the groups have as many; returns the next group. */
+INLINE int64_t add_whole(const hc_gemv_floats_args *args, const hc_decoder *d, __m512 acc[], hc_code_kind kind,
+                         int words, int n_vectors) {
+    int64_t g = 0;
+    for (; args->group * bits_of(kind) == 32 * words && (g + 16) * args->group <= args->columns; g += 16)
+        add_block(args, d, g, 16, acc, kind, words, n_vectors, false);
+    return g;
+}
+
+INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc_code_kind kind, int n_vectors,
+                        bool zeros) {
     __m512 acc[HC_GEMV_ROWS * HC_GEMV_VECTORS];
     int64_t g = 0;
 #pragma GCC unroll 16
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
         acc[i] = _mm512_setzero_ps();
-    for (; words && (g + 16) * args->group <= args->columns; g += 16)
-        add_block(args, d, g, 16, acc, kind, words, n_vectors, zeros);
+    if (kind == CODES_LONG)
+        g = add_whole(args, d, acc, kind, 8, n_vectors);
+    else if (kind == CODES_SHORT && !zeros)
+        g = args->group == 16 ? add_whole(args, d, acc, kind, 2, n_vectors)
+                              : add_whole(args, d, acc, kind, 4, n_vectors);
+    else if (kind == CODES_BYTES && !zeros)
+        g = add_whole(args, d, acc, kind, 4, n_vectors);
     for (; g < args->groups; g += 16)
         add_block(args, d, g, hc_min(args->groups - g, 16), acc, kind, 0, n_vectors, zeros);
 #pragma GCC unroll 16
@@ -139,25 +153,18 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc
 INLINE void choose(const hc_gemv_floats_args *args, int n_vectors) {
     const hc_decoder d = make_decoder(args);
     const hc_code_kind kind = code_kind(args, &d);
-    const int64_t words = args->group * args->bits / 32;
     if (kind == CODES_FLOATS)
-        gemv_groups(args, &d, CODES_FLOATS, 0, n_vectors, false);
+        gemv_groups(args, &d, CODES_FLOATS, n_vectors, false);
     else if (kind == CODES_FLOAT8)
-        gemv_groups(args, &d, CODES_FLOAT8, 0, n_vectors, false);
+        gemv_groups(args, &d, CODES_FLOAT8, n_vectors, false);
     else if (kind == CODES_LONG)
-        words == 8 ? gemv_groups(args, &d, CODES_LONG, 8, n_vectors, false)
-                   : gemv_groups(args, &d, CODES_LONG, 0, n_vectors, false);
-    else if (kind == CODES_SHORT && args->zeros[0])
-        gemv_groups(args, &d, CODES_SHORT, 0, n_vectors, true);
+        gemv_groups(args, &d, CODES_LONG, n_vectors, false);
     else if (kind == CODES_SHORT)
-        words == 2   ? gemv_groups(args, &d, CODES_SHORT, 2, n_vectors, false)
-        : words == 4 ? gemv_groups(args, &d, CODES_SHORT, 4, n_vectors, false)
-                     : gemv_groups(args, &d, CODES_SHORT, 0, n_vectors, false);
-    else if (args->zeros[0])
-        gemv_groups(args, &d, CODES_BYTES, 0, n_vectors, true);
+        args->zeros[0] ? gemv_groups(args, &d, CODES_SHORT, n_vectors, true)
+                       : gemv_groups(args, &d, CODES_SHORT, n_vectors, false);
     else
-        words == 4 ? gemv_groups(args, &d, CODES_BYTES, 4, n_vectors, false)
-                   : gemv_groups(args, &d, CODES_BYTES, 0, n_vectors, false);
+        args->zeros[0] ? gemv_groups(args, &d, CODES_BYTES, n_vectors, true)
+                       : gemv_groups(args, &d, CODES_BYTES, n_vectors, false);
 }
 
 void hc_gemv_groups_avx512(const hc_gemv_floats_args *args) {

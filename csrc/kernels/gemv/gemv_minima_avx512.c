@@ -1,5 +1,5 @@
 /* gemv_minima and gemv_minima_halves: 16 rows per register. Minima are transposed once for all lines of x. */
-#include "kernels/gemv/gemv_transpose_avx512.h"
+#include "kernels/gemv/gemv_halves_avx512.h"
 #include "kernels/kernel.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ INLINE void load_block(const float *minima, int64_t ld, __m512 *block) {
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
         block[i] = _mm512_loadu_ps(minima + i * ld);
-    transpose(block);
+    lanes_transpose(block);
 }
 
 /* The chains of n_lines lines, 1 to LINES, over the next segments, at most the 16 of a block. */

@@ -2,7 +2,7 @@
  * row. Two such quads are 8 rows of a segment in lanes, and each lane is the chain of its row. The part of the zero is
  * subtracted from whole segments. Products of bytes of 64 or more, which vpmaddubsw would saturate, are widened.
  */
-#include "kernels/gemv/gemv_transpose_avx2.h"
+#include "base/lanes/avx2.h"
 #include "kernels/kernel.h"
 
 #include <string.h>
@@ -75,12 +75,27 @@ INLINE void add_codes(const hc_gemv_scaled_args *args, const uint8_t *const *cod
     }
 }
 
+/* The same at the end of a row, once per row, so that it is not inlined. */
+static __attribute__((noinline)) void add_end(const hc_gemv_scaled_args *args, const uint8_t *const *codes,
+                                              int64_t place, int64_t left, code_kind kind, const __m256i *form,
+                                              int n_lines, __m256i (*quads)[2]) {
+    kind == TABLED    ? add_codes(args, codes, place, left, TABLED, *form, n_lines, quads)
+    : kind == NIBBLES ? add_codes(args, codes, place, left, NIBBLES, *form, n_lines, quads)
+    : kind == SMALL   ? add_codes(args, codes, place, left, SMALL, *form, n_lines, quads)
+                      : add_codes(args, codes, place, left, BYTES, *form, n_lines, quads);
+}
+
 INLINE void add_register(const hc_gemv_scaled_args *args, const uint8_t *const *codes, int64_t place, int64_t left,
                          code_kind kind, __m256i form, int n_lines, __m256i (*quads)[2]) {
-    if (left >= 32) /* except at the end of a row */
+    if (left >= 32) {
         add_codes(args, codes, place, 32, kind, form, n_lines, quads);
-    else
-        add_codes(args, codes, place, left, kind, form, n_lines, quads);
+    } else {
+        __m256i end[HC_GEMV_LINES][2]; /* of its own: quads stay in registers */
+        add_end(args, codes, place, left, kind, &form, n_lines, end);
+#pragma GCC unroll 4
+        for (int line = 0; line < n_lines; line++)
+            quads[line][0] = end[line][0], quads[line][1] = end[line][1];
+    }
 }
 
 /* The sums over `words` words of 8 segments; segments after the last have 0. */
@@ -116,7 +131,7 @@ INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *f
         const void *whole = n < STEP ? (const void *)halves : from[row] + 2 * s;
         scales[row] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)whole));
     }
-    transpose(scales);
+    lanes_transpose(scales);
 }
 
 INLINE __m256 step(__m256 acc, __m256i dots, int32_t correction, __m256 scale, float x_scale) {
@@ -136,6 +151,18 @@ INLINE void prefetch(const hc_gemv_scaled_args *args, const uint8_t *const *code
     }
 }
 
+/* What STEP segments of 8 rows need besides codes. Not inlined, since it is the same for all codes. */
+static __attribute__((noinline)) void begin_segments(const hc_gemv_scaled_args *args, const uint8_t *const *codes,
+                                                     const uint8_t *const *from, int64_t place, int64_t first,
+                                                     int64_t n, __m256 scales[STEP], int32_t corrections[][STEP]) {
+    const int words = args->words;
+    load_scales(args, from, first, n, scales);
+    prefetch(args, codes, from, place, n * words * 4, first * args->scale_bits / 8);
+    for (int line = 0; line < args->n_lines; line++)
+        _mm256_storeu_si256((__m256i *)corrections[line],
+                            add_words(args->start + line * args->ld_start + first * words, n, words));
+}
+
 /* Rows of segments of 4 words, or of 8 words in each of `registers` registers. */
 INLINE void eight_rows(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,
                        code_kind kind, int words, int registers, int n_lines, float *out) {
@@ -151,12 +178,7 @@ INLINE void eight_rows(const hc_gemv_scaled_args *args, const uint8_t *const *co
         const int64_t n = hc_min(args->segments - first, STEP);
         int32_t corrections[HC_GEMV_LINES][STEP];
         __m256 scales[STEP];
-        load_scales(args, from, first, n, scales);
-        prefetch(args, codes, from, place, n * words * registers * 4, first * args->scale_bits / 8);
-        for (int line = 0; line < n_lines; line++) {
-            const int32_t *start = args->start + line * args->ld_start + first * words * registers;
-            _mm256_storeu_si256((__m256i *)corrections[line], add_words(start, n, words * registers));
-        }
+        begin_segments(args, codes, from, place, first, n, scales, corrections);
         for (int64_t s = 0; s < n; s += 8 / words) {
             __m256i quads[HC_GEMV_LINES][2], others[HC_GEMV_LINES][2];
             add_register(args, codes, place, row_bytes - place, kind, form, n_lines, quads);
@@ -197,8 +219,6 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, code_kind kind, int n_l
         }
         if (args->words == 4)
             eight_rows(args, codes, scales, kind, 4, 1, n_lines, args->out + first);
-        else if (args->words == 8)
-            eight_rows(args, codes, scales, kind, 8, 1, n_lines, args->out + first);
         else
             eight_rows(args, codes, scales, kind, 8, args->words / 8, n_lines, args->out + first);
     }

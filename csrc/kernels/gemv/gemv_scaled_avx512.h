@@ -7,6 +7,8 @@
 #ifndef HC_GEMV_SCALED_AVX512_H
 #define HC_GEMV_SCALED_AVX512_H
 
+#include "kernels/dots/avx512vnni.h"
+
 /* CHUNK: registers of codes per row whose parts are computed before the chains use them (Zen 4, 2026-11). AHEAD_BYTES:
  * distance of the prefetch in codes. Every line is prefetched: without the last lines, rows of 288 bytes took twice as
  * long (Zen 5). */
@@ -14,12 +16,6 @@ enum { ROWS = 16, QUADS = 4, CHUNK = 32, AHEAD_BYTES = 8192 };
 
 typedef __m512i hc_parts[CHUNK][QUADS]; /* of one line of x */
 _Static_assert(HC_GEMV_LINES * sizeof(hc_parts) <= HC_GEMV_SCALED_BYTES, "scratch");
-
-/* gcc 12 copies the accumulator of _mm512_dpbusd_epi32 to another register and back. */
-INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
-    return sum;
-}
 
 /* Adds neighbours: every 128 bits of the result have the sums of a, then those of b. is_small: all sums are within
  * int16, so that they can be packed first. */
@@ -80,25 +76,25 @@ INLINE void add_chunk(const hc_gemv_scaled_args *args, const hc_code_loader *loa
                       int64_t first, int64_t n, int64_t left, bool is_whole, int bits, bool tabled, bool is_small,
                       int n_lines, hc_parts *parts) {
     const int64_t ahead = is_whole ? AHEAD_BYTES : rows_ahead(args) * args->code_stride;
+    const int64_t apart = is_whole ? 64 : args->code_stride, step = is_whole ? 4 * loader->bytes : loader->bytes;
     for (int quad = 0; quad < QUADS; quad++) {
         const uint8_t *const rows[4] = {codes[4 * quad], codes[4 * quad + 1], codes[4 * quad + 2], codes[4 * quad + 3]};
-        const uint8_t *next = rows[0] + ahead;
+        const uint8_t *next = rows[0] + ahead + (is_whole ? 0 : first * loader->bytes);
         int64_t i = 0;
         for (; i + 4 <= n && left - (i + 3) * loader->bytes >= 64; i += 4)
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
 #pragma GCC unroll 4
                 for (int row = 0; row < 4; row++)
-                    _mm_prefetch(is_whole ? next + 64 * row : rows[row] + (first + i + j) * loader->bytes + ahead,
-                                 _MM_HINT_T0);
-                next += 4 * loader->bytes;
+                    _mm_prefetch(next + row * apart, _MM_HINT_T0);
+                next += step;
                 add_parts(args, loader, rows, first + i + j, 64, bits, tabled, is_small, n_lines, parts, i + j, quad);
             }
         for (; i < n; i++) {
 #pragma GCC unroll 4
             for (int row = 0; row < 4; row++)
-                _mm_prefetch(is_whole ? next + 64 * row : rows[row] + (first + i) * loader->bytes + ahead, _MM_HINT_T0);
-            next += 4 * loader->bytes;
+                _mm_prefetch(next + row * apart, _MM_HINT_T0);
+            next += step;
             add_parts(args, loader, rows, first + i, left - i * loader->bytes, bits, tabled, is_small, n_lines, parts,
                       i, quad);
         }
@@ -130,7 +126,7 @@ INLINE void load_scales(const hc_gemv_scaled_args *args, const uint8_t *const *f
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; i++)
         scales[i] = _mm512_maskz_loadu_ps(mask, from[i] + 4 * s);
-    transpose(scales);
+    lanes_transpose(scales);
 }
 
 /* Adds the next `steps` segments, at most 16. A segment has `slices` slices, or `more` times 4 if slices is 4. */
@@ -188,6 +184,18 @@ INLINE void add_chains(const hc_gemv_scaled_args *args, const uint8_t *const *fr
     }
 }
 
+/* The chains of a chunk. Not inlined, since they are the same for all codes. */
+static __attribute__((noinline)) void add_all_chains(const hc_gemv_scaled_args *args, const uint8_t *const *from,
+                                                     int64_t first, int64_t n, int n_lines, const hc_parts *parts,
+                                                     __m512 *acc) {
+#define CHAINS(slices, more)                                                                                           \
+    (n_lines == 1   ? add_chains(args, from, first, n, slices, more, 1, parts, acc)                                    \
+     : n_lines == 2 ? add_chains(args, from, first, n, slices, more, 2, parts, acc)                                    \
+                    : add_chains(args, from, first, n, slices, more, 4, parts, acc))
+    args->words == 4 ? CHAINS(1, 1) : args->words == 8 ? CHAINS(2, 1) : CHAINS(4, args->words / 16);
+#undef CHAINS
+}
+
 INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *loader, int bits, bool tabled,
                         bool is_small, int n_lines) {
     const int64_t chunk_segments = CHUNK * 16 / args->words;
@@ -206,9 +214,7 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, const hc_code_loader *l
         const int64_t from = first * args->words / 16, left = args->segments * args->words * loader->bytes / 16;
         add_chunk(args, loader, codes, from, hc_ceil_div(n * args->words, 16), left - from * loader->bytes,
                   args->segments <= chunk_segments, bits, tabled, is_small, n_lines, parts);
-        args->words == 4   ? add_chains(args, scales, first, n, 1, 1, n_lines, parts, acc)
-        : args->words == 8 ? add_chains(args, scales, first, n, 2, 1, n_lines, parts, acc)
-                           : add_chains(args, scales, first, n, 4, args->words / 16, n_lines, parts, acc);
+        add_all_chains(args, scales, first, n, n_lines, (const hc_parts *)parts, acc);
     }
 #pragma GCC unroll 4
     for (int line = 0; line < n_lines; line++)

@@ -1,5 +1,5 @@
 /* gemv_scaled for codes of 8 and of 4 bits. */
-#include "kernels/gemv/gemv_transpose_avx512.h"
+#include "kernels/gemv/gemv_halves_avx512.h"
 #include "kernels/kernel.h"
 
 typedef struct {

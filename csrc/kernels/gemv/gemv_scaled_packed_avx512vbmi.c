@@ -1,7 +1,7 @@
 /* gemv_scaled_packed: eight codes are `bits` bytes. vpermb copies those bytes to 64-bit lanes, and vpmultishiftqb moves
  * every code's bits to a byte, as in gemv_unpack, but without writing the bytes to memory.
  */
-#include "kernels/gemv/gemv_transpose_avx512.h"
+#include "kernels/gemv/gemv_halves_avx512.h"
 #include "kernels/kernel.h"
 
 typedef struct {

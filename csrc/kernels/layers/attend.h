@@ -30,7 +30,7 @@ static inline float hc_largest(const float *s, float than) {
 }
 
 /* Replaces the scores s of row r by the weights of its values. Returns the factor of the answer so far. */
-static inline float hc_attend_weights(const hc_attend *some, int64_t r, float *s) {
+static __attribute__((noinline)) float hc_attend_weights(const hc_attend *some, int64_t r, float *s) {
     const int64_t low = some->low[r], high = some->high[r];
     for (int64_t j = 0; j < low; j++)
         s[j] = -INFINITY; /* keys that this row does not see */
@@ -216,51 +216,56 @@ INLINE void add_values(const hc_attend *some, const int rows, const int n, const
                 *(hc_floats *)(answer + row * some->width + HC_SUMS * i + HC_FLOATS * part) = acc[row][i][part];
 }
 
-/* Attention of rows [r, r + rows), which see the same keys. */
-INLINE void attend_rows(const hc_attend *some, const int rows, const bool k_coded, const bool v_coded, int64_t r,
-                        int64_t ahead) {
-    float s[HC_ROWS][HC_KEYS + HC_FLOATS], factor[HC_ROWS];
-    add_scores(some, rows, k_coded, r, ahead, s);
-    for (int row = 0; row < rows; row++)
-        factor[row] = hc_attend_weights(some, r + row, s[row]);
+INLINE void add_all_values(const hc_attend *some, const int rows, const bool coded, int64_t r, int64_t ahead,
+                           const float *factor, float (*s)[HC_KEYS + HC_FLOATS]) {
     int64_t i = 0;
     for (; i + WIDE * HC_SUMS <= some->width; i += WIDE * HC_SUMS)
-        add_values(some, rows, WIDE, v_coded, r, i, ahead, factor, s);
+        add_values(some, rows, WIDE, coded, r, i, ahead, factor, s);
     for (; i + HC_SUMS <= some->width; i += HC_SUMS)
-        add_values(some, rows, 1, v_coded, r, i, ahead, factor, s);
+        add_values(some, rows, 1, coded, r, i, ahead, factor, s);
     for (; i < some->width; i++)
         for (int row = 0; row < rows; row++) {
             float *answer = some->answer + (r + row) * some->width + i;
             *answer *= factor[row];
             for (int64_t j = some->low[r]; j < some->high[r]; j++)
-                *answer +=
-                    s[row][j] * one_value(key_of(&some->v, v_coded, j), v_coded, i, v_coded ? i / some->v.group : 0);
+                *answer += s[row][j] * one_value(key_of(&some->v, coded, j), coded, i, coded ? i / some->v.group : 0);
         }
 }
 
-INLINE void hc_attend_body(const hc_attend *some, const bool k_coded, const bool v_coded) {
+/* Calls a function for constant `rows` and `coded`. */
+#if HC_ROWS == 3
+#define OF_ROWS(call, coded, ...)                                                                                      \
+    (rows == 3   ? call(some, 3, coded, __VA_ARGS__)                                                                   \
+     : rows == 2 ? call(some, 2, coded, __VA_ARGS__)                                                                   \
+                 : call(some, 1, coded, __VA_ARGS__))
+#else
+#define OF_ROWS(call, coded, ...) ((void)rows, call(some, 1, coded, __VA_ARGS__))
+#endif
+
+static __attribute__((noinline)) void scores_of(const hc_attend *some, int rows, bool coded, int64_t r, int64_t ahead,
+                                                float (*s)[HC_KEYS + HC_FLOATS]) {
+    coded ? OF_ROWS(add_scores, true, r, ahead, s) : OF_ROWS(add_scores, false, r, ahead, s);
+}
+
+static __attribute__((noinline)) void values_of(const hc_attend *some, int rows, bool coded, int64_t r, int64_t ahead,
+                                                const float *factor, float (*s)[HC_KEYS + HC_FLOATS]) {
+    coded ? OF_ROWS(add_all_values, true, r, ahead, factor, s) : OF_ROWS(add_all_values, false, r, ahead, factor, s);
+}
+
+INLINE void hc_attend_body(const hc_attend *some, bool k_coded, bool v_coded) {
     int64_t ahead = some->ahead;
     for (int64_t r = 0, rows; r < some->rows; r += rows) {
         const int64_t low = some->low[r], high = some->high[r];
+        float s[HC_ROWS][HC_KEYS + HC_FLOATS], factor[HC_ROWS];
         rows = 1;
         if (low >= high)
             continue;
         while (rows < HC_ROWS && r + rows < some->rows && some->low[r + rows] == low && some->high[r + rows] == high)
             rows++;
-#if HC_ROWS == 3
-        rows == 3   ? attend_rows(some, 3, k_coded, v_coded, r, ahead)
-        : rows == 2 ? attend_rows(some, 2, k_coded, v_coded, r, ahead)
-                    : attend_rows(some, 1, k_coded, v_coded, r, ahead);
-#else
-        attend_rows(some, 1, k_coded, v_coded, r, ahead);
-#endif
+        scores_of(some, (int)rows, k_coded, r, ahead, s);
+        for (int row = 0; row < rows; row++)
+            factor[row] = hc_attend_weights(some, r + row, s[row]);
+        values_of(some, (int)rows, v_coded, r, ahead, factor, s);
         ahead = 0; /* the first rows have prefetched the next tile */
     }
-}
-
-INLINE void hc_attend_codes_body(const hc_attend *some) {
-    some->k.codes && some->v.codes ? hc_attend_body(some, true, true)
-    : some->k.codes                ? hc_attend_body(some, true, false)
-    : some->v.codes                ? hc_attend_body(some, false, true)
-                                   : hc_attend_body(some, false, false);
 }

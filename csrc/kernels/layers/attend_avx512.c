@@ -126,7 +126,7 @@ INLINE float sum_lanes(__m512 sums) {
 }
 
 /* Replaces the scores s of row r by the weights of its values. Returns the factor of the answer so far. */
-INLINE float weigh(const hc_attend *some, int64_t r, float *s) {
+static __attribute__((noinline)) float weigh(const hc_attend *some, int64_t r, float *s) {
     enum { PARTS = HC_KEYS / 16 };
     const int64_t low = some->low[r], high = some->high[r];
     const __m512 nothing = _mm512_set1_ps(-INFINITY), before = _mm512_set1_ps(some->largest[r]);
@@ -203,44 +203,46 @@ INLINE void add_values(const hc_attend *some, const int rows, const bool coded, 
     }
 }
 
-/* Attention of rows [r, r + rows), which see the same keys. */
-INLINE void attend_rows(const hc_attend *some, const int rows, const bool k_coded, const bool v_coded, int64_t r,
-                        int64_t ahead) {
+/* Calls a function for constant `rows`, `coded` and `tail`. */
+#define OF_ROWS(call, coded, tail, ...)                                                                                \
+    (rows == 3   ? call(some, 3, coded, tail, __VA_ARGS__)                                                             \
+     : rows == 2 ? call(some, 2, coded, tail, __VA_ARGS__)                                                             \
+                 : call(some, 1, coded, tail, __VA_ARGS__))
+#define OF_CODES(call, coded, ...)                                                                                     \
+    (some->width % (16 * WIDE) == 0 ? OF_ROWS(call, coded, false, __VA_ARGS__)                                         \
+                                    : OF_ROWS(call, coded, true, __VA_ARGS__))
+
+static __attribute__((noinline)) void scores_of(const hc_attend *some, int rows, bool coded, int64_t r, int64_t ahead,
+                                                float (*s)[HC_KEYS]) {
     const int64_t low = some->low[r], high = some->high[r];
-    float s[ROWS][HC_KEYS], factor[ROWS];
-    if (some->width % (16 * WIDE) == 0)
-        add_scores(some, rows, k_coded, false, r, low, high, ahead, s);
-    else
-        add_scores(some, rows, k_coded, true, r, low, high, ahead, s);
-    for (int row = 0; row < rows; row++)
-        factor[row] = weigh(some, r + row, s[row]);
-    if (some->width % (16 * WIDE) == 0)
-        add_values(some, rows, v_coded, false, r, low, high, ahead, factor, s);
-    else
-        add_values(some, rows, v_coded, true, r, low, high, ahead, factor, s);
+    coded ? OF_CODES(add_scores, true, r, low, high, ahead, s) : OF_CODES(add_scores, false, r, low, high, ahead, s);
 }
 
-INLINE void attend(const hc_attend *some, const bool k_coded, const bool v_coded) {
+static __attribute__((noinline)) void values_of(const hc_attend *some, int rows, bool coded, int64_t r, int64_t ahead,
+                                                const float *factor, float (*s)[HC_KEYS]) {
+    const int64_t low = some->low[r], high = some->high[r];
+    coded ? OF_CODES(add_values, true, r, low, high, ahead, factor, s)
+          : OF_CODES(add_values, false, r, low, high, ahead, factor, s);
+}
+
+static void attend(const hc_attend *some, bool k_coded, bool v_coded) {
     int64_t ahead = some->ahead;
     for (int64_t r = 0, rows; r < some->rows; r += rows) {
         const int64_t low = some->low[r], high = some->high[r];
+        float s[ROWS][HC_KEYS], factor[ROWS];
         rows = 1;
         if (low >= high)
             continue;
         while (rows < ROWS && r + rows < some->rows && some->low[r + rows] == low && some->high[r + rows] == high)
             rows++;
-        rows == 3   ? attend_rows(some, 3, k_coded, v_coded, r, ahead)
-        : rows == 2 ? attend_rows(some, 2, k_coded, v_coded, r, ahead)
-                    : attend_rows(some, 1, k_coded, v_coded, r, ahead);
+        scores_of(some, (int)rows, k_coded, r, ahead, s);
+        for (int row = 0; row < rows; row++)
+            factor[row] = weigh(some, r + row, s[row]);
+        values_of(some, (int)rows, v_coded, r, ahead, factor, s);
         ahead = 0; /* the first rows have prefetched the next tile */
     }
 }
 
 void hc_attend_avx512(const hc_attend *some) { attend(some, false, false); }
 
-void hc_attend_codes_avx512(const hc_attend *some) {
-    some->k.codes && some->v.codes ? attend(some, true, true)
-    : some->k.codes                ? attend(some, true, false)
-    : some->v.codes                ? attend(some, false, true)
-                                   : attend(some, false, false);
-}
+void hc_attend_codes_avx512(const hc_attend *some) { attend(some, some->k.codes != NULL, some->v.codes != NULL); }

@@ -13,8 +13,8 @@ static inline hc_floats hc_fold(const hc_floats *keys) {
 }
 
 static inline void hc_code_floats(const int8_t *codes, hc_floats *values) {
-    for (int i = 0; i < HC_SUMS; i++)
-        values[i / HC_FLOATS][i % HC_FLOATS] = codes[i];
+    for (int i = 0; i < HC_SUMS / HC_FLOATS; i++, codes += HC_FLOATS)
+        values[i] = (hc_floats){codes[0], codes[1], codes[2], codes[3]};
 }
 
 #include "kernels/layers/attend.h"

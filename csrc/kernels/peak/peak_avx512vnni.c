@@ -1,5 +1,5 @@
 /* peak_dot by vpdpbusd on 16 lanes: kernels/peak/peak.h. */
-#include "kernels/peak/peak.h"
+#include "kernels/kernel.h"
 
 #include <immintrin.h>
 

@@ -2,6 +2,7 @@
 #ifndef HC_LANES_AVX512_H
 #define HC_LANES_AVX512_H
 
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -10,12 +11,6 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 16, STEP = 64, MOST_W = 8, MOST_X = 4, CHAINS = 2 };
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-INLINE __m512i dot(__m512i sum, __m512i x_u8, __m512i w_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x_u8), "v"(w_s8));
-    return sum;
-}
 
 /* Adds the next `width` columns: 4, or 8, of which a register holds those of half as many rows. */
 INLINE void add_step(const int n_x, const int n_w, const int width, const uint8_t *x, const int8_t *const *w,

@@ -4,13 +4,8 @@
  * 128: two u of one group are a 16-bit number, low + 256 high, and the bytes of its product with the scale are the two
  * products.
  */
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/rows/rows_s4_avx512.h"
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w_u8), "v"(x_s8));
-    return sum;
-}
 
 /* The scales of up to 64 bytes of codes, each in its words. */
 INLINE vector load_scales(const uint8_t *scales, int64_t n, const int words) {

@@ -1,15 +1,9 @@
 /* Dot products of rows by vpmaddwd, exact where vpmaddubsw saturates: both sides are widened to int16 when they are
  * loaded. */
 #include "kernels/rows/rows_s8_avx512.h"
+#include "kernels/dots/avx512.h"
 
 enum { STEP = 32, ADDED = 0 };
-
-/* As in gemm_s8_avx2.c: gcc 12 spills the accumulators otherwise. */
-INLINE vector dot(vector sum, vector w, vector x) {
-    vector products;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(w), "v"(x));
-    return sum;
-}
 
 INLINE vector load_w(const int8_t *w) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)w)); }
 INLINE vector load_w_tail(const int8_t *w, int n) {

@@ -1,13 +1,8 @@
 /* Dot products of rows by vpdpbusd; 128 is added to w, which makes it unsigned. */
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/rows/rows_s8_avx512.h"
 
 enum { STEP = 64, ADDED = 128 };
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w_u8), "v"(x_s8));
-    return sum;
-}
 
 INLINE vector load_w(const int8_t *w) { return _mm512_xor_si512(_mm512_loadu_si512(w), _mm512_set1_epi8(-128)); }
 INLINE vector load_w_tail(const int8_t *w, int n) {

@@ -1,12 +1,8 @@
 /* Dot products of rows by vpdpbusd on 256-bit registers; 128 is added to w, which makes it unsigned. */
+#include "kernels/dots/avxvnni.h"
 #include "kernels/rows/rows_s8_avx2.h"
 
 enum { STEP = 32, ADDED = 128 };
-
-INLINE vector dot(vector sum, vector w_u8, vector x_s8) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w_u8), "x"(x_s8));
-    return sum;
-}
 
 INLINE vector load_x(const int8_t *x) { return _mm256_loadu_si256((const __m256i *)x); }
 INLINE vector load_w(const int8_t *w) { return _mm256_xor_si256(load_x(w), _mm256_set1_epi8(-128)); }

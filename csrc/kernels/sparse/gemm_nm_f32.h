@@ -1,6 +1,6 @@
 /* Nonzero weights times a panel of activations. The sums of a row of weights stay in registers. Each nonzero is
  * broadcast and multiplied by the panel row of its position. Rows with few sums are processed together, so that the
- * processor has enough independent sums. Included after a header of kernels/floats/ and the definitions of
+ * processor has enough independent sums. Included after a header of base/lanes/ and the definitions of
  *
  *   SUMS             registers of sums
  *   HC_NEAR          locality of the prefetch, the last argument of __builtin_prefetch
@@ -12,15 +12,15 @@
 /* Adds the products of `together` rows to their sums. */
 static inline __attribute__((always_inline)) void products(const int registers, const int together, int64_t count,
                                                            const float *values, const uint16_t *at, const float *panel,
-                                                           HC_V *sum) {
+                                                           lanes *sum) {
     for (int64_t t = 0; t < count; t++) {
 #pragma GCC unroll 4
         for (int i = 0; i < together; i++) {
             const float *x = panel + (int64_t)at[i * count + t] * registers * LANES;
-            const HC_V w = HC_SET(values[i * count + t]);
+            const lanes w = lanes_of(values[i * count + t]);
 #pragma GCC unroll 16
             for (int r = 0; r < registers; r++)
-                sum[i * registers + r] = HC_FMA(w, HC_LOAD(x + r * LANES), sum[i * registers + r]);
+                sum[i * registers + r] = lanes_fma(w, lanes_load(x + r * LANES), sum[i * registers + r]);
         }
     }
 }
@@ -35,14 +35,14 @@ static inline __attribute__((always_inline)) int64_t walk(const int registers, c
     for (; row + together <= rows; row += together, to += together * ld_to, next += together * share) {
         for (int64_t byte = 0; byte < together * share; byte += 64)
             __builtin_prefetch(next + byte, 0, HC_NEAR);
-        HC_V sum[SUMS];
+        lanes sum[SUMS];
 #pragma GCC unroll 16
         for (int i = 0; i < together * registers; i++)
-            sum[i] = from ? HC_LOAD(from + i / registers * ld_from + i % registers * LANES) : HC_ZERO();
+            sum[i] = from ? lanes_load(from + i / registers * ld_from + i % registers * LANES) : lanes_of(0);
         products(registers, together, count, values, at, panel, sum);
 #pragma GCC unroll 16
         for (int i = 0; i < together * registers; i++)
-            HC_STORE(to + i / registers * ld_to + i % registers * LANES, sum[i]);
+            lanes_store(to + i / registers * ld_to + i % registers * LANES, sum[i]);
         values += together * count;
         at += together * count;
         from = from ? from + together * ld_from : NULL;

@@ -1,5 +1,5 @@
 /* hc_gemm_nm_f32_avx2: kernels/sparse/gemm_nm_f32.h. */
-#include "kernels/floats/avx2.h"
+#include "base/lanes/avx2.h"
 
 enum { SUMS = 8 };
 

@@ -1,6 +1,6 @@
 /* hc_gemm_nm_f32_avx512: kernels/sparse/gemm_nm_f32.h. Loads limit the speed, so values are broadcast from registers
  * and positions are loaded four at a time. */
-#include "kernels/floats/avx512.h"
+#include "base/lanes/avx512.h"
 
 #include <stdint.h>
 #include <string.h>

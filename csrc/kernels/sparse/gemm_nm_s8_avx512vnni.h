@@ -7,6 +7,7 @@
 #ifndef HC_SPARSE_S8_AVX512VNNI_H
 #define HC_SPARSE_S8_AVX512VNNI_H
 
+#include "kernels/dots/avx512vnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
@@ -14,12 +15,6 @@
 /* Few processors have VBMI without VNNI; ops checks both. */
 #define INLINE static inline __attribute__((always_inline, target("avx512vnni")))
 enum { MR = 12, NR = 32 };
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
-    return sum;
-}
 
 #ifdef __AVX512VBMI__
 /* vpermb reads the whole register, so no broadcast is needed, which from 128 bits on costs as much as a shuffle on Zen

@@ -1,17 +1,12 @@
 /* The int8 matmul of patterns, like gemm_nm_s8_avx512vnni.h with 256-bit registers: 5 rows by 2 registers of
  * columns. */
+#include "kernels/dots/avxvnni.h"
 #include "kernels/kernel.h"
 
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
 enum { MR = 5, NR = 16 };
-
-/* As in gemm_s8_avx512vnni.c: the intrinsic makes gcc 12 copy accumulators. */
-INLINE __m256i dot(__m256i sum, __m256i a_u8, __m256i b_s8) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a_u8), "x"(b_s8));
-    return sum;
-}
 
 INLINE __m256i load_row(const uint8_t *a, int kr) {
     return kr == 8 ? _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)a))

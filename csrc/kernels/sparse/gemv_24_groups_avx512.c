@@ -44,10 +44,26 @@ INLINE void add_quads(const hc_decoder *d, const uint8_t metadata[][64], const _
         }
 }
 
+INLINE void transpose_words(const uint8_t *codes, int words, int64_t groups, __m512i *out) {
+    words == 2   ? transpose_block(codes, 2, groups, out)
+    : words == 4 ? transpose_block(codes, 4, groups, out)
+                 : transpose_block(codes, 8, groups, out);
+}
+
+/* The codes and the metadata of a row of a block, but for groups of 2 words, whose metadata are words already. */
+INLINE void transpose_row(const hc_gemv_24_floats_args *args, int r, int64_t g, int64_t groups, int words,
+                          __m512i *codes, __m512i *metadata) {
+    transpose_words(args->floats.codes[r] + 4 * g * words, words, groups, codes);
+    if (words > 2)
+        words == 4 ? transpose_block(args->metadata[r] + 2 * g * words, 2, groups, metadata)
+                   : transpose_block(args->metadata[r] + 2 * g * words, 4, groups, metadata);
+}
+
 /* A block of 16 groups from g on; `groups` of them exist. */
 INLINE void add_block(const hc_gemv_24_floats_args *args, const hc_decoder *d, int64_t g, int64_t groups, __m512 acc[],
-                      hc_code_kind kind, int words, int n_vectors) {
+                      hc_code_kind kind, int n_vectors) {
     const hc_gemv_floats_args *floats = &args->floats;
+    const int words = (int)floats->group / 8;
     const __mmask16 mask = (__mmask16)((1u << groups) - 1);
     const float *x = floats->x + 16 * g * words * n_vectors;
     __m512i codes[HC_GEMV_ROWS][MAX_WORDS], metadata[HC_GEMV_ROWS][MAX_WORDS / 2];
@@ -61,11 +77,10 @@ INLINE void add_block(const hc_gemv_24_floats_args *args, const hc_decoder *d, i
             _mm_prefetch(floats->next[r] + 4 * g * words + 64 * line, _MM_HINT_T1);
         for (int line = 0; line < words / 2; line++)
             _mm_prefetch(args->metadata[r] + METADATA_AHEAD + 2 * g * words + 64 * line, _MM_HINT_T1);
-        transpose_block(floats->codes[r] + 4 * g * words, words, groups, codes[r]);
         if (words == 2)
             metadata[r][0] = _mm512_maskz_loadu_epi32(mask, args->metadata[r] + 4 * g);
-        else
-            transpose_block(args->metadata[r] + 2 * g * words, words / 2, groups, metadata[r]);
+        groups == 16 ? transpose_row(args, r, g, 16, words, codes[r], metadata[r])
+                     : transpose_row(args, r, g, groups, words, codes[r], metadata[r]);
     }
 #pragma GCC unroll 1
     for (int i = 0; i < words / 2; i++, x += 32 * n_vectors * 16) {
@@ -88,33 +103,23 @@ INLINE void add_block(const hc_gemv_24_floats_args *args, const hc_decoder *d, i
     }
 }
 
-INLINE void gemv_24_groups(const hc_gemv_24_floats_args *args, const hc_decoder *d, hc_code_kind kind, int words,
-                           int n_vectors) {
+INLINE void gemv_24_groups(const hc_gemv_24_floats_args *args, const hc_decoder *d, hc_code_kind kind, int n_vectors) {
     const int64_t groups = args->floats.groups;
     __m512 acc[HC_GEMV_ROWS * HC_GEMV_VECTORS];
-    int64_t g = 0;
 #pragma GCC unroll 16
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
         acc[i] = _mm512_setzero_ps();
-    for (; g + 16 <= groups; g += 16)
-        add_block(args, d, g, 16, acc, kind, words, n_vectors);
-    if (g < groups)
-        add_block(args, d, g, groups - g, acc, kind, words, n_vectors);
+    for (int64_t g = 0; g < groups; g += 16)
+        add_block(args, d, g, hc_min(groups - g, 16), acc, kind, n_vectors);
 #pragma GCC unroll 16
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++)
         _mm512_storeu_ps(args->floats.out + 16 * i, acc[i]);
 }
 
-INLINE void choose(const hc_gemv_24_floats_args *args, const hc_decoder *d, hc_code_kind kind, int n_vectors) {
-    args->floats.group == 16   ? gemv_24_groups(args, d, kind, 2, n_vectors)
-    : args->floats.group == 32 ? gemv_24_groups(args, d, kind, 4, n_vectors)
-                               : gemv_24_groups(args, d, kind, 8, n_vectors);
-}
-
 INLINE void choose_vectors(const hc_gemv_24_floats_args *args, int n_vectors) {
     const hc_decoder d = make_decoder(&args->floats);
-    code_kind(&args->floats, &d) == CODES_SHORT ? choose(args, &d, CODES_SHORT, n_vectors)
-                                                : choose(args, &d, CODES_LONG, n_vectors);
+    code_kind(&args->floats, &d) == CODES_SHORT ? gemv_24_groups(args, &d, CODES_SHORT, n_vectors)
+                                                : gemv_24_groups(args, &d, CODES_LONG, n_vectors);
 }
 
 void hc_gemv_24_groups_avx512(const hc_gemv_24_floats_args *args) {

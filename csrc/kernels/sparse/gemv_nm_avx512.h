@@ -8,7 +8,7 @@
 /* Few processors have VBMI without VNNI; ops checks both. */
 #define VNNI __attribute__((target("avx512vnni")))
 
-/* As in gemm_s8_avx512vnni.c: the intrinsics make gcc 12 copy accumulators. */
+/* As in kernels/dots/avx512vnni.h: the intrinsics make gcc 12 copy accumulators. */
 VNNI INLINE __m512i dot(__m512i sum, __m512i a_u8, __m512i b_s8) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a_u8), "v"(b_s8));
     return sum;

@@ -137,9 +137,8 @@ hc_status hc_round_by_chance(const hc_run *run, const hc_view *x, const hc_packe
     for (int i = 0; i < HC_CHANCE_LEVELS; i++)
         table[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
     job.table = (hc_chance_levels){levels->n, table, levels->fraction, levels->least};
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
     const hc_stored_form form = hc_form_of(&packed->format);
-    job.has_groups = ops->has_groups(&packed->format);
+    job.has_groups = hc_has_groups(&packed->format);
     job.has_zero_points = form.has_zero_points;
     job.has_plain_scales = hc_form_has_f32_scales(&form);
     hc_view order = *x;

@@ -17,8 +17,7 @@
 hc_status hc_clip_check(const hc_clip *clip, const hc_format *format, const char *name, hc_error *error) {
     if (clip->kind == HC_CLIP_ABSMAX)
         return HC_OK;
-    const hc_format_ops *ops = hc_format_find(format->family);
-    if (ops->clip_domain(format) == HC_CLIP_NONE)
+    if (hc_clip_domain_of(format) == HC_CLIP_NONE)
         return hc_refuse(error, "format", "has no scale that clip= could change");
     if (clip->kind == HC_CLIP_FRACTION && !(clip->value > 0 && clip->value <= 1))
         return hc_fail(error, HC_VALUE, "%s: clip is %g, expected a fraction in (0, 1]", name, clip->value);
@@ -202,7 +201,7 @@ static bool fast_thresholds(const hc_clip *clip, const hc_format *format, const 
 
 int64_t hc_clip_thresholds(const hc_clip *clip, const hc_format *format, const hc_geometry *geometry, uint32_t isa,
                            const hc_float_rows *x, double *scratch, float *thresholds) {
-    const bool positive = hc_format_find(format->family)->clip_domain(format) == HC_CLIP_POSITIVE;
+    const bool positive = hc_clip_domain_of(format) == HC_CLIP_POSITIVE;
     int64_t illegal = HC_DONE;
     if (!positive && geometry->group > 0 &&
         fast_thresholds(clip, format, geometry, isa, x, scratch, thresholds, &illegal))
@@ -256,7 +255,7 @@ static bool gather_whole(const hc_encoder *encoder, char *values, char *scratch)
 }
 
 hc_status hc_clip_whole(hc_encoder *encoder, uint32_t isa, hc_error *error) {
-    if (encoder->clip.kind == HC_CLIP_ABSMAX || encoder->ops->clip_domain(&encoder->format) != HC_CLIP_WHOLE)
+    if (encoder->clip.kind == HC_CLIP_ABSMAX || hc_clip_domain_of(&encoder->format) != HC_CLIP_WHOLE)
         return HC_OK;
     const hc_geometry *g = &encoder->geometry;
     const hc_dtype dtype = encoder->x->dtype == HC_F64 ? HC_F64 : HC_F32;

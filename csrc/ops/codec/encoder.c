@@ -38,7 +38,7 @@ static void observe_task(void *context, int64_t task, int thread) {
 }
 
 static hc_status observe(hc_encoder *encoder, const hc_run *run, hc_error *error) {
-    for (int pass = 0; pass < encoder->ops->passes(&encoder->format); pass++) {
+    for (int pass = 0; pass < hc_passes(&encoder->format); pass++) {
         hc_observation job = {.isa = run->isa, .pass = pass};
         hc_status status = hc_blocks_init(&job.blocks, encoder, run, 0, hc_rows_with_values(encoder), 0, error);
         if (status != HC_OK)

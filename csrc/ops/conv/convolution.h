@@ -1,6 +1,6 @@
 /* One checked convolution, and the interface of an algorithm, an entry of algorithms.def. An algorithm returns why it
  * refuses, estimates its work, and runs; it calls no other algorithm. Its entry belongs to an order, which determines
- * the kind of operands. costs/ converts its work to seconds. Only algorithms.c chooses.
+ * the kind of operands. costs.def converts its work to seconds. Only algorithms.c chooses.
  */
 #ifndef HC_CONVOLUTION_H
 #define HC_CONVOLUTION_H
@@ -33,7 +33,7 @@ typedef struct {
     hc_images *images; /* while an algorithm runs: the quantized x (quantized/images.h); NULL: floats */
 } hc_convolution;
 
-/* Work of an algorithm: the counts for which costs/ has times. For floats they depend on shapes alone. */
+/* Work of an algorithm: the counts for which costs.def has times. For floats they depend on shapes alone. */
 typedef struct {
     double products; /* multiply-adds, including those of padded tiles */
     double values;   /* values of windows that are gathered, and of tiles and outputs that are transformed */

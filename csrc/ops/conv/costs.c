@@ -1,5 +1,5 @@
 /* Seconds of an algorithm: its counts of work times their costs. `heterocompute bench plan` measures the costs of
- * integers, and fit_costs.py writes costs/costs.def. The costs of floats are the same on every machine, since the
+ * integers, and fit_costs.py writes costs.def. The costs of floats are the same on every machine, since the
  * choice determines the bits.
  */
 #include "ops/conv/convolution.h"
@@ -18,7 +18,7 @@ typedef struct {
 /* The best instruction sets come first; among equal sets the costs of a measured processor come before those for all
  * processors. The last entry needs no instruction set. */
 static const hc_conv_costs COSTS[] = {
-#include "ops/conv/costs/costs.def"
+#include "ops/conv/costs.def"
 };
 
 /* In units of a product of `direct`, AMD EPYC (Zen 4, AVX-512), one thread, 2026-11:

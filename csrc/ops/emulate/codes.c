@@ -22,11 +22,10 @@ hc_status hc_terms(const hc_run *run, const hc_packed *packed, float *codes, flo
     const hc_status status = hc_check_packed("emulate: an operand", packed, &geometry, error);
     if (status != HC_OK)
         return status;
-    const hc_format_ops *ops = hc_format_find(packed->format.family);
     const hc_int_form folded = hc_integers_of(&packed->format, HC_INT_FOLDED);
     const hc_int_form grouped = hc_integers_of(&packed->format, HC_INT_GROUPED);
     kind->integers = folded.available || (grouped.available && !grouped.has_minima && !grouped.fraction_bits);
-    kind->groups = ops->has_groups(&packed->format);
+    kind->groups = hc_has_groups(&packed->format);
     kind->integer_scales = kind->groups && folded.available;
     const hc_tile tile = {0, geometry.rows, 0, geometry.columns};
     const hc_code_tile out = {codes, geometry.columns, scales, geometry.groups, row_scale};

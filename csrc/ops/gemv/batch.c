@@ -109,7 +109,7 @@ const char *hc_gemv_batch_refuses(const hc_product *p) {
 hc_work hc_gemv_batch_work(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
     const double codes = (double)p->w->rows * (double)p->w_packed->geometry->columns;
-    const bool has_groups = hc_format_find(format->family)->has_groups(format);
+    const bool has_groups = hc_has_groups(format);
     return (hc_work){.decoded = codes,
                      .unpacked = hc_unpacked(p) ? codes : 0,
                      .groups = has_groups ? hc_groups(p) : 0,
@@ -125,11 +125,8 @@ hc_status hc_gemv_batch_run(const hc_product *p, hc_error *error) {
     const int64_t blocks = geometry->columns / n, columns = blocks * m, kept = geometry->columns;
     const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
     const float *x = p->vectors;
-    hc_batch_job job = {.weights = weights,
-                        .rows = rows,
-                        .n_vectors = n_vectors,
-                        .has_groups = hc_format_find(format->family)->has_groups(format),
-                        .out = &p->out};
+    hc_batch_job job = {
+        .weights = weights, .rows = rows, .n_vectors = n_vectors, .has_groups = hc_has_groups(format), .out = &p->out};
     job.place = HC_PICK(indices_nm, run);
     job.kernel = HC_PICK(gemv_nm_batch, run);
     job.values = hc_round_up(geometry->padded, 16) + 32;

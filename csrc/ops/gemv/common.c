@@ -36,12 +36,11 @@ int hc_gemv_zero_code(const hc_stored_form *form) {
 
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
     const hc_format *format = packed->format;
-    const hc_format_ops *ops = hc_format_find(format->family);
     const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
     *form = hc_form_of(format);
     return !hc_form_is_read(form) || (may_decode && form->has_minima) ||
-           (may_decode && ops->has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
+           (may_decode && hc_has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
 }
 
@@ -110,7 +109,7 @@ static void decode_row(const hc_gemv_weights *weights, int64_t row, uint8_t *scr
     float *codes = (float *)scratch, *scales = (float *)(scratch + hc_round_up(weights->row_bytes, HC_CACHE_LINE));
     const hc_code_tile decoded = {codes, geometry->padded, scales, geometry->groups, &out->row_scale};
     hc_decode_codes_tile(packed->run, packed->format, geometry, packed->components, &tile, &decoded);
-    const bool has_groups = hc_format_find(packed->format->family)->has_groups(packed->format);
+    const bool has_groups = hc_has_groups(packed->format);
     out->codes = scratch;
     out->scales = has_groups ? scales : NULL;
 }

@@ -87,7 +87,7 @@ const char *hc_gemv_densified_differs(const hc_product *p) {
 hc_work hc_gemv_densified_work(const hc_product *p) {
     const hc_geometry *g = p->w_packed->geometry;
     hc_stored_form form;
-    const bool has_groups = hc_format_find(p->w_packed->format->family)->has_groups(p->w_packed->format);
+    const bool has_groups = hc_has_groups(p->w_packed->format);
     /* groups are in 16 lanes, of which the last may be empty */
     const double filled = has_groups ? (double)g->groups / (double)hc_round_up(g->groups, 16) : 1;
     const double whole = (double)p->w->rows * (double)g->whole_length, vectors = (double)p->x->rows;

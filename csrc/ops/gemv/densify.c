@@ -8,7 +8,7 @@ bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *wei
     const hc_format *format = packed->format;
     const hc_geometry *kept = packed->geometry;
     const hc_run *run = packed->run;
-    const bool has_groups = hc_format_find(format->family)->has_groups(format);
+    const bool has_groups = hc_has_groups(format);
     whole->geometry = *kept;
     whole->geometry.columns = kept->whole_length;
     whole->geometry.group = has_groups ? kept->group / format->n * format->m : kept->whole_length;

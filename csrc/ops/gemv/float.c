@@ -89,7 +89,7 @@ static void order_rows(int bits, const float *x, int64_t ldx, int64_t columns, i
 }
 
 bool hc_gemv_fits(const hc_product *product, const hc_geometry *geometry) {
-    const bool has_groups = hc_format_find(product->w_packed->format->family)->has_groups(product->w_packed->format);
+    const bool has_groups = hc_has_groups(product->w_packed->format);
     const int64_t places =
         has_groups ? hc_round_up(geometry->groups, 16) * geometry->group : hc_round_up(geometry->columns, 64);
     return places * product->x->rows <= HC_WORK_BYTES / (int64_t)sizeof(float);
@@ -106,7 +106,7 @@ hc_status hc_gemv_multiply(const hc_product *product, hc_gemv_weights *weights, 
                          .out = &product->out,
                          .geometry = geometry,
                          .whole = densified,
-                         .has_groups = hc_format_find(packed->format->family)->has_groups(packed->format)};
+                         .has_groups = hc_has_groups(packed->format)};
     int64_t row_scratch = hc_round_up(weights->scratch_bytes, HC_CACHE_LINE);
     if (densified)
         row_scratch += hc_gemv_densified_bytes(densified, weights);

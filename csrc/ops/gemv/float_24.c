@@ -120,9 +120,8 @@ const char *hc_gemv_float_24_refuses(const hc_product *p) {
         return "the weights' pattern is not 2:4";
     if (!HC_PICK(gemv_24_groups, p->run))
         return "no kernel of these instruction sets";
-    if (!hc_format_find(format->family)->has_groups(format) || (g->group != 16 && g->group != 32 && g->group != 64) ||
-        g->columns < g->group || !hc_gemv_weights_init(&job.weights, p, false) || job.weights.bits != 4 ||
-        job.weights.form.has_zero_points)
+    if (!hc_has_groups(format) || (g->group != 16 && g->group != 32 && g->group != 64) || g->columns < g->group ||
+        !hc_gemv_weights_init(&job.weights, p, false) || job.weights.bits != 4 || job.weights.form.has_zero_points)
         return "no codes of 4 bits in groups of 16, 32 or 64, without zero points";
     size(&job, p);
     return job.values > HC_WORK_BYTES / (int64_t)sizeof(float) ? "rows too long to keep one in the cache" : NULL;

@@ -164,12 +164,11 @@ const char *hc_gemv_nonzeros_refuses(const hc_product *p) {
 
 hc_work hc_gemv_nonzeros_work(const hc_product *p) {
     const hc_format *format = p->w_packed->format;
-    const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
     const double rows = (double)p->w->rows, vectors = (double)p->x->rows;
     const double kept = rows * (double)p->w_packed->geometry->columns, columns = rows * (double)p->w->columns;
     const double unpacked = hc_unpacked(p) ? kept : 0;
-    if (ops->has_groups(format)) /* one code after the other */
+    if (hc_has_groups(format)) /* one code after the other */
         return (hc_work){.decoded = kept, .unpacked = unpacked, .wide = kept * vectors};
     const bool is_plain = hc_form_is_plain(&form);
     return (hc_work){.codes = is_plain ? kept : 0,
@@ -184,7 +183,6 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
     const hc_packed_context *weights = p->w_packed;
     const hc_geometry *geometry = weights->geometry;
     const hc_format *format = weights->format;
-    const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
     const hc_run *run = p->run;
     const int64_t rows = p->w->rows, n_vectors = p->x->rows, ldx = p->ld_vectors;
@@ -194,7 +192,7 @@ hc_status hc_gemv_nonzeros_run(const hc_product *p, hc_error *error) {
                            .n_vectors = n_vectors,
                            .x = x,
                            .ldx = ldx,
-                           .has_groups = ops->has_groups(format),
+                           .has_groups = hc_has_groups(format),
                            .is_plain = hc_form_is_plain(&form),
                            .kernel = HC_PICK(gemv_nm, run),
                            .out = &p->out};

@@ -99,7 +99,7 @@ hc_work hc_gemv_float_tiles_work(const hc_product *p) {
 
 hc_status hc_gemv_float_tiles_run(const hc_product *p, hc_error *error) {
     const hc_format *format = p->w_packed->format;
-    hc_gemv_job job = {.product = p, .has_groups = hc_format_find(format->family)->has_groups(format)};
+    hc_gemv_job job = {.product = p, .has_groups = hc_has_groups(format)};
     const int64_t bytes = ROWS * (HC_GEMV_BLOCK * (int64_t)sizeof(hc_gemv_state) + 2 * TILE * (int64_t)sizeof(float));
     const int64_t n_tasks = hc_ceil_div(p->w->rows, ROWS);
     const int n_threads = (int)hc_min(hc_min(p->run->n_threads, HC_MAX_THREADS), n_tasks);

@@ -23,7 +23,7 @@ typedef struct {
 /* The best instruction sets come first; among equal sets the costs of a measured processor come before those for all
  * processors. The last entry needs no instruction set. */
 static const hc_costs COSTS[] = {
-#include "ops/product/costs/costs.def"
+#include "ops/product/costs.def"
 };
 
 bool hc_costs_hold(uint32_t processor, uint32_t needs, uint32_t isa) {

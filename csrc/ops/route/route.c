@@ -62,8 +62,13 @@ static hc_status make_call(const hc_run *run, const hc_operand *a, const hc_oper
     return hc_check_matmul(a, b, activations, bias, out, call->sides, error);
 }
 
-/* The sentence of a call that all routes refuse. */
-static hc_status refuse(const hc_call *call, hc_error *error) {
+const char HC_ELSEWHERE[] = "it does not serve the device of an operand or of the run";
+
+/* The sentence of a call that all routes refuse: that of a route that serves the device, if there is one. */
+static hc_status refuse(const hc_call *call, const hc_choice *choice, hc_error *error) {
+    for (int i = 0; i < HC_N_ROUTES; i++)
+        if (call->run->device != HC_HOST && choice->reason[i] != HC_ELSEWHERE)
+            return hc_fail(error, HC_UNSUPPORTED, "matmul: %s", choice->reason[i]);
     const struct {
         const char *name;
         int device;
@@ -87,8 +92,8 @@ hc_status hc_matmul(const hc_run *run, const hc_operand *a, const hc_operand *b,
     const hc_status status = make_call(run, a, b, activations, bias, out, &call, error);
     if (status != HC_OK)
         return status;
-    const int chosen = choose(&call, false).chosen;
-    return chosen < 0 ? refuse(&call, error) : ROUTES[chosen].run(&call, error);
+    const hc_choice choice = choose(&call, false);
+    return choice.chosen < 0 ? refuse(&call, &choice, error) : ROUTES[choice.chosen].run(&call, error);
 }
 
 hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b, const hc_format *activations,
@@ -104,7 +109,7 @@ hc_status hc_explain(const hc_run *run, const hc_operand *a, const hc_operand *b
         return status;
     const hc_choice choice = choose(&call, true);
     if (choice.chosen < 0)
-        return refuse(&call, error);
+        return refuse(&call, &choice, error);
     const double cpu = plans ? hc_cpu_seconds(&call) : 0;
     found->route = choice.chosen;
     found->n_routes = HC_N_ROUTES;

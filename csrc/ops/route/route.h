@@ -37,12 +37,13 @@ typedef enum {
     HC_N_ROUTES
 } hc_route_number;
 
-/* For a route that serves one device: NULL, or the reason if an operand or the run is on another device. */
+/* For a route that serves one device: NULL, or HC_ELSEWHERE if an operand or the run is on another device. */
+extern const char HC_ELSEWHERE[];
 static inline const char *hc_elsewhere(const hc_call *call, int device) {
-    if (call->sides[0].device != device || call->sides[1].device != device || call->out->device != device ||
-        (call->bias && call->bias->device != device))
-        return "an operand lies on a device that it does not serve";
-    return call->run->device == device ? NULL : "the run is for a device that it does not serve";
+    const bool is_there = call->sides[0].device == device && call->sides[1].device == device &&
+                          call->out->device == device && (!call->bias || call->bias->device == device) &&
+                          call->run->device == device;
+    return is_there ? NULL : HC_ELSEWHERE;
 }
 
 /* The estimate of the first route; 0 if there is nothing to multiply, 1 if the first route refuses, so that the shares

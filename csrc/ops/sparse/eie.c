@@ -21,7 +21,7 @@ hc_status hc_eie_codebook(int64_t n, float *values, float codebook[HC_EIE_CODES]
         return HC_OK;
     void *scratch = hc_alloc_aligned(hc_kmeans_bytes(n, HC_EIE_CODES - 1, false));
     if (!scratch)
-        return hc_fail(error, HC_MEMORY, "encode_csr: not enough memory to learn a codebook of %lld values",
+        return hc_fail(error, HC_MEMORY, "encode_eie: not enough memory to learn a codebook of %lld values",
                        (long long)n);
     hc_kmeans(values, NULL, n, HC_EIE_CODES - 1, hc_fill_layer, scratch, codebook + 1);
     hc_free_aligned(scratch);
@@ -50,19 +50,19 @@ static int64_t most_elements(int64_t rows) { return hc_max(rows, 4096); }
 hc_status hc_eie_count_entries(const hc_run *run, const float *w, int64_t rows, int64_t columns, int64_t elements,
                                uint32_t *pointers, int64_t *n_entries, hc_error *error) {
     if (elements < 1 || elements > most_elements(rows))
-        return hc_fail(error, HC_VALUE, "encode_csr: elements is %lld, expected 1 to %lld", (long long)elements,
+        return hc_fail(error, HC_VALUE, "encode_eie: elements is %lld, expected 1 to %lld", (long long)elements,
                        (long long)most_elements(rows));
     hc_encode_job job = {.w = w,
                          .eie = {.rows = rows, .columns = columns, .elements = elements, .pointers = pointers},
                          .pointers = pointers,
                          .fits = hc_alloc_aligned(elements)};
     if (!job.fits)
-        return hc_fail(error, HC_MEMORY, "encode_csr: not enough memory for %lld elements", (long long)elements);
+        return hc_fail(error, HC_MEMORY, "encode_eie: not enough memory for %lld elements", (long long)elements);
     hc_parallel(run->n_threads, elements, count_task, &job);
     const bool fits = memchr(job.fits, 0, (size_t)elements) == NULL;
     hc_free_aligned(job.fits);
     if (!fits)
-        return hc_fail(error, HC_VALUE, "encode_csr: an element has more than 2^32 - 1 entries; pass more elements");
+        return hc_fail(error, HC_VALUE, "encode_eie: an element has more than 2^32 - 1 entries; pass more elements");
     *n_entries = base_of(&job.eie, elements);
     return HC_OK;
 }
@@ -78,10 +78,10 @@ static void fill_task(void *context, int64_t element, int thread) {
 hc_status hc_eie_encode(const hc_run *run, const float *w, const hc_eie *eie, uint8_t *entries, hc_error *error) {
     for (int c = 1; c < HC_EIE_CODES - 1; c++)
         if (!(eie->codebook[c] <= eie->codebook[c + 1]))
-            return hc_fail(error, HC_VALUE, "encode_csr: codebook[%d] is above codebook[%d], expected [1:] to ascend",
+            return hc_fail(error, HC_VALUE, "encode_eie: codebook[%d] is above codebook[%d], expected [1:] to ascend",
                            c, c + 1);
     if (!hc_eie_pointers_fit(eie))
-        return hc_fail(error, HC_VALUE, "encode_csr: the pointers do not fit the entries");
+        return hc_fail(error, HC_VALUE, "encode_eie: the pointers do not fit the entries");
     hc_encode_job job = {.w = w, .eie = *eie, .entries = entries};
     hc_parallel(run->n_threads, eie->elements, fill_task, &job);
     return HC_OK;

@@ -1,8 +1,7 @@
 /* The binding of CUDA: the driver, memory of a device, copies and waits; the planners, for tests. Functions with a device and a
  * stream begin with both. */
-#include "python/cuda/raise.h"
+#include "python/cuda/call.h"
 
-#include "python/call.h"
 #include "python/methods.h"
 
 PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
@@ -15,6 +14,7 @@ PyObject *hc_cuda_open_method(PyObject *self, PyObject *args) {
     Py_DECREF(path);
     if (status != HC_OK)
         return hc_raise_driver(status, &error);
+    hc_cuda_offer_route();
     PyObject *devices = PyList_New(0);
     for (int i = 0; devices && i < hc_cuda_devices(); i++) {
         hc_cuda_device device;
@@ -46,11 +46,12 @@ PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
-        "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
-        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        "{sNsNsNsNsNsNsNsNsNsNsNsNsN}", "explain_matmul", PyLong_FromVoidPtr((void *)hc_cuda_explain_matmul), "prepack",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer),
+        "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d),
+        "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));
@@ -186,4 +187,30 @@ PyObject *hc_cuda_place_method(PyObject *self, PyObject *object) {
     int device = -1;
     hc_error error;
     return PyLong_FromLong(hc_cuda_place((void *)(uintptr_t)address, &device, &error) == HC_OK ? device : -1);
+}
+
+/* cuda_check(device, address of words, address of answers, whether of warpgroups) */
+PyObject *hc_cuda_check_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int device, of_warpgroups;
+    unsigned long long in, out;
+    if (!PyArg_ParseTuple(args, "iKKp", &device, &in, &out, &of_warpgroups))
+        return NULL;
+    hc_error error;
+    hc_cuda_plan *plan = hc_alloc_aligned(sizeof *plan);
+    if (!plan)
+        return PyErr_NoMemory();
+    *plan = (hc_cuda_plan){.architecture = hc_cuda_architecture(device),
+                           .multiprocessors = hc_cuda_multiprocessors(device)};
+    hc_status status =
+        hc_cuda_plan_check((const uint32_t *)(uintptr_t)in, (uint32_t *)(uintptr_t)out, of_warpgroups, plan, &error);
+    const bool is_driver = status == HC_OK;
+    if (is_driver) {
+        Py_BEGIN_ALLOW_THREADS status = hc_cuda_launch(device, plan, NULL, &error);
+        Py_END_ALLOW_THREADS
+    }
+    hc_free_aligned(plan);
+    if (status == HC_OK)
+        return Py_NewRef(Py_None);
+    return is_driver ? hc_raise_driver(status, &error) : hc_raise(status, &error);
 }

@@ -1,87 +1,25 @@
 /* The binding of CUDA: calls are planned twice, for the size of their workspace and with it, and launched (call.h). */
 #include "python/cuda/call.h"
 
-#include "python/call.h"
-
 #include <stdatomic.h>
 #include <string.h>
 
-enum { NO_ROW = -1, OWN_MOST = 4 << 20 /* bytes of a workspace, where the caller has an allocator */ };
+enum { OWN_MOST = 4 << 20 /* bytes of a workspace, where the caller has an allocator */ };
 
-int hc_cuda_parse_view(PyObject *object, hc_view *view) {
-    static const char *const NAMES[] = {"float32", "float64", "float16", "bfloat16"};
+int hc_cuda_parse_note(PyObject *object, hc_cuda_note *note) {
     unsigned long long address;
-    const char *dtype;
-    PyObject *shape, *strides;
-    int n_strides;
-    if (!hc_parse_tuple(object, "cuda: view", "KsOO", &address, &dtype, &shape, &strides) ||
-        !hc_parse_sizes(shape, "shape", view->shape, &view->ndim) ||
-        !hc_parse_sizes(strides, "strides", view->strides, &n_strides))
+    if (object == Py_None)
+        return 1;
+    if (!hc_parse_tuple(object, "cuda: note", "Kiff", &address, &note->kind, &note->low, &note->high))
         return 0;
-    view->data = (void *)(uintptr_t)address;
-    if (n_strides != view->ndim) {
-        PyErr_Format(PyExc_ValueError, "cuda: %d strides for %d dimensions", n_strides, view->ndim);
-        return 0;
-    }
-    view->device = HC_HOST; /* kernels do not look at it */
-    for (int i = 0; i < (int)(sizeof NAMES / sizeof *NAMES); i++)
-        if (strcmp(NAMES[i], dtype) == 0) {
-            view->dtype = (hc_dtype)i;
-            return 1;
-        }
-    PyErr_Format(PyExc_TypeError, "cuda: expected floats, got %s", dtype);
-    return 0;
-}
-
-int hc_cuda_parse_packed(PyObject *object, hc_packed *packed) {
-    PyObject *format, *shape, *axes, *components;
-    unsigned long long prepacked = 0;
-    *packed = (hc_packed){0};
-    if (!hc_parse_tuple(object, "cuda: packed", "OOOO!|K", &format, &shape, &axes, &PyDict_Type, &components,
-                        &prepacked))
-        return 0;
-    packed->prepacked = (void *)(uintptr_t)prepacked;
-    hc_geometry geometry;
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    if (!hc_parse_described(format, shape, axes, packed, &geometry, layout))
-        return 0;
-    for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        if (!layout[i].present)
-            continue;
-        static PyObject *keys[HC_N_COMPONENTS];
-        if (!keys[i])
-            keys[i] = PyUnicode_InternFromString(HC_COMPONENT_NAMES[i]);
-        PyObject *address = keys[i] ? PyObject_GetItem(components, keys[i]) : NULL;
-        if (!address) {
-            if (PyErr_ExceptionMatches(PyExc_KeyError))
-                PyErr_Format(PyExc_ValueError, "cuda: packed has no %s", HC_COMPONENT_NAMES[i]);
-            return 0;
-        }
-        packed->components.part[i].data = (uint8_t *)(uintptr_t)PyLong_AsUnsignedLongLong(address);
-        packed->components.part[i].row_stride = layout[i].per_row ? hc_component_bytes(&layout[i]) : 0;
-        Py_DECREF(address);
-        if (PyErr_Occurred())
-            return 0;
-    }
+    note->to = (void *)(uintptr_t)address;
     return 1;
 }
 
-int hc_cuda_parse_start(PyObject *args, Py_ssize_t n, hc_cuda_call *call) {
-    memset(call, 0, sizeof *call);
-    if (PyTuple_GET_SIZE(args) != AFTER_START + n) {
-        PyErr_Format(PyExc_TypeError, "expected %zd arguments, got %zd", AFTER_START + n, PyTuple_GET_SIZE(args));
-        return 0;
-    }
-    call->device = (int)PyLong_AsLong(PyTuple_GET_ITEM(args, 0));
-    call->stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args, 1));
-    PyObject *allocate = PyTuple_GET_ITEM(args, 2);
-    call->waits = allocate == Py_None;
-    call->allocate = PyCallable_Check(allocate) ? allocate : NULL;
-    return !PyErr_Occurred();
-}
+static int number_of(const hc_settings *settings) { return settings->run.device - HC_HOST - 1; }
 
-hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
-    const hc_operand x = {call->has_a ? NULL : &call->x, call->has_a ? &call->a : NULL};
+static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, hc_error *error) {
+    const hc_operand x = {call->a ? NULL : &call->x, call->a};
     switch (call->what) {
     case QUANTIZE:
         return hc_cuda_plan_quantize(&call->x, &call->clip, &call->packed, workspace, plan, error);
@@ -105,8 +43,8 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
     case PREPACK:
         return hc_cuda_plan_prepack(&call->packed, workspace, plan, error);
     case CONV2D:
-        return hc_cuda_plan_conv2d(&call->x, call->has_format ? &call->format : NULL, &call->packed, &call->window,
-                                   call->relu, call->bias, &call->out, workspace, plan, error);
+        return hc_cuda_plan_conv2d(&call->x, call->activations, &call->packed, &call->window, call->relu, call->bias,
+                                   &call->out, workspace, plan, error);
     case LAYER:
         return hc_cuda_plan_layer(&call->layer, plan, error);
     case ATTENTION:
@@ -115,8 +53,8 @@ hc_status hc_cuda_plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_p
         return hc_cuda_plan_prune(&call->x, call->n, call->m, call->n_axes, call->axes, call->values, call->metadata,
                                   plan, error);
     default:
-        return hc_cuda_plan_matmul(&x, call->has_format ? &call->format : NULL, &call->packed, call->bias, &call->out,
-                                   workspace, plan, error);
+        return hc_cuda_plan_matmul(&x, call->activations, &call->packed, call->bias, &call->out, workspace, plan,
+                                   error);
     }
 }
 
@@ -127,163 +65,185 @@ static _Atomic int64_t guesses[256];
 static _Atomic int64_t *guess_of(const hc_cuda_call *call) {
     const hc_view *x = &call->x;
     uint64_t hash = (uint64_t)call->what + 131 * (uint64_t)(uintptr_t)call->packed.components.part[HC_CODES].data +
-                    31 * (uint64_t)call->has_format + 7 * (uint64_t)call->format.family;
+                    31 * (uint64_t)(call->activations ? 1 + call->activations->family : 0) +
+                    7 * (uint64_t)call->format.family;
     for (int i = 0; i < x->ndim; i++)
         hash = hash * 0x9e3779b97f4a7c15u + (uint64_t)x->shape[i];
     return &guesses[(hash ^ hash >> 32) % 256];
 }
 
-typedef struct {
-    bool asks;       /* nothing ran: the caller's memory is needed */
-    bool fits;       /* the workspace was large enough */
-    bool is_planned; /* an error is the driver's */
-    int64_t row;     /* the first with a value that the format refuses */
-} run_state;
-
-static hc_status plan_in(const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan, run_state *state,
+static hc_status plan_in(hc_settings *settings, const hc_cuda_call *call, void *workspace, hc_cuda_plan *plan,
                          hc_error *error) {
-    const hc_status status = hc_cuda_plan_call(call, workspace, plan, error);
-    state->is_planned = status == HC_OK;
+    const hc_status status = plan_call(call, workspace, plan, error);
+    settings->failed = status == HC_OK; /* what fails from here on is the driver */
     return status;
 }
 
-/* Plans and launches with a workspace of our own of so many bytes. */
-static hc_status run_in(const hc_cuda_call *call, int64_t bytes, hc_cuda_plan *plan, run_state *state,
+/* Plans and launches with a workspace of our own of so many bytes; *fits: it was large enough. */
+static hc_status run_in(hc_settings *settings, const hc_cuda_call *call, int64_t bytes, hc_cuda_plan *plan, bool *fits,
                         hc_error *error) {
+    const int device = number_of(settings);
     void *workspace = NULL;
-    state->is_planned = state->fits = true;
-    hc_status status = hc_cuda_allocate(call->device, bytes, call->stream, &workspace, error);
+    settings->failed = *fits = true;
+    hc_status status = hc_cuda_allocate(device, bytes, settings->stream, &workspace, error);
     if (status != HC_OK)
         return status;
-    status = plan_in(call, workspace, plan, state, error);
-    state->fits = status != HC_OK || plan->workspace_bytes <= bytes;
-    if (status == HC_OK && state->fits)
-        status = hc_cuda_launch(call->device, plan, call->stream, error);
-    hc_cuda_free(call->device, workspace, call->stream);
+    status = plan_in(settings, call, workspace, plan, error);
+    *fits = status != HC_OK || plan->workspace_bytes <= bytes;
+    if (status == HC_OK && *fits)
+        status = hc_cuda_launch(device, plan, settings->stream, error);
+    hc_cuda_free(device, workspace, settings->stream);
     return status;
 }
 
-/* The caller's memory must be used: in a graph, and for much. */
-static bool must_ask(const hc_cuda_call *call, int64_t bytes) {
-    return call->allocate && (bytes > OWN_MOST || hc_cuda_is_captured(call->device, call->stream));
+/* The caller's memory must be used: in a graph, for much, and for panels, which are kept. */
+static bool must_ask(const hc_settings *settings, const hc_cuda_call *call, int64_t bytes) {
+    return settings->allocate &&
+           (call->what == PREPACK || bytes > OWN_MOST || hc_cuda_is_captured(number_of(settings), settings->stream));
 }
 
-static hc_status run_entered(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
+static hc_status run_entered(hc_settings *settings, const hc_cuda_call *call, hc_cuda_plan *plan, hc_error *error) {
     _Atomic int64_t *guess = guess_of(call);
     const int64_t guessed = *guess;
+    bool fits;
     hc_status status = HC_OK;
-    if (guessed && !must_ask(call, guessed)) {
-        status = run_in(call, guessed, plan, state, error);
-        if (status != HC_MEMORY && state->fits) {
+    if (guessed && !must_ask(settings, call, guessed)) {
+        status = run_in(settings, call, guessed, plan, &fits, error);
+        if (status != HC_MEMORY && fits) {
             *guess = status == HC_OK ? plan->workspace_bytes : 0;
             return status;
         }
     }
-    status = plan_in(call, NULL, plan, state, error);
+    status = plan_in(settings, call, NULL, plan, error);
     *guess = status == HC_OK ? plan->workspace_bytes : 0;
     if (status != HC_OK)
         return status;
     if (plan->workspace_bytes == 0)
-        return hc_cuda_launch(call->device, plan, call->stream, error);
-    state->asks = must_ask(call, plan->workspace_bytes);
-    return state->asks ? HC_OK : run_in(call, plan->workspace_bytes, plan, state, error);
+        return hc_cuda_launch(number_of(settings), plan, settings->stream, error);
+    if (!must_ask(settings, call, plan->workspace_bytes))
+        return run_in(settings, call, plan->workspace_bytes, plan, &fits, error);
+    settings->wanted = plan->workspace_bytes;
+    return HC_OK;
 }
 
 /* Plans and launches, unless the caller's memory must be used. */
-static hc_status run_alone(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
-    hc_status status = hc_cuda_enter(call->device, error);
+static hc_status run_alone(hc_settings *settings, const hc_cuda_call *call, hc_cuda_plan *plan, hc_error *error) {
+    hc_status status = hc_cuda_enter(number_of(settings), error);
+    settings->failed = status != HC_OK;
     if (status != HC_OK)
         return status;
-    status = run_entered(call, plan, state, error);
+    status = run_entered(settings, call, plan, error);
     hc_cuda_leave();
     return status;
 }
 
 /* The same, and waits for the first row with a value that the format refuses. */
-static hc_status run_checked(const hc_cuda_call *call, hc_cuda_plan *plan, run_state *state, hc_error *error) {
-    if (hc_cuda_is_captured(call->device, call->stream))
+static hc_status run_checked(hc_settings *settings, const hc_cuda_call *call, hc_cuda_plan *plan, hc_error *error) {
+    const int device = number_of(settings);
+    settings->failed = true;
+    if (hc_cuda_is_captured(device, settings->stream))
         return hc_fail(error, HC_VALUE,
                        "cuda: the stream is captured into a graph, and this call waits for it: call it before");
-    hc_status status = hc_cuda_lend_word(call->device, &plan->illegal, error);
+    hc_status status = hc_cuda_lend_word(device, &plan->illegal, error);
     if (status == HC_OK)
-        status = run_alone(call, plan, state, error);
+        status = run_alone(settings, call, plan, error);
     if (status == HC_OK)
-        status = hc_cuda_wait(call->device, call->stream, error);
+        status = hc_cuda_wait(device, settings->stream, error);
     if (status == HC_OK && *plan->illegal)
-        state->row = (int64_t)UINT32_MAX - *plan->illegal;
+        settings->row = (int64_t)UINT32_MAX - *plan->illegal;
     hc_cuda_return_word(plan->illegal);
     return status;
 }
 
-/* An address that `allocate` returns for so many bytes; 0 with an exception. */
-static unsigned long long ask_for(PyObject *allocate, int64_t bytes) {
-    PyObject *answer = PyObject_CallFunction(allocate, "L", (long long)bytes);
-    const unsigned long long address = answer ? PyLong_AsUnsignedLongLong(answer) : 0;
-    Py_XDECREF(answer);
-    if (address == 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_MemoryError, "cuda: out of memory");
-    return PyErr_Occurred() ? 0 : address;
-}
-
-/* With memory of the caller; false with an exception. */
-static bool run_with(PyObject *allocate, const hc_cuda_call *call, hc_cuda_plan *plan) {
-    hc_error error = {.argument = NULL};
-    void *workspace = NULL;
-    hc_status status = hc_cuda_plan_call(call, NULL, plan, &error);
-    if (status == HC_OK && plan->workspace_bytes > 0) {
-        workspace = (void *)(uintptr_t)ask_for(allocate, plan->workspace_bytes);
-        if (!workspace)
-            return false;
-        status = hc_cuda_plan_call(call, workspace, plan, &error);
-    }
-    if (status != HC_OK) {
-        hc_raise(status, &error);
-        return false;
-    }
-    HC_WITHOUT_GIL(hc_cuda_launch(call->device, plan, call->stream, &error));
-    if (status != HC_OK)
-        hc_raise_driver(status, &error);
-    return status == HC_OK;
-}
-
-static PyObject *finish_planned(const hc_cuda_call *call, hc_cuda_plan *plan) {
-    hc_error error = {.argument = NULL};
-    run_state state = {.asks = call->what == PREPACK /* whose memory is kept */, .is_planned = true, .row = NO_ROW};
-    hc_status status = HC_OK;
-    if (call->checks && call->waits)
-        HC_WITHOUT_GIL(run_checked(call, plan, &state, &error));
-    else if (!state.asks)
-        HC_WITHOUT_GIL(run_alone(call, plan, &state, &error));
-    if (status != HC_OK)
-        return state.is_planned ? hc_raise_driver(status, &error) : hc_raise(status, &error);
-    return state.asks && !run_with(call->allocate, call, plan) ? NULL : PyLong_FromLongLong(state.row);
+/* With memory of the caller. */
+static hc_status run_with(hc_settings *settings, const hc_cuda_call *call, hc_cuda_plan *plan, hc_error *error) {
+    settings->wanted = 0;
+    const hc_status status = plan_in(settings, call, settings->workspace, plan, error);
+    return status == HC_OK ? hc_cuda_launch(number_of(settings), plan, settings->stream, error) : status;
 }
 
 static _Atomic(hc_cuda_plan *) spare; /* of an earlier call: a plan is large */
 
-/* Memory for a plan for a device, or, unless it is 0, for any of that architecture; NULL with an exception. */
-hc_cuda_plan *hc_cuda_new_plan(int device, int architecture, bool device_order) {
+/* NULL: out of memory. */
+static hc_cuda_plan *new_plan(int device, bool device_order) {
     hc_cuda_plan *plan = atomic_exchange(&spare, NULL);
     plan = plan ? plan : hc_alloc_aligned(sizeof *plan);
-    if (!plan) {
-        PyErr_NoMemory();
+    if (!plan)
         return NULL;
-    }
-    plan->architecture = architecture ? architecture : hc_cuda_architecture(device);
-    plan->multiprocessors = architecture ? 0 : hc_cuda_multiprocessors(device);
+    plan->architecture = hc_cuda_architecture(device);
+    plan->multiprocessors = hc_cuda_multiprocessors(device);
     plan->device_order = device_order;
+    plan->path = NULL;
     plan->illegal = NULL;
     return plan;
 }
 
-void hc_cuda_free_plan(hc_cuda_plan *plan) { hc_free_aligned(atomic_exchange(&spare, plan)); }
+static void free_plan(hc_cuda_plan *plan) { hc_free_aligned(atomic_exchange(&spare, plan)); }
 
-/* The first row with a value that the format refuses, or -1. */
-PyObject *hc_cuda_finish_call(const hc_cuda_call *call) {
-    hc_cuda_plan *plan = hc_cuda_new_plan(call->device, 0, call->device_order);
+hc_status hc_cuda_run_call(hc_settings *settings, const hc_cuda_call *call, hc_error *error) {
+    error->argument = NULL;
+    hc_cuda_plan *plan = new_plan(number_of(settings), settings->device_order);
     if (!plan)
-        return NULL;
-    PyObject *answer = finish_planned(call, plan);
-    hc_cuda_free_plan(plan);
-    return answer;
+        return hc_fail(error, HC_MEMORY, "cuda: not enough memory for a plan");
+    const hc_status status = settings->workspace               ? run_with(settings, call, plan, error)
+                             : call->checks && settings->waits ? run_checked(settings, call, plan, error)
+                                                               : run_alone(settings, call, plan, error);
+    free_plan(plan);
+    return status;
 }
+
+bool hc_cuda_lends(hc_settings *settings) {
+    if (!settings->wanted)
+        return false;
+    PyObject *answer = PyObject_CallFunction(settings->allocate, "L", (long long)settings->wanted);
+    settings->workspace = answer ? hc_address(answer) : NULL;
+    Py_XDECREF(answer);
+    if (!settings->workspace && !PyErr_Occurred())
+        PyErr_SetString(PyExc_MemoryError, "cuda: out of memory");
+    return !PyErr_Occurred();
+}
+
+PyObject *hc_cuda_answer(const hc_settings *settings, hc_status status, const hc_error *error, hc_held *held) {
+    hc_release(held);
+    if (status != HC_OK)
+        return settings->failed ? hc_raise_driver(status, error) : hc_raise(status, error);
+    return PyErr_Occurred() ? NULL : PyLong_FromLongLong(settings->row);
+}
+
+PyObject *hc_cuda_finish(hc_settings *settings, const hc_cuda_call *call, hc_held *held) {
+    hc_error error = {.argument = NULL};
+    hc_status status;
+    do
+        HC_WITHOUT_GIL(hc_cuda_run_call(settings, call, &error));
+    while (status == HC_OK && hc_cuda_lends(settings));
+    return hc_cuda_answer(settings, status, &error, held);
+}
+
+PyObject *hc_cuda_kernels(const hc_settings *settings, const hc_cuda_call *call) {
+    hc_error error = {.argument = NULL};
+    hc_cuda_plan *plan = new_plan(number_of(settings), settings->device_order);
+    if (!plan)
+        return PyErr_NoMemory();
+    const hc_status status = plan_call(call, NULL, plan, &error);
+    PyObject *names = status == HC_OK ? PyList_New(plan->n) : hc_raise(status, &error);
+    for (int i = 0; names && i < plan->n; i++) {
+        PyObject *name = PyUnicode_FromString(plan->step[i].kernel);
+        if (name)
+            PyList_SET_ITEM(names, i, name);
+        else
+            Py_CLEAR(names);
+    }
+    free_plan(plan);
+    return names;
+}
+
+/* The route of matmuls. `run` is the first member of the settings of the call. */
+static hc_status matmul_of_route(const hc_run *run, const hc_operand *a, const hc_packed *b,
+                                 const hc_format *activations, const hc_view *bias, const hc_view *out,
+                                 hc_error *error) {
+    hc_cuda_call call = {.n = 0};
+    hc_cuda_fill_matmul(&call, a, activations, b, bias, out);
+    return hc_cuda_run_call((hc_settings *)run, &call, error);
+}
+
+void hc_cuda_offer_route(void) { hc_cuda_use(matmul_of_route); }

@@ -1,4 +1,4 @@
-"""CUDA kernels on a device: with ``--check`` every kernel against the CPU, bit for bit, then times.
+"""Kernels on a device: with ``--check`` every kernel against the CPU, bit for bit, then times.
 
 --check      conformance, then the times, then the compute sanitizer: at most BUDGET_SECONDS
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from ...base.cuda import devices
+from ...base.devices import devices
 from ..measure import CheckFailed, Options, Table
 from .conformance import conformance
 from .sanitizer import sanitized

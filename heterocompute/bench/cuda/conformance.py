@@ -1,4 +1,4 @@
-"""Compares results of a CUDA device with those of the CPU, bitwise: codecs per format, matmuls per pair of formats."""
+"""Compares results of a device with those of the CPU, bitwise: codecs per format, matmuls per pair of formats."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from ...arrays.device import DeviceArray
 from ...arrays.prepacked import prepack
+from ...base.devices import KIND
 from ...products.conv import conv2d
 from ...products.layers import gelu, layer_norm, rms_norm, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ...pruning.prune import prune
-from ...training.straight_through import fake_quantize as by_chance
+from ...training.straight_through import fake_quantize as stochastic
 from ..measure import CheckFailed, Options, Table
 from .instructions import check_instructions
 
@@ -67,31 +68,31 @@ class Comparison:
     def codecs(self, text: str, x: Array, axis: Any) -> None:
         """Compare one format on one array: its components, its values and its rounding."""
         what = f"{text} {x.dtype} {x.shape} axis {axis}"
-        there = DeviceArray.from_numpy(x)
-        q: Any = quantize(there, text, axis)
+        on_device = DeviceArray.from_numpy(x)
+        q: Any = quantize(on_device, text, axis)
         wanted = quantize(x, text, axis)
         self.same_parts("quantize", what, q, wanted)
         self.same("dequantize", what, q.dequantize(), wanted.dequantize())
         self.same("dequantize", what, q.dequantize(np.float64), wanted.dequantize(np.float64))
-        self.same("fake_quantize", what, fake_quantize(there, text, axis), fake_quantize(x, text, axis))
+        self.same("fake_quantize", what, fake_quantize(on_device, text, axis), fake_quantize(x, text, axis))
 
     def products(self, text: str, x: Array, w: Array, bias: Array) -> None:
         """Compare the matmuls of one format of weights with float and with quantized activations."""
-        there, bias_there, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
-        moved = q.to("cuda")
+        on_device, device_bias, q = DeviceArray.from_numpy(x), DeviceArray.from_numpy(bias), quantize(w, text)
+        moved = q.to(KIND)
         others = ("int8", "vsq4-g16-s4") if text in (*INTEGERS, *SPARSE, "q4_1") else ()
         for activations in (None, *others):
             what = f"{activations} {text} {x.shape} {w.shape}"
             wanted = linear(x, q, bias, activations)
-            self.same("linear", what, linear(there, moved, bias_there, activations), wanted)
+            self.same("linear", what, linear(on_device, moved, device_bias, activations), wanted)
             if activations:
-                self.same("prepacked", what, linear(there, prepack(moved), bias_there, activations), wanted)
+                self.same("prepacked", what, linear(on_device, prepack(moved), device_bias, activations), wanted)
 
     def lost(self, activations: str, text: str, x: Array, w: Array) -> None:
-        """Compare a matmul of rows, the last of which has a NaN: it is NaN, and the others are those of the CPU."""
+        """Compare a matmul whose last row has a NaN: this row is NaN, and all other rows equal the CPU's."""
         q, bad = quantize(w, text), x.copy()
         bad[-1, 3] = np.nan
-        found: Any = linear(DeviceArray.from_numpy(bad), q.to("cuda"), None, activations)
+        found: Any = linear(DeviceArray.from_numpy(bad), q.to(KIND), None, activations)
         y = found.to_numpy()
         if not np.isnan(y[-1]).all():
             raise CheckFailed(f"NaN in x {activations} {text} {x.shape}: the device gives no NaN for its row")
@@ -100,13 +101,13 @@ class Comparison:
 
     def cache(self, text: str | None, tokens: int) -> None:
         """Compare a cache of keys and values, and attention over it."""
-        here, there = (KVCache(text, heads=2, width=64) for _ in range(2))
+        on_host, on_device = (KVCache(text, heads=2, width=64) for _ in range(2))
         for n in (tokens, 1, 20, 1):  # the cache begins with memory for 16 tokens
             k, v, q = self.values(1, 2, n, 64), self.values(1, 2, n, 64), self.values(1, 4, min(n, 2), 64)
-            wanted = attention(q, *here.add(0, k, v))
-            kept = there.add(0, DeviceArray.from_numpy(k), DeviceArray.from_numpy(v))
-            y = attention(DeviceArray.from_numpy(q), *kept)
-            self.same("attention", f"{text} {n} of {here.length} tokens", y, np.ascontiguousarray(wanted))
+            wanted = attention(q, *on_host.add(0, k, v))
+            added = on_device.add(0, DeviceArray.from_numpy(k), DeviceArray.from_numpy(v))
+            y = attention(DeviceArray.from_numpy(q), *added)
+            self.same("attention", f"{text} {n} of {on_host.length} tokens", y, np.ascontiguousarray(wanted))
 
     def steps(self) -> Iterator[str]:
         """Compare all parts, and yield the name of each before it starts."""
@@ -135,25 +136,25 @@ class Comparison:
         x = self.values(*shapes[-1])
         for text in CHANCES:
             for seed in (0, 2**64 - 1):
-                found, _ = by_chance(DeviceArray.from_numpy(x), text, rounding="stochastic", seed=seed)
-                wanted, _ = by_chance(x, text, rounding="stochastic", seed=seed)
+                found, _ = stochastic(DeviceArray.from_numpy(x), text, rounding="stochastic", seed=seed)
+                wanted, _ = stochastic(x, text, rounding="stochastic", seed=seed)
                 self.same("stochastic rounding", f"{text} {seed}", found, wanted)
         yield "gradients"
         gradient, scale = x[::-1].copy(), np.full((len(x), 1), 0.01, np.float32)
         trained: list[tuple[Any, Any]] = [(0.7, None), ("octav", None), (None, scale)]
         for clip, by in trained:
-            rounded = by_chance(
+            rounded = stochastic(
                 DeviceArray.from_numpy(x), "int8", clip=clip, scale=None if by is None else DeviceArray.from_numpy(by)
             )
-            wanted, back_of_cpu = by_chance(x, "int8", clip=clip, scale=by)
+            wanted, back_of_cpu = stochastic(x, "int8", clip=clip, scale=by)
             self.same("gradients", f"values {clip}", rounded[0], wanted)
             pair: Any = rounded[1](DeviceArray.from_numpy(gradient)), back_of_cpu(gradient)
             for one, at_home in zip(*(pair if by is not None else ([one] for one in pair)), strict=True):
                 self.same("gradients", f"gradient {clip}", one, at_home)
         yield "patterns"
         for text in PATTERNS:
-            there, q = DeviceArray.from_numpy(x), quantize(x, text)
-            moved: Any = quantize(there, text)
+            on_device, q = DeviceArray.from_numpy(x), quantize(x, text)
+            moved: Any = quantize(on_device, text)
             self.same_parts("patterns", text, moved, q)
             self.same("patterns", f"{text} values", moved.dequantize(), q.dequantize())
             for rows in (x[:3], np.repeat(x, 3, 0)[:40]):
@@ -170,13 +171,13 @@ class Comparison:
         yield "convolutions"
         for shape, filters, options in CONVOLUTIONS:
             image, w, bias = self.values(*shape), self.values(*filters), self.values(filters[0])
-            there, bias_there = DeviceArray.from_numpy(image), DeviceArray.from_numpy(bias)
+            on_device, device_bias = DeviceArray.from_numpy(image), DeviceArray.from_numpy(bias)
             for text in ("int8", "vsq4-g16-s4", "int4-g32", "int8+2:4"):
                 q = quantize(w, text, (2, 3, 1))
                 for activations in (None, "int8"):
                     algorithm = "auto" if activations else "direct"
                     wanted = conv2d(image, q, bias, activations=activations, algorithm=algorithm, **options)
-                    y = conv2d(there, q.to("cuda"), bias_there, activations=activations, **options)
+                    y = conv2d(on_device, q.to(KIND), device_bias, activations=activations, **options)
                     self.same("conv2d", f"{activations} {text} {shape} {filters}", y, wanted)
         n, k = (40, 128) if self.options.quick else LARGE
         w, bias = self.values(n, k), self.values(n)

@@ -1,6 +1,6 @@
-"""Definitions in NumPy of the special instructions of the CUDA kernels, and their comparison with the device.
+"""Definitions in NumPy of the special instructions of the kernels of devices, and their comparison with the device.
 
-``csrc/cuda/check/check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
+The kernel ``check.cu`` runs every instruction once. Lane ``i`` of a warp reads ``words[:, i]`` and writes
 ``answers[:, i]``.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray
+from ...base.devices import check
 from ..measure import CheckFailed, Options
 
 Array = np.ndarray[Any, Any]
@@ -54,14 +54,14 @@ def _positions(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Return words with two ascending positions for each of 8 blocks of a 2:4 pattern."""
     pairs = np.array([0x4, 0x8, 0xC, 0x9, 0xD, 0xE], np.uint32)[rng.integers(0, 6, (8, *shape))]
     shifts = 4 * np.arange(8, dtype=np.uint32).reshape(8, *[1] * len(shape))
-    made: Array = (pairs << shifts).sum(0, dtype=np.uint32)
-    return made
+    words_of: Array = (pairs << shifts).sum(0, dtype=np.uint32)
+    return words_of
 
 
 def _bytes(registers: Array, dtype: Any) -> Array:
     """Return the bytes (registers, lanes, 4) of words (registers, lanes), the lowest first."""
-    made: Array = np.ascontiguousarray(registers).view(np.uint8).reshape(*registers.shape, 4).view(dtype)
-    return made.astype(np.int64)
+    words_of: Array = np.ascontiguousarray(registers).view(np.uint8).reshape(*registers.shape, 4).view(dtype)
+    return words_of.astype(np.int64)
 
 
 def _left(registers: Array, dtype: Any = np.int8) -> Array:
@@ -88,11 +88,11 @@ def _right(registers: Array, dtype: Any = np.int8) -> Array:
 def _sums(c: Array, product: Array) -> Array:
     """Return the accumulators: register r of a lane is row lane / 4 + 8 (r / 2), column 2 (lane % 4) + r % 2."""
     rows, columns = np.arange(4)[:, None] // 2 * 8 + LANES // 4, np.arange(4)[:, None] % 2 + LANES % 4 * 2
-    made: Array = (c.view(np.int32) + product[rows, columns]).astype(np.int32)
-    return made.view(np.uint32)
+    words_of: Array = (c.view(np.int32) + product[rows, columns]).astype(np.int32)
+    return words_of.view(np.uint32)
 
 
-def expand(kept: Array, places: Array) -> Array:
+def expand(nonzeros: Array, positions: Array) -> Array:
     """Return the 16 x 64 left operand, expanded from its 16 x 32 nonzeros.
 
     A lane has the positions of one row, for 32 columns from 32 (lane / 2 % 2) on.
@@ -101,9 +101,9 @@ def expand(kept: Array, places: Array) -> Array:
     for lane in range(32):
         row, half = lane // 4 + lane % 2 * 8, lane // 2 % 2
         for block in range(8):
-            two = int(places[lane]) >> 4 * block & 15
+            two = int(positions[lane]) >> 4 * block & 15
             for i in range(2):
-                whole[row, half * 32 + block * 4 + (two >> 2 * i & 3)] = kept[row, half * 16 + block * 2 + i]
+                whole[row, half * 32 + block * 4 + (two >> 2 * i & 3)] = nonzeros[row, half * 16 + block * 2 + i]
     return whole
 
 
@@ -136,8 +136,8 @@ def answers_of(words: Array) -> Array:
             if r < 2:
                 right[LANES % 4 * 2 + i + r * 8, LANES // 4] = _bytes(b, np.int8)[r, :, 2 * i]
     answers[49:53] = _sums(c, left @ right).view(np.int32).astype(np.float32).view(np.uint32)
-    eight, places = np.concatenate([_bytes(a[:1], np.uint8)[0], _bytes(b[:1], np.uint8)[0]], 1), words[12]
-    chosen = [eight[LANES, places >> 4 * i & 7] << 8 * i for i in range(4)]
+    eight, positions = np.concatenate([_bytes(a[:1], np.uint8)[0], _bytes(b[:1], np.uint8)[0]], 1), words[12]
+    chosen = [eight[LANES, positions >> 4 * i & 7] << 8 * i for i in range(4)]
     answers[53] = np.bitwise_or.reduce(chosen).astype(np.uint32)
     answers[54] = a[0] & b[0] ^ c[0]
     halves = c[0].astype(np.uint16).view(np.float16).astype(np.float32)
@@ -158,9 +158,9 @@ def products_of(words: Array) -> Array:
     """
     sides = words[: SIDES * 32].view(np.int8).reshape(SIDES, 128).astype(np.int32)
     shifts = np.arange(0, 32, 2, dtype=np.uint32)
-    places = (words[SIDES * 32 :, None] >> shifts & 3).reshape(64, 64)
+    positions = (words[SIDES * 32 :, None] >> shifts & 3).reshape(64, 64)
     whole = np.zeros((64, 128), np.int32)
-    np.put_along_axis(whole, np.arange(64)[None, :] // 2 * 4 + places, sides[:64, :64], 1)
+    np.put_along_axis(whole, np.arange(64)[None, :] // 2 * 4 + positions, sides[:64, :64], 1)
     pairs = [(sides[:64], rows) for rows in DENSE_ROWS] + [(whole, rows) for rows in SPARSE_ROWS]
     return np.concatenate([(left @ sides[64 : 64 + rows].T).ravel() for left, rows in pairs])
 
@@ -195,16 +195,16 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
         options.say(f"checks instructions, round {number + 1}")
         words = random_words(rng)
         given, found = DeviceArray.from_numpy(words), DeviceArray.from_numpy(np.zeros((ANSWERS, 32), np.uint32))
-        _core.cuda_check(0, given.address, found.address, False)
+        check(0, given.address, found.address, False)
         answers, wanted = found.to_numpy(), answers_of(words)
         for name, part in PARTS.items():
             if (answers[part] != wanted[part]).any():
                 raise CheckFailed(f"{name}: the device gives another result than its definition")
             counts[name] = counts.get(name, 0) + 1
         sides = random_sides(rng)
-        there, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(PRODUCTS, np.int32))
+        on_device, products = DeviceArray.from_numpy(sides), DeviceArray.from_numpy(np.zeros(PRODUCTS, np.int32))
         try:
-            _core.cuda_check(0, there.address, products.address, True)
+            check(0, on_device.address, products.address, True)
         except NotImplementedError:  # the device has no such instructions
             continue
         if (products.to_numpy() != products_of(sides)).any():

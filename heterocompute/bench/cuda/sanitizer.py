@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from ...base.devices import KIND
 from ..measure import CheckFailed, Options, Row, Table
 
 __all__ = ["sanitized"]
@@ -18,17 +19,17 @@ FAULT = 86  # the exit status of a tool that found a fault
 
 
 def find_sanitizer() -> str | None:
-    """Return the path of the compute sanitizer: from PATH, a CUDA toolkit, or NVIDIA's packages."""
-    places = [
-        "/usr/local/cuda/bin/compute-sanitizer",
+    """Return the path of the compute sanitizer: from PATH, a toolkit, or NVIDIA's packages."""
+    folders = [
+        f"/usr/local/{KIND}/bin/compute-sanitizer",
         sysconfig.get_path("purelib") + "/nvidia/cu13/bin/compute-sanitizer",
     ]
-    return shutil.which("compute-sanitizer") or next((place for place in places if Path(place).exists()), None)
+    return shutil.which("compute-sanitizer") or next((place for place in folders if Path(place).exists()), None)
 
 
 def sanitized(options: Options) -> Table:
-    """Run the quick check under each tool; CheckFailed shows what a tool found."""
-    command = [sys.executable, "-m", "heterocompute", "bench", "cuda", "--check", "--quick", "--json"]
+    """Run the quick check under each tool; CheckFailed shows the report of a tool."""
+    command = [sys.executable, "-m", "heterocompute", "bench", KIND, "--check", "--quick", "--json"]
     rows: list[Row] = []
     sanitizer = find_sanitizer()
     for tool in TOOLS:

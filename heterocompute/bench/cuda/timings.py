@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import _heterocompute as _core
 from ...arrays.device import DEFAULT_STREAM, DeviceArray
 from ...arrays.prepacked import prepack
+from ...base.devices import wait
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
@@ -34,26 +34,26 @@ def _times(calls: Mapping[str, Call], quick: bool) -> dict[str, list[float]]:
         for name, call in calls.items():
             if number == 0:
                 call()
-            taken = _series(call, counts[name])
+            seconds_of_calls = _series(call, counts[name])
             if number == 0 and not quick:
-                counts[name] = max(1, min(10_000, int(SECONDS / taken)))  # the first round is the warm-up
+                counts[name] = max(1, min(10_000, int(SECONDS / seconds_of_calls)))  # the first round is the warm-up
             else:
-                found[name].append(taken)
+                found[name].append(seconds_of_calls)
     return found
 
 
 def _series(call: Call, count: int) -> float:
-    _core.cuda_wait(0, DEFAULT_STREAM)
+    wait(0, DEFAULT_STREAM)
     begin = time.perf_counter()
     for _ in range(count):
         call()
-    _core.cuda_wait(0, DEFAULT_STREAM)
+    wait(0, DEFAULT_STREAM)
     return (time.perf_counter() - begin) / count
 
 
 def _row(name: str, seconds: list[float], work: float, unit: str) -> Row:
-    taken = float(np.median(seconds))
-    return {"name": name, "seconds": taken, "rate": work / taken / 1e9, "unit": unit}
+    seconds_of_calls = float(np.median(seconds))
+    return {"name": name, "seconds": seconds_of_calls, "rate": work / seconds_of_calls / 1e9, "unit": unit}
 
 
 def _ratio(row: Row, least: list[float], seconds: list[float], goal: str, factor: float = 1.0) -> Row:

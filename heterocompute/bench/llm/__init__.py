@@ -181,7 +181,7 @@ def _llama_cpp(path: str, threads: int, clock: Callable[[], float]) -> dict[str,
         return max(clock() - begin, 1e-9)
 
     def run(prompt: int, tokens: int) -> tuple[float, float]:
-        alone = seconds(prompt, 1)
-        return alone, max(seconds(prompt, 1 + tokens) - alone, 1e-9) / tokens
+        prefill = seconds(prompt, 1)
+        return prefill, max(seconds(prompt, 1 + tokens) - prefill, 1e-9) / tokens
 
     return {PEER: run}

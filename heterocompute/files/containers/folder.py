@@ -14,12 +14,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...arrays.layout import KEY
+from ...base.errors import WrongValue, printable, shown
 from ...base.json_text import strict_json
+from ...base.locations import absolute, exists, names_in
 from ...base.magic import INDEX, names_index
-from ...base.places import absolute, exists, names_in
 from ...base.tensors import Info, Tensors
-from ...base.texts import printable, quoted, read_small
-from ...base.values import shown
+from ...base.texts import quoted, read_small
 from .container import inside
 
 __all__ = ["Folder", "Located", "index_in", "weight_map"]
@@ -49,7 +49,7 @@ def index_in(folder: str) -> str:
         if some:
             break
     found = ", ".join(map(quoted, (indices or variants or weights)[:9])) or "none"
-    raise ValueError(
+    raise WrongValue(
         f"{printable(folder)}: expected one index of a checkpoint or one file of weights, there is {found}"
     )
 
@@ -67,10 +67,10 @@ def weight_map(path: str) -> dict[str, str]:
         index = strict_json(read_small(path, MAX_INDEX))
     except ValueError as error:
         text = str(error)
-        raise ValueError(text if text.startswith(prefix) else f"{prefix}no index of a checkpoint: {text}") from None
+        raise WrongValue(text if text.startswith(prefix) else f"{prefix}no index of a checkpoint: {text}") from None
     where = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(where, dict) or not all(isinstance(part, str) for part in where.values()):
-        raise ValueError(f"{prefix}no index of a checkpoint: it has no weight_map of names to files")
+        raise WrongValue(f"{prefix}no index of a checkpoint: it has no weight_map of names to files")
     return where
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.json_text import MAX_TENSORS
-from ...base.places import absolute, exists
+from ...base.locations import absolute, exists
 from ...base.texts import counted, quoted
 from .container import inside
 from .gguf_files import Gguf

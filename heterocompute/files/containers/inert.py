@@ -1,4 +1,4 @@
-"""What a training checkpoint holds besides tensors: names of harmless values, none of which is made or called.
+"""Values of a training checkpoint besides tensors: names of harmless classes, which are never called.
 
 A name in these lists counts as something that is not a tensor, whatever its arguments. Values that may contain tensors
 are kept: attributes of a Namespace, a defaultdict, a set. A NumPy array is a tensor if its dtype is numeric.
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.container import MAX_DIMENSIONS
+from ...base.errors import WrongValue
 from .pickled import Attributes, Inert, Table
 
 __all__ = ["INERT", "PickledArray"]
@@ -75,20 +76,20 @@ class PickledArray(Inert):
     def build(self, state: Any) -> None:
         """Take the state: version, shape, dtype, whether the order is Fortran's, then bytes, or a list for objects."""
         if not isinstance(state, tuple) or len(state) != 5:
-            raise ValueError("a NumPy array of another state than shape, dtype, order and bytes")
+            raise WrongValue("a NumPy array of another state than shape, dtype, order and bytes")
         self.take(state[4], state[2], state[1], "F" if state[3] is True else "C")
 
     def take(self, data: Any, dtype: Any, shape: Any, order: Literal["C", "F"]) -> None:
         """Store the array's description; its bytes are checked when they are read."""
         sizes = isinstance(shape, tuple) and len(shape) <= MAX_DIMENSIONS
         if not sizes or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
-            raise ValueError("a NumPy array with an illegal shape")
+            raise WrongValue("a NumPy array with an illegal shape")
         if isinstance(data, list):
             self.held = data
         elif isinstance(dtype, Dtype) and dtype.text is not None:
             found = np.dtype(dtype.text)
             if not isinstance(data, (str, bytes)) or len(data) != math.prod(shape) * found.itemsize:
-                raise ValueError("a NumPy array whose number of bytes does not match its shape and dtype")
+                raise WrongValue("a NumPy array whose number of bytes does not match its shape and dtype")
             self.data, self.dtype, self.shape, self.order = data, found, shape, order
 
     def stored(self) -> NDArray[np.uint8]:
@@ -114,7 +115,7 @@ def _bytes(*arguments: Any) -> Any:
 def _items(items: Any = ()) -> Any:
     """Return the argument of a set or Counter, which holds the same elements; it is not copied."""
     if not isinstance(items, (dict, list, tuple)):
-        raise ValueError("a set of a value that is not a list")
+        raise WrongValue("a set of a value that is not a list")
     return items
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from ...arrays.layout import SINGLE
 from ...base.container import numpy_dtype
+from ...base.errors import shown
 from ...base.texts import counted, quoted, shortened
-from ...base.values import shown
 from .archive import Member, member_bytes, opened
 from .container import Container
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ...arrays.bits import unpack
 from ...base.container import numpy_dtype
+from ...base.errors import shown
 from ...base.regular import check_regular, open_regular
 from ...base.texts import counted, decoded, quoted, shortened
-from ...base.values import shown
 from .container import Container, inside
 from .onnx_graph import (
     MAX_DENSE,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted, quoted, text_of
-from ...base.values import shown
 
 __all__ = [
     "MAX_DENSE",
@@ -106,11 +106,11 @@ def dense_of(values: Array, at: Array, shape: tuple[int, ...]) -> Array:
         Indices do not match the shape, or the tensor would take more than 2 GiB.
     """
     if math.prod(shape) * values.dtype.itemsize > MAX_DENSE:
-        raise ValueError(f"a sparse tensor of {shown(shape)} takes more than 2 GiB as a dense one")
+        raise WrongValue(f"a sparse tensor of {shown(shape)} takes more than 2 GiB as a dense one")
     if at.ndim not in (1, 2) or len(at) != values.size or (at.ndim == 2 and at.shape[1] != len(shape)):
-        raise ValueError(f"{counted(values.size, 'value')} but indices of shape {shown(at.shape)}")
+        raise WrongValue(f"{counted(values.size, 'value')} but indices of shape {shown(at.shape)}")
     if at.size and ((at < 0) | (at >= np.array(shape if at.ndim == 2 else math.prod(shape)))).any():
-        raise ValueError(f"an index outside of the shape {shown(shape)}")
+        raise WrongValue(f"an index outside of the shape {shown(shape)}")
     dense: Array = np.zeros(shape, values.dtype)
     dense[tuple(at.T) if at.ndim == 2 else np.unravel_index(at, shape)] = values.reshape(-1)
     return dense

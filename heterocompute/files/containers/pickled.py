@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted, shortened
 
 __all__ = ["Attributes", "Global", "Inert", "Unknown", "unpickled"]
@@ -97,16 +98,16 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
     >>> unpickled(pickle.dumps(print), 0, {}, None)
     Traceback (most recent call last):
     ...
-    ValueError: a pickle that names builtins.print, which files of tensors do not need: nothing of it was \
-run; torch.save(model.state_dict(), path) writes only the tensors of a model
+    heterocompute.base.errors.WrongValue: a pickle that names builtins.print, which files of tensors do \
+not need: nothing of it was run; torch.save(model.state_dict(), path) writes only the tensors of a model
     """
     machine = _Machine(data, begin, table, persistent)
     try:
         return machine.run(), machine.at
     except _Refused as error:
-        raise ValueError(str(error)) from None
+        raise WrongValue(str(error)) from None
     except (LookupError, TypeError, AttributeError, struct.error, ValueError, OverflowError) as error:
-        raise ValueError(f"a pickle that is cut off or broken ({shortened(str(error), 80)})") from None
+        raise WrongValue(f"a pickle that is cut off or broken ({shortened(str(error), 80)})") from None
 
 
 class _Refused(ValueError):

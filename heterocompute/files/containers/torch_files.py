@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from ...arrays.layout import SINGLE
 from ...base.container import FILE_NAMES, MAX_DIMENSIONS, numpy_dtype
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted, quoted
-from ...base.values import shown
 from .archive import Member, member_bytes, opened
 from .container import MAX_NAME, Container
 from .inert import INERT, PickledArray
@@ -80,17 +80,17 @@ def _pending(properties: Any) -> tuple[str, ...]:
     if properties is None:
         return ()
     if not isinstance(properties, dict) or not all(type(done) is bool for done in properties.values()):
-        raise ValueError("a tensor whose properties are not a dict of bools")
+        raise WrongValue("a tensor whose properties are not a dict of bools")
     unknown = [str(key) for key in properties if key not in PENDING]
     if unknown:
-        raise ValueError(f"a tensor with the property {quoted(unknown[0])}, expected {' or '.join(PENDING)}")
+        raise WrongValue(f"a tensor with the property {quoted(unknown[0])}, expected {' or '.join(PENDING)}")
     return tuple(key for key in PENDING if properties.get(key))
 
 
 def _counts(values: Any) -> tuple[int, ...]:
     few = isinstance(values, (tuple, list)) and len(values) <= MAX_DIMENSIONS
     if not few or not all(type(n) is int and 0 <= n < 2**63 for n in values):
-        raise ValueError(f"a tensor with the illegal sizes {shown(values)}")
+        raise WrongValue(f"a tensor with the illegal sizes {shown(values)}")
     return tuple(values)
 
 
@@ -98,7 +98,7 @@ def _tensor(
     storage: Any, offset: Any, shape: Any, strides: Any, _: Any = None, __: Any = None, properties: Any = None
 ) -> View:
     if not isinstance(storage, Storage) or storage.dtype is None:
-        raise ValueError("a tensor without a storage of a type")
+        raise WrongValue("a tensor without a storage of a type")
     return View(storage, storage.dtype, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
 
@@ -106,7 +106,7 @@ def _typed_tensor(
     storage: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, dtype: Any, properties: Any = None
 ) -> View | Unread:
     if not isinstance(storage, Storage) or not isinstance(dtype, (Global, Unknown)):
-        raise ValueError("a tensor without a storage or a dtype")
+        raise WrongValue("a tensor without a storage or a dtype")
     name = dtype.name.removeprefix("torch.")
     found = DTYPES.get(name)
     if found is None:  # such as 4 bits, two per byte
@@ -268,12 +268,12 @@ class _Torch(Container):
 
     def _storage(self, identity: Any) -> Storage:
         if not isinstance(identity, tuple) or not 5 <= len(identity) <= 6 or identity[0] != "storage":
-            raise ValueError("a persistent id that is not a storage")
+            raise WrongValue("a persistent id that is not a storage")
         kind, key, count = identity[1], identity[2], identity[4]
         if len(identity) == 6 and identity[5] is not None:
-            raise ValueError("a storage that is a part of another, as torch wrote before 0.4")
+            raise WrongValue("a storage that is a part of another, as torch wrote before 0.4")
         if not isinstance(kind, Global) or not isinstance(key, str) or type(count) is not int or not 0 <= count < 2**62:
-            raise ValueError("a storage without a kind, key or size")
+            raise WrongValue("a storage without a kind, key or size")
         name = kind.name.removeprefix("torch.").removesuffix("Storage")
         return Storage(STORAGES.get(name), key, count)  # None: untyped, counted in bytes
 
@@ -367,7 +367,7 @@ class ZipTorch(_Torch):
         storage = self._storage(identity)
         member = members.get(f"{folder}data/{storage.key}")
         if member is None or member.size != storage.count * _width(storage.dtype):
-            raise ValueError(f"the storage {quoted(storage.key)} of {counted(storage.count, 'value')} "
+            raise WrongValue(f"the storage {quoted(storage.key)} of {counted(storage.count, 'value')} "
                              "is missing or has another size")  # fmt: skip
         return storage
 
@@ -388,7 +388,7 @@ class LegacyTorch(_Torch):
             storage = self._storage(identity)
             first = storages.setdefault(storage.key, storage)  # bytes without a type count as uint8
             if (first.count, _width(first.dtype)) != (storage.count, _width(storage.dtype)):
-                raise ValueError(f"the storage {quoted(storage.key)} has two types or sizes")
+                raise WrongValue(f"the storage {quoted(storage.key)} has two types or sizes")
             return storage
 
         values, at = [], 0

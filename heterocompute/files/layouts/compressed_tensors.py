@@ -21,10 +21,11 @@ import numpy as np
 from ...arrays.bits import pack, unpack
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, shown
 from ...base.texts import quoted
-from ...base.values import shown
 from ...formats import MX, NVFP4, Float, Int
 from . import scaled
+from .layout import Layout
 from .linear import (
     ROWS,
     WORD_COLUMNS,
@@ -33,18 +34,20 @@ from .linear import (
     Packed,
     Parts,
     array_of,
+    check_finite,
     checked,
     codes_in,
-    in_order,
     matrix_of,
     no_format,
     order_of,
     prefix_of,
     refuse,
     spaced,
+    unordered,
     words,
 )
 from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
+from .weight import Weight, of_array, of_codes, of_values
 
 NAME = "compressed-tensors"
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -55,66 +58,14 @@ def _is_mxfp4(q: Packed) -> bool:
     return isinstance(q.format, MX) and q.format.element == "fp4" and q.shape[-1] % 32 == 0
 
 
-def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight; ValueError if the layout cannot."""
-    if _is_mxfp4(q):
-        prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
-        return {
-            f"{prefix}.weight_packed": ("uint8", (rows, count // 2)),
-            f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
-        }
-    if q.format == FP8[0] or q.format == FP8[1]:
-        return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
-    if isinstance(q.format, NVFP4) and isinstance(q, QuantizedArray):
-        return {key: (part.dtype.name, part.shape) for key, part in _nvfp4_parts(name, q).items()}
-    if not isinstance(q.format, Int):
-        refuse(name, q, NAME, "mxfp4, or int4-g128, is the nearest")
-    fmt, (prefix, _, groups), (rows, count) = q.format, checked(name, q, NAME), q.shape
-    found: Parts = {
-        f"{prefix}.weight_packed": ("int32", (rows, words(count, fmt.bits))),
-        f"{prefix}.weight_scale": ("float16" if fmt.scale == "f16" else "float32", (rows, groups)),
-        f"{prefix}.weight_shape": ("int64", (2,)),
-    }
-    if not fmt.symmetric:
-        found[f"{prefix}.weight_zero_point"] = ("int32", (words(rows, fmt.bits), groups))
-    return found
-
-
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    layout_of(name, q)  # refuses
-    if _is_mxfp4(q):
-        prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
-        return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}
-    if scaled.is_scaled(q.format):
-        return scaled.parts_of(prefix_of(name, q, NAME), q)
-    if isinstance(q.format, NVFP4):
-        return _nvfp4_parts(name, q)
-    fmt: Any = q.format
-    m = matrix_of(name, q, NAME)
-    found = {
-        f"{m.prefix}.weight_packed": m.packed.words(),
-        f"{m.prefix}.weight_scale": m.scales,
-        f"{m.prefix}.weight_shape": np.array(q.shape, np.int64),
-    }
-    if not fmt.symmetric:
-        found[f"{m.prefix}.weight_zero_point"] = Codes(pack(m.points.T, m.bits), m.bits, len(m.points)).word_columns()
-    return found
-
-
-def depends_on_values(fmt: Any) -> bool:
-    """Tell whether the layout supports only some arrays of a format, depending on their values."""
-    return isinstance(fmt, NVFP4)
-
-
 def _nvfp4_parts(name: str, q: QuantizedArray) -> dict[str, Array]:
     prefix, coarse = prefix_of(name, q, NAME), q.components["coarse"]
     if q.shape[1] % 16:
-        raise ValueError(f"save: tensor {quoted(name)}: rows of {q.shape[1]} values, {NAME} has NVFP4 in groups of 16")
+        raise WrongValue(f"save: tensor {quoted(name)}: rows of {q.shape[1]} values, {NAME} has NVFP4 in groups of 16")
     inverse = reciprocal(coarse, q.components["scales"])
     if inverse is None:
         said = f"the scale of the tensor, {float(coarse):.9g}, has no reciprocal that gives the same products"
-        raise ValueError(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
+        raise WrongValue(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
     return {
         f"{prefix}.weight_packed": q.components["codes"],
         f"{prefix}.weight_scale": q.components["scales"].view(numpy_dtype("float8_e4m3fn")),
@@ -147,56 +98,6 @@ def reciprocal(scale: Array, bytes_used: Array, divides: bool = False) -> Array 
     return None
 
 
-def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
-    found = {key: part.reshape(shape[0], -1, part.shape[-1]) for key, part in parts.items() if part.ndim == 2}
-    found |= {key: part for key, part in parts.items() if part.ndim != 2}
-    stated = f"{name.removesuffix('.weight')}.weight_shape"
-    return found | ({stated: np.array(shape, np.int64)} if stated in parts else {})
-
-
-def check_stack(name: str, shape: tuple[int, ...], fmt: Any) -> None:
-    """Raise ValueError if zero points of an expert do not fill words."""
-    if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
-        raise ValueError(
-            f"{NAME} packs zero points into 32-bit words, which {shape[1]} outputs of an expert do not fill"
-        )
-
-
-def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
-    """Raise ValueError if the layout does not support these codes with scales of blocks."""
-    if not name.endswith(".weight"):
-        raise ValueError(f"{NAME} stores weights called NAME.weight")
-    if blocks.dtype not in ("int8", "float8_e4m3fn"):
-        raise ValueError(f"{NAME} has no place for {blocks.dtype}")
-    if len(shape) > 2 and blocks.high != 1:
-        raise ValueError(f"{NAME} has no place for a stack with {blocks}")
-
-
-def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
-    """Return the tensors that represent codes with scales of blocks."""
-    prefix = name.removesuffix(".weight")
-    parts = {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale": codes.scales}
-    if codes.points is not None:
-        parts[f"{prefix}.weight_zero_point"] = codes.points
-    return parts if len(shape) == 2 else stacked(name, parts, shape)
-
-
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json, with one group per format; it names only the weights."""
-    groups: dict[str, dict[str, Any]] = {}
-    for i, fmt in enumerate(dict.fromkeys(formats.values())):
-        weights, layout = _weights_of(fmt)
-        if ordered and isinstance(fmt, Int) and fmt.group is not None:
-            weights["actorder"] = "group"
-        targets = [name.removesuffix(".weight") for name, one in formats.items() if one == fmt]
-        groups[f"group_{i}"] = {"targets": targets, "weights": weights, "format": layout}
-    layouts = {group["format"] for group in groups.values()}
-    layout = layouts.pop() if len(layouts) == 1 else "mixed-precision"
-    status = {"quantization_status": "compressed"}  # without it, programs assume plain weights
-    return {"quant_method": NAME, "format": layout, **status, "config_groups": groups}
-
-
 def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
     """Return the `weights` of a config_group for a format, and the name of the group's layout."""
     if isinstance(fmt, MX):
@@ -221,34 +122,115 @@ def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
     return weights, "pack-quantized"
 
 
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight that `parts_of`, or the layout's own program, stored."""
-    return in_order(f"{prefix}.weight_g_idx", NAME, sorted_from(prefix, tensors, config))
+def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[int, ...] | None]:
+    """Return the tensors of a stack of experts, (experts, out, in), as those of one matrix, and the shape of the stack.
+
+    The rows of all experts are contiguous. For a matrix the tensors are unchanged and the shape is None.
+    """
+    found = dict(tensors)
+    codes = found.get(f"{prefix}.weight_packed", found.get(f"{prefix}.weight"))
+    whole = found.get(f"{prefix}.weight_global_scale")
+    if codes is None or codes.ndim < 3:
+        if whole is not None and whole.size != 1:
+            raise WrongValue(f"{prefix}.weight_global_scale is {whole.dtype} {whole.shape}, expected one float32 > 0")
+        return found, None
+    name = f"{prefix}.weight" + "_packed" * (f"{prefix}.weight_packed" in found)
+    if codes.ndim > 3:
+        raise WrongValue(f"{name} is {codes.dtype} {codes.shape}, expected (out, in) or (experts, out, in)")
+    count, rows = codes.shape[:2]
+    columns = codes.shape[2] * (2 if codes.dtype == np.uint8 else 1)
+    stated = found.get(f"{prefix}.weight_shape")
+    if stated is not None:
+        sizes = np.unique(stated.reshape(-1, stated.shape[-1]), axis=0)
+        several = stated.ndim > 1 and len(stated) != count
+        if several or len(sizes) != 1 or tuple(sizes[0][:-1]) not in ((rows,), (count, rows)):
+            raise WrongValue(f"{prefix}.weight_shape is {shown(stated.tolist())}, but {name} is {codes.shape}")
+        columns = int(sizes[0][-1])
+        found[f"{prefix}.weight_shape"] = np.array([count * rows, columns], np.int64)
+    for part in ("weight", "weight_packed", "weight_scale", "weight_zero_point"):
+        values = found.get(f"{prefix}.{part}")
+        if values is None:
+            continue
+        if values.ndim != 3 or values.shape[0] != count:
+            what = f"{values.dtype} {values.shape}, expected one for each row of {name} {codes.shape}"
+            raise WrongValue(f"{prefix}.{part} is {what}")
+        if values.dtype == np.int32 and part == "weight_zero_point" and 32 * values.shape[1] % rows:
+            raise WrongValue(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
+        found[f"{prefix}.{part}"] = values.reshape(-1, values.shape[2])
+    if whole is not None and whole.size == count and (whole == whole.flat[0]).all():
+        found[f"{prefix}.weight_global_scale"] = whole.reshape(-1)[:1]
+    return found, (count, rows, columns)
 
 
-def sorted_from(
+def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
+    """Return 8-bit codes with the columns of each group adjacent, and their order; None if they are in place."""
+    tensors = _with_float_scales(prefix, tensors, config)
+    high, wide = chosen(prefix, config, scaled_of, tensors)
+    codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
+    order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
+    if order is not None:
+        codes = np.take(codes, order, axis=1)  # in C order
+    return scaled.checked(prefix, codes, tensors[f"{prefix}.weight_scale"], points, (high, wide)), order
+
+
+def _with_float_scales(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Mapping[str, Array]:
+    """Return the tensors of a weight with float32 scales, if the scales are powers of two of one byte each (MXFP8)."""
+    scales, groups = tensors.get(f"{prefix}.weight_scale"), config.get("config_groups") or {}
+    said = [config.get("format"), *(one.get("format") for one in groups.values() if isinstance(one, Mapping))]
+    if scales is None or not (scales.dtype.name == "float8_e8m0fnu" or (scales.dtype == np.uint8 and MXFP8 in said)):
+        return tensors
+    return {**tensors, f"{prefix}.weight_scale": scaled.powers(scales)}
+
+
+def _order(prefix: str, tensors: Mapping[str, Array], count: int, group: int) -> Array | None:
+    """Return the columns sorted by group, or None if they are sorted; an index that contains -1 was never set."""
+    index = tensors.get(f"{prefix}.weight_g_idx")
+    if index is None or (index == -1).any():
+        return None
+    return order_of(f"{prefix}.weight_g_idx", index, np.arange(count) // group)
+
+
+def _nvfp4_from(
+    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any], stack: tuple[int, ...] | None
+) -> Weight:
+    """Return the weight of NVFP4 whose tensor scale divides: an array if a multiplication gives the same products."""
+    chosen(prefix, config, check_nvfp4, tensors)
+    packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
+    shape, wide = (len(packed), 2 * packed.shape[1]), scaled.e4m3_values(scales)
+    check_finite(f"{prefix}.weight_scale", wide)
+    if whole.size > 1:
+        quotients = (wide.reshape(whole.size, -1) / whole.reshape(-1, 1)).reshape(len(packed), -1)
+        return of_array(_shaped(scaled.nvfp4_groups(f"{prefix}.weight_scale", packed, quotients, shape), stack))
+    coarse = reciprocal(whole, scales, divides=True)
+    if coarse is not None:
+        parts = {"codes": packed, "scales": scales.view(np.uint8), "coarse": coarse}
+        return of_array(_shaped(QuantizedArray(parts, NVFP4(), shape, (1,)), stack))
+    with np.errstate(all="ignore"):
+        quotients = np.repeat(wide / whole.reshape(()), 16, axis=1)
+    values = E2M1[unpack(packed, 4, shape[1])]
+    values *= quotients
+    why = (
+        f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and dividing by it differs from every "
+        f"multiplication: such weights {no_format(NAME)}"
+    )
+    nbytes = packed.nbytes + scales.nbytes + 4
+    return of_values(values.reshape(stack or shape), "nvfp4 of compressed-tensors", nbytes, why)
+
+
+def _shaped(q: QuantizedArray, stack: tuple[int, ...] | None) -> QuantizedArray:
+    return q if stack is None else QuantizedArray(dict(q.components), q.format, stack, (2,))
+
+
+def _packed_from(
     prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
 ) -> tuple[QuantizedArray, Array | None]:
-    """Return one weight with its columns sorted by group, and their order; None if they are in place."""
-    matrix, shape = _as_matrix(prefix, tensors)
-    q, order = _sorted(prefix, matrix, config)
-    return (q if shape is None else QuantizedArray(dict(q.components), q.format, shape, (2,))), order
-
-
-def _sorted(
-    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
-) -> tuple[QuantizedArray, Array | None]:
-    if f"{prefix}.weight_packed" not in tensors:
-        weight, order = _codes(prefix, tensors, config)
-        return scaled.array_of(prefix, weight, NAME), order
+    """Return a matrix of packed codes with its columns sorted by group, and their order; None if they are in place."""
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
-    if f"{prefix}.weight_global_scale" in tensors:
-        return _nvfp4_from(prefix, tensors, config), None
     if packed.dtype == np.uint8:
         chosen(prefix, config, check_mxfp4, tensors)
         rows, count = packed.shape[0], packed.shape[1] * 2
         if _order(prefix, tensors, count, 32) is not None:
-            raise ValueError(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
+            raise WrongValue(f"{prefix}.weight_g_idx: columns of mxfp4 in another order than their groups are not read")
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
     rows, count = rows_of(prefix, tensors)
@@ -277,123 +259,114 @@ def _sorted(
     return array_of(fmt, codes, scales, points), order
 
 
-def blocks_from(
-    prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]
-) -> tuple[scaled.Codes, tuple[int, ...] | None, Array | None] | None:
-    """Return 8-bit codes with scales that no format here has, the shape of a stack, the column order; or None."""
-    if f"{prefix}.weight_packed" in tensors:
-        return None
-    tensors, shape = _as_matrix(prefix, tensors)
-    codes, order = _codes(prefix, tensors, config)
-    return None if scaled.format_of(codes) is not None else (codes, shape, order)
+class CompressedTensors(Layout):
+    name = NAME
+    programs = ("vllm", "llm-compressor", "sglang")
+    marks = (".weight_packed", ".weight_scale")
+    signs = ((".weight_packed", ".weight_scale"),)
+    order_name = "weight_g_idx"
+    examples = ("int4-g32", "int8", "int3-g32-asym", "int4-g64-f16", "mxfp4", "fp8_e4m3fn-row")
+    has_several = True
+    stacks = True
+    stacks_blocks = True
+    reaches_lowest = True
 
+    def depends_on_values(self, fmt: Any) -> bool:
+        return isinstance(fmt, NVFP4)
 
-def _as_matrix(prefix: str, tensors: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[int, ...] | None]:
-    """Return the tensors of a stack of experts, (experts, out, in), as those of one matrix, and the shape of the stack.
+    def shapes(self, name: str, q: Packed) -> Parts:
+        if _is_mxfp4(q):
+            prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+            return {
+                f"{prefix}.weight_packed": ("uint8", (rows, count // 2)),
+                f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
+            }
+        if q.format == FP8[0] or q.format == FP8[1]:
+            return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
+        if isinstance(q.format, NVFP4) and isinstance(q, QuantizedArray):
+            return {key: (part.dtype.name, part.shape) for key, part in _nvfp4_parts(name, q).items()}
+        if not isinstance(q.format, Int):
+            refuse(name, q, NAME, "mxfp4, or int4-g128, is the nearest")
+        fmt, (prefix, _, groups), (rows, count) = q.format, checked(name, q, NAME), q.shape
+        found: Parts = {
+            f"{prefix}.weight_packed": ("int32", (rows, words(count, fmt.bits))),
+            f"{prefix}.weight_scale": ("float16" if fmt.scale == "f16" else "float32", (rows, groups)),
+            f"{prefix}.weight_shape": ("int64", (2,)),
+        }
+        if not fmt.symmetric:
+            found[f"{prefix}.weight_zero_point"] = ("int32", (words(rows, fmt.bits), groups))
+        return found
 
-    The rows of all experts are contiguous. For a matrix the tensors are unchanged and the shape is None.
-    """
-    found = dict(tensors)
-    codes = found.get(f"{prefix}.weight_packed", found.get(f"{prefix}.weight"))
-    whole = found.get(f"{prefix}.weight_global_scale")
-    if codes is None or codes.ndim < 3:
-        if whole is not None and whole.size != 1:
-            raise ValueError(f"{prefix}.weight_global_scale is {whole.dtype} {whole.shape}, expected one float32 > 0")
-        return found, None
-    name = f"{prefix}.weight" + "_packed" * (f"{prefix}.weight_packed" in found)
-    if codes.ndim > 3:
-        raise ValueError(f"{name} is {codes.dtype} {codes.shape}, expected (out, in) or (experts, out, in)")
-    count, rows = codes.shape[:2]
-    columns = codes.shape[2] * (2 if codes.dtype == np.uint8 else 1)
-    stated = found.get(f"{prefix}.weight_shape")
-    if stated is not None:
-        sizes = np.unique(stated.reshape(-1, stated.shape[-1]), axis=0)
-        several = stated.ndim > 1 and len(stated) != count
-        if several or len(sizes) != 1 or tuple(sizes[0][:-1]) not in ((rows,), (count, rows)):
-            raise ValueError(f"{prefix}.weight_shape is {shown(stated.tolist())}, but {name} is {codes.shape}")
-        columns = int(sizes[0][-1])
-        found[f"{prefix}.weight_shape"] = np.array([count * rows, columns], np.int64)
-    for part in ("weight", "weight_packed", "weight_scale", "weight_zero_point"):
-        values = found.get(f"{prefix}.{part}")
-        if values is None:
-            continue
-        if values.ndim != 3 or values.shape[0] != count:
-            what = f"{values.dtype} {values.shape}, expected one for each row of {name} {codes.shape}"
-            raise ValueError(f"{prefix}.{part} is {what}")
-        if values.dtype == np.int32 and part == "weight_zero_point" and 32 * values.shape[1] % rows:
-            raise ValueError(f"{prefix}.{part} is {values.shape}: words that {rows} outputs do not fill are not read")
-        found[f"{prefix}.{part}"] = values.reshape(-1, values.shape[2])
-    if whole is not None and whole.size == count and (whole == whole.flat[0]).all():
-        found[f"{prefix}.weight_global_scale"] = whole.reshape(-1)[:1]
-    return found, (count, rows, columns)
+    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
+        self.shapes(name, q)  # refuses
+        if _is_mxfp4(q):
+            prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
+            return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}
+        if scaled.is_scaled(q.format):
+            return scaled.parts_of(prefix_of(name, q, NAME), q)
+        if isinstance(q.format, NVFP4):
+            return _nvfp4_parts(name, q)
+        fmt: Any = q.format
+        m = matrix_of(name, q, NAME)
+        found = {
+            f"{m.prefix}.weight_packed": m.packed.words(),
+            f"{m.prefix}.weight_scale": m.scales,
+            f"{m.prefix}.weight_shape": np.array(q.shape, np.int64),
+        }
+        if not fmt.symmetric:
+            found[f"{m.prefix}.weight_zero_point"] = Codes(
+                pack(m.points.T, m.bits), m.bits, len(m.points)
+            ).word_columns()
+        return found
 
+    def stacked(self, name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+        found = {key: part.reshape(shape[0], -1, part.shape[-1]) for key, part in parts.items() if part.ndim == 2}
+        found |= {key: part for key, part in parts.items() if part.ndim != 2}
+        stated = f"{name.removesuffix('.weight')}.weight_shape"
+        return found | ({stated: np.array(shape, np.int64)} if stated in parts else {})
 
-def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, Array | None]:
-    """Return 8-bit codes with the columns of each group adjacent, and their order; None if they are in place."""
-    tensors = _with_float_scales(prefix, tensors, config)
-    high, wide = chosen(prefix, config, scaled_of, tensors)
-    codes, points = tensors[f"{prefix}.weight"], tensors.get(f"{prefix}.weight_zero_point")
-    order = _order(prefix, tensors, codes.shape[1], wide) if high == 1 and wide < codes.shape[1] else None
-    if order is not None:
-        codes = np.take(codes, order, axis=1)  # in C order
-    return scaled.checked(prefix, codes, tensors[f"{prefix}.weight_scale"], points, (high, wide)), order
+    def check_stack(self, shape: tuple[int, ...], fmt: Any) -> None:
+        """Raise ValueError if zero points of an expert do not fill words."""
+        if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
+            raise WrongValue(
+                f"{NAME} packs zero points into 32-bit words, which {shape[1]} outputs of an expert do not fill"
+            )
 
+    def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
+        if not name.endswith(".weight"):
+            raise WrongValue(f"{NAME} stores weights called NAME.weight")
+        if blocks.dtype not in ("int8", "float8_e4m3fn"):
+            raise WrongValue(f"{NAME} has no place for {blocks.dtype}")
+        if len(shape) > 2 and blocks.high != 1:
+            raise WrongValue(f"{NAME} has no place for a stack with {blocks}")
 
-def _with_float_scales(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Mapping[str, Array]:
-    """Return the tensors of a weight with float32 scales, if the scales are powers of two of one byte each (MXFP8)."""
-    scales, groups = tensors.get(f"{prefix}.weight_scale"), config.get("config_groups") or {}
-    said = [config.get("format"), *(one.get("format") for one in groups.values() if isinstance(one, Mapping))]
-    if scales is None or not (scales.dtype.name == "float8_e8m0fnu" or (scales.dtype == np.uint8 and MXFP8 in said)):
-        return tensors
-    return {**tensors, f"{prefix}.weight_scale": scaled.powers(scales)}
+    def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
+        prefix = name.removesuffix(".weight")
+        parts = {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale": codes.scales}
+        if codes.points is not None:
+            parts[f"{prefix}.weight_zero_point"] = codes.points
+        return parts if len(shape) == 2 else self.stacked(name, parts, shape)
 
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        """Return the configuration, with one group per format; it names only the weights."""
+        groups: dict[str, dict[str, Any]] = {}
+        for i, fmt in enumerate(dict.fromkeys(formats.values())):
+            weights, layout = _weights_of(fmt)
+            if ordered and isinstance(fmt, Int) and fmt.group is not None:
+                weights["actorder"] = "group"
+            targets = [name.removesuffix(".weight") for name, one in formats.items() if one == fmt]
+            groups[f"group_{i}"] = {"targets": targets, "weights": weights, "format": layout}
+        layouts = {group["format"] for group in groups.values()}
+        layout = layouts.pop() if len(layouts) == 1 else "mixed-precision"
+        status = {"quantization_status": "compressed"}  # without it, programs assume plain weights
+        return {"quant_method": NAME, "format": layout, **status, "config_groups": groups}
 
-def _nvfp4_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return an NVFP4 array whose tensor scale multiplies, from tensors whose scale divides."""
-    chosen(prefix, config, check_nvfp4, tensors)
-    packed, scales, whole = (tensors[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
-    if whole.size > 1:
-        quotients = scaled.e4m3_values(scales).reshape(whole.size, -1) / whole.reshape(-1, 1)
-        shape = (len(packed), 2 * packed.shape[1])
-        return scaled.nvfp4_groups(f"{prefix}.weight_scale", packed, quotients.reshape(len(packed), -1), shape)
-    coarse = reciprocal(whole, scales, divides=True)
-    if coarse is None:
-        raise ValueError(f"{prefix}.weight_global_scale is {float(whole.reshape(())):.9g}, and dividing by it differs "
-                         f"from every multiplication: such weights {no_format(NAME)}")  # fmt: skip
-    parts = {"codes": packed, "scales": scales.view(np.uint8), "coarse": coarse}
-    return QuantizedArray(parts, NVFP4(), (len(packed), 2 * packed.shape[1]), (1,))
-
-
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of NVFP4 that no format here holds, a description, its bytes; otherwise None."""
-    whole = tensors.get(f"{prefix}.weight_global_scale")
-    if whole is None:
-        return None
-    matrix, stack = _as_matrix(prefix, tensors)
-    chosen(prefix, config, check_nvfp4, matrix)
-    packed, scales, whole = (matrix[f"{prefix}.weight_{part}"] for part in ("packed", "scale", "global_scale"))
-    wide = scales.astype(np.float32)
-    if not np.isfinite(wide).all():
-        raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
-    if whole.size > 1 or reciprocal(whole, scales, divides=True) is not None:
-        return None
-    with np.errstate(all="ignore"):
-        quotients = np.repeat(wide / whole.reshape(()), 16, axis=1)
-    shape = (len(packed), 2 * packed.shape[1])
-    values = view_e2m1(packed, shape)
-    values *= quotients
-    return values.reshape(stack or shape), "nvfp4 of compressed-tensors", packed.nbytes + scales.nbytes + 4
-
-
-def view_e2m1(packed: Array, shape: tuple[int, int]) -> Array:
-    """Return the values of E2M1 codes, two per byte."""
-    values: Array = E2M1[unpack(packed, 4, shape[1])]
-    return values
-
-
-def _order(prefix: str, tensors: Mapping[str, Array], count: int, group: int) -> Array | None:
-    """Return the columns sorted by group, or None if they are sorted; an index that contains -1 was never set."""
-    index = tensors.get(f"{prefix}.weight_g_idx")
-    if index is None or (index == -1).any():
-        return None
-    return order_of(f"{prefix}.weight_g_idx", index, np.arange(count) // group)
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        matrix, stack = _as_matrix(prefix, tensors)
+        if f"{prefix}.weight_packed" not in matrix:
+            codes, order = _codes(prefix, matrix, config)
+            return of_codes(f"{prefix}.weight", NAME, codes, stack, order)
+        if f"{prefix}.weight_global_scale" in matrix:
+            return _nvfp4_from(prefix, matrix, config, stack)
+        q, order = _packed_from(prefix, matrix, config)
+        return of_array(_shaped(q, stack), order, "" if order is None else unordered(f"{prefix}.weight_g_idx", NAME))

@@ -4,7 +4,7 @@ metadata        quantization_config
 config.json     quantization_config, compression_config, quantization; or an object in it that has one (text_config)
 other files     OLDER_CONFIGS of AutoGPTQ and AutoAWQ, which are read; PROGRAM_FILES of other programs
 
-`layout_named` says which layout a method is. AutoRound's depends on `packing_format`, see `_auto_round`.
+`table.layout_named` says which layout a method is. AutoRound's depends on `packing_format`, see `auto_round`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...arrays.layout import KEY as PACKED
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.json_text import strict_json
-from ...base.places import exists
+from ...base.locations import exists
 from ...base.tensors import Tensors
 from ...base.texts import read_small
-from ...base.values import shown
 from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 from .expressions import matches
 
 __all__ = [
     "KEY",
+    "auto_round",
     "config_in",
     "config_of",
-    "layout_named",
+    "is_auto_round",
+    "is_fp8_of_quark",
     "method_of",
     "of_layer",
     "own_config",
@@ -37,9 +39,6 @@ __all__ = [
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24
-# The method that a configuration names -> the layout that reads it; also the layouts that are only written.
-METHODS = {"gptq-v1": "gptq", "mxfp4": "gpt-oss", "modelopt_fp4": "modelopt", "modelopt_fp8": "modelopt",
-           "modelopt_mxfp8": "modelopt", "fbgemm_fp8": "fp8", "mxfp8": "fp8"}  # fmt: skip
 AUTO_ROUND = "auto-round"
 PACKING = "auto_round:auto_gptq"  # where a configuration names none
 # Suffixes of packing formats without integers -> the layout of each number of bits.
@@ -63,7 +62,7 @@ def config_of(reader: Tensors, key: str = KEY) -> Mapping[str, Any]:
     """
     config = strict_json(reader.metadata[KEY]) if KEY in reader.metadata else _beside(reader.path, key)
     if not isinstance(config, Mapping):
-        raise TypeError(f"{KEY} is not an object")
+        raise WrongType(f"{KEY} is not an object")
     return config
 
 
@@ -137,28 +136,7 @@ def is_auto_round(method: str | None) -> bool:
     return method is not None and AUTO_ROUND in method.lower().replace("_", "-")
 
 
-def layout_named(config: Mapping[str, Any]) -> str | None:
-    """Return the layout of a configuration's method; a method without one is returned unchanged.
-
-    Parameters
-    ----------
-    config : mapping
-        A quantization_config.
-
-    Returns
-    -------
-    str or None
-        None if the configuration names no method, or a packing of AutoRound that is not read.
-    """
-    method = method_of(config)
-    if is_auto_round(method):
-        return _auto_round(config)[0]
-    if method == "quark" and _is_fp8_of_quark(config):
-        return "fp8"
-    return method if method is None else METHODS.get(method, method)
-
-
-def _is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
+def is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
     """Tell whether Quark stored weights as FP8 with a scale for each row or for all."""
     said = config.get("global_quant_config")
     weight = said.get("weight") if isinstance(said, Mapping) else None
@@ -176,7 +154,7 @@ def packing_of(config: Mapping[str, Any]) -> str:
     return said if isinstance(said, str) and said != "auto" else PACKING
 
 
-def _auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the layout of a file of AutoRound, and the version of GPTQ.
 
     auto_round:auto_gptq, auto_round:gptq, auto   GPTQ version 1, which stores zero points minus 1
@@ -215,20 +193,20 @@ def own_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not is_auto_round(method_of(config)):
         return config
-    layout, version = _auto_round(config)
+    layout, version = auto_round(config)
     if layout is None:
         what = f"packing_format is {shown(packing_of(config))} of {shown(config.get('bits'))} bits"
-        raise ValueError(
+        raise WrongValue(
             f"{what}, expected auto_round:auto_gptq, :gptqmodel, :auto_awq, :fp8_static or :llm_compressor"
         )
     for key in ("rotation_config", "hadamard_config", "transform_config"):
         if config.get(key):
-            raise ValueError(f"{key} says that weights are rotated, which is not undone here: expected the original")
+            raise WrongValue(f"{key} says that weights are rotated, which is not undone here: expected the original")
     found = {key: config[key] for key in ("bits", "group_size", "sym", "dynamic", "extra_config") if key in config}
     if layout in ("gptq", "awq"):
         kind = config.get("data_type", "int")
         if not isinstance(kind, str) or not kind.startswith("int"):
-            raise ValueError(f"data_type is {shown(kind)}, expected int for packed integers")
+            raise WrongValue(f"data_type is {shown(kind)}, expected int for packed integers")
         found |= {"desc_act": False, "sym": config.get("sym", True)}
         found |= {"checkpoint_format": version} if layout == "gptq" else {"zero_point": not found["sym"]}
     return {"quant_method": layout, **found}
@@ -244,15 +222,15 @@ def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     said = config.get("extra_config") or {}
     if not isinstance(said, Mapping):
-        raise ValueError(f"{prefix}: extra_config is {shown(said)}, expected an object of layers")
+        raise WrongValue(f"{prefix}: extra_config is {shown(said)}, expected an object of layers")
     name = prefix if prefix in said else next((one for one in said if _is_in(one, prefix)), None)
     if name is None or not said[name]:
         return config
     if not isinstance(said[name], Mapping):
-        raise ValueError(f"{prefix}: extra_config says {shown(said[name])} for {shown(name)}, expected an object")
+        raise WrongValue(f"{prefix}: extra_config says {shown(said[name])} for {shown(name)}, expected an object")
     bits = said[name].get("bits")
     if isinstance(bits, int) and bits > 8:
-        raise ValueError(f"{prefix} is packed, but extra_config says by {shown(name)} that it has {bits} bits")
+        raise WrongValue(f"{prefix} is packed, but extra_config says by {shown(name)} that it has {bits} bits")
     return {**config, **{key: said[name][key] for key in ("bits", "group_size", "sym") if key in said[name]}}
 
 

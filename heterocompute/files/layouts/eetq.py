@@ -13,71 +13,73 @@ ColumnMajorTileInterleave<64, 2>; transformers, integrations/eetq.py; EETQ, pyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import Int
 from . import scaled
-from .linear import Array, Packed, Parts, prefix_of, refuse
+from .layout import Layout
+from .linear import Array, Packed, Parts, check_finite, prefix_of, refuse
+from .weight import Weight, of_codes
 
-__all__ = ["ENDS", "MARKS", "array_from", "config_of", "layout_of", "parts_of"]
-
-NAME = "eetq"
-MARKS = (".weight_scales",)
-ENDS = (".weight", ".qweight", *MARKS)
 TILE, PAIR = 64, 2  # inputs of a tile, rows side by side
 ORDER = np.array([0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15])  # the input in each place of 16
 SWAPPED = np.array([0, 2, 1, 3])
 OFFSET = np.uint8(128)
 
 
-def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
-    fmt = q.format
-    if not isinstance(fmt, Int) or fmt.bits != 8 or fmt.group is not None or not fmt.symmetric or fmt.scale != "f16":
-        refuse(name, q, NAME, "int8-f16 is the nearest")
-    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
-    if rows % TILE or count % TILE:
-        raise ValueError(f"save: tensor {quoted(name)} of shape {q.shape}: {NAME} has multiples of {TILE} values")
-    return {f"{prefix}.weight": ("int8", (count, rows)), f"{prefix}.weight_scales": ("float16", (rows,))}
+class EETQ(Layout):
+    name = "eetq"
+    marks = (".weight_scales",)
+    ends = (".weight", ".qweight", ".weight_scales")
+    needs_config = False
+    examples = ("int8-f16",)
 
+    def shapes(self, name: str, q: Packed) -> Parts:
+        fmt = q.format
+        if (
+            not isinstance(fmt, Int)
+            or fmt.bits != 8
+            or fmt.group is not None
+            or not fmt.symmetric
+            or fmt.scale != "f16"
+        ):
+            refuse(name, q, self.name, "int8-f16 is the nearest")
+        prefix, (rows, count) = prefix_of(name, q, self.name), q.shape
+        if rows % TILE or count % TILE:
+            raise WrongValue(
+                f"save: tensor {quoted(name)} of shape {q.shape}: {self.name} has multiples of {TILE} values"
+            )
+        return {f"{prefix}.weight": ("int8", (count, rows)), f"{prefix}.weight_scales": ("float16", (rows,))}
 
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    layout_of(name, q)  # refuses
-    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
-    codes = q.components["codes"].view(np.uint8)[:, :count].reshape(rows, count // 16, 16)[..., ORDER]
-    tiles = codes.reshape(rows // PAIR, PAIR, count // TILE, TILE).transpose(0, 2, 1, 3)
-    stored = tiles.reshape(-1, 4)[:, SWAPPED] ^ OFFSET
-    scales = q.components["scales"].reshape(-1)
-    return {f"{prefix}.weight": stored.reshape(count, rows).view(np.int8), f"{prefix}.weight_scales": scales}
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        rows, count = q.shape
+        codes = q.components["codes"].view(np.uint8)[:, :count].reshape(rows, count // 16, 16)[..., ORDER]
+        tiles = codes.reshape(rows // PAIR, PAIR, count // TILE, TILE).transpose(0, 2, 1, 3)
+        stored = tiles.reshape(-1, 4)[:, SWAPPED] ^ OFFSET
+        return stored.reshape(count, rows).view(np.int8), q.components["scales"].reshape(-1)
 
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        return {"quant_method": self.name, "weights": "int8", "modules_to_not_convert": list(plain)}
 
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json."""
-    left = [name.removesuffix(".weight") for name in plain]
-    return {"quant_method": NAME, "weights": "int8", "modules_to_not_convert": left}
-
-
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight with a scale for each row."""
-    name = next(end for end in ENDS if f"{prefix}{end}" in tensors)
-    if name in MARKS:
-        raise KeyError(f"{prefix}{ENDS[0]}")
-    stored, scales = tensors[f"{prefix}{name}"], tensors[f"{prefix}{MARKS[0]}"]
-    if stored.dtype != np.int8 or stored.ndim != 2 or 0 in stored.shape or any(n % TILE for n in stored.shape):
-        what = f"expected int8 (in, out), multiples of {TILE}"
-        raise ValueError(f"{prefix}{name} is {stored.dtype} {stored.shape}, {what}")
-    count, rows = stored.shape
-    if scales.dtype.name not in scaled.SCALES or scales.shape != (rows,):
-        raise ValueError(f"{prefix}{MARKS[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{MARKS[0]} holds a value that is not finite")
-    given = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 4)[:, SWAPPED] ^ OFFSET
-    tiles = given.reshape(rows // PAIR, count // TILE, PAIR, TILE).transpose(0, 2, 1, 3)
-    codes = tiles.reshape(rows, count // 16, 16)[..., np.argsort(ORDER)].reshape(rows, count).view(np.int8)
-    return scaled.array_of(prefix, scaled.Codes(codes, scales.reshape(rows, 1), None, (1, count)), NAME)
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        name = next(end for end in self.ends if f"{prefix}{end}" in tensors)
+        if name in self.marks:
+            raise KeyError(f"{prefix}{self.ends[0]}")
+        stored, scales = tensors[f"{prefix}{name}"], tensors[f"{prefix}{self.marks[0]}"]
+        if stored.dtype != np.int8 or stored.ndim != 2 or 0 in stored.shape or any(n % TILE for n in stored.shape):
+            what = f"expected int8 (in, out), multiples of {TILE}"
+            raise WrongValue(f"{prefix}{name} is {stored.dtype} {stored.shape}, {what}")
+        count, rows = stored.shape
+        if scales.dtype.name not in scaled.SCALES or scales.shape != (rows,):
+            raise WrongValue(f"{prefix}{self.marks[0]} is {scales.dtype} {scales.shape}, expected floats {(rows,)}")
+        check_finite(f"{prefix}{self.marks[0]}", scales)
+        given = np.ascontiguousarray(stored).view(np.uint8).reshape(-1, 4)[:, SWAPPED] ^ OFFSET
+        tiles = given.reshape(rows // PAIR, count // TILE, PAIR, TILE).transpose(0, 2, 1, 3)
+        codes = tiles.reshape(rows, count // 16, 16)[..., np.argsort(ORDER)].reshape(rows, count).view(np.int8)
+        return of_codes(f"{prefix}.weight", self.name, scaled.Codes(codes, scales.reshape(rows, 1), None, (1, count)))

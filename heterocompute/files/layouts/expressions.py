@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NoReturn
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 
 __all__ = ["matches"]
 
@@ -50,7 +50,7 @@ def matches(pattern: str, name: str) -> bool:
     False
     """
     if len(name) > MAX_NAME:
-        raise ValueError(f"a name of {len(name)} characters, at most {MAX_NAME} are matched with an expression")
+        raise WrongValue(f"a name of {len(name)} characters, at most {MAX_NAME} are matched with an expression")
     ends, quick, repeats = _compiled(pattern)
     if quick is not None and (len(name) + 1) ** repeats <= MAX_STEPS:
         return quick.match(name) is not None
@@ -61,11 +61,11 @@ def matches(pattern: str, name: str) -> bool:
 def _compiled(pattern: str) -> tuple[Ends, re.Pattern[str] | None, int]:
     """Return the map of positions (Python's own expression if it repeats no group) and the number of repetitions."""
     if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"an expression of {len(pattern)} characters, at most {MAX_PATTERN} are read")
+        raise WrongValue(f"an expression of {len(pattern)} characters, at most {MAX_PATTERN} are read")
     try:
         quick = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from None
+        raise WrongValue(f"{shown(pattern)} is not a regular expression: {error}") from None
     parser = _Parser(pattern)
     found = parser.alternatives(0)
     if parser.tokens:
@@ -79,7 +79,7 @@ class _Parser:
         self.repeats, self.repeats_groups = 0, False
 
     def refuse(self, token: str) -> NoReturn:
-        raise ValueError(f"the expression {shown(self.pattern)} holds {shown(token)}, which is not read here")
+        raise WrongValue(f"the expression {shown(self.pattern)} holds {shown(token)}, which is not read here")
 
     def alternatives(self, depth: int) -> Ends:
         if depth > MAX_DEPTH:

@@ -15,16 +15,19 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from ...arrays.bits import pack, rows_at_once, unpack
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
-from .linear import Array, array_of
+from .linear import Array, Codes, components_of
 
-__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "joined"]
+__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "is_uniform", "joined"]
+
+Components = dict[str, Array]
 
 AT_ONCE = 1 << 20  # values that are converted at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
@@ -53,6 +56,11 @@ class Integers:
         return self._q.codes().astype(np.int16)
 
 
+def is_uniform(fmt: Format) -> TypeGuard[Int | Affine | GGML]:
+    """Tell whether the codes of a format are integers with a scale, a zero point or a minimum for each group."""
+    return isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
+
+
 def forms(fmt: Format, columns: int) -> list[Format]:
     """Return formats that may hold the values of another one, the nearest first.
 
@@ -63,7 +71,7 @@ def forms(fmt: Format, columns: int) -> list[Format]:
         Values of a row.
     """
     found: list[Format] = [fmt]
-    if isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels):
+    if is_uniform(fmt):
         own = fmt.group if fmt.group is None or fmt.group < columns else None
         wide = [one for one in GROUPS if one is None or columns % one == 0]
         smaller = [one for one in wide if one is not None and one < (own or columns)]
@@ -119,7 +127,12 @@ def in_form(q: QuantizedArray, fmt: Format, lowest: bool = False) -> QuantizedAr
     if q.format == fmt:
         return q
     made = _maker(q, fmt, lowest)
-    return joined((made(q[i:j]) for i, j in _pieces(q)), len(q))
+    dtype = "float32" if isinstance(fmt, Int | Affine | GGML) else q.source_dtype
+
+    def rows(begin: int, end: int) -> QuantizedArray:
+        return QuantizedArray(made(q[begin:end]), fmt, (end - begin, q.shape[1]), (1,), dtype)
+
+    return joined((rows(begin, end) for begin, end in _pieces(q)), len(q))
 
 
 def integers_of(q: QuantizedArray) -> Integers:
@@ -130,8 +143,8 @@ def integers_of(q: QuantizedArray) -> Integers:
     zeros = np.zeros((len(q), -(-q.shape[1] // group)), np.int16)
     if isinstance(fmt, MX | NVFP4) and fmt.element_dtype == "float4_e2m1fn":
         return Integers(q, 5, zeros, q.scales_expanded()[every] * np.float32(0.5), None, group)
-    if not isinstance(fmt, Int | Affine) and not (isinstance(fmt, GGML) and not fmt.kind.has_levels):
-        raise ValueError(f"{fmt} does not hold uniform integers")
+    if not is_uniform(fmt):
+        raise WrongValue(f"{fmt} does not hold uniform integers")
     if isinstance(fmt, Int) and not fmt.symmetric:
         zeros = q.zero_points_expanded()[every].astype(np.int16)
     minima = q.minima_expanded()[every] if fmt.form.minima else None
@@ -155,7 +168,7 @@ def joined(parts: Iterable[QuantizedArray], rows: int) -> QuantizedArray:
                 each = len(part) // len(one)
                 together[key][begin * each : (begin + len(one)) * each] = part
             elif part != together[key]:
-                raise ValueError("rows have scales of the tensor that differ")
+                raise WrongValue("rows have scales of the tensor that differ")
         begin += len(one)
     return QuantizedArray(together, first.format, (rows, first.shape[1]), (1,), first.source_dtype)
 
@@ -165,28 +178,34 @@ def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:
     yield from ((i, min(i + step, len(q))) for i in range(0, len(q), step))
 
 
-def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], QuantizedArray]:
-    """Return a function that makes some rows, after computing the values of the whole tensor."""
+def _maker(q: QuantizedArray, fmt: Format, lowest: bool) -> Callable[[QuantizedArray], Components]:
+    """Return a function that makes the components of some rows, after computing the values of the whole tensor."""
     own: Any = q.format
-    if isinstance(fmt, Int):
-        return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
-    if isinstance(fmt, GGML):
-        return lambda rows: _as_blocks(integers_of(rows), own, fmt)
-    if isinstance(fmt, Affine):
-        return lambda rows: _with_minima(integers_of(rows), own, fmt)
-    if isinstance(fmt, NVFP4) and isinstance(own, MX):
-        shift = _shift(q.components["scales"])
-        return lambda rows: _as_nvfp4(rows, fmt, shift)
-    if isinstance(fmt, MX) and isinstance(own, NVFP4):
-        return lambda rows: _as_mxfp4(rows, fmt)
-    if isinstance(fmt, NF4) and isinstance(own, NF4):
-        return lambda rows: _as_nf4(rows, own, fmt)
-    if isinstance(fmt, Float) and isinstance(own, Float):
-        return lambda rows: _as_scaled(rows, q, fmt)
-    raise ValueError(f"{own} cannot be converted exactly to {fmt}")
+    match fmt, own:
+        case Int(), _:
+            return lambda rows: _as_int(integers_of(rows), own, fmt, lowest)
+        case GGML(), _:
+            return lambda rows: _as_blocks(integers_of(rows), own, fmt)
+        case Affine(), _:
+            return lambda rows: _with_minima(integers_of(rows), own, fmt)
+        case NVFP4(), MX():
+            shift = _shift(q.components["scales"])
+            return lambda rows: _as_nvfp4(rows, shift)
+        case MX(), NVFP4():
+            return _as_mxfp4
+        case NF4(), NF4():
+            return lambda rows: _as_nf4(rows, own, fmt)
+        case Float(), Float():
+            return lambda rows: _as_scaled(rows, q, fmt)
+    raise WrongValue(f"{own} cannot be converted exactly to {fmt}")
 
 
-def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
+def _components(fmt: Int | GGML, codes: Array, scales: Array, points: Array | None = None) -> Components:
+    packed = Codes(pack(codes.astype(np.uint8), fmt.bits), fmt.bits, codes.shape[1])
+    return components_of(fmt, packed, scales, points)
+
+
+def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> Components:
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
     group = min(fmt.group or rows.count, rows.count)
     scales = _typed(_regrouped(np.abs(rows.scales), rows, group), fmt)
@@ -205,15 +224,15 @@ def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> QuantizedArray:
     codes = np.where(_spread(negative, rows), -codes, codes)
     if fmt.symmetric:
         if codes.max(initial=0) >= middle or codes.min(initial=0) < -middle + (not lowest):
-            raise ValueError(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
-        return array_of(fmt, (codes & most).astype(np.uint8), scales, None)
+            raise WrongValue(f"codes from {codes.min()} to {codes.max()} around the zero point, beyond {fmt}")
+        return _components(fmt, codes & most, scales)
     if rows.bits > fmt.bits:
         low = np.minimum.reduceat(codes, np.arange(0, rows.count, group), axis=1)
         points = np.clip(-low, 0, most).astype(np.int16)
     unsigned = codes + np.repeat(points, group, 1)[:, : rows.count]
     if unsigned.size and (unsigned.min() < 0 or unsigned.max() > most):
-        raise ValueError(f"codes around the zero point span more than the {most + 1} of {fmt}")
-    return array_of(fmt, unsigned.astype(np.uint8), scales, points.astype(np.uint8))
+        raise WrongValue(f"codes around the zero point span more than the {most + 1} of {fmt}")
+    return _components(fmt, unsigned, scales, points.astype(np.uint8))
 
 
 def _zero_points(rows: Integers) -> Array:
@@ -225,17 +244,17 @@ def _zero_points(rows: Integers) -> Array:
     fit = (points == np.rint(points)) & (points >= 0) & (points < 1 << rows.bits) & (-points * scales == minima)
     if not fit.all():
         where = tuple(int(i) for i in np.argwhere(~fit)[0])
-        raise ValueError(
+        raise WrongValue(
             f"the minimum {rows.minima[where]:.6g} of group {where[1]} is not a multiple of the scale "
             f"{rows.scales[where]:.6g}, so there is no zero point"
         )
     return points.astype(np.int16)
 
 
-def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
+def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> Components:
     kind = fmt.kind
     if kind.group != kind.block or kind.has_levels:
-        raise ValueError(f"{fmt} has scales of two levels")
+        raise WrongValue(f"{fmt} has scales of two levels")
     if kind.has_minimum:
         return _with_minima(rows, own, fmt)
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
@@ -249,24 +268,23 @@ def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> QuantizedArray:
     blocks = np.where(turned[:, :, None], -blocks, blocks)
     least = -middle + (fmt.type == "q8_0" or fmt.is_ternary)
     if blocks.size and (blocks.min() < least or blocks.max() >= middle):
-        raise ValueError(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
-    unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape).astype(np.uint8)
-    return array_of(fmt, unsigned, _as_half(np.where(turned, -scales, scales)), None)
+        raise WrongValue(f"codes around the zero point lie beyond the {least} to {middle - 1} of {fmt}")
+    unsigned = (blocks & ((1 << fmt.bits) - 1)).reshape(rows.codes.shape)
+    return _components(fmt, unsigned, _as_half(np.where(turned, -scales, scales)))
 
 
-def _with_minima(rows: Integers, own: Any, fmt: GGML | Affine) -> QuantizedArray:
+def _with_minima(rows: Integers, own: Any, fmt: GGML | Affine) -> Components:
     if rows.bits > fmt.bits:
-        raise ValueError(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
+        raise WrongValue(f"codes of {rows.bits} bits, {fmt} has {fmt.bits}")
     offset = np.int16(1 << (rows.bits - 1) if own.form.signed or own.form.codes != "integer" else 0)
     minima = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
     group = min(fmt.group or rows.count, rows.count)
     typed = _as_half if isinstance(fmt, GGML) or fmt.scale == "f16" else np.ascontiguousarray
-    parts = {
+    return {
         "scales": typed(_regrouped(rows.scales, rows, group)),
         "minima": typed(_regrouped(minima, rows, group)),
         "codes": pack((rows.codes + offset).astype(np.uint8), fmt.bits),
     }
-    return QuantizedArray(parts, fmt, rows.codes.shape, (1,))
 
 
 def _spread(part: Array, rows: Integers) -> Array:
@@ -281,7 +299,7 @@ def _regrouped(part: Array, rows: Integers, group: int) -> Array:
     edges = np.arange(0, count, group)
     found = part[:, edges // own]
     if not np.array_equal(found[:, np.arange(count) // group], part[:, np.arange(count) // own]):
-        raise ValueError(f"groups of {own} within groups of {group} have scales or zero points that differ")
+        raise WrongValue(f"groups of {own} within groups of {group} have scales or zero points that differ")
     return np.ascontiguousarray(found)
 
 
@@ -294,61 +312,56 @@ def _as_half(values: Array) -> Array:
         half = values.astype(np.float16)
     wrong = half.astype(values.dtype) != values
     if wrong.any():
-        raise ValueError(f"the scale or minimum {values[wrong][0]:.9g} is not a float16")
+        raise WrongValue(f"the scale or minimum {values[wrong][0]:.9g} is not a float16")
     return half
 
 
 def _shift(scales: Array) -> int:
     """Return the exponent of the tensor's float32 with which E4M3 represents the powers of two of all groups."""
     if (scales == 255).any():
-        raise ValueError("a scale is NaN")
+        raise WrongValue("a scale is NaN")
     exponents = scales.astype(np.int16) - 127
     least, most = int(exponents.min(initial=0)), int(exponents.max(initial=0))
     if least >= E4M3_LEAST and most <= E4M3_MOST:
         return 0
     least, most = int(exponents.min()), int(exponents.max())
     if most - least > E4M3_MOST - E4M3_LEAST:
-        raise ValueError(f"scales from 2^{least} to 2^{most}, more than the 18 powers of two of E4M3")
+        raise WrongValue(f"scales from 2^{least} to 2^{most}, more than the 18 powers of two of E4M3")
     return most - E4M3_MOST
 
 
-def _as_nvfp4(q: QuantizedArray, fmt: NVFP4, shift: int) -> QuantizedArray:
+def _as_nvfp4(q: QuantizedArray, shift: int) -> Components:
     exponents = np.repeat(q.components["scales"].astype(np.int16) - 127 - shift, 2, axis=1)[:, : -(-q.shape[1] // 16)]
     normal = (exponents + 7) << 3
     scales = np.where(exponents >= -6, normal, 1 << np.maximum(exponents + 9, 0)).astype(np.uint8)
     coarse = np.float32(2.0) ** np.float32(shift)
-    parts = {"codes": q.components["codes"], "scales": scales, "coarse": np.asarray(coarse, np.float32).reshape(())}
-    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+    return {"codes": q.components["codes"], "scales": scales, "coarse": np.asarray(coarse, np.float32).reshape(())}
 
 
-def _as_mxfp4(q: QuantizedArray, fmt: MX) -> QuantizedArray:
+def _as_mxfp4(q: QuantizedArray) -> Components:
     import ml_dtypes  # 5 ms
 
     if q.shape[1] % 32:
-        raise ValueError(f"rows of {q.shape[1]} values, mxfp4 has groups of 32")
+        raise WrongValue(f"rows of {q.shape[1]} values, mxfp4 has groups of 32")
     scales = q.components["scales"].view(ml_dtypes.float8_e4m3fn).astype(np.float64) * float(q.components["coarse"])
     first, second = scales[:, ::2], scales[:, 1::2]
     mantissas, exponents = np.frexp(first)
     if not np.array_equal(first, second) or not (mantissas == 0.5).all() or (np.abs(exponents + 63) > 190).any():
-        raise ValueError("scales are not powers of two that two groups of 16 share")
-    parts = {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
-    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+        raise WrongValue("scales are not powers of two that two groups of 16 share")
+    return {"codes": q.components["codes"], "scales": (exponents + 126).astype(np.uint8)}
 
 
-def _as_nf4(q: QuantizedArray, own: NF4, fmt: NF4) -> QuantizedArray:
+def _as_nf4(q: QuantizedArray, own: NF4, fmt: NF4) -> Components:
     none = np.zeros(0)
     rows = Integers(q, 4, none, none, None, min(own.group, q.shape[1]))
-    parts = {"codes": q.components["codes"], "scales": _regrouped(q.components["scales"], rows, fmt.group)}
-    return QuantizedArray(parts, fmt, q.shape, (1,), q.source_dtype)
+    return {"codes": q.components["codes"], "scales": _regrouped(q.components["scales"], rows, fmt.group)}
 
 
-def _as_scaled(q: QuantizedArray, whole: QuantizedArray, fmt: Float) -> QuantizedArray:
+def _as_scaled(q: QuantizedArray, whole: QuantizedArray, fmt: Float) -> Components:
     codes = q.components["codes"]
     if fmt.scaled == "row":
-        scales = np.full((len(q), 1), q.components["coarse"], np.float32)
-        return QuantizedArray({"codes": codes, "scales": scales}, fmt, q.shape, (1,), q.source_dtype)
+        return {"codes": codes, "scales": np.full((len(q), 1), q.components["coarse"], np.float32)}
     scales = whole.components["scales"]
     if scales.min() != scales.max():
-        raise ValueError("rows have scales that differ")
-    coarse = np.asarray(scales.flat[0], np.float32).reshape(())
-    return QuantizedArray({"codes": codes, "coarse": coarse}, fmt, q.shape, (1,), q.source_dtype)
+        raise WrongValue("rows have scales that differ")
+    return {"codes": codes, "coarse": np.asarray(scales.flat[0], np.float32).reshape(())}

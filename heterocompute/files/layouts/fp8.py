@@ -13,27 +13,21 @@ integrations/finegrained_fp8.py, Fp8Dequantize; FbgemmFp8Config. vLLM, layers/qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
-from ...base.values import shown
 from ...formats import MX, Float
 from . import scaled
-from .linear import Array, Packed, Parts, prefix_of, refuse
+from .layout import Layout
+from .linear import Array, Packed, Parts, check_finite, prefix_of, refuse
+from .weight import Weight, of_array, of_codes
 
-__all__ = ["BARE", "ENDS", "MARKERS", "MARKS", "array_from", "blocks_from", "check_blocks", "codes_in", "config_of",
-           "is_weight", "layout_of", "parts_of", "parts_of_blocks"]  # fmt: skip
-
-NAME = "fp8"
 SCALES = (".weight_scale_inv", ".weight_scale", ".scale_weight", ".qscale_weight", ".scale")
-ENDS = (".weight", *SCALES)
-BARE = "_scale_inv"  # after the name of a stack itself
-MARKS = (*SCALES, BARE)
-MARKERS = ("scaled_fp8",)
 FLOATS = scaled.SCALES
 POWERS = ("float8_e8m0fnu", "uint8")
 SCALE_DTYPES = (*FLOATS, *POWERS)
@@ -43,64 +37,16 @@ USUAL = (128, 128)
 Block = tuple[int, int]
 
 
-def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
-    if not isinstance(q.format, Float) or not scaled.is_scaled(q.format) or q.format.scaled != "tensor":
-        refuse(name, q, NAME, "fp8_e4m3fn-tensor is the nearest")
-    return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
-
-
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    layout_of(name, q)  # refuses
-    return scaled.parts_of(prefix_of(name, q, NAME), q)
-
-
-def check_blocks(name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
-    """Raise ValueError if the layout cannot store codes with scales of blocks."""
-    if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
-        raise ValueError(f"{NAME} has no place for {blocks}")
-
-
-def parts_of_blocks(name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
-    """Return the tensors that represent codes with scales of blocks."""
-    prefix = name.removesuffix(".weight")
-    return {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale_inv": codes.scales}
-
-
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json."""
-    one = next(iter(formats.values()))
-    found: dict[str, Any] = {"quant_method": NAME, "fmt": str(one).removeprefix("float8_").removeprefix("fp8_")[:4]}
-    found["activation_scheme"] = "dynamic"
-    if isinstance(one, scaled.Blocks):
-        found["weight_block_size"] = [one.high, one.wide]
-    return found | {"modules_to_not_convert": [name.removesuffix(".weight") for name in plain]}
-
-
-def is_weight(reader: Tensors, prefix: str, mark: str) -> bool:
-    """Tell whether a tensor with the name of scales belongs to a weight: layers also have parameters called `scale`."""
-    if mark == BARE:
-        return not prefix.endswith(".weight") and prefix in reader and _are_codes(reader.info(prefix))
-    codes = f"{prefix}.weight"
-    return mark != ".scale" or (codes in reader and reader.info(codes).dtype in (*EIGHTS, *FOURS))
-
-
-def _are_codes(info: Any) -> bool:
-    return info.dtype in EIGHTS and len(info.shape) == 3
-
-
 def _scales_in(prefix: str, tensors: Mapping[str, Array]) -> tuple[str, Array, bool]:
     """Return the name of the scales, the scales, and whether they are powers of two of one byte each."""
     name = next((end for end in SCALES if f"{prefix}{end}" in tensors), SCALES[0])
     stored = tensors[f"{prefix}{name}"]
     if stored.dtype.name not in SCALE_DTYPES:
-        raise ValueError(f"{prefix}{name} is {stored.dtype}, expected {', '.join(SCALE_DTYPES)}")
+        raise WrongValue(f"{prefix}{name} is {stored.dtype}, expected {', '.join(SCALE_DTYPES)}")
     scales = stored
     if stored.dtype.name in POWERS:
         scales = scaled.powers(stored)
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{name} holds a value that is not finite")
+    check_finite(f"{prefix}{name}", scales)
     return f"{prefix}{name}", scales, scales is not stored
 
 
@@ -112,7 +58,7 @@ def _per_expert(name: str, scales: Array, shape: tuple[int, ...]) -> Array:
     if scales.shape == (count, rows):
         return scales.reshape(count, rows, 1)
     if scales.ndim != 3 or len(scales) != count:
-        raise ValueError(f"{name} is {scales.shape}, expected those of {count} matrices of {shape[1]} x {shape[2]}")
+        raise WrongValue(f"{name} is {scales.shape}, expected those of {count} matrices of {shape[1]} x {shape[2]}")
     return scales
 
 
@@ -130,7 +76,7 @@ def _block_in(name: str, scales: tuple[int, ...], shape: tuple[int, int], stated
     if stated is None and len(scales) == 2 and min(scales) > 0 and not (rows % scales[0] or columns % scales[1]):
         return rows // scales[0], columns // scales[1]
     what = f"{count} for {rows} x {columns} values in blocks of {high} x {wide}"
-    raise ValueError(f"{name} is {scales}, expected {what}")
+    raise WrongValue(f"{name} is {scales}, expected {what}")
 
 
 def codes_in(prefix: str, tensors: Mapping[str, Array], stated: Block | None) -> scaled.Codes:
@@ -138,7 +84,7 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], stated: Block | None) ->
     codes = tensors[f"{prefix}.weight"]
     name, scales, is_power = _scales_in(prefix, tensors)
     if codes.dtype.name not in EIGHTS or codes.ndim not in (2, 3) or 0 in codes.shape:
-        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {' or '.join(EIGHTS)} (out, in)")
+        raise WrongValue(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {' or '.join(EIGHTS)} (out, in)")
     count, (rows, columns) = 1, codes.shape[-2:]
     if codes.ndim == 3:
         scales, count = _per_expert(name, scales, codes.shape), len(codes)
@@ -150,7 +96,7 @@ def codes_in(prefix: str, tensors: Mapping[str, Array], stated: Block | None) ->
             raise
         high, wide = _block_in(name, size, (rows, columns), None)  # MXFP8 beside blocks of another size
     if rows % high and count > 1:
-        raise ValueError(f"{name} is {scales.shape}, expected those of whole blocks of {high} rows an expert")
+        raise WrongValue(f"{name} is {scales.shape}, expected those of whole blocks of {high} rows an expert")
     blocks = count * -(-rows // high), -(-columns // wide)
     # The rows of all experts are one matrix, in which blocks do not cross experts.
     return scaled.Codes(codes.reshape(-1, columns), scales.reshape(blocks), None, (high, wide))
@@ -166,7 +112,7 @@ def _fours_in(prefix: str, tensors: Mapping[str, Array]) -> QuantizedArray | Non
     stored, wanted = tensors[name], (*shape[:-1], shape[-1] // 32)
     if codes.ndim not in (2, 3) or not is_power or shape[-1] % 32 or stored.shape != wanted or 0 in shape:
         what = f"{codes.dtype} {codes.shape} with scales {stored.dtype} {stored.shape}"
-        raise ValueError(f"{prefix}.weight is {what}, expected {' or '.join(EIGHTS)}, or E2M1 with e8m0 {wanted}")
+        raise WrongValue(f"{prefix}.weight is {what}, expected {' or '.join(EIGHTS)}, or E2M1 with e8m0 {wanted}")
     rows = int(np.prod(shape[:-1]))
     parts = {"codes": codes.view(np.uint8).reshape(rows, -1), "scales": stored.view(np.uint8).reshape(rows, -1)}
     return QuantizedArray(parts, MX("fp4"), shape, (len(shape) - 1,))
@@ -177,23 +123,69 @@ def _block_of(prefix: str, config: Mapping[str, Any]) -> Block | None:
     if said is None:
         return None
     if not isinstance(said, list) or len(said) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in said):
-        raise ValueError(f"{prefix}: weight_block_size is {shown(said)}, expected two numbers of values")
+        raise WrongValue(f"{prefix}: weight_block_size is {shown(said)}, expected two numbers of values")
     return said[0], said[1]
 
 
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight with a scale per row, for all, or per block; a block's scale is repeated for each row."""
+def weight_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any], layout: str) -> Weight:
+    """Return one weight; other layouts have such tensors, too."""
     fours = _fours_in(prefix, tensors)
     if fours is not None:
-        return fours
-    q = scaled.array_of(prefix, codes_in(prefix, tensors, _block_of(prefix, config)), NAME)
-    shape = tensors[f"{prefix}.weight"].shape
-    return q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, (2,))
-
-
-def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with one scale for each block; None for other tensors."""
-    if tensors[f"{prefix}.weight"].dtype.name in FOURS:
-        return None
+        return of_array(fours)
     codes = codes_in(prefix, tensors, _block_of(prefix, config))
-    return None if scaled.format_of(codes) is not None else (codes, tensors[f"{prefix}.weight"].shape, None)
+    return of_codes(f"{prefix}.weight", layout, codes, tensors[f"{prefix}.weight"].shape)
+
+
+class FP8(Layout):
+    name = "fp8"
+    methods = ("fbgemm_fp8", "mxfp8")
+    ends = (".weight", *SCALES)
+    bare = "_scale_inv"
+    marks = (*SCALES, bare)
+    markers = ("scaled_fp8",)
+    signs = (
+        (".weight_scale_inv", ".weight"), ("_scale_inv", ""), (".scale_weight", ".weight"), (".weight_scale", ".weight")
+    )  # fmt: skip
+    needs_config = False
+    examples = ("fp8_e4m3fn-tensor",)
+
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        return dtypes[-1] in EIGHTS and dtypes[0] in SCALE_DTYPES
+
+    def is_weight(self, reader: Tensors, prefix: str, mark: str) -> bool:
+        """Tell whether scales belong to a weight: layers also have parameters called `scale`."""
+        if mark == self.bare:
+            info = reader.info(prefix) if not prefix.endswith(".weight") and prefix in reader else None
+            return info is not None and info.dtype in EIGHTS and len(info.shape) == 3
+        codes = f"{prefix}.weight"
+        return mark != ".scale" or (codes in reader and reader.info(codes).dtype in (*EIGHTS, *FOURS))
+
+    def shapes(self, name: str, q: Packed) -> Parts:
+        if not isinstance(q.format, Float) or not scaled.is_scaled(q.format) or q.format.scaled != "tensor":
+            refuse(name, q, self.name, "fp8_e4m3fn-tensor is the nearest")
+        return scaled.parts_like(prefix_of(name, q, self.name), q.format, q.shape)
+
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        return scaled.parts_of(name, q).values()
+
+    def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
+        if blocks.dtype not in EIGHTS or not name.endswith(".weight"):
+            raise WrongValue(f"{self.name} has no place for {blocks}")
+
+    def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
+        prefix = name.removesuffix(".weight")
+        return {f"{prefix}.weight": codes.codes, f"{prefix}.weight_scale_inv": codes.scales}
+
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        one = next(iter(formats.values()))
+        found: dict[str, Any] = {
+            "quant_method": self.name,
+            "fmt": str(one).removeprefix("float8_").removeprefix("fp8_")[:4],
+        }
+        found["activation_scheme"] = "dynamic"
+        if isinstance(one, scaled.Blocks):
+            found["weight_block_size"] = [one.high, one.wide]
+        return found | {"modules_to_not_convert": list(plain)}
+
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        return weight_in(prefix, tensors, config, self.name)

@@ -1,244 +1,369 @@
-"""What a layout is, and the layouts of safetensors by name."""
+"""A layout of files of another program: what each of them declares, and what they share.
+
+A layout is one file with one subclass of `Layout`, and its entry in `table.LAYOUTS`. The subclass names the layout,
+tells by which names its files are recognized, and has four methods: `shapes` and `values` write a weight, `config`
+describes the weights of a file, and `read` reads one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
-from ...arrays.layout import Entry
+import numpy as np
+
+from ...arrays.base import PackedArray
+from ...arrays.components import entry_of
+from ...arrays.layout import Entry, save_arrays
 from ...arrays.quantized import QuantizedArray
+from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, shown
+from ...base.float_env import converted
+from ...base.tensors import Tensors
 from ...base.texts import quoted
-from . import bitnet, compressed_tensors, eetq, fp8, gpt_oss, gptq, hqq, mlx, modelopt, nf4
+from ...formats import Format
+from ...products.quantize import quantize
+from ..plain import plain_of
+from . import scaled
 from .configuration import KEY
-from .linear import Packed, Parts, not_written
-from .subclasses import quanto, torchao
+from .linear import Array, Packed, Parts
+from .weight import Weight
 
-__all__ = ["LAYOUTS", "Layout", "layout_in_file", "refuse_no_stack"]
+__all__ = ["Layout", "Target", "is_matrix"]
+
+Target = Format | scaled.Blocks
+
+# The output layer of language models, and the embeddings that it may be tied to.
+HEAD = "lm_head.weight"
+TABLES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 
 
-class Layout(NamedTuple):
-    """How weights become tensors, and back; `marks` are ends of tensors' names by which a weight is found.
+class Layout:
+    """A layout of files.
 
-    layout_of, parts_of     dtypes and shapes of a weight's tensors before it is quantized (or an error); the tensors
-    array_from              a weight as a packed array; `sorted_from` if columns may be stored in another order than
-                            their groups: returns them sorted, and the order
-    values_from             a weight that no format represents: its values, a description of its storage, its bytes
-    blocks_from             8-bit codes, the shape of a stack, the order of columns
-    check_blocks, parts_of_blocks    `layout_of` and `parts_of` for 8-bit codes with scales of blocks
-    stacked, check_stack    a stack's tensors from those of one matrix of all rows; an error for an unsupported stack
-    files_of                further entries of config.json and further files, from a configuration
-    config_key              the program's key in config.json, if `KEY` is missing
-    ends                    ends of the names of all tensors of a weight, by default `PARTS`
-    bare                    the mark of stacks of experts whose codes have the layer's own name: both are read
-                            under the names of those of a matrix
-    is_weight               tells whether a tensor with a mark belongs to a weight, if others may have its name
-    markers                 tensors that only mark a file of the layout
-    order_name              the tensor with the group of each column
-    depends_on_values       tells whether only some arrays of a format can be stored
-    is_whole                the tensors of a weight describe it without a configuration
-    has_several             one file may have several formats
-    reads_metadata          the file's metadata describe each weight: `config` has them under ``metadata``
-    is_read_alone           the layout is not written
+    Attributes
+    ----------
+    name : str
+        The layout's name in options, messages and, unless `methods` has others, in a ``quant_method``.
+    methods : tuple of str
+        Further methods of a ``quantization_config`` that mean this layout.
+    programs : tuple of str
+        Names of programs that read it, which users may give instead of its own.
+    marks : tuple of str
+        Ends of tensors' names. Each name with such an end belongs to one weight.
+    ends : tuple of str
+        Ends of the names of all tensors of a weight. Default: all names that begin with the layer's name and continue
+        with ``weight`` or a part of `reading.PARTS`.
+    signs : tuple of tuple of str
+        Ends of the names of a weight's tensors by which a file without a configuration is recognized. `fits` compares
+        their dtypes.
+    bare : str
+        The mark of stacks of experts whose codes have the layer's own name. Both are read under the names of a matrix.
+    markers : tuple of str
+        Tensors that only mark a file of the layout.
+    order_name : str
+        The tensor with the group of each column, where columns may be stored in another order than their groups.
+    config_key : str
+        The program's key in config.json, if `KEY` is missing.
+    needs_config, reads_metadata : bool
+        Whether a weight's tensors need a configuration, and whether the file's metadata describe each weight; `read`
+        then finds them in the configuration as ``metadata``.
+    is_own, is_file : bool
+        Whether the layout is that of this package, and whether it is a kind of file of its own. Other layouts are
+        safetensors.
+    is_written : bool
+        Whether `save` and `convert` write the layout.
+    examples : tuple of str
+        Formats of matrices that it stores, with which tests write it. Without any, `quantize` does not offer it.
+    has_several : bool
+        Whether weights of one file may have several formats.
+    only_stacks, stacks, stacks_blocks : bool
+        Whether the layout stores stacks of experts alone, stacks as one weight, and stacks of 8-bit codes with scales
+        of blocks as one weight. Otherwise each expert is a weight.
+    reaches_lowest : bool
+        Whether symmetric codes may be -2^(bits - 1).
+    has_blocks, has_models : bool
+        Whether rows are stored in whole blocks, and whether files describe language models.
+    turns : bool
+        Whether weights that a model has as (in, out) are stored as (out, in).
+    reads_tables, reads_conv1d : bool
+        Whether the programs read embeddings that are quantized, and weights of `Conv1D` of transformers.
     """
 
-    layout_of: Callable[[str, Entry], Parts]
-    parts_of: Callable[[str, QuantizedArray], dict[str, Any]]
-    config_of: Callable[..., dict[str, Any]]
-    array_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], QuantizedArray]
-    marks: tuple[str, ...]
-    sorted_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[QuantizedArray, Any]] | None = None
-    values_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], tuple[Any, str, int] | None] | None = None
-    blocks_from: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] | None = None
-    check_blocks: Callable[[str, tuple[int, ...], Any], None] | None = None
-    parts_of_blocks: Callable[[str, tuple[int, ...], Any], dict[str, Any]] | None = None
-    stacks_blocks: bool = False
-    stacked: Callable[[str, dict[str, Any], tuple[int, ...]], dict[str, Any]] | None = None
-    check_stack: Callable[[str, tuple[int, ...], Any], None] | None = None
-    files_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
-    config_key: str = KEY
+    name: str
+    methods: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    signs: tuple[tuple[str, ...], ...] = ()
     bare: str = ""
-    is_weight: Callable[[Any, str, str], bool] | None = None
     markers: tuple[str, ...] = ()
-    depends_on_values: Callable[[Any], bool] | None = None
-    only_stacks: bool = False
-    has_several: bool = False
     order_name: str = ""
-    is_whole: bool = False
+    config_key: str = KEY
+    needs_config: bool = True
     reads_metadata: bool = False
-    is_read_alone: bool = False
+    is_own: bool = False
+    is_file: bool = False
+    is_written: bool = True
+    examples: tuple[str, ...] = ()
+    has_several: bool = False
+    only_stacks: bool = False
+    stacks: bool = False
+    stacks_blocks: bool = False
+    reaches_lowest: bool = False
+    has_blocks: bool = False
+    has_models: bool = False
+    turns: bool = True
+    reads_tables: bool = False
+    reads_conv1d: bool = False
+
+    # What a layout defines.
+
+    def shapes(self, name: str, q: Packed) -> Parts:
+        """Return dtypes and shapes of the tensors that represent a weight, or refuse it: `q` may be an `Entry`."""
+        self.refuse_writing(f"tensor {quoted(name)}: ")
+
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        """Return the tensors that represent a weight, in the order of `shapes`, which has accepted it."""
+        raise NotImplementedError
+
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        """Return the quantization_config of weights with these targets; the arguments are those of `described`."""
+        self.refuse_writing("")
+
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        """Return the weight of the layer `prefix` from its tensors and the quantization_config.
+
+        A `Weight` without an array has the reason in `why`.
+        """
+        raise NotImplementedError
+
+    # What a layout may define.
+
+    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
+        """Return the tensors that represent a weight, or refuse it."""
+        return dict(zip(self.shapes(name, q), self.values(name, q), strict=True))
+
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        """Tell whether tensors with the names of `signs` have the layout's dtypes; other programs use these names."""
+        return True
+
+    def is_weight(self, reader: Tensors, prefix: str, mark: str) -> bool:
+        """Tell whether a tensor with a mark belongs to a weight, if others may have its name."""
+        return True
+
+    def files(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return further entries of config.json, and further files, from a quantization_config."""
+        return {}
+
+    def model_stacks(self, reader: Tensors, names: Iterable[str]) -> dict[str, str]:
+        """Return the weights that their model has as (experts, in, out) under another name, and these names."""
+        return {}
+
+    def depends_on_values(self, fmt: Any) -> bool:
+        """Tell whether only some arrays of a format can be stored."""
+        return False
+
+    def stacked(self, name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+        """Return the tensors of a stack of matrices, from those of one matrix of all their rows, if `stacks`."""
+        return {key: part.reshape(*shape[:2], *part.shape[1:]) for key, part in parts.items()}
+
+    def check_stack(self, shape: tuple[int, ...], fmt: Any) -> None:
+        """Raise ValueError for a stack of a format that one matrix may have."""
+
+    def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
+        """Raise ValueError if the layout does not store these codes with scales of blocks."""
+        raise WrongValue(f"{self.name} has no place for {blocks}")
+
+    def block_tensors(self, name: str, shape: tuple[int, ...], codes: scaled.Codes) -> dict[str, Array]:
+        """Return the tensors of codes with scales of blocks that `check_blocks` accepts."""
+        raise NotImplementedError
+
+    # What a layout with a kind of file of its own defines, instead of `shapes`, `values`, `config` and `read`.
+
+    def recognizes(self, reader: Tensors) -> bool:
+        """Tell whether a file is of this layout."""
+        return False
+
+    def readers(self, reader: Tensors) -> dict[str, Callable[[], Any]]:
+        """Return how each array of a file is read, a QuantizedArray or an ndarray; ValueError for another file."""
+        raise NotImplementedError
+
+    def weights(self, reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Weight]]]:
+        """Return the names of the arrays of a file, in order, and how each quantized weight is read."""
+        raise NotImplementedError
+
+    def why_not_plain(self, dtype: str, shape: tuple[int, ...]) -> str:
+        """Return the reason why a plain tensor has no place, "" if it has one."""
+        return ""
+
+    def rounded(self, values: Any, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
+        """Return values rounded to a format as the programs round them."""
+        return quantize(values, fmt, axes)
+
+    def model_in(self, reader: Tensors) -> tuple[Any, str | None]:
+        """Return the language model that a written file describes, or why no runtime will load the file."""
+        return None, None
+
+    def write_model(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Any, check: str) -> None:
+        """Write the arrays of a language model."""
+        raise NotImplementedError
+
+    def keys(self, reader: Tensors) -> dict[str, Any]:
+        """Return the keys of a file that `write_mapping` keeps."""
+        return {}
+
+    def renamed(self, reader: Tensors) -> tuple[Any, str | None]:
+        """Return a language model under the names of Hugging Face, or why it has none; both None for other files."""
+        return None, None
+
+    def write_mapping(
+        self, path: Any, arrays: Mapping[str, Any], source: Any, dtypes: Mapping[str, Any], check: str
+    ) -> dict[str, Any]:
+        """Write the arrays of a conversion, and return further entries of its summary.
+
+        Parameters
+        ----------
+        path, arrays, check
+            As of `save`; each array is made on access.
+        source : foreign.Weights
+        dtypes : mapping of str to Any
+            The dtype of each plain tensor, the target of each weight.
+        """
+        self.save(path, dict(arrays), check)
+        return {}
+
+    # What follows from it.
+
+    def __repr__(self) -> str:  # part of the digest by which a run that is repeated knows its files
+        return f"{type(self).__name__}()"
+
+    @property
+    def has_tensors(self) -> bool:
+        """Return whether a weight is several tensors of a safetensors file."""
+        return not (self.is_file or self.is_own)
+
+    def refuse_writing(self, what: str) -> NoReturn:
+        raise WrongValue(f"save: {what}the layout {self.name} is read, not written: expected another one")
+
+    def laid_out(self, name: str, entry: Entry) -> Parts:
+        """Return dtypes and shapes of the tensors that represent a weight that is not quantized yet, or refuse it."""
+        self._refuse_matrix(name, entry)
+        return self.shapes(name, entry)
+
+    def stored(self, name: str, q: QuantizedArray) -> dict[str, Array]:
+        """Return the tensors that represent an array, or refuse it."""
+        self._refuse_matrix(name, q)
+        return self.tensors(name, q)
+
+    def _refuse_matrix(self, name: str, q: Packed) -> None:
+        if self.only_stacks and (len(q.shape) != 3 or tuple(q.axis) != (2,)):
+            raise WrongValue(
+                f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {self.name} stores stacks of "
+                "experts (experts, out, in) quantized along in"
+            )
+
+    def check(self, name: str, shape: tuple[int, ...], target: Target) -> None:
+        """Raise ValueError if the layout does not store a weight as a target, a matrix or a stack of matrices."""
+        if self.only_stacks and len(shape) != 3:
+            raise WrongValue(f"{self.name} has stacks of experts (experts, out, in) alone, not {shape}")
+        if len(shape) not in (2, 3) or 0 in shape:
+            raise WrongValue(f"{self.name} has matrices (out, in) and stacks of them, not {shape}")
+        if isinstance(target, scaled.Blocks):
+            self.check_blocks(name, shape, target)
+        elif not self.depends_on_values(target):
+            is_stack = self.stacks and len(shape) == 3
+            rows = shape[0] * shape[1] if is_stack else shape[-2]
+            self.shapes(name, entry_of(target, (rows, shape[-1]), (1,), "float32"))
+            if is_stack:
+                self.check_stack(shape, target)
+
+    def described(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
+        """Return the entries of config.json that the program expects.
+
+        Parameters
+        ----------
+        formats : mapping of str to Target
+            Of the weights by name.
+        plain : sequence of str
+            Matrices called ``NAME.weight`` that are not quantized; `config` gets the names of their layers.
+        ordered : bool
+            Whether columns lie in another order than their groups.
+
+        Raises
+        ------
+        ValueError
+            Formats that differ where a file has one, or none.
+        """
+        if not formats:
+            raise WrongValue(f"save: no weight is packed, expected one at least for {self.name}")
+        if len(set(formats.values())) != 1 and not self.has_several:
+            texts = shown(sorted({str(one) for one in formats.values()}))
+            raise WrongValue(f"save: the formats are {texts}: {self.name} has one of all weights in a file")
+        # Without an output layer of its own a network multiplies by its embedding. Loaders expect codes if it is not
+        # listed.
+        is_tied = any(name.endswith(TABLES) for name in plain)
+        if is_tied and not any(name.endswith(HEAD) for name in (*formats, *plain)):
+            plain = [*plain, HEAD]
+        config = self.config(formats, [name.removesuffix(".weight") for name in plain], ordered)
+        return {KEY: config, **self.files(config)}
+
+    def save(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str, model: Any = None) -> None:
+        """Write arrays to a file.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+        arrays : mapping of str to QuantizedArray and ndarray
+        check : str
+            What is read again, of `rereading.CHECKS`.
+        model : Any
+            Of `model_in`, which the arrays are; None writes the arrays alone.
+
+        Raises
+        ------
+        ValueError
+            A format without a place in the layout (the nearest that has one is named); formats that differ.
+        """
+        if model is not None:
+            self.write_model(path, arrays, model, check)
+            return
+        packed: dict[str, QuantizedArray] = {}
+        for key, array in arrays.items():
+            if isinstance(array, PackedArray):
+                if type(array) is not QuantizedArray:
+                    kind = type(array).__name__
+                    raise WrongValue(f"save: tensor {quoted(key)} is {kind}: {self.name} has no place for it")
+                packed[key] = array
+        cast = {key: found.dtype for key, array in packed.items() if (found := plain_of(array.format)) is not None}
+        for key, dtype in cast.items():
+            arrays = {**arrays, key: converted(packed.pop(key).dequantize(), numpy_dtype(dtype))}
+        if self.is_file:  # other packages expect the byte order of the machine
+            arrays = {key: array if key in packed else _native(np.asarray(array)) for key, array in arrays.items()}
+        self.write(path, arrays, packed, check)
+
+    def write(
+        self, path: str | os.PathLike[str], arrays: Mapping[str, Any], packed: Mapping[str, QuantizedArray], check: str
+    ) -> None:
+        """Write the arrays of `save`, of which `packed` are quantized."""
+        stored: dict[str, Any] = {}
+        for key, array in arrays.items():
+            parts = self.stored(key, packed[key]) if key in packed else {key: np.asarray(array)}
+            for part, values in parts.items():
+                if part in stored:
+                    raise WrongValue(f"save: two tensors would be called {quoted(part)}")
+                stored[part] = values
+        plain = [key for key in arrays.keys() - packed.keys() if is_matrix(key, np.shape(arrays[key]))]
+        config = self.described({key: array.format for key, array in packed.items()}, sorted(plain))[KEY]
+        save_arrays(path, stored, {}, metadata={"format": "pt", KEY: json.dumps(config)}, check=check)
 
 
-LAYOUTS = {
-    "compressed-tensors": Layout(
-        compressed_tensors.layout_of,
-        compressed_tensors.parts_of,
-        compressed_tensors.config_of,
-        compressed_tensors.array_from,
-        (".weight_packed", ".weight_scale"),
-        compressed_tensors.sorted_from,
-        compressed_tensors.values_from,
-        blocks_from=compressed_tensors.blocks_from,
-        depends_on_values=compressed_tensors.depends_on_values,
-        check_blocks=compressed_tensors.check_blocks,
-        parts_of_blocks=compressed_tensors.parts_of_blocks,
-        stacks_blocks=True,
-        stacked=compressed_tensors.stacked,
-        check_stack=compressed_tensors.check_stack,
-        has_several=True,
-        order_name="weight_g_idx",
-    ),
-    "gptq": Layout(
-        gptq.layout_of_gptq,
-        gptq.parts_of_gptq,
-        gptq.config_of_gptq,
-        gptq.array_from_gptq,
-        (".qweight",),
-        gptq.sorted_from_gptq,
-        order_name="g_idx",
-    ),
-    "gptq-v1": Layout(
-        gptq.layout_of_gptq,
-        partial(gptq.parts_of_gptq, is_first=True),
-        partial(gptq.config_of_gptq, is_first=True),
-        gptq.array_from_gptq,
-        (".qweight",),
-        gptq.sorted_from_gptq,
-        order_name="g_idx",
-    ),
-    "awq": Layout(gptq.layout_of_awq, gptq.parts_of_awq, gptq.config_of_awq, gptq.array_from_awq, (".qweight",)),
-    "bitsandbytes": Layout(
-        nf4.layout_of,
-        nf4.parts_of,
-        nf4.config_of,
-        nf4.array_from,
-        (".weight.absmax", ".SCB"),
-        values_from=nf4.values_from,
-        stacked=nf4.stacked,
-        is_whole=True,
-    ),
-    "fp8": Layout(
-        fp8.layout_of,
-        fp8.parts_of,
-        fp8.config_of,
-        fp8.array_from,
-        fp8.MARKS,
-        ends=fp8.ENDS,
-        bare=fp8.BARE,
-        is_weight=fp8.is_weight,
-        markers=fp8.MARKERS,
-        blocks_from=fp8.blocks_from,
-        check_blocks=fp8.check_blocks,
-        parts_of_blocks=fp8.parts_of_blocks,
-        is_whole=True,
-    ),
-    "modelopt": Layout(
-        modelopt.layout_of,
-        modelopt.parts_of,
-        modelopt.config_of,
-        modelopt.array_from,
-        (".weight_scale",),
-        ends=modelopt.ENDS,
-        blocks_from=modelopt.blocks_from,
-        files_of=modelopt.files_of,
-        is_whole=True,
-    ),
-    "gpt-oss": Layout(
-        gpt_oss.layout_of,
-        gpt_oss.parts_of,
-        gpt_oss.config_of,
-        gpt_oss.array_from,
-        ("_blocks",),
-        ends=gpt_oss.ENDS,
-        stacked=gpt_oss.stacked,
-        only_stacks=True,
-        is_whole=True,
-    ),
-    "mlx": Layout(
-        mlx.layout_of,
-        mlx.parts_of,
-        mlx.config_of,
-        mlx.array_from,
-        (".scales",),
-        values_from=mlx.values_from,
-        stacked=mlx.stacked,
-        ends=mlx.ENDS,
-        files_of=mlx.files_of,
-        depends_on_values=mlx.depends_on_values,
-        config_key="quantization",
-        has_several=True,
-    ),
-    "hqq": Layout(
-        not_written("hqq"),
-        not_written("hqq"),
-        not_written("hqq"),
-        hqq.array_from,
-        (".W_q",),
-        values_from=hqq.values_from,
-        ends=hqq.ENDS,
-        is_whole=True,
-        has_several=True,
-        is_read_alone=True,
-    ),
-    "quanto": Layout(
-        not_written("quanto"),
-        not_written("quanto"),
-        not_written("quanto"),
-        quanto.array_from,
-        (".weight._scale",),
-        values_from=quanto.values_from,
-        blocks_from=quanto.blocks_from,
-        ends=quanto.ENDS,
-        is_whole=True,
-        has_several=True,
-        is_read_alone=True,
-    ),
-    "torchao": Layout(
-        not_written("torchao"),
-        not_written("torchao"),
-        not_written("torchao"),
-        torchao.array_from,
-        ("._weight_qdata",),
-        values_from=torchao.values_from,
-        blocks_from=torchao.blocks_from,
-        ends=torchao.ENDS,
-        is_whole=True,
-        has_several=True,
-        reads_metadata=True,
-        is_read_alone=True,
-    ),
-    "bitnet": Layout(
-        bitnet.layout_of,
-        bitnet.parts_of,
-        bitnet.config_of,
-        bitnet.array_from,
-        (".weight_scale",),
-        ends=bitnet.ENDS,
-        depends_on_values=bitnet.depends_on_values,
-    ),
-    "eetq": Layout(
-        eetq.layout_of,
-        eetq.parts_of,
-        eetq.config_of,
-        eetq.array_from,
-        eetq.MARKS,
-        ends=eetq.ENDS,
-        is_whole=True,
-    ),
-}
+def is_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Tell whether a program would treat a tensor as the weights of a linear layer."""
+    return name.endswith(".weight") and len(shape) == 2
 
 
-def layout_in_file(layout: str, name: str, q: Entry) -> Parts:
-    """Return dtypes and shapes of the tensors that represent a weight in a layout of `LAYOUTS`, or refuse it."""
-    refuse_no_stack(layout, name, q)
-    return LAYOUTS[layout].layout_of(name, q)
-
-
-def refuse_no_stack(layout: str, name: str, q: Packed) -> None:
-    """Raise ValueError for a matrix in a layout that stores stacks of experts alone."""
-    if LAYOUTS[layout].only_stacks and (len(q.shape) != 3 or tuple(q.axis) != (2,)):
-        raise ValueError(
-            f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {layout} stores stacks of experts "
-            "(experts, out, in) quantized along in"
-        )
+def _native(array: Array) -> Array:
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

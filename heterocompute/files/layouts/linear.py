@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -13,13 +12,14 @@ from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, rows_at
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted, quoted
-from ...base.values import shown
 from ...formats import Affine, Format, Int
 
-__all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "checked", "codes_in",
-           "float_zero_values", "from_words", "in_order", "matrix_of", "no_format", "not_written", "one_of", "order_of",
-           "refuse", "spaced", "spaced_words", "to_words", "with_float_zeros", "words"]  # fmt: skip
+__all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", "array_of", "check_finite", "checked",
+           "codes_in", "components_of", "float_zero_values", "from_words", "matrix_of", "no_format", "one_of",
+           "order_of", "prefix_of", "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros",
+           "words"]  # fmt: skip
 
 AT_ONCE = 1 << 20  # values that are decoded at a time
 Array = NDArray[Any]
@@ -97,7 +97,7 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int, flip: i
     wanted = {ROWS: (rows, words(count, bits)), WORD_COLUMNS: (words(count, bits), rows)}
     size = wanted.get(kind, (count, words(rows, bits)))
     if stored.dtype != np.int32 or stored.shape != size:
-        raise ValueError(f"codes are {stored.dtype} {stored.shape}, expected int32 {size} of {counted(bits, 'bit')}")
+        raise WrongValue(f"codes are {stored.dtype} {stored.shape}, expected int32 {size} of {counted(bits, 'bit')}")
     if kind == ROWS:
         return Codes(np.ascontiguousarray(stored).view(np.uint8), bits, count)
     packed = np.empty((rows, -(-count * bits // 8)), np.uint8)
@@ -124,17 +124,13 @@ class Matrix(NamedTuple):
 
 def refuse(name: str, q: Packed, layout: str, nearest: str) -> NoReturn:
     """Raise ValueError: the layout cannot store this array; the message names the nearest that it can store."""
-    raise ValueError(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
+    raise WrongValue(f"save: tensor {quoted(name)} is {q.format}, for which {layout} has no place: {nearest}")
 
 
-def not_written(layout: str) -> Callable[..., NoReturn]:
-    """Return the writing function of a layout that can only be read: it raises."""
-
-    def refuse_all(name: Any, *_: Any) -> NoReturn:
-        what = f"tensor {quoted(name)}: " if isinstance(name, str) else ""
-        raise ValueError(f"save: {what}the layout {layout} is read, not written: expected another one")
-
-    return refuse_all
+def check_finite(name: str, values: Array) -> None:
+    """Raise ValueError for floats that are not finite."""
+    if not np.isfinite(values.astype(np.float32, copy=False)).all():
+        raise WrongValue(f"{name} holds a value that is not finite")
 
 
 def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
@@ -143,14 +139,14 @@ def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
         return wanted[0]
     said = said.lower() if isinstance(said, str) else said
     if said not in wanted:
-        raise ValueError(f"{name}: {key} is {shown(said)}, expected {' or '.join(map(str, wanted))}")
+        raise WrongValue(f"{name}: {key} is {shown(said)}, expected {' or '.join(map(str, wanted))}")
     return said
 
 
 def prefix_of(name: str, q: Packed, layout: str) -> str:
     """Return the name of the layer: of ``fc.weight`` it is ``fc``."""
     if len(q.shape) != 2 or q.axis != (1,) or 0 in q.shape or not name.endswith(".weight"):
-        raise ValueError(
+        raise WrongValue(
             f"save: tensor {quoted(name)} of shape {q.shape} and axis {q.axis}: {layout} stores matrices (out, in) "
             "quantized along in, called NAME.weight"
         )
@@ -164,7 +160,7 @@ def checked(name: str, q: Packed, layout: str) -> tuple[str, int, int]:
         refuse(name, q, layout, f"int{min(fmt.bits, 8)}-g128-f16 is the nearest")
     group = q.shape[1] if fmt.group is None else fmt.group
     if q.shape[1] % group:
-        raise ValueError(f"save: tensor {quoted(name)}: {counted(q.shape[1], 'value')} in groups of "
+        raise WrongValue(f"save: tensor {quoted(name)}: {counted(q.shape[1], 'value')} in groups of "
                          f"{group}: {layout} has no "
                          "short groups")  # fmt: skip
     return prefix, group, q.shape[1] // group
@@ -205,7 +201,7 @@ def from_words(words: Array, bits: int, count: int) -> Array:
     """Return the first `count` codes of each row; the inverse of `to_words`."""
     stored = np.ascontiguousarray(words, words.dtype.newbyteorder("<")).view(np.uint8)
     if count * bits > 8 * stored.shape[1]:
-        raise ValueError(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
+        raise WrongValue(f"{counted(count, 'code')} of {counted(bits, 'bit')} in {counted(stored.shape[1], 'byte')}")
     return unpack(stored, bits, count)
 
 
@@ -222,7 +218,7 @@ def spaced(words: Array, bits: int, count: int) -> Array:
     per = 32 // bits
     whole = np.ascontiguousarray(words).view(np.uint32)
     if (whole >> np.uint32(per * bits)).any():
-        raise ValueError(f"words of {per} codes of {counted(bits, 'bit')} have other bits")
+        raise WrongValue(f"words of {per} codes of {counted(bits, 'bit')} have other bits")
     codes = whole[..., None] >> (np.arange(per, dtype=np.uint32) * np.uint32(bits)) & np.uint32((1 << bits) - 1)
     return codes.reshape(len(words), -1)[:, :count].astype(np.uint8)
 
@@ -236,6 +232,11 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     """Return the array of codes as the format stores them, scales (out, groups) and zero points."""
     if not isinstance(codes, Codes):
         codes = Codes(pack(codes, fmt.bits), fmt.bits, codes.shape[1])
+    return QuantizedArray(components_of(fmt, codes, scales, points), fmt, (len(codes.packed), codes.length), (1,))
+
+
+def components_of(fmt: Format, codes: Codes, scales: Array, points: Array | None) -> dict[str, Array]:
+    """Return the components of `array_of`."""
     shape, stored = (len(codes.packed), codes.length), codes.stored()
     if fmt.group is not None and (missing := -shape[1] % min(fmt.group, shape[1])):  # a short group is padded with 0
         zero = np.zeros((shape[0], 1), np.uint8) if points is None else points[:, -1:]
@@ -245,8 +246,7 @@ def array_of(fmt: Format, codes: Codes | Array, scales: Array, points: Array | N
     if points is not None:
         parts["zero_points"] = pack(np.ascontiguousarray(points), fmt.bits)
     layout = component_layout(fmt, shape, (1,))
-    parts = {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
-    return QuantizedArray(parts, fmt, shape, (1,))
+    return {key: part.astype(layout[key][0], copy=False) for key, part in parts.items() if key in layout}
 
 
 def with_float_zeros(codes: Codes, zeros: Array, scales: Array, group: int) -> QuantizedArray | None:
@@ -292,19 +292,16 @@ def order_of(name: str, index: Array, wanted: Array) -> Array | None:
     if np.array_equal(index, wanted):
         return None
     if index.shape != wanted.shape or index.dtype.kind not in "iu":
-        raise ValueError(f"{name} is {index.dtype} {index.shape}, expected integers {wanted.shape}")
+        raise WrongValue(f"{name} is {index.dtype} {index.shape}, expected integers {wanted.shape}")
     order = np.argsort(index, kind="stable")
     if not np.array_equal(index[order], wanted):
-        raise ValueError(f"{name}: groups of columns that are not all equally long have no format here")
+        raise WrongValue(f"{name}: groups of columns that are not all equally long have no format here")
     return order
 
 
-def in_order(name: str, layout: str, found: tuple[QuantizedArray, Array | None]) -> QuantizedArray:
-    """Return an array if its columns are in the order of their groups, or refuse it; `name` is that of their index."""
-    q, order = found
-    if order is not None:
-        raise ValueError(f"{name}: groups of columns that are not contiguous (act-order) {no_format(layout)}")
-    return q
+def unordered(name: str, layout: str) -> str:
+    """Return the reason why columns in another order than their groups have no array; `name` is that of their index."""
+    return f"{name}: groups of columns that are not contiguous (act-order) {no_format(layout)}"
 
 
 def no_format(layout: str) -> str:

@@ -22,39 +22,40 @@ from ...arrays.bits import pack
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue, shown
+from ...base.tensors import Tensors
 from ...base.texts import counted, quoted
-from ...base.values import shown
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int
-from .forms import AT_ONCE, integers_of
-from .linear import ROWS, Array, Codes, Packed, Parts, array_of, codes_in, no_format, one_of, prefix_of, refuse, words
-from .weight import as_matrix
+from .forms import AT_ONCE, integers_of, is_uniform
+from .layout import Layout
+from .linear import (
+    ROWS,
+    Array,
+    Codes,
+    Packed,
+    Parts,
+    array_of,
+    check_finite,
+    codes_in,
+    no_format,
+    one_of,
+    prefix_of,
+    refuse,
+    words,
+)
+from .weight import Weight, as_matrix, of_array, of_values
 
-__all__ = [
-    "ENDS",
-    "array_from",
-    "config_of",
-    "files_of",
-    "layout_of",
-    "parts_of",
-    "stacked",
-    "values_from",
-    "with_biases",
-]
-
-NAME = "mlx"
-ENDS = (".weight", ".scales", ".biases")
 BITS, GROUPS = (2, 3, 4, 5, 6, 8), (32, 64, 128)
 FLOATS = ("float16", "bfloat16", "float32")
 MODES = ("affine", "mxfp4", "nvfp4")
 
 
-def _mode_of(fmt: Any) -> str | None:
+def _mode_of(fmt: Format) -> str | None:
     if isinstance(fmt, MX) and fmt.element == "fp4":
         return "mxfp4"
     if isinstance(fmt, NVFP4):
         return "nvfp4"
-    fits = isinstance(fmt, Int | Affine) or (isinstance(fmt, GGML) and not fmt.kind.has_levels)
-    return "affine" if fits and fmt.bits in BITS and fmt.group in GROUPS else None
+    return "affine" if is_uniform(fmt) and fmt.bits in BITS and fmt.group in GROUPS else None
 
 
 def _dtype_of(fmt: Any) -> str:
@@ -74,38 +75,6 @@ class _Rows(NamedTuple):
     axis: tuple[int, ...]
 
 
-def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
-    return {key: part.reshape(*shape[:2], part.shape[1]) for key, part in parts.items()}
-
-
-def _is_stack(q: Packed) -> bool:
-    return len(q.shape) == 3 and q.axis == (2,) and 0 not in q.shape
-
-
-def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight; ValueError if the layout cannot."""
-    if _is_stack(q):
-        matrix = as_matrix(q) if isinstance(q, QuantizedArray) else _Rows(q.format, _matrix_shape(q), (1,))
-        parts = layout_of(name, matrix)
-        return {key: (dtype, (*q.shape[:2], shape[1])) for key, (dtype, shape) in parts.items()}
-    mode, fmt = _mode_of(q.format), q.format
-    if depends_on_values(fmt) and not isinstance(q, QuantizedArray):
-        refuse(name, q, NAME, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
-    if mode is None or q.shape[-1] % fmt.group or q.shape[-1] * fmt.bits % 32:
-        refuse(name, q, NAME, "int4-g64-f16, or mxfp4, with rows of whole groups is the nearest")
-    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
-    found: Parts = {f"{prefix}.weight": ("uint32", (rows, count * fmt.bits // 32))}
-    if mode != "affine":
-        return found | {f"{prefix}.scales": ("uint8", (rows, count // fmt.group))}
-    dtype = _dtype_of(fmt)
-    return found | {f"{prefix}.{part}": (dtype, (rows, count // fmt.group)) for part in ("scales", "biases")}
-
-
-def _matrix_shape(q: Packed) -> tuple[int, int]:
-    return q.shape[0] * q.shape[1], q.shape[2]
-
-
 def _as_rows(
     prefix: str, tensors: Mapping[str, Array], parts: Sequence[str]
 ) -> tuple[dict[str, Array], tuple[int, ...] | None]:
@@ -117,75 +86,11 @@ def _as_rows(
     lead = stored.shape[:2]
     for part, values in found.items():
         if values.ndim != 3 or values.shape[:2] != lead or 0 in values.shape:
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.{part} is {values.dtype} {values.shape}, expected (experts, out, ...) next to a stack "
                 f"{stored.shape}"
             )
     return {part: values.reshape(lead[0] * lead[1], values.shape[2]) for part, values in found.items()}, lead
-
-
-def _as_stack(q: QuantizedArray, lead: tuple[int, ...] | None) -> QuantizedArray:
-    """Return a matrix of all rows as a stack, if it is one."""
-    if lead is None:
-        return q
-    return QuantizedArray(dict(q.components), q.format, (*lead, q.shape[1]), (2,), q.source_dtype)
-
-
-def depends_on_values(fmt: Any) -> bool:
-    """Tell whether the layout supports only some arrays of a format: scale x code + bias is rounded twice."""
-    return isinstance(fmt, Int | Affine) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
-
-
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    layout_of(name, q)  # refuses
-    if _is_stack(q):
-        return stacked(name, parts_of(name, as_matrix(q)), q.shape)
-    prefix, mode = prefix_of(name, q, NAME), _mode_of(q.format)
-    fmt: Any = q.format
-    if mode != "affine":
-        coarse = q.components.get("coarse")
-        if coarse is not None and coarse != 1:
-            raise ValueError(f"save: tensor {quoted(name)}: the scale of the tensor is {float(coarse):.9g}: {NAME} has "
-                             "none")  # fmt: skip
-        return {f"{prefix}.weight": q.components["codes"].view(np.uint32), f"{prefix}.scales": q.components["scales"]}
-    dtype = numpy_dtype(_dtype_of(fmt))
-    stored = np.empty((q.shape[0], words(q.shape[1], fmt.bits)), np.uint32)
-    scales = np.empty((q.shape[0], q.shape[1] // fmt.group), dtype)
-    biases = np.empty_like(scales)
-    step = max(1, AT_ONCE // q.shape[1])
-    for first in range(0, q.shape[0], step):
-        some = slice(first, first + step)
-        rows = integers_of(q[some])
-        offset = np.int16(1 << (rows.bits - 1) if fmt.form.signed else 0)
-        exact = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
-        with np.errstate(over="ignore"):
-            scales[some], biases[some] = rows.scales, exact
-        if not (np.array_equal(scales[some], rows.scales) and np.array_equal(biases[some], exact)):
-            raise ValueError(f"save: tensor {quoted(name)}: a scale or bias is beyond {dtype}")
-        unsigned = (rows.codes + offset).astype(np.uint8)
-        stored[some] = pack(unsigned, rows.bits).view(np.uint32)
-        if depends_on_values(fmt):
-            kept = Codes(pack(unsigned, rows.bits), rows.bits, q.shape[1])
-            found = _values(kept, scales[some], biases[some], fmt.group, slice(None))
-            if not np.array_equal(found, q[some].dequantize()):
-                what = "scale x code + bias is rounded to other values in float32: scales of float16 are exact"
-                raise ValueError(f"save: tensor {quoted(name)}: {what}")
-    return {f"{prefix}.weight": stored, f"{prefix}.scales": scales, f"{prefix}.biases": biases}
-
-
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json: that of most layers, and those of all other layers."""
-    said = {name: {"group_size": fmt.group, "bits": fmt.bits, "mode": _mode_of(fmt)} for name, fmt in formats.items()}
-    kinds = list(said.values())
-    usual = max(kinds, key=kinds.count)
-    others = {name.removesuffix(".weight"): kind for name, kind in said.items() if kind != usual}
-    return {**usual, **others}
-
-
-def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return further entries of config.json: the same object under the name that MLX reads."""
-    return {"quantization": config}
 
 
 def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
@@ -195,7 +100,7 @@ def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
     mode = one_of(prefix, "mode", said.get("mode"), MODES)
     group, bits = said.get("group_size"), said.get("bits")
     if type(group) is not int or type(bits) is not int or bits not in BITS or not 1 <= group <= 1 << 20:
-        raise ValueError(f"{prefix}: group_size and bits are {shown(group)} and {shown(bits)}, expected those of MLX")
+        raise WrongValue(f"{prefix}: group_size and bits are {shown(group)} and {shown(bits)}, expected those of MLX")
     return group, bits, str(mode)
 
 
@@ -207,18 +112,17 @@ def _affine(
     found, lead = _as_rows(prefix, tensors, ("weight", "scales", "biases"))
     stored, scales, biases = found["weight"], found["scales"], found["biases"]
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
-        raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, words)")
+        raise WrongValue(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, words)")
     rows, count = len(stored), stored.shape[1] * 32 // bits
     if count % group or words(count, bits) != stored.shape[1]:
-        raise ValueError(f"{prefix}.weight holds {counted(count, 'value')} a row, expected whole groups of {group}")
+        raise WrongValue(f"{prefix}.weight holds {counted(count, 'value')} a row, expected whole groups of {group}")
     for part, values in (("scales", scales), ("biases", biases)):
         if values.shape != (rows, count // group) or values.dtype.name not in FLOATS or values.dtype != scales.dtype:
             what = f"{values.dtype} {values.shape}"
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}.{part} is {what}, expected floats {(rows, count // group)} of groups of {group}"
             )
-        if not np.isfinite(values).all():
-            raise ValueError(f"{prefix}.{part} holds a value that is not finite")
+        check_finite(f"{prefix}.{part}", values)
     return codes_in(stored.view(np.int32), ROWS, bits, rows, count), scales, biases, group, lead
 
 
@@ -298,43 +202,133 @@ def _values(codes: Codes, scales: Array, biases: Array, group: int, some: slice)
     return values.reshape(len(rows.packed), -1)
 
 
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight; ValueError if no format here represents it."""
-    group, bits, mode = _said(prefix, config)
-    if mode != "affine":
-        return _floats_of(prefix, tensors, mode)
-    codes, scales, biases, group, lead = _affine(prefix, tensors, config)
-    q = with_biases(codes, scales, biases, group)
-    if q is None:
-        raise ValueError(f"{prefix}.biases: biases that are not multiples of the scales {no_format(NAME)}")
-    return _as_stack(q, lead)
+def _is_stack(q: Packed) -> bool:
+    return len(q.shape) == 3 and q.axis == (2,) and 0 not in q.shape
 
 
-def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> QuantizedArray:
+def _floats_of(prefix: str, tensors: Mapping[str, Array], mode: str) -> Weight:
     found, lead = _as_rows(prefix, tensors, ("weight", "scales"))
     stored, scales = found["weight"], found["scales"]
     fmt: Format = MX("fp4") if mode == "mxfp4" else NVFP4()
     group = 32 if mode == "mxfp4" else 16
     if stored.ndim != 2 or stored.dtype != np.uint32 or 0 in stored.shape:
-        raise ValueError(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, in / 8)")
+        raise WrongValue(f"{prefix}.weight is {stored.dtype} {stored.shape}, expected uint32 (out, in / 8)")
     shape = (len(stored), 8 * stored.shape[1])
     if scales.dtype != np.uint8 or scales.shape != (shape[0], shape[1] // group) or shape[1] % group:
         wanted = f"uint8 {(shape[0], shape[1] // group)} of groups of {group}"
-        raise ValueError(f"{prefix}.scales is {scales.dtype} {scales.shape}, expected {wanted}")
+        raise WrongValue(f"{prefix}.scales is {scales.dtype} {scales.shape}, expected {wanted}")
     parts = {"codes": np.ascontiguousarray(stored).view(np.uint8), "scales": scales}
     if mode == "nvfp4":
         parts["coarse"] = np.ones((), np.float32)
-    return _as_stack(QuantizedArray(parts, fmt, shape, (1,)), lead)
+    return _made(QuantizedArray(parts, fmt, shape, (1,)), lead)
 
 
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a weight that no format here represents, a description, its bytes; or None."""
-    if _said(prefix, config)[2] != "affine":
-        return None
-    codes, scales, biases, group, lead = _affine(prefix, tensors, config)
-    if with_biases(codes, scales, biases, group) is not None:
-        return None
-    values = _values(codes, scales, biases, group, slice(None))
-    said = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"
-    values = values if lead is None else values.reshape(*lead, -1)
-    return values, said, codes.packed.nbytes + scales.nbytes + biases.nbytes
+def _made(q: QuantizedArray, lead: tuple[int, ...] | None) -> Weight:
+    """Return the weight of a matrix of all rows: a stack if there are several matrices."""
+    if lead is not None:
+        q = QuantizedArray(dict(q.components), q.format, (*lead, q.shape[1]), (2,), q.source_dtype)
+    return of_array(q)
+
+
+class MLX(Layout):
+    name = "mlx"
+    marks = (".scales",)
+    ends = (".weight", ".scales", ".biases")
+    signs = ((".scales", ".weight"),)
+    config_key = "quantization"
+    has_several = True
+    stacks = True
+    reaches_lowest = True
+    reads_tables = True
+    reads_conv1d = True
+    examples = ("int4-g64-f16", "mxfp4")
+
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        return dtypes[-1] == "uint32"
+
+    def depends_on_values(self, fmt: Any) -> bool:
+        """Tell whether only some arrays of a format can be stored: scale x code + bias is rounded twice."""
+        return isinstance(fmt, Int | Affine) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
+
+    def shapes(self, name: str, q: Packed) -> Parts:
+        if _is_stack(q):
+            matrix = (q.shape[0] * q.shape[1], q.shape[2])
+            parts = self.shapes(name, as_matrix(q) if isinstance(q, QuantizedArray) else _Rows(q.format, matrix, (1,)))
+            return {key: (dtype, (*q.shape[:2], shape[1])) for key, (dtype, shape) in parts.items()}
+        mode, fmt = _mode_of(q.format), q.format
+        if self.depends_on_values(fmt) and not isinstance(q, QuantizedArray):
+            refuse(name, q, self.name, f"{fmt}-f16 is the nearest, because sums of float32 are rounded")
+        if mode is None or q.shape[-1] % fmt.group or q.shape[-1] * fmt.bits % 32:
+            refuse(name, q, self.name, "int4-g64-f16, or mxfp4, with rows of whole groups is the nearest")
+        prefix, (rows, count) = prefix_of(name, q, self.name), q.shape
+        found: Parts = {f"{prefix}.weight": ("uint32", (rows, count * fmt.bits // 32))}
+        if mode != "affine":
+            return found | {f"{prefix}.scales": ("uint8", (rows, count // fmt.group))}
+        dtype = _dtype_of(fmt)
+        return found | {f"{prefix}.{part}": (dtype, (rows, count // fmt.group)) for part in ("scales", "biases")}
+
+    def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
+        self.shapes(name, q)  # refuses
+        if _is_stack(q):
+            return self.stacked(name, self.tensors(name, as_matrix(q)), q.shape)
+        prefix, mode = prefix_of(name, q, self.name), _mode_of(q.format)
+        fmt: Any = q.format
+        if mode != "affine":
+            coarse = q.components.get("coarse")
+            if coarse is not None and coarse != 1:
+                raise WrongValue(f"save: tensor {quoted(name)}: the scale of the tensor is {float(coarse):.9g}: "
+                                 f"{self.name} has none")  # fmt: skip
+            return {
+                f"{prefix}.weight": q.components["codes"].view(np.uint32),
+                f"{prefix}.scales": q.components["scales"],
+            }
+        dtype = numpy_dtype(_dtype_of(fmt))
+        stored = np.empty((q.shape[0], words(q.shape[1], fmt.bits)), np.uint32)
+        scales = np.empty((q.shape[0], q.shape[1] // fmt.group), dtype)
+        biases = np.empty_like(scales)
+        step = max(1, AT_ONCE // q.shape[1])
+        for first in range(0, q.shape[0], step):
+            some = slice(first, first + step)
+            rows = integers_of(q[some])
+            offset = np.int16(1 << (rows.bits - 1) if fmt.form.signed else 0)
+            exact = -rows.scales * (rows.zeros + offset) if rows.minima is None else rows.minima
+            with np.errstate(over="ignore"):
+                scales[some], biases[some] = rows.scales, exact
+            if not (np.array_equal(scales[some], rows.scales) and np.array_equal(biases[some], exact)):
+                raise WrongValue(f"save: tensor {quoted(name)}: a scale or bias is beyond {dtype}")
+            unsigned = (rows.codes + offset).astype(np.uint8)
+            stored[some] = pack(unsigned, rows.bits).view(np.uint32)
+            if self.depends_on_values(fmt):
+                kept = Codes(pack(unsigned, rows.bits), rows.bits, q.shape[1])
+                found = _values(kept, scales[some], biases[some], fmt.group, slice(None))
+                if not np.array_equal(found, q[some].dequantize()):
+                    what = "scale x code + bias is rounded to other values in float32: scales of float16 are exact"
+                    raise WrongValue(f"save: tensor {quoted(name)}: {what}")
+        return {f"{prefix}.weight": stored, f"{prefix}.scales": scales, f"{prefix}.biases": biases}
+
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        """Return the configuration of most layers, and those of all other layers."""
+        said = {
+            name: {"group_size": fmt.group, "bits": fmt.bits, "mode": _mode_of(fmt)} for name, fmt in formats.items()
+        }
+        kinds = list(said.values())
+        usual = max(kinds, key=kinds.count)
+        others = {name.removesuffix(".weight"): kind for name, kind in said.items() if kind != usual}
+        return {**usual, **others}
+
+    def files(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {"quantization": config}
+
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        mode = _said(prefix, config)[2]
+        if mode != "affine":
+            return _floats_of(prefix, tensors, mode)
+        codes, scales, biases, group, lead = _affine(prefix, tensors, config)
+        if (q := with_biases(codes, scales, biases, group)) is not None:
+            return _made(q, lead)
+        values = _values(codes, scales, biases, group, slice(None))
+        said = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"
+        values = values if lead is None else values.reshape(*lead, -1)
+        nbytes = codes.packed.nbytes + scales.nbytes + biases.nbytes
+        why = f"{prefix}.biases: biases that are not multiples of the scales {no_format(self.name)}"
+        return of_values(values, said, nbytes, why)

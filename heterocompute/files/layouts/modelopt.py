@@ -13,95 +13,87 @@ NVIDIA Model Optimizer, torch/export/unified_export_hf.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
+from ...base.tensors import Tensors
 from ...formats import NVFP4, Float
 from . import fp8, scaled
+from .layout import Layout
 from .linear import Array, Packed, Parts, prefix_of, refuse
+from .weight import Weight, of_array
 
-__all__ = ["ENDS", "array_from", "blocks_from", "config_of", "files_of", "layout_of", "parts_of"]
-
-NAME = "modelopt"
-ENDS = (".weight", ".weight_scale", ".weight_scale_2")
 PRODUCER = {"name": "modelopt", "version": "0.29.0"}  # the first version whose loaders know all of these keys
 
 
-def layout_of(name: str, q: Packed) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
-    if isinstance(q.format, Float) and q.format.name == "fp8_e4m3fn" and q.format.scaled == "tensor":
-        prefix = prefix_of(name, q, NAME)
-        return {f"{prefix}.weight": ("float8_e4m3fn", q.shape), f"{prefix}.weight_scale": ("float32", ())}
-    if not isinstance(q.format, NVFP4) or q.shape[-1] % 16:
-        refuse(name, q, NAME, "nvfp4 with rows of whole groups, or fp8_e4m3fn-tensor, is the nearest")
-    prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
-    return {
-        f"{prefix}.weight": ("uint8", (rows, count // 2)),
-        f"{prefix}.weight_scale": ("float8_e4m3fn", (rows, count // 16)),
-        f"{prefix}.weight_scale_2": ("float32", ()),
-    }
+class ModelOpt(Layout):
+    name = "modelopt"
+    methods = ("modelopt_fp4", "modelopt_fp8", "modelopt_mxfp8")
+    marks = (".weight_scale",)
+    ends = (".weight", ".weight_scale", ".weight_scale_2")
+    signs = ((".weight_scale_2", ".weight_scale", ".weight"),)
+    needs_config = False
+    examples = ("nvfp4", "fp8_e4m3fn-tensor")
 
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        return tuple(dtypes) == ("float32", "float8_e4m3fn", "uint8")
 
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    layout_of(name, q)  # refuses
-    prefix, parts = prefix_of(name, q, NAME), q.components
-    eights, coarse = numpy_dtype("float8_e4m3fn"), parts["coarse"].reshape(())
-    if not isinstance(q.format, NVFP4):
-        return {f"{prefix}.weight": parts["codes"].view(eights), f"{prefix}.weight_scale": coarse}
-    return {
-        f"{prefix}.weight": parts["codes"],
-        f"{prefix}.weight_scale": parts["scales"].view(eights),
-        f"{prefix}.weight_scale_2": coarse,
-    }
+    def shapes(self, name: str, q: Packed) -> Parts:
+        if isinstance(q.format, Float) and q.format.name == "fp8_e4m3fn" and q.format.scaled == "tensor":
+            prefix = prefix_of(name, q, self.name)
+            return {f"{prefix}.weight": ("float8_e4m3fn", q.shape), f"{prefix}.weight_scale": ("float32", ())}
+        if not isinstance(q.format, NVFP4) or q.shape[-1] % 16:
+            refuse(name, q, self.name, "nvfp4 with rows of whole groups, or fp8_e4m3fn-tensor, is the nearest")
+        prefix, (rows, count) = prefix_of(name, q, self.name), q.shape
+        return {
+            f"{prefix}.weight": ("uint8", (rows, count // 2)),
+            f"{prefix}.weight_scale": ("float8_e4m3fn", (rows, count // 16)),
+            f"{prefix}.weight_scale_2": ("float32", ()),
+        }
 
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        parts, eights = q.components, numpy_dtype("float8_e4m3fn")
+        coarse = parts["coarse"].reshape(())
+        if not isinstance(q.format, NVFP4):
+            return parts["codes"].view(eights), coarse
+        return parts["codes"], parts["scales"].view(eights), coarse
 
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json."""
-    is_four = isinstance(next(iter(formats.values())), NVFP4)
-    weights = {"dynamic": False, "num_bits": 4 if is_four else 8, "type": "float"} | (
-        {"group_size": 16} if is_four else {}
-    )
-    return {
-        "quant_method": NAME,
-        "quant_algo": "NVFP4" if is_four else "FP8",
-        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-        "ignore": [name.removesuffix(".weight") for name in plain],
-        "producer": PRODUCER,
-    }
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        is_four = isinstance(next(iter(formats.values())), NVFP4)
+        weights = {"dynamic": False, "num_bits": 4 if is_four else 8, "type": "float"} | (
+            {"group_size": 16} if is_four else {}
+        )
+        return {
+            "quant_method": self.name,
+            "quant_algo": "NVFP4" if is_four else "FP8",
+            "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+            "ignore": list(plain),
+            "producer": PRODUCER,
+        }
 
+    def files(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        said = {"quant_algo": config["quant_algo"], "kv_cache_quant_algo": None, "exclude_modules": config["ignore"]}
+        if config["quant_algo"] == "NVFP4":
+            said["group_size"] = 16
+        return {"hf_quant_config.json": {"producer": PRODUCER, "quantization": said}}
 
-def files_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the files beside config.json, from a quantization_config."""
-    said = {"quant_algo": config["quant_algo"], "kv_cache_quant_algo": None, "exclude_modules": config["ignore"]}
-    if config["quant_algo"] == "NVFP4":
-        said["group_size"] = 16
-    return {"hf_quant_config.json": {"producer": PRODUCER, "quantization": said}}
-
-
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight, or a stack."""
-    codes, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
-    whole = tensors.get(f"{prefix}.weight_scale_2")
-    if whole is None:
-        return fp8.array_from(prefix, tensors, {})
-    if codes.dtype != np.uint8 or codes.ndim not in (2, 3) or scales.dtype.name != "float8_e4m3fn":
-        what = f"{codes.dtype} {codes.shape} with scales of {scales.dtype}"
-        raise ValueError(f"{prefix}.weight is {what}, expected uint8 (out, in / 2) and float8_e4m3fn")
-    wanted = (*codes.shape[:-1], codes.shape[-1] // 8)
-    if scales.shape != wanted or codes.shape[-1] % 8:
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of groups of 16")
-    if whole.dtype != np.float32 or whole.size not in {1, len(codes) if codes.ndim == 3 else 1}:
-        what = "one float32" + " for each expert" * (codes.ndim == 3)
-        raise ValueError(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected {what}")
-    return scaled.nvfp4_of(f"{prefix}.weight", codes, scales, whole)
-
-
-def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return FP8 with scales of blocks; None for others."""
-    return None if f"{prefix}.weight_scale_2" in tensors else fp8.blocks_from(prefix, tensors, {})
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        codes, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]
+        whole = tensors.get(f"{prefix}.weight_scale_2")
+        if whole is None:
+            return fp8.weight_in(prefix, tensors, {}, self.name)
+        if codes.dtype != np.uint8 or codes.ndim not in (2, 3) or scales.dtype.name != "float8_e4m3fn":
+            what = f"{codes.dtype} {codes.shape} with scales of {scales.dtype}"
+            raise WrongValue(f"{prefix}.weight is {what}, expected uint8 (out, in / 2) and float8_e4m3fn")
+        wanted = (*codes.shape[:-1], codes.shape[-1] // 8)
+        if scales.shape != wanted or codes.shape[-1] % 8:
+            raise WrongValue(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of groups of 16")
+        if whole.dtype != np.float32 or whole.size not in {1, len(codes) if codes.ndim == 3 else 1}:
+            what = "one float32" + " for each expert" * (codes.ndim == 3)
+            raise WrongValue(f"{prefix}.weight_scale_2 is {whole.dtype} {shown(whole.shape)}, expected {what}")
+        return of_array(scaled.nvfp4_of(f"{prefix}.weight", codes, scales, whole))

@@ -15,31 +15,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from ...arrays.bits import HIGH_FIRST, ROWS, moved
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, shown
 from ...base.json_text import strict_json
 from ...base.texts import counted
-from ...base.values import shown
 from ...formats import NF4
 from ..selection import FLOATS
-from .linear import Array, Packed, Parts, no_format, one_of, prefix_of, refuse
+from .layout import Layout
+from .linear import Array, Packed, Parts, check_finite, no_format, one_of, prefix_of, refuse
 from .scaled import from_row_maxima
+from .weight import Weight, of_array, of_values
 
 STATE, FP4_STATE = "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__fp4"
 FP4 = (0, 0.0625, 8, 12, 4, 6, 2, 3)  # times 1 / 12; bit 3 is the sign. functional.py, get_4bit_type
-
-
-def _check(name: str, q: Packed) -> None:
-    fmt = q.format
-    if not isinstance(fmt, NF4) or fmt.double or q.shape[-1] % fmt.group or q.shape[-1] % 2:
-        refuse(name, q, "bitsandbytes", "nf4-g64 with rows of whole groups is the nearest")
-    prefix_of(name, q, "bitsandbytes")
 
 
 def _state(q: Packed, dtype: str) -> bytes:
@@ -61,86 +56,25 @@ def _levels_of(kind: str) -> Array:
     return np.concatenate([half, -half])
 
 
-def layout_of(name: str, q: Entry) -> Parts:
-    """Return dtypes and shapes of the tensors that represent one weight, or refuse it."""
-    _check(name, q)
-    size = q.shape[0] * q.shape[1]
-    return {
-        name: ("uint8", (size // 2, 1)),
-        f"{name}.absmax": ("float32", (size // q.format.group,)),
-        f"{name}.quant_map": ("float32", (16,)),
-        f"{name}.{STATE}": ("uint8", (len(_state(q, q.dtype)),)),
-    }
-
-
-def parts_of(name: str, q: QuantizedArray) -> dict[str, Array]:
-    """Return the tensors that represent one weight."""
-    _check(name, q)
-    codes = q.components["codes"]
-    turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), (q.shape[0], q.shape[1]))
-    return {
-        name: turned.reshape(-1, 1),
-        f"{name}.absmax": q.components["scales"].reshape(-1),
-        f"{name}.quant_map": _levels(),
-        f"{name}.{STATE}": np.frombuffer(_state(q, q.source_dtype), np.uint8).copy(),
-    }
-
-
-def stacked(name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
-    """Return the tensors of a stack of matrices, from those of one matrix of all their rows."""
-    state = {**json.loads(parts[f"{name}.{STATE}"].tobytes()), "shape": list(shape)}
-    return {**parts, f"{name}.{STATE}": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
-
-
-def config_of(formats: Mapping[str, Any], plain: Sequence[str], ordered: bool = False) -> dict[str, Any]:
-    """Return the quantization_config of config.json."""
-    return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
-            "bnb_4bit_use_double_quant": False, "bnb_4bit_quant_storage": "uint8",
-            "llm_int8_skip_modules": [name.removesuffix(".weight") for name in plain]}  # fmt: skip
-
-
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one weight stored by bitsandbytes."""
-    name = f"{prefix}.weight"
-    if f"{prefix}.SCB" in tensors:
-        what = "codes of int8 whose scale is SCB / 127, which is rounded anew at each value,"
-        raise ValueError(f"{name}: {what} {no_format('bitsandbytes')}")
-    packed, scales, group, whole = _parts_in(name, tensors)
-    rows, count = math.prod(whole[:-1]), whole[-1]
-    if f"{name}.{FP4_STATE}" in tensors:
-        raise ValueError(f"{name}: codes of fp4 in blocks of {group}, whose levels are those of bitsandbytes, "
-                         f"{no_format('bitsandbytes')}")  # fmt: skip
-    if not _has_format(scales, group, count):
-        raise ValueError(f"{name}: blocks that cross rows, or scales below 0, {no_format('bitsandbytes')}")
-    scales = scales.reshape(rows, count // group)
-    codes, shape = np.empty((rows, count // 2), np.uint8), (rows, count)
-    moved((packed.reshape(codes.shape), 4, HIGH_FIRST), (codes, 4, ROWS), shape)
-    return QuantizedArray({"codes": codes, "scales": scales}, NF4(group), whole, (len(whole) - 1,))
-
-
-def _has_format(scales: Array, group: int, count: int) -> bool:
-    return count % group == 0 and count % 2 == 0 and not (scales < 0).any()
-
-
 def _parts_in(name: str, tensors: Mapping[str, Array]) -> tuple[Array, Array, int, tuple[int, ...]]:
     """Return codes, scales, values of a block and shape of a weight of NF4 or FP4, a matrix or a stack of them."""
     kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
     state = strict_json(tensors[f"{name}.quant_state.bitsandbytes__{kind}"].tobytes())
     shape = tuple(map(int, state["shape"]))
     if len(shape) not in (2, 3):
-        raise ValueError(f"{name} is of the shape {shown(shape)}, expected (out, in) or (experts, out, in)")
+        raise WrongValue(f"{name} is of the shape {shown(shape)}, expected (out, in) or (experts, out, in)")
     rows, count = math.prod(shape[:-1]), shape[-1]
     group = int(state["blocksize"])
     one_of(name, "quant_type", state.get("quant_type"), (kind,))
     levels = tensors.get(f"{name}.quant_map", _levels_of(kind))
     if levels.shape != (16,) or not np.allclose(levels, _levels_of(kind), rtol=0, atol=2**-23):
-        raise ValueError(f"{name}.quant_map is {shown(levels.tolist())}, expected the 16 levels of {kind}")
+        raise WrongValue(f"{name}.quant_map is {shown(levels.tolist())}, expected the 16 levels of {kind}")
     packed = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)  # the bytes may have another dtype
     scales = _scales(name, tensors, state)
     if min(shape) < 1 or group < 1 or len(packed) != -(-rows * count // 2):
-        raise ValueError(f"{name} has {counted(packed.size, 'byte')}, expected {rows} x {count} values of 4 bits")
+        raise WrongValue(f"{name} has {counted(packed.size, 'byte')}, expected {rows} x {count} values of 4 bits")
     if scales.size != -(-rows * count // group):
-        raise ValueError(f"{name}.absmax has {scales.size} values, expected one for each {group} of {rows} x {count}")
+        raise WrongValue(f"{name}.absmax has {scales.size} values, expected one for each {group} of {rows} x {count}")
     return packed, scales, group, shape
 
 
@@ -150,37 +84,81 @@ def _scales(name: str, tensors: Mapping[str, Array], state: Mapping[str, Any]) -
     nested = tensors.get(f"{name}.nested_absmax")
     if nested is None:
         if absmax.dtype.name not in FLOATS:
-            raise ValueError(f"{name}.absmax is {absmax.dtype}, expected floats, or nested_absmax next to it")
+            raise WrongValue(f"{name}.absmax is {absmax.dtype}, expected floats, or nested_absmax next to it")
         return absmax.reshape(-1).astype(np.float32, copy=False)
     levels, block, offset = tensors[f"{name}.nested_quant_map"], int(state["nested_blocksize"]), state["nested_offset"]
     if absmax.dtype != np.uint8 or levels.shape != (256,) or levels.dtype != np.float32 or nested.dtype != np.float32:
         what = f"{absmax.dtype}, its levels {levels.dtype} {levels.shape}, nested_absmax {nested.dtype}"
-        raise ValueError(f"{name}.absmax is {what}, expected uint8, float32 (256,) and float32")
+        raise WrongValue(f"{name}.absmax is {what}, expected uint8, float32 (256,) and float32")
     if block < 1 or nested.shape != (-(-absmax.size // block),):
-        raise ValueError(f"{name}.nested_absmax is {nested.shape}, expected {absmax.size} values in blocks of {block}")
+        raise WrongValue(f"{name}.nested_absmax is {nested.shape}, expected {absmax.size} values in blocks of {block}")
     if type(offset) not in (int, float):
-        raise ValueError(f"{name}: nested_offset is {shown(offset)}, expected a number")
+        raise WrongValue(f"{name}: nested_offset is {shown(offset)}, expected a number")
     one_of(name, "nested_dtype", state.get("nested_dtype"), ("float32",))
     scales: Array = levels[absmax.reshape(-1)] * nested[np.arange(absmax.size) // block]
     scales += np.float32(offset)
     return scales
 
 
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return float32 values of a weight that no format represents, its description and its bytes; otherwise None."""
-    name, maxima = f"{prefix}.weight", tensors.get(f"{prefix}.SCB")
-    if maxima is not None:
-        order = tensors.get(f"{prefix}.weight_format")
-        if order is not None and order.any():
-            raise ValueError(f"{prefix}.weight_format is {shown(order.tolist())}, expected 0, rows as they are")
-        return from_row_maxima(name, tensors[name], maxima)
-    packed, scales, group, shape = _parts_in(name, tensors)
-    kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
-    if kind == "nf4" and _has_format(scales, group, shape[-1]):
-        return None
-    if not np.isfinite(scales).all():
-        raise ValueError(f"{name}.absmax holds a value that is not finite")
-    size = math.prod(shape)
-    codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[:size]
-    values: Array = _levels_of(kind)[codes] * scales[np.arange(size) // group]
-    return values.reshape(shape), f"{kind} in blocks of {group}", packed.nbytes + scales.nbytes
+class BitsAndBytes(Layout):
+    name = "bitsandbytes"
+    programs = ("bnb", "qlora")
+    marks = (".weight.absmax", ".SCB")
+    signs = ((".weight.absmax", ".weight.quant_map"), (".SCB", ".weight"))
+    needs_config = False
+    stacks = True
+    reads_conv1d = True
+    examples = ("nf4-g64",)
+
+    def shapes(self, name: str, q: Packed) -> Parts:
+        fmt = q.format
+        if not isinstance(fmt, NF4) or fmt.double or q.shape[-1] % fmt.group or q.shape[-1] % 2:
+            refuse(name, q, self.name, "nf4-g64 with rows of whole groups is the nearest")
+        prefix_of(name, q, self.name)
+        size, dtype = q.shape[0] * q.shape[1], q.source_dtype if isinstance(q, QuantizedArray) else cast(Entry, q).dtype
+        return {
+            name: ("uint8", (size // 2, 1)),
+            f"{name}.absmax": ("float32", (size // fmt.group,)),
+            f"{name}.quant_map": ("float32", (16,)),
+            f"{name}.{STATE}": ("uint8", (len(_state(q, dtype)),)),
+        }
+
+    def values(self, name: str, q: QuantizedArray) -> Iterable[Array]:
+        codes = q.components["codes"]
+        turned = moved((codes, 4, ROWS), (np.empty_like(codes), 4, HIGH_FIRST), (q.shape[0], q.shape[1]))
+        state = np.frombuffer(_state(q, q.source_dtype), np.uint8).copy()
+        return turned.reshape(-1, 1), q.components["scales"].reshape(-1), _levels(), state
+
+    def stacked(self, name: str, parts: dict[str, Array], shape: tuple[int, ...]) -> dict[str, Array]:
+        state = {**json.loads(parts[f"{name}.{STATE}"].tobytes()), "shape": list(shape)}
+        return {**parts, f"{name}.{STATE}": np.frombuffer(json.dumps(state).encode(), np.uint8).copy()}
+
+    def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
+        return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+                "bnb_4bit_use_double_quant": False, "bnb_4bit_quant_storage": "uint8",
+                "llm_int8_skip_modules": list(plain)}  # fmt: skip
+
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        name, maxima = f"{prefix}.weight", tensors.get(f"{prefix}.SCB")
+        if maxima is not None:
+            order = tensors.get(f"{prefix}.weight_format")
+            if order is not None and order.any():
+                raise WrongValue(f"{prefix}.weight_format is {shown(order.tolist())}, expected 0, rows as they are")
+            what = "codes of int8 whose scale is SCB / 127, which is rounded anew at each value,"
+            why = f"{name}: {what} {no_format(self.name)}"
+            return of_values(*from_row_maxima(name, tensors[name], maxima), why)
+        packed, scales, group, shape = _parts_in(name, tensors)
+        rows, count = math.prod(shape[:-1]), shape[-1]
+        kind = "fp4" if f"{name}.{FP4_STATE}" in tensors else "nf4"
+        if kind == "nf4" and count % group == 0 and count % 2 == 0 and not (scales < 0).any():
+            codes, size = np.empty((rows, count // 2), np.uint8), (rows, count)
+            moved((packed.reshape(codes.shape), 4, HIGH_FIRST), (codes, 4, ROWS), size)
+            parts = {"codes": codes, "scales": scales.reshape(rows, count // group)}
+            return of_array(QuantizedArray(parts, NF4(group), shape, (len(shape) - 1,)))
+        check_finite(f"{name}.absmax", scales)
+        codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[: rows * count]
+        values: Array = _levels_of(kind)[codes] * scales[np.arange(rows * count) // group]
+        levels = f"codes of fp4 in blocks of {group}, whose levels are those of bitsandbytes,"
+        what = levels if kind == "fp4" else "blocks that cross rows, or scales below 0,"
+        said, why = f"{kind} in blocks of {group}", f"{name}: {what} {no_format(self.name)}"
+        return of_values(values.reshape(shape), said, packed.nbytes + scales.nbytes, why)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
 from ...base.texts import quoted
-from ...base.values import shown
 from .configuration import config_in, plain_names, said_by
-from .detection import layout_in
 from .programs import EIGHTS, is_codes, program_in
+from .table import layout_in
 
 __all__ = ["quantized_already", "refuse_changed", "refuse_codes", "refuse_layout", "refuse_lone_codes", "refuse_one",
            "refuse_programs", "refuse_scales", "refuse_unread"]  # fmt: skip
@@ -34,13 +34,13 @@ def refuse_layout(reader: Tensors) -> None:
     config = config_in(reader)
     said = layout_in(reader, config)
     if said is not None:
-        raise ValueError(
+        raise WrongValue(
             f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
         )
     blocks = next((one for one in reader.names if reader.format_of(one) is not None), None)
     if blocks is not None:
         kind = reader.format_of(blocks)
-        raise ValueError(
+        raise WrongValue(
             f"is already quantized, tensor {quoted(blocks)} to {kind}: dequantize makes a plain file of it, whose "
             "rounding is not undone, and quantize --requantize rounds a second time"
         )
@@ -66,7 +66,7 @@ def refuse_unread(reader: Tensors) -> None:
 
 def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
     if reader.quantized:
-        raise ValueError(quantized_already(reader.quantized))
+        raise WrongValue(quantized_already(reader.quantized))
     if reader.quantized is not None:
         return
     said, names = said_by(reader, config), plain_names(reader)
@@ -90,12 +90,12 @@ def refuse_changed(config: Mapping[str, Any]) -> None:
     sparsity = config.get("sparsity_config")
     stored = sparsity.get("format") if isinstance(sparsity, Mapping) else sparsity
     if stored not in (None, "dense"):
-        raise ValueError(
+        raise WrongValue(
             f"sparsity_config says the format {shown(stored)}, which is not read here: expected the original"
         )
     turned = config.get("transform_config")
     if turned and (not isinstance(turned, Mapping) or turned.get("config_groups")):
-        raise ValueError(
+        raise WrongValue(
             "transform_config says that weights are rotated, which is not undone here: expected the original"
         )
 
@@ -134,7 +134,7 @@ def refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
 
 def refuse_one(name: str | None, said: str) -> None:
     if name is not None:
-        raise ValueError(
+        raise WrongValue(
             f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: expected the "
             "original"
         )

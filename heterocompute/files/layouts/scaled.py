@@ -18,11 +18,12 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 from ...base.container import numpy_dtype
+from ...base.errors import WrongValue
 from ...formats import NVFP4, Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "described", "e4m3_values",
+__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "e4m3_values",
            "format_of", "from_row_maxima", "group_format_of", "grouped", "is_scaled", "nvfp4_groups", "nvfp4_of",
            "parts_like", "parts_of", "powers", "rows_of", "some_rows"]  # fmt: skip
 
@@ -88,7 +89,7 @@ def some_rows(weight: Codes, some: slice) -> Codes:
     high = min(weight.block[0], len(weight.codes))
     if high > 1 and len(weight.scales) > 1:
         if some.start % high:
-            raise ValueError(f"blocks of {high} rows cross the matrices of a stack")
+            raise WrongValue(f"blocks of {high} rows cross the matrices of a stack")
         blocks = slice(some.start // high, -(-some.stop // high))
     else:
         blocks = some if high == 1 else slice(None)
@@ -99,7 +100,7 @@ def some_rows(weight: Codes, some: slice) -> Codes:
 def check(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> tuple[int, int]:
     """Return the blocks of rows and of columns, or raise ValueError if the scales or zero points have another shape."""
     if min(block) < 1 or 0 in codes.shape or (block[0] == 1 and codes.shape[1] % block[1]):
-        raise ValueError(f"{prefix}.weight is {codes.shape}, expected whole groups of {block[1]}")
+        raise WrongValue(f"{prefix}.weight is {codes.shape}, expected whole groups of {block[1]}")
     blocks = -(-codes.shape[0] // block[0]), -(-codes.shape[1] // block[1])
     flat = blocks[1] == 1  # the second dimension may be missing
     for name, part in (("weight_scale", scales), ("weight_zero_point", points)):
@@ -109,12 +110,11 @@ def check(prefix: str, codes: Array, scales: Array, points: Array | None, block:
             and not (flat and part.shape == blocks[:1])
             and not (blocks == (1, 1) and part.shape == ())
         ):
-            raise ValueError(f"{prefix}.{name} is {part.shape}, expected {blocks}")
+            raise WrongValue(f"{prefix}.{name} is {part.shape}, expected {blocks}")
     if scales.dtype.name not in SCALES or (points is not None and points.dtype != np.int8):
         kinds = scales.dtype if points is None else f"{scales.dtype} with zero points of {points.dtype}"
-        raise ValueError(f"{prefix}.weight_scale is {kinds}, expected {', '.join(SCALES)}, and int8")
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}.weight_scale holds a value that is not finite")
+        raise WrongValue(f"{prefix}.weight_scale is {kinds}, expected {', '.join(SCALES)}, and int8")
+    linear.check_finite(f"{prefix}.weight_scale", scales)
     return blocks
 
 
@@ -149,11 +149,12 @@ def group_format_of(weight: Codes) -> Float | None:
     return Float(f"fp8_{codes.dtype.name.removeprefix('float8_')}", scaled="group", group=min(wide, codes.shape[1]))
 
 
-def grouped(weight: Codes) -> QuantizedArray:
-    """Return the array of `group_format_of`, the same values."""
+def grouped(weight: Codes) -> QuantizedArray | None:
+    """Return the array of `group_format_of`, the same values; None if there is no such format."""
     codes, scales, _, (high, wide) = weight
     fmt = group_format_of(weight)
-    assert fmt is not None and fmt.group is not None
+    if fmt is None or fmt.group is None:
+        return None
     rows, count = codes.shape
     stored = np.pad(codes.view(np.uint8), ((0, 0), (0, -count % fmt.group)))
     each = np.repeat(scales.astype(np.float32), high, 0)[:rows]
@@ -183,14 +184,11 @@ def blocks_in(q: QuantizedArray, rows: int) -> Codes | None:
     return Codes(stored, np.ascontiguousarray(scales), None, (high, fmt.group or q.shape[1]))
 
 
-def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
-    """Return the packed array of a weight; ValueError if no format here represents it."""
-    fmt, (codes, scales, points, block) = format_of(weight), weight
-    if fmt is None and group_format_of(weight) is not None:
-        return grouped(weight)
+def array_of(weight: Codes) -> QuantizedArray | None:
+    """Return the array of a weight whose scales a format has, None for others."""
+    fmt, (codes, scales, points, _) = format_of(weight), weight
     if fmt is None:
-        what = f"codes of {codes.dtype} with a scale for each {block[0]} x {block[1]} values"
-        raise ValueError(f"{prefix}.weight: {what} {linear.no_format(layout)}")
+        return None
     if isinstance(fmt, Float):
         wide = scales.astype(np.float32)
         parts: dict[str, Array] = {"codes": codes.view(np.uint8), "scales": wide}
@@ -204,11 +202,6 @@ def array_of(prefix: str, weight: Codes, layout: str) -> QuantizedArray:
     middle = np.zeros_like(wide, np.int16) if points is None else np.broadcast_to(points, wide.shape).astype(np.int16)
     unsigned = codes.view(np.uint8) ^ np.uint8(128)
     return linear.array_of(fmt, unsigned, wide, (middle + 128).astype(np.uint8))
-
-
-def described(weight: Codes) -> str:
-    """Return a description of a weight's storage: the codes, and the values that share a scale."""
-    return str(blocks_of(weight))
 
 
 def rows_of(weight: Codes, begin: int, end: int) -> Array:
@@ -229,13 +222,12 @@ def rows_of(weight: Codes, begin: int, end: int) -> Array:
 def from_row_maxima(name: str, codes: Array, maxima: Array) -> tuple[Array, str, int]:
     """Return the values of LLM.int8 in the order of bitsandbytes, code x maximum, then x 1 / 127; its format, bytes."""
     if codes.dtype != np.int8 or codes.ndim != 2 or maxima.shape != codes.shape[:1] or maxima.dtype != np.float32:
-        raise ValueError(
+        raise WrongValue(
             f"{name} is {codes.dtype} {codes.shape}, with SCB of {maxima.dtype} {maxima.shape}: expected int8 (out, "
             "in) "
             "and float32 (out,)"
         )
-    if not np.isfinite(maxima).all():
-        raise ValueError(f"{name}: SCB holds a value that is not finite")
+    linear.check_finite(f"{name}: SCB", maxima)
     values = codes.astype(np.float32)
     values *= maxima[:, None]
     values *= INVERSE
@@ -263,7 +255,7 @@ def nvfp4_of(name: str, codes: Array, scales: Array, whole: Array) -> QuantizedA
     shape = (*codes.shape[:-1], 2 * codes.shape[-1])
     wide, count = e4m3_values(scales), codes.shape[0] if codes.ndim == 3 else 1
     if not np.isfinite(wide).all() or not np.isfinite(whole).all():
-        raise ValueError(f"{name}: a scale is not finite")
+        raise WrongValue(f"{name}: a scale is not finite")
     rows, each = int(np.prod(shape[:-1])), whole.reshape(-1)
     parts: dict[str, Array] = {"codes": np.ascontiguousarray(codes).reshape(rows, -1)}
     if (each == each[0]).all():
@@ -277,6 +269,6 @@ def nvfp4_of(name: str, codes: Array, scales: Array, whole: Array) -> QuantizedA
 def nvfp4_groups(name: str, codes: Array, scales: Array, shape: tuple[int, ...]) -> QuantizedArray:
     """Return the array of codes (rows of all experts, in / 2) with a float32 scale for every 16 values."""
     if not np.isfinite(scales).all():
-        raise ValueError(f"{name}: a product of scales is not finite")
+        raise WrongValue(f"{name}: a product of scales is not finite")
     parts = {"codes": codes, "scales": np.ascontiguousarray(scales, np.float32)}
     return QuantizedArray(parts, GROUPED, shape, (len(shape) - 1,))

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted
-from ...base.values import shown
 from . import scaled
 from .expressions import matches
 from .linear import Array, one_of, spaced_words, words
@@ -52,7 +52,7 @@ def chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mappin
     plans = [found[name] for name in (named if len(named) == 1 else found)]
     if not plans or any(plan != plans[0] for plan in plans):
         which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
-        raise ValueError(f"{prefix}: its tensors fit {which}, expected one of the config_groups")
+        raise WrongValue(f"{prefix}: its tensors fit {which}, expected one of the config_groups")
     return plans[0]
 
 
@@ -80,29 +80,29 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wanted = (rows, words(count, bits))
     if packed.dtype != np.int32:
-        raise ValueError(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, expected int32 {wanted}")
+        raise WrongValue(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, expected int32 {wanted}")
     old = (rows, spaced_words(count, bits))
     if packed.shape not in (wanted, old):
         said = f"{counted(bits, 'bit')} in the configuration"
-        raise ValueError(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {said}")
+        raise WrongValue(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {said}")
     if group is not None and (group < 1 or count % group):
-        raise ValueError(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, expected whole groups")
+        raise WrongValue(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, expected whole groups")
     wanted = (rows, count // (group or count))
     if scales.shape != wanted:
         said = f"the strategy {strategy}" if group is None else f"group_size {group}"
-        raise ValueError(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {said} in the configuration")
+        raise WrongValue(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {said} in the configuration")
     points = tensors.get(f"{prefix}.weight_zero_point")
     if symmetric and points is not None and points.any():
-        raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
+        raise WrongValue(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
     if not symmetric:
         length = (words if packed.shape[1] == words(count, bits) else spaced_words)(rows, bits)
         shapes = {"int32": (length, wanted[1]), "int8": wanted}  # int8 in old versions
         if points is None or points.shape != shapes.get(points.dtype.name):
             what = None if points is None else f"{points.dtype} {points.shape}"
-            raise ValueError(f"{prefix}.weight_zero_point is {what}, expected int32 {shapes['int32']} or int8 {wanted}")
+            raise WrongValue(f"{prefix}.weight_zero_point is {what}, expected int32 {shapes['int32']} or int8 {wanted}")
         half = 1 << (bits - 1)
         if points.dtype == np.int8 and not -half <= points.min(initial=0) <= points.max(initial=0) < half:
-            raise ValueError(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
+            raise WrongValue(f"{prefix}.weight_zero_point holds values of more than {counted(bits, 'bit')}")
     return bits, group, symmetric
 
 
@@ -113,7 +113,7 @@ def check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> No
     wanted = (packed.shape[0], packed.shape[1] // 8) if packed.ndim == 2 else None
     if packed.dtype != np.uint8 or scales.dtype.name != "float8_e4m3fn" or scales.shape != wanted:
         what = f"{packed.dtype} {packed.shape} with scales {scales.dtype} {scales.shape}"
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.weight_packed is {what}, expected uint8 (out, in / 2) and float8_e4m3fn (out, in / 16)"
         )
     if (
@@ -122,7 +122,7 @@ def check_nvfp4(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> No
         or whole.dtype != np.float32
         or not (np.isfinite(whole) & (whole > 0)).all()
     ):
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.weight_global_scale is {whole.dtype} {shown(whole.tolist())}, expected one float32 > 0"
         )
 
@@ -132,7 +132,7 @@ def rows_of(prefix: str, tensors: Mapping[str, Array]) -> tuple[int, int]:
     stated = tensors[f"{prefix}.weight_shape"]
     if stated.shape != (2,):
         packed = tensors[f"{prefix}.weight_packed"]
-        raise ValueError(
+        raise WrongValue(
             f"{prefix}.weight_shape is {shown(stated.tolist())}, but {prefix}.weight_packed is {packed.shape}"
         )
     return int(stated[0]), int(stated[1])
@@ -143,7 +143,7 @@ def _whole(prefix: str, weights: Mapping[str, Any], key: str) -> int:
     try:
         return int(weights[key])
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{prefix}: {key} is {shown(weights.get(key))}, expected an integer") from None
+        raise WrongValue(f"{prefix}: {key} is {shown(weights.get(key))}, expected an integer") from None
 
 
 def scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tuple[int, int]:
@@ -154,7 +154,7 @@ def scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     one_of(prefix, "num_bits", int(weights.get("num_bits", 8)), (8,) if kind == "float" else (8, *range(2, 8)))
     wanted = "float8_e4m3fn" if kind == "float" else "int8"
     if codes.ndim != 2 or codes.dtype.name != wanted:
-        raise ValueError(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {wanted} of 2 dimensions")
+        raise WrongValue(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {wanted} of 2 dimensions")
     said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else None)
     strategy = one_of(prefix, "strategy", said, ("tensor", "channel", "group", "block"))
     rows, count = codes.shape
@@ -169,8 +169,8 @@ def scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     points = tensors.get(f"{prefix}.weight_zero_point")
     symmetric = weights.get("symmetric", True) is True
     if symmetric and points is not None and points.astype(np.float32).any():
-        raise ValueError(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
+        raise WrongValue(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
     if not symmetric and points is None:
-        raise ValueError(f"{prefix}.weight_zero_point is missing, expected one of asymmetric weights")
+        raise WrongValue(f"{prefix}.weight_zero_point is missing, expected one of asymmetric weights")
     scaled.check(prefix, codes, tensors[f"{prefix}.weight_scale"], None if symmetric else points, block)
     return block

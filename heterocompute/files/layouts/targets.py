@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...arrays.bits import rows_at_once, unpack
-from ...arrays.components import entry_of
-from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
-from ...products.quantize import quantize
+from ..own import OURS
 from . import scaled
 from .configuration import KEY
 from .forms import AT_ONCE, forms, has_zero_points, in_form, joined
-from .gguf.blocks import blocks_name
-from .gguf.model import block_of
-from .gguf.rounding import rounded as rounded_for_gguf
-from .layout import LAYOUTS
+from .layout import Layout, Target
 from .linear import Array, Codes
-from .onnx.matmul import operands
-from .table import WRITTEN, described, weight_from
-from .weight import Weight, of_blocks, turned_array
+from .reading import sound
+from .table import LAYOUTS, WRITTEN
+from .weight import Weight, of_blocks
 
-__all__ = ["OURS", "TARGETS", "Target", "config_in", "converted", "entry_in", "experts_of", "has_one_format",
-           "names_of", "nearest", "parts_of", "refusal_of", "rounded", "target_of", "targets_of", "why_not",
-           "written"]  # fmt: skip
-
-OURS = "heterocompute"
-TARGETS = (OURS, *WRITTEN)
-LOWEST = ("gptq", "gptq-v1", "compressed-tensors", "mlx")  # layouts whose symmetric codes reach -2^(bits - 1)
-Target = Format | scaled.Blocks
+TARGETS: dict[str, Layout] = {OURS.name: OURS, **{name: LAYOUTS[name] for name in WRITTEN}}
 
 
-def has_one_format(layout: str) -> bool:
-    """Tell whether a layout has one format for all weights of a file."""
-    return (layout in LAYOUTS and not LAYOUTS[layout].has_several) or layout.startswith("onnx")
-
-
-def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
+def targets_of(layout: Layout, name: str, weight: Weight) -> list[Target]:
     """Return the possible targets of a weight in a layout, the nearest first; nothing is converted yet."""
     wanted: list[Target] = []
     if weight.blocks is not None:
@@ -60,9 +44,18 @@ def targets_of(layout: str, name: str, weight: Weight) -> list[Target]:
             # the last one gives the reason if no format represents the weight
             minima = [one for one in wanted if not isinstance(one, scaled.Blocks) and one.form.minima]
             wanted = [*minima, *integers[:1]]
-        if layout in LOWEST and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
+        if layout.reaches_lowest and isinstance(fmt, Int) and not fmt.symmetric and _is_middle(weight.array):
             wanted.insert(0, Int(fmt.bits, fmt.group, True, fmt.scale))
     return [one for one in wanted if refusal_of(layout, name, weight.shape, one) is None]
+
+
+def refusal_of(layout: Layout, name: str, shape: tuple[int, ...], target: Target) -> str | None:
+    """Return the reason why a layout does not support a weight, None if it does."""
+    try:
+        layout.check(name, shape, target)
+    except ValueError as error:
+        return str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: ")
+    return None
 
 
 def _is_middle(q: QuantizedArray) -> bool:
@@ -71,58 +64,7 @@ def _is_middle(q: QuantizedArray) -> bool:
     return bool((unpack(q.components["zero_points"], fmt.bits, groups) == 1 << (fmt.bits - 1)).all())
 
 
-def refusal_of(layout: str, name: str, shape: tuple[int, ...], target: Target) -> str | None:
-    """Return the reason why a layout does not support a weight, None if it does."""
-    try:
-        if layout in LAYOUTS:
-            _check_layout(layout, name, shape, target)
-        elif layout == "gguf":
-            fmt: Any = target
-            if isinstance(target, Int) or isinstance(target, scaled.Blocks) or blocks_name(target) is None:
-                raise ValueError(f"gguf has no place for {target}")
-            if shape[-1] % block_of(fmt):
-                raise ValueError(f"rows of {shape[-1]} values, {fmt} has blocks of {block_of(fmt)}")
-        elif layout != OURS:
-            _refuse_onnx(layout, name, shape, target)
-        elif isinstance(target, scaled.Blocks):
-            raise ValueError(f"no format here has the scales of {target}")
-    except ValueError as error:
-        return str(error).removeprefix("save: ").removeprefix(f"tensor {quoted(name)}: ")
-    return None
-
-
-def _refuse_onnx(layout: str, name: str, shape: tuple[int, ...], target: Target) -> None:
-    if not isinstance(target, Int) or len(shape) != 2 or not name.endswith(".weight"):
-        raise ValueError(f"{layout} has no place for {target} of shape {shape}")
-    if layout == "onnx":
-        if target.bits not in (2, 4, 8):
-            raise ValueError(f"onnx has no place for {target}: int4-g32 or int8 is the nearest")
-        return
-    one = np.zeros((1, min(shape[1], 512)), np.float32)
-    operands(name, quantize(one, target, 1))
-
-
-def _check_layout(layout: str, name: str, shape: tuple[int, ...], target: Target) -> None:
-    """Raise ValueError if a layout does not support a weight, a matrix or a stack of matrices."""
-    found = LAYOUTS[layout]
-    if found.only_stacks and len(shape) != 3:
-        raise ValueError(f"{layout} has stacks of experts (experts, out, in) alone, not {shape}")
-    if len(shape) not in (2, 3) or 0 in shape:
-        raise ValueError(f"{layout} has matrices (out, in) and stacks of them, not {shape}")
-    if isinstance(target, scaled.Blocks):
-        if found.check_blocks is None:
-            raise ValueError(f"{layout} has no place for {target}")
-        found.check_blocks(name, shape, target)
-        return
-    if found.depends_on_values is not None and found.depends_on_values(target):
-        return
-    rows = shape[0] * shape[1] if len(shape) == 3 and found.stacked is not None else shape[-2]
-    found.layout_of(name, entry_of(target, (rows, shape[-1]), (1,), "float32"))
-    if found.stacked is not None and found.check_stack is not None and len(shape) == 3:
-        found.check_stack(name, shape, target)
-
-
-def converted(layout: str, weight: Weight, target: Target) -> Weight:
+def converted(layout: Layout, weight: Weight, target: Target) -> Weight:
     """Return a weight as one of `targets_of`; ValueError if the target cannot represent its values."""
     if isinstance(target, scaled.Blocks):
         blocks = weight.blocks
@@ -132,13 +74,15 @@ def converted(layout: str, weight: Weight, target: Target) -> Weight:
         assert blocks is not None
         return replace(of_blocks(blocks, weight.shape, weight.order), turned=weight.turned)
     if weight.blocks is not None:
-        q, order = scaled.grouped(weight.blocks), weight.order
+        whole = scaled.grouped(weight.blocks)
+        assert whole is not None
+        q, order = whole, weight.order
     else:
         assert weight.array is not None
-        q, order = in_form(weight.array, target, layout in LOWEST), weight.order
-    if order is not None and not (layout in LAYOUTS and LAYOUTS[layout].order_name):
+        q, order = in_form(weight.array, target, layout.reaches_lowest), weight.order
+    if order is not None and not layout.order_name:
         if getattr(target, "group", None) not in (None, q.shape[1]):
-            raise ValueError(f"groups of columns that are not contiguous (act-order) have no place in {layout}: "
+            raise WrongValue(f"groups of columns that are not contiguous (act-order) have no place in {layout.name}: "
                              "gptq and compressed-tensors have one")  # fmt: skip
         q, order = _in_place(q, order), None
     return Weight(str(q.format), weight.shape, q.nbytes, q, order, turned=weight.turned)
@@ -151,32 +95,31 @@ def _in_place(q: QuantizedArray, order: Array) -> QuantizedArray:
     return QuantizedArray({**q.components, "codes": codes.packed}, fmt, q.shape, (1,), q.source_dtype)
 
 
-def rounded(layout: str, weight: Weight, fmt: Format) -> Weight:
-    """Return the values of a weight rounded to a format, for GGUF as ggml does."""
+def rounded(layout: Layout, weight: Weight, fmt: Format) -> Weight:
+    """Return the values of a weight rounded to a format, as the programs of the layout do."""
     rows, columns = weight.matrix
-    encode = rounded_for_gguf if layout == "gguf" else quantize
     if fmt.splits_into_rows and rows and columns:
         step = rows_at_once(rows, columns, AT_ONCE)
-        pieces = (encode(weight.rows(i, min(i + step, rows)), fmt, (1,)) for i in range(0, rows, step))
+        pieces = (layout.rounded(weight.rows(i, min(i + step, rows)), fmt, (1,)) for i in range(0, rows, step))
         q = joined(pieces, rows)
     else:
-        q = encode(weight.rows(0, rows).reshape(rows, columns), fmt, (1,))
+        q = layout.rounded(weight.rows(0, rows).reshape(rows, columns), fmt, (1,))
     return Weight(str(fmt), weight.shape, q.nbytes, q, turned=weight.turned)
 
 
-def names_of(layout: str, name: str, shape: Sequence[int], is_blocks: bool) -> list[str]:
+def names_of(layout: Layout, name: str, shape: Sequence[int], is_blocks: bool) -> list[str]:
     """Return the names under which a layout stores a weight: its own, or those of the experts of a stack.
 
     Expert 2 of ``NA.ME.weight`` is ``NA.2.ME.weight``. `is_blocks`: its format is `scaled.Blocks`.
     """
-    found = LAYOUTS.get(layout)
-    if found is None or len(shape) == 2 or (found.stacks_blocks if is_blocks else found.stacked is not None):
+    whole = layout.stacks_blocks if is_blocks else layout.stacks
+    if whole or len(shape) == 2:
         return [name]
     above, dot, own = name.removesuffix(".weight").rpartition(".")
     return [f"{above}{dot}{i}.{own}.weight" for i in range(shape[0])]
 
 
-def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight]]:
+def experts_of(layout: Layout, name: str, weight: Weight) -> list[tuple[str, Weight]]:
     """Return names and weights: the weight itself, or each expert of a stack if the layout has only matrices."""
     names = names_of(layout, name, weight.shape, weight.blocks is not None)
     if names == [name]:
@@ -192,35 +135,33 @@ def experts_of(layout: str, name: str, weight: Weight) -> list[tuple[str, Weight
     return experts
 
 
-def parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
-    """Return the tensors that represent a weight in a layout of `LAYOUTS`."""
+def parts_of(layout: Layout, name: str, weight: Weight) -> dict[str, Array]:
+    """Return the tensors that represent a weight in a layout of tensors."""
     parts: dict[str, Array] = {}
     for own, one in experts_of(layout, name, weight):
         parts |= _parts_of(layout, own, one)
     return parts
 
 
-def _parts_of(layout: str, name: str, weight: Weight) -> dict[str, Array]:
-    found = LAYOUTS[layout]
+def _parts_of(layout: Layout, name: str, weight: Weight) -> dict[str, Array]:
     if weight.blocks is not None:
-        assert found.parts_of_blocks is not None
-        return found.parts_of_blocks(name, weight.shape, weight.blocks)
+        return layout.block_tensors(name, weight.shape, weight.blocks)
     q = weight.array
     assert q is not None
-    parts = found.parts_of(name, q if weight.order is None else _in_place(q, weight.order))
+    parts = layout.tensors(name, q if weight.order is None else _in_place(q, weight.order))
     if weight.order is not None:
         fmt: Any = q.format
         index = np.empty(q.shape[1], np.int32)
         index[weight.order] = np.arange(q.shape[1]) // min(fmt.group or q.shape[1], q.shape[1])
-        parts[f"{name.removesuffix('.weight')}.{found.order_name}"] = index
-    return parts if len(weight.shape) == 2 or found.stacked is None else found.stacked(name, parts, weight.shape)
+        parts[f"{name.removesuffix('.weight')}.{layout.order_name}"] = index
+    return parts if len(weight.shape) == 2 or not layout.stacks else layout.stacked(name, parts, weight.shape)
 
 
 @dataclass(frozen=True)
 class Written:
-    """The tensors that represent a weight in a layout of `LAYOUTS`, by the name of the weight or of its experts."""
+    """The tensors that represent a weight in a layout of tensors, by the name of the weight or of its experts."""
 
-    layout: str
+    layout: Layout
     experts: list[tuple[str, Any, dict[str, Array]]]  # name, configuration, tensors
 
     @property
@@ -231,14 +172,15 @@ class Written:
     def read_back(self) -> Iterator[Weight]:
         """Yield what a program reads from these tensors: one weight, or one per expert."""
         for name, config, parts in self.experts:
-            yield weight_from(LAYOUTS[self.layout], name.removesuffix(".weight"), parts, config)
+            prefix = name.removesuffix(".weight")
+            yield sound(prefix, self.layout.read(prefix, parts, config))
 
 
-def written(layout: str, name: str, weight: Weight) -> Written:
-    """Return the tensors that represent a weight in a layout of `LAYOUTS`."""
+def written(layout: Layout, name: str, weight: Weight) -> Written:
+    """Return the tensors that represent a weight in a layout of tensors."""
     experts = []
     for own, one in experts_of(layout, name, weight):
-        config = described(layout, {own: target_of(one)}, [], ordered=one.order is not None)[KEY]
+        config = layout.described({own: target_of(one)}, [], one.order is not None)[KEY]
         experts.append((own, config, _parts_of(layout, own, one)))
     return Written(layout, experts)
 
@@ -251,16 +193,7 @@ def target_of(weight: Weight) -> Target:
     return weight.array.format
 
 
-def entry_in(weight: Weight) -> tuple[Entry, QuantizedArray]:
-    """Return a weight as an entry and an array of this package, with the shape that its model has."""
-    assert weight.array is not None
-    shape, axis, q = weight.shape, (len(weight.shape) - 1,), weight.array
-    whole = q if q.shape == shape else QuantizedArray(dict(q.components), q.format, shape, axis, q.source_dtype)
-    whole = turned_array(whole) if weight.turned else whole
-    return entry_of(q.format, whole.shape, whole.axis, q.source_dtype), whole
-
-
-def nearest(layout: str, name: str, weight: Weight) -> Format | None:
+def nearest(layout: Layout, name: str, weight: Weight) -> Format | None:
     """Return the format that is nearest to a weight among those that a layout supports."""
     columns = weight.matrix[1]
     fmt: Any = None if weight.array is None else weight.array.format
@@ -280,13 +213,13 @@ def nearest(layout: str, name: str, weight: Weight) -> Format | None:
     ]
     blocks: list[Format] = [GGML(type) for type in (f"q{bits}_k", f"q{bits}_0", "q8_0") if type in GGML.examples]
     last: list[Format] = [NF4(64), MX("fp4"), NVFP4(), Float("fp8_e4m3fn", scaled="tensor"), *blocks]
-    for one in (*floats, *(blocks if layout == "gguf" else integers), *last):
+    for one in (*floats, *(blocks if layout.has_blocks else integers), *last):
         if refusal_of(layout, name, weight.shape, one) is None:
             return one
     return None
 
 
-def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str:
+def why_not(layout: Layout, name: str, weight: Weight, tried: Sequence[str]) -> str:
     """Return the reason why a layout cannot represent a weight."""
     if tried:
         return tried[0]
@@ -294,9 +227,4 @@ def why_not(layout: str, name: str, weight: Weight, tried: Sequence[str]) -> str
         return f"no format here holds {weight.said}"
     target = target_of(weight)
     said = refusal_of(layout, name, weight.shape, target)
-    return f"{layout} has no place for {target}" if said is None or "for which" in said else said
-
-
-def config_in(layout: str, formats: Mapping[str, Target], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
-    """Return the entries of config.json that describe weights in a layout; None removes an entry."""
-    return described(layout, formats, plain, ordered=ordered) if layout in LAYOUTS and formats else {KEY: None}
+    return f"{layout.name} has no place for {target}" if said is None or "for which" in said else said

@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...arrays.bits import rows_at_once
+from ...arrays.components import entry_of
+from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.float_env import converted
 from . import scaled
 from .forms import AT_ONCE
-from .linear import Array
+from .linear import Array, no_format, unordered
 
 __all__ = [
     "Weight",
@@ -28,6 +31,8 @@ __all__ = [
     "differs",
     "of_array",
     "of_blocks",
+    "of_codes",
+    "of_packed",
     "of_rows",
     "of_values",
     "sqnr_of",
@@ -58,6 +63,8 @@ class Weight:
         Returns the values, where there is neither.
     turned : bool
         Whether the model has it as (..., in, out), as by `Conv1D` of transformers.
+    why : str
+        The reason why `packed` has no array.
     """
 
     said: str
@@ -68,6 +75,7 @@ class Weight:
     blocks: scaled.Codes | None = None
     decode: Callable[[], Array] | None = None
     turned: bool = False
+    why: str = ""
 
     @property
     def model_shape(self) -> tuple[int, ...]:
@@ -106,6 +114,22 @@ class Weight:
         values = found.reshape(self.shape)
         return np.ascontiguousarray(values.swapaxes(-1, -2)) if self.turned else values
 
+    def packed(self) -> QuantizedArray:
+        """Return the weight as an array, as the model has it; ValueError if no format here holds it."""
+        q = self.array if self.blocks is None else scaled.grouped(self.blocks)
+        if q is None or self.order is not None:
+            raise WrongValue(self.why)
+        if q.shape != self.shape:
+            q = QuantizedArray(dict(q.components), q.format, self.shape, (len(self.shape) - 1,), q.source_dtype)
+        return turned_array(q) if self.turned else q
+
+    @property
+    def entry(self) -> Entry:
+        """Return the description of `packed`."""
+        assert self.array is not None
+        count, q = len(self.shape), self.array
+        return entry_of(q.format, self.model_shape, (count - 2 if self.turned else count - 1,), q.source_dtype)
+
     def digest(self, known: Any = None) -> Any:
         """Return the digest of all values, the bytes that `differs` compares; `known` is that of the rows above."""
         found = hashlib.blake2b() if known is None else known
@@ -127,16 +151,56 @@ class Weight:
         return self.array is None and self.blocks is None and self.decode is None
 
 
-def of_array(q: QuantizedArray, order: Array | None = None) -> Weight:
+def of_array(q: QuantizedArray, order: Array | None = None, why: str = "") -> Weight:
     """Return the weight of a packed array (..., out, in), quantized along in."""
-    return Weight(str(q.format), q.shape, q.nbytes, as_matrix(q), order)
+    return Weight(str(q.format), q.shape, q.nbytes, as_matrix(q), order, why=why)
 
 
-def of_blocks(codes: scaled.Codes, shape: tuple[int, ...] | None, order: Array | None = None) -> Weight:
+def of_packed(array: Any, turned: bool = False, said: str | None = None) -> Weight:
+    """Return the weight of an array of this package, or its values if it is not quantized along its last axis.
+
+    `turned`: its model has it as (..., in, out).
+    """
+    said = str(array.format) if said is None else said
+    if turned and isinstance(array, QuantizedArray) and array.axis == (array.ndim - 2,):
+        return replace(of_array(turned_array(array)), turned=True)
+    if isinstance(array, QuantizedArray) and array.ndim > 1 and array.axis == (array.ndim - 1,):
+        return of_array(array)
+    along = f" along axes {array.axis}" if isinstance(array, QuantizedArray) else ""
+    return of_values(np.asarray(array, np.float32), said + along, array.nbytes)
+
+
+def of_blocks(codes: scaled.Codes, shape: tuple[int, ...], order: Array | None = None, why: str = "") -> Weight:
     """Return the weight of 8-bit codes, a matrix or the rows of a stack."""
-    said = scaled.described(codes)
     nbytes = sum(part.nbytes for part in codes[:3] if part is not None)
-    return Weight(said, shape or codes.codes.shape, nbytes, None, order, codes)
+    return Weight(str(scaled.blocks_of(codes)), shape, nbytes, None, order, codes, why=why)
+
+
+def of_codes(
+    name: str, layout: str, codes: scaled.Codes, shape: tuple[int, ...] | None = None, order: Array | None = None
+) -> Weight:
+    """Return the weight of 8-bit codes with their scales: an array where a format has such scales.
+
+    Parameters
+    ----------
+    name, layout : str
+        Of the weight, and of the layout that it is stored in.
+    codes : scaled.Codes
+    shape : tuple of int, optional
+        Of a stack whose rows are the codes.
+    order : ndarray, optional
+        As of `Weight`.
+    """
+    shape = shape or codes.codes.shape
+    q = scaled.array_of(codes)
+    if q is None:
+        what = f"codes of {codes.codes.dtype} with a scale for each {codes.block[0]} x {codes.block[1]} values"
+        is_grouped = order is not None and scaled.group_format_of(codes) is not None
+        why = unordered(f"{name}_g_idx", layout) if is_grouped else f"{name}: {what} {no_format(layout)}"
+        return of_blocks(codes, shape, order, why)
+    if shape != q.shape:
+        q = QuantizedArray(dict(q.components), q.format, shape, (len(shape) - 1,))
+    return of_array(q, order, "" if order is None else unordered(f"{name}_g_idx", layout))
 
 
 def swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -154,9 +218,9 @@ def turned_array(q: QuantizedArray) -> QuantizedArray:
     return QuantizedArray(dict(q.components), q.format, swapped(q.shape), (other,), q.source_dtype)
 
 
-def of_values(values: Array, said: str, nbytes: int) -> Weight:
+def of_values(values: Array, said: str, nbytes: int, why: str = "") -> Weight:
     """Return the weight of values that are decoded already."""
-    return Weight(said, values.shape, nbytes, decode=lambda: values)
+    return Weight(said, values.shape, nbytes, decode=lambda: values, why=why)
 
 
 def of_rows(q: QuantizedArray, rows: Array) -> QuantizedArray:
@@ -183,7 +247,7 @@ def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
 def differs(first: Weight, second: Weight) -> tuple[int, int] | None:
     """Return the row and column of the first value in which two weights differ; 0 and -0 are equal."""
     if first.matrix != second.matrix:
-        raise ValueError(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
+        raise WrongValue(f"a weight of {first.matrix} values is compared with one of {second.matrix}")
     for begin, end in _pieces(first):
         ours, theirs = first.rows(begin, end), second.rows(begin, end)
         wrong = (ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs))
@@ -202,8 +266,3 @@ def sqnr_of(first: Weight, second: Weight) -> float:
         ours -= second.rows(begin, end)
         noise += float(np.vdot(ours, ours))
     return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
-
-
-def plain(values: Any, dtype: str) -> Weight:
-    """Return the weight of a plain tensor."""
-    return Weight(dtype, values.shape, values.nbytes, decode=lambda: np.asarray(values, np.float32))

@@ -1,8 +1,8 @@
 """An accelerator: its stores from the outermost in, the loops that may spread over its multipliers, its clock.
 
-A machine of the literature is one value of one class. `Store` is a level of `hw.Arch`, in bytes instead of words, so
-that one description serves every number format. It includes the loops that the machine may run at that level: its
-dataflow.
+A machine of the literature is one value of one class. `Store` is a level of `hw.mapper.Arch`, in bytes
+instead of words, so that one description serves every number format. It includes the loops that the machine may run
+at that level: its dataflow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...base.values import as_list, check_count, check_fields, check_number, shown
+from ...base.errors import Unsupported, WrongType, WrongValue, shown
+from ...base.values import as_list, check_choice, check_count, check_fields, check_number
 from ..network.lookup import as_network
 from ..network.loops import Loops
 from ..silicon.gate_costs import PROCESSES
@@ -153,7 +154,7 @@ class Accelerator:
     def __post_init__(self) -> None:
         check_fields(self)
         if not isinstance(self.formats, Mapping) or not self.formats:
-            raise TypeError(
+            raise WrongType(
                 f"Accelerator: formats is {shown(self.formats)}, expected {{format: multiply-adds a cycle}}"
             )
         counts = {
@@ -162,7 +163,7 @@ class Accelerator:
         object.__setattr__(self, "formats", counts)
         for name in ("cost", "stores"):
             if not callable(getattr(self, name)):
-                raise TypeError(f"Accelerator: {name} is {shown(getattr(self, name))}, expected a callable")
+                raise WrongType(f"Accelerator: {name} is {shown(getattr(self, name))}, expected a callable")
         for name in ("clock", "watts", "mac_pj", "instruction_pj", "operand_pj", "holds"):
             if (value := getattr(self, name)) is not None:
                 closed = name in ("mac_pj", "instruction_pj", "operand_pj")
@@ -246,7 +247,8 @@ class Accelerator:
         Examples
         --------
         >>> from heterocompute import hardware as hw
-        >>> found = hw.accelerators.tpu_v1().report(hw.Linear(256, 256, bias=False), input_shape=(256,), batch=200)
+        >>> layer = hw.layers.Linear(256, 256, bias=False)
+        >>> found = hw.accelerators.tpu_v1().report(layer, input_shape=(256,), batch=200)
         >>> found.bound, found.dram_bytes
         ('DRAM', 65536.0)
         """
@@ -256,7 +258,7 @@ class Accelerator:
         self._hold(network.name, network.params, text)
         known = DENSITIES.get(network.name, {}) if zeros is None else zeros
         if not isinstance(known, Mapping) or not all(isinstance(shares, Mapping) for shares in known.values()):
-            raise TypeError(f"{self.name}.report: zeros is {shown(zeros)}, expected {{layer: {{tensor: share}}}}")
+            raise WrongType(f"{self.name}.report: zeros is {shown(zeros)}, expected {{layer: {{tensor: share}}}}")
         known = {layer: self._shares(layer, shares) for layer, shares in known.items()}
         problems = network.problems(batch)
         if layers is not None:
@@ -264,17 +266,17 @@ class Accelerator:
             missing = [name for name in layers if name not in [loops.name for loops in problems]]
             if missing:
                 why = f"{network.name} has no such layer with a product"
-                raise ValueError(f"{self.name}.report: layers has {shown(missing[0])}, {why}")
+                raise WrongValue(f"{self.name}.report: layers has {shown(missing[0])}, {why}")
             problems = tuple(loops for loops in problems if loops.name in layers)
         if not problems:
-            raise ValueError(f"report: {network.name} has no layer with a product")
+            raise WrongValue(f"report: {network.name} has no layer with a product")
         found = [self.cost(self, loops, text, known.get(loops.name, {})) for loops in problems]
         usual = PROCESSES[self.process][1] if self.process in PROCESSES else None
         if voltage is not None:
             volts = check_number(f"{self.name}.report", "voltage", voltage, high=10.0)
             if usual is None:
                 why = f"the usual voltage of process {shown(self.process)} is not known"
-                raise ValueError(f"{self.name}.report: voltage is {shown(voltage)}, but {why}")
+                raise WrongValue(f"{self.name}.report: voltage is {shown(voltage)}, but {why}")
             found, usual = [_scaled(layer, (volts / usual) ** 2, 1.0) for layer in found], volts
         if dram is not None:
             bit = dram_bit(f"{self.name}.report", dram)
@@ -289,7 +291,7 @@ class Accelerator:
             return
         needed = -(-params * value_bits(format) // int(8 * self.holds))
         if needed > self.chips:
-            raise NotImplementedError(
+            raise Unsupported(
                 f"{self.name}: the weights of {network} in {format} need {needed} chips of {self.holds / 1e6:.4g} MB "
                 f"and there {'is 1' if self.chips == 1 else f'are {self.chips}'}: {self.name}(chips={needed})"
             )
@@ -297,8 +299,7 @@ class Accelerator:
     def _format(self, format: str | None) -> str:
         if format is None:
             return next(iter(self.formats))
-        if not isinstance(format, str) or format not in self.formats:
-            raise ValueError(f"{self.name}: format is {shown(format)}, expected one of {', '.join(self.formats)}")
+        check_choice(self.name, "format", format, self.formats)
         return format
 
     def __repr__(self) -> str:

@@ -6,27 +6,27 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from ...base.errors import WrongValue, shown
 from ...base.texts import near_words
-from ...base.values import shown
 from . import dense, gpu, row_stationary, sparse, streams, vectors
 from .accelerator import Accelerator
 
-Made = TypeVar("Made", bound=Callable[..., Accelerator])
+Builder = TypeVar("Builder", bound=Callable[..., Accelerator])
 
 
-def cache(make: Made) -> Made:
+def cache(make: Builder) -> Builder:
     """Return the function with its results cached; arguments that cannot be keys are passed on and refused there."""
-    kept = functools.cache(make)
+    cached = functools.cache(make)
 
     @functools.wraps(make)
-    def made(*args: Any, **options: Any) -> Accelerator:
+    def build(*args: Any, **options: Any) -> Accelerator:
         try:
             hash((args, *options.values()))
         except TypeError:
             return make(*args, **options)
-        return kept(*args, **options)
+        return cached(*args, **options)
 
-    return cast(Made, made)
+    return cast(Builder, build)
 
 
 nvdla = cache(dense.nvdla)
@@ -96,5 +96,5 @@ def accelerator(name: str) -> Accelerator:
     if not isinstance(name, str) or name not in MACHINES:
         near = near_words(str(name).lower().replace("-", "_"), MACHINES, 3)
         words = f"; the nearest are {', '.join(near)}" if near else f", which are {', '.join(MACHINES)}"
-        raise ValueError(f"accelerator: {shown(name)} is not a known accelerator{words}")
+        raise WrongValue(f"accelerator: {shown(name)} is not a known accelerator{words}")
     return MACHINES[name]()

@@ -1,4 +1,4 @@
-"""An accelerator of vector units as numbers that can be chosen: what MAGNet generates and explores.
+"""Parameters of an accelerator of vector units, as MAGNet generates and explores them.
 
 Processing elements have lanes of dot products. Weights, inputs and sums are in SRAMs of each element; a collector is a
 few latches between such an SRAM and the lanes, an additional level, so that a word is read once and used several times
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from ..silicon.gate_costs import PROCESSES, sram_area
 from .accelerator import Accelerator, Store
 from .energies import DRAM, latches, registers, sram, value_bits
@@ -66,9 +66,9 @@ class Design:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dataflow, str) or self.dataflow not in DATAFLOWS:
-            raise ValueError(f"design: dataflow is {shown(self.dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+            raise WrongValue(f"design: dataflow is {shown(self.dataflow)}, expected one of {', '.join(DATAFLOWS)}")
         if not isinstance(self.process, str) or self.process not in PROCESSES:
-            raise ValueError(f"design: process is {shown(self.process)}, expected one of {', '.join(PROCESSES)}")
+            raise WrongValue(f"design: process is {shown(self.process)}, expected one of {', '.join(PROCESSES)}")
         for one in fields(self):
             value = getattr(self, one.name)
             if one.type == "str":
@@ -76,7 +76,7 @@ class Design:
             whole = one.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 < value < 1e15:
                 kind = "integer" if whole else "number"
-                raise ValueError(f"design: {one.name} is {shown(value)}, expected a positive {kind}")
+                raise WrongValue(f"design: {one.name} is {shown(value)}, expected a positive {kind}")
 
     @property
     def products(self) -> int:

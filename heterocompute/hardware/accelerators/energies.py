@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from ...base.values import check_number, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_number
 from ..silicon.gate_costs import SRAM_BITS, SRAM_BYTES, SRAM_READ_PJ, Cost, mux, scaled, table_read
 from ..silicon.operands import operand
 
@@ -52,7 +53,7 @@ def dram_bit(function: str, kind: str | float) -> float:
     """
     if isinstance(kind, str):
         if kind.lower() not in DRAMS:
-            raise ValueError(f"{function}: dram is {shown(kind)}, expected pJ a bit or one of {', '.join(DRAMS)}")
+            raise WrongValue(f"{function}: dram is {shown(kind)}, expected pJ a bit or one of {', '.join(DRAMS)}")
         return DRAMS[kind.lower()]
     return check_number(function, "dram", kind)
 
@@ -95,7 +96,7 @@ def registers(entries: int, bits: int, process: str) -> float:
 
 
 def latches(entries: int, process: str) -> float:
-    """Return pJ for a bit that is read from so many latches beside a multiplier: a multiplexer, nothing for one.
+    """Return pJ per bit read from a number of latches at a multiplier: the cost of a multiplexer, 0 for one latch.
 
     Parameters
     ----------

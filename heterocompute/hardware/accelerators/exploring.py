@@ -1,4 +1,4 @@
-"""Design-space exploration: many accelerators for the same networks, and those that are not dominated.
+"""Design-space exploration: many accelerators for the same networks, and the Pareto front.
 
 MAGNet's space (Venkatesan et al., ICCAD 2019): vector width, lanes, elements, sizes of buffers, collectors as extra
 levels, dataflow, number formats. A point is a `Design`; every layer is mapped again for each of them.
@@ -17,8 +17,9 @@ from numbers import Real
 from types import SimpleNamespace
 from typing import Any
 
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import near_words
-from ...base.values import as_int, as_list, check_count, is_several, shown
+from ...base.values import as_int, as_list, check_count, is_several
 from ...base.workers import Workers, checked_workers, in_workers
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
@@ -143,7 +144,7 @@ class Exploration(Tabular):
             The objective has only one column.
         """
         if len(self.objective) < 2:
-            raise ValueError(f"plot: the objective is {self.objective[0]} alone, expected two columns to draw")
+            raise WrongValue(f"plot: the objective is {self.objective[0]} alone, expected two columns to draw")
         x, y = self.objective[:2]
         axes = x.removeprefix("-"), y.removeprefix("-")
         figure = front_figure(self.table, self.pareto((x, y)), *axes, ", ".join(self.networks), self.varied)
@@ -234,7 +235,7 @@ def explore(
     """
     who = checked_workers(workers, "explore")
     if progress is not None and not callable(progress):
-        raise TypeError(f"explore: progress is {shown(progress)}, expected a function or None")
+        raise WrongType(f"explore: progress is {shown(progress)}, expected a function or None")
     points = _points(SPACE if space is None else space, budget, seed)
     nets = tuple(as_network(one) for one in _several(networks))
     batch = check_count("explore", "batch", batch)
@@ -242,16 +243,16 @@ def explore(
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
     rows = _rows([(point, nets, batch) for point in points], who, Points(keep, nets, batch), progress)
-    kept = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
+    measured_rows = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
-    if not kept:
-        raise ValueError(f"explore: no point runs the networks; the first one: {refused[0]['reason']}")
-    kept.sort(key=lambda row: [_value(row, name) for name in names])
-    return Exploration(tuple(net.name for net in nets), names, kept, refused, tuple(metrics))
+    if not measured_rows:
+        raise WrongValue(f"explore: no point runs the networks; the first one: {refused[0]['reason']}")
+    measured_rows.sort(key=lambda row: [_value(row, name) for name in names])
+    return Exploration(tuple(net.name for net in nets), names, measured_rows, refused, tuple(metrics))
 
 
 def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[int, int], None] | None) -> list[Point]:
-    """Return the row of each task: those that are kept, and those that workers evaluate."""
+    """Return the row of each task: stored rows, and rows that workers evaluate."""
     found = [points.find(point) for point, _, _ in tasks]
     left = [i for i, row in enumerate(found) if row is None]
     done = len(tasks) - len(left)
@@ -268,14 +269,14 @@ def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[i
 def _several(networks: Any) -> list[Any]:
     if isinstance(networks, (list, tuple)) and all(isinstance(one, (str, Network, os.PathLike)) for one in networks):
         if not networks:
-            raise ValueError("explore: networks is empty, expected at least one")
+            raise WrongValue("explore: networks is empty, expected at least one")
         return list(networks)
     return [networks]
 
 
 def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
     if not isinstance(space, Mapping):
-        raise TypeError(f"explore: space is {shown(space)}, expected a mapping such as {{'lanes': [8, 16]}}")
+        raise WrongType(f"explore: space is {shown(space)}, expected a mapping such as {{'lanes': [8, 16]}}")
     budget = check_count("explore", "budget", budget)
     seed = as_int(seed, "explore: seed", 0)
     values: dict[str, list[Any]] = {}
@@ -283,19 +284,19 @@ def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
         if name not in (*FIELDS, "format"):
             near = near_words(str(name), (*FIELDS, "format"), 2)
             words = f"; the nearest are {', '.join(near)}" if near else f", expected {', '.join((*FIELDS, 'format'))}"
-            raise ValueError(f"explore: space has {shown(name)}, which is not one of its names{words}")
+            raise WrongValue(f"explore: space has {shown(name)}, which is not one of its names{words}")
         values[name] = _distinct(given if is_several(given) else [given])
         if not values[name]:
-            raise ValueError(f"explore: space has no values of {name}")
+            raise WrongValue(f"explore: space has no values of {name}")
         for value in values[name]:
             if isinstance(value, Real) and not isinstance(value, int) and not math.isfinite(value):
-                raise ValueError(f"explore: space has {shown(value)} for {name}, expected finite numbers")
+                raise WrongValue(f"explore: space has {shown(value)} for {name}, expected finite numbers")
     values.setdefault("format", ["int8"])
     total = math.prod(map(len, values.values()))
     if total <= budget:
         return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
     if total > MOST:
-        raise ValueError(f"explore: the space has {total:.3g} points, at most {MOST:,} can be drawn from")
+        raise WrongValue(f"explore: the space has {total:.3g} points, at most {MOST:,} can be drawn from")
     found = []
     for place in sorted(random.Random(seed).sample(range(total), budget)):
         point = {}
@@ -316,19 +317,19 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def _measured(study: Any) -> tuple[dict[tuple[str, str], Point], Point]:
-    """Return what a study measured by the formats of weights and activations, and a row of nothing."""
+    """Return the results of a study by the formats of weights and activations, and an empty row."""
     if study is None:
         return {}, {}
     if isinstance(study, Mapping):  # as Study.to_dict() returns it
         study = SimpleNamespace(table=study.get("rows"))
     table = getattr(study, "table", study)
     if not isinstance(table, Sequence) or not all(isinstance(row, Mapping) and "format" in row for row in table):
-        raise TypeError(f"explore: study is {shown(study)}, expected a Study, or rows with a format each")
+        raise WrongType(f"explore: study is {shown(study)}, expected a Study, or rows with a format each")
     names = getattr(study, "metrics", None)
     if names is None:
         names = list(dict.fromkeys(key for row in table for key in row if key not in NO_METRIC))
-    taken = sorted({*names} & {*COSTS, *FIELDS})
-    names = [name for name in names if name not in taken]
+    reserved = sorted({*names} & {*COSTS, *FIELDS})
+    names = [name for name in names if name not in reserved]
     found: dict[tuple[str, str], Point] = {}
     for row in table:
         if row.get("emulate") is None and row.get("retrained") is None and row.get("activations") is not None:
@@ -344,9 +345,9 @@ def _objective(objective: str | Sequence[str], rows: Sequence[Mapping[str, Any]]
     columns = [name for name in (rows[0] if rows else {}) if name not in texts]
     for name in names:
         if not isinstance(name, str) or name.removeprefix("-") not in columns:
-            raise ValueError(f"explore: objective has {shown(name)}, expected columns among {', '.join(columns)}")
+            raise WrongValue(f"explore: objective has {shown(name)}, expected columns among {', '.join(columns)}")
     if not names:
-        raise ValueError(f"explore: objective is empty, expected columns among {', '.join(columns)}")
+        raise WrongValue(f"explore: objective is empty, expected columns among {', '.join(columns)}")
     return names
 
 

@@ -7,7 +7,7 @@ share it is that of the generation's tensor-core tile.
 
 from __future__ import annotations
 
-from ...base.values import shown
+from ...base.values import check_choice
 from ..chips.database import device
 from ..silicon.gate_costs import Cost, scaled
 from .accelerator import Accelerator, Store
@@ -47,8 +47,7 @@ def tensor_core(generation: str = "volta") -> Accelerator:
     >>> hw.accelerators.tensor_core("ampere").peak("fp16")  # operations/s
     311869440000000.0
     """
-    if not isinstance(generation, str) or generation not in GENERATIONS:
-        raise ValueError(f"tensor_core: generation is {shown(generation)}, expected one of {', '.join(GENERATIONS)}")
+    check_choice("tensor_core", "generation", generation, GENERATIONS)
     chip, process, ghz, sms, cores, (filters, pixels, channels), l2, shared, dram, rates = GENERATIONS[generation]
     one = filters * pixels * channels
     bandwidth = device(chip).need("bandwidth")

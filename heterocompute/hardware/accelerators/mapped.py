@@ -1,8 +1,8 @@
 """The cost of a layer on a machine of memories and multipliers, with the best mapping that a search finds.
 
-A machine's stores become levels of `hw.Arch`; the loops that may spread and those that a store runs become the space of
-the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251), since
-hardware leaves a part of the last pass idle. Equal layers are searched once.
+A machine's stores become levels of `hw.mapper.Arch`; the loops that may spread and those that a store runs become the
+space of the search. Loops that spread are rounded up so that they divide evenly (K = 1001 on 256 columns is 4 x 251),
+since hardware leaves a part of the last pass idle. Equal layers are searched once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _heterocompute as _core
+from ...base.errors import WrongValue
 from ..mapper.accesses import Stats, evaluate
 from ..mapper.arch import Arch, Level
 from ..mapper.dataflow import Space, order_classes
@@ -41,7 +42,7 @@ OUTSIDE = "outside"
 
 
 def mapped_cost(machine: Accelerator, loops: Loops, format: str, zeros: MappingABC[str, float]) -> Layer:
-    """Return what a layer takes, with the mapping of least energy times delay that is found.
+    """Return the cost of a layer with the best mapping found, by energy times delay.
 
     Parameters
     ----------
@@ -95,7 +96,7 @@ def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats
             return inside, *found
     found = _try(machine, problem, stores, run, format)
     if found is None:
-        raise ValueError(f"{machine.name}: no mapping of {problem.dims} fits its memories")
+        raise WrongValue(f"{machine.name}: no mapping of {problem.dims} fits its memories")
     return stores, *found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.values import shown
+from ...base.errors import Unsupported, shown
 from ..network.loops import Loops
 
 __all__: list[str] = []
@@ -39,12 +39,12 @@ class Entries:
     ----------
     counts : ndarray of int64, (columns, elements)
         Including padding.
-    kept : ndarray of int64, (columns,)
+    nonzeros : ndarray of int64, (columns,)
         Without padding.
     """
 
     counts: Counts
-    kept: Counts
+    nonzeros: Counts
 
 
 def count_entries(planes: Iterable[NDArray[np.bool_]], columns: int, elements: int) -> Entries:
@@ -60,16 +60,16 @@ def count_entries(planes: Iterable[NDArray[np.bool_]], columns: int, elements: i
     -------
     Entries
     """
-    counts, kept = np.zeros((columns, elements), np.int32), np.zeros(columns, np.int64)
+    counts, nonzeros = np.zeros((columns, elements), np.int32), np.zeros(columns, np.int64)
     after = np.zeros((columns, elements), np.int32)  # the row after the last nonzero
     for row, nonzero in enumerate(planes):
         entries = (row - after) // RUN
         entries += 1
         entries *= nonzero
         counts += entries
-        kept += np.count_nonzero(nonzero, axis=1)
+        nonzeros += np.count_nonzero(nonzero, axis=1)
         np.putmask(after, nonzero, row + 1)
-    return Entries(counts.astype(np.int64), kept)
+    return Entries(counts.astype(np.int64), nonzeros)
 
 
 def draw_entries(rows: int, columns: int, density: float, elements: int) -> Entries:
@@ -149,7 +149,7 @@ def run_queues(entries: Entries, active: NDArray[np.intp], depth: int) -> Load:
         leaves[place] = int(finish.max())
     times = np.bincount(columns, minlength=drawn)
     busy = int(times @ entries.counts.sum(1))
-    padding = busy - int(times @ entries.kept)
+    padding = busy - int(times @ entries.nonzeros)
     return Load(int(finish.max()), len(active), stalls, busy, padding, int(entries.counts.sum()))
 
 
@@ -249,7 +249,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How SCNN divides one group of a layer's channels over its cells.
+    """The division of one group of a layer's channels over the cells of SCNN.
 
     Attributes
     ----------
@@ -266,8 +266,8 @@ class Tiling:
     group: int
 
 
-def outer_steps(tiling: Tiling, cells: int, at_once: int = 4) -> dict[str, float]:
-    """Count the steps of a convolution by outer products: those of `hc.conv2d_outer`, and cycles without conflicts.
+def outer_steps(tiling: Tiling, cells: int, per_run: int = 4) -> dict[str, float]:
+    """Count the steps of a convolution by outer products, as `hc.conv2d_outer`, and the cycles without conflicts.
 
     A cell multiplies, for each channel, every four nonzero values of its tile with every four nonzero weights of the
     group of filters. After a group the cells wait for the slowest. Queues before the banks absorb every conflict.
@@ -277,7 +277,7 @@ def outer_steps(tiling: Tiling, cells: int, at_once: int = 4) -> dict[str, float
     tiling : Tiling
     cells : int
         Cells per side. A cell computes its tiles one after the other if there are more tiles.
-    at_once : int, optional
+    per_run : int, optional
         Values, and weights, of a step.
 
     Returns
@@ -286,8 +286,8 @@ def outer_steps(tiling: Tiling, cells: int, at_once: int = 4) -> dict[str, float
         ``cycles``, ``steps`` of all cells, ``products``, ``group`` (filters at a time), ``groups``.
     """
     values, weights = tiling.values, tiling.weights
-    tiles = -(-values // at_once).reshape(len(values), -1)
-    steps = np.asarray(-(-weights // at_once), float) @ tiles.astype(
+    tiles = -(-values // per_run).reshape(len(values), -1)
+    steps = np.asarray(-(-weights // per_run), float) @ tiles.astype(
         float
     )  # of each group and tile; integers are exact
     cuts = values.shape[1] // cells
@@ -313,7 +313,7 @@ def check_phases(loops: Loops, parts: int) -> None:
     """
     most = COUNTS // (parts * parts)
     if loops.stride[0] * loops.stride[1] > most or max(loops.r, loops.s) > COUNTS:
-        raise NotImplementedError(
+        raise Unsupported(
             f"scnn: layer {shown(loops.name)} has the strides {loops.stride} and filters of {loops.r} x {loops.s}, "
             f"expected at most {most} phases and {COUNTS} taps on a side"
         )
@@ -355,8 +355,8 @@ def scnn_steps(loops: Loops, weights: float, inputs: float, cells: int, cuts: in
     values = _binomial(random, area, inputs, (drawn, *area.shape)).reshape(-1, parts, parts)
     taps = np.multiply.outer(down.phase_taps(), across.phase_taps()).reshape(-1).astype(float)
     of_group = np.minimum(group, filters - group * np.arange(run))
-    kept = _binomial(random, of_group[:, None, None] * taps, weights, (run, drawn, phases)).reshape(run, -1)
-    found = outer_steps(Tiling(values, kept, group), cells)
+    nonzeros = _binomial(random, of_group[:, None, None] * taps, weights, (run, drawn, phases)).reshape(run, -1)
+    found = outer_steps(Tiling(values, nonzeros, group), cells)
     times = channels / drawn * groups / run * loops.groups
     return found | {key: found[key] * times for key in ("cycles", "steps", "products")} | {"groups": float(groups)}
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ...base.places import is_url
+from ...base.errors import WrongValue, printable, shown
+from ...base.locations import is_url
 from ...base.regular import check_regular, open_regular
-from ...base.texts import file_name, printable
-from ...base.values import shown
+from ...base.texts import file_name
 from ...base.version import __version__
 
 __all__ = ["Points"]
@@ -32,7 +32,7 @@ Point = dict[str, Any]
 
 
 class Points:
-    """The rows that a file holds, and those that are added to it.
+    """Rows of a file, and rows that are added to it.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Points:
             return
         self._same = _digest([__version__, _plain(tuple(networks)), batch])  # of all points of a call
         if is_url(self._path):
-            raise ValueError(f"explore: keep is {shown(self._path)}, expected a local path: lines are appended to it")
+            raise WrongValue(f"explore: keep is {shown(self._path)}, expected a local path: lines are appended to it")
         check_regular(self._path)
         if not os.path.lexists(self._path) or not os.path.getsize(self._path):
             self._append(HEAD)
@@ -64,7 +64,7 @@ class Points:
         with open_regular(self._path) as file:
             head, *lines = file.read().splitlines(keepends=True)
         if head != HEAD:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(self._path)}: holds no points of an exploration, expected such a file or none"
             )
         for line in lines:

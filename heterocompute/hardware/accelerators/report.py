@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.texts import printable
+from ...base.errors import printable
 from ...report.numbers import four_digits
 
 __all__ = ["PARTS", "AcceleratorReport", "Layer"]

@@ -22,7 +22,7 @@ INPUT_ADDS, OUTPUT_ADDS = 32, 24
 
 @dataclass(frozen=True)
 class Shortcut:
-    """The loops that run, and what a word of them holds.
+    """The loops that run, and the values per word.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Shortcut:
 
 
 def shortcut(loops: Loops, format: str, winograd: bool) -> Shortcut:
-    """Return what runs in place of a layer.
+    """Return the loops that replace a layer.
 
     Parameters
     ----------

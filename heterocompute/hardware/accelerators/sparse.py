@@ -1,6 +1,6 @@
 """Machines that skip zeros: EIE and SCNN, run on the nonzeros of random arrays from a fixed seed (`nonzeros.py`).
 
-EIE (Han et al., ISCA 2016) runs as `hc.encode_csr(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
+EIE (Han et al., ISCA 2016) runs as `hc.encode_eie(...).load_balance(...)` does. SCNN (Parashar et al., ISCA 2017)
 counts the steps of the outer-product convolution, the same as `hc.conv2d_outer(..., counts=True)`, but with queues
 before the banks of accumulators; a stride s makes s x s phases of a unit-stride convolution.
 """
@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ...base.values import check_count, shown
+from ...base.errors import Unsupported, shown
+from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -72,7 +73,7 @@ Cost = Callable[[Accelerator, Loops, str, Mapping[str, float]], Layer]
 def _with_depth(depth: int) -> Cost:
     def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
         if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
-            raise NotImplementedError(
+            raise Unsupported(
                 f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
                 "layers= (--layers) selects those that are"
             )
@@ -179,7 +180,7 @@ def _moved(weights: float, activations: float, images: int, bits: int) -> float:
 
 
 def _spilled(bits: float, images: int) -> float:
-    """Return the bits of activations in DRAM: 0 if those of an image fit on the chip."""
+    """Return the bits of activations in DRAM: 0 if the activations of an image fit on the chip."""
     return 0 if bits / images / 8 <= ON_CHIP else bits
 
 
@@ -204,7 +205,7 @@ def dense_cycles(loops: Loops) -> int:
 
 
 def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Energy of SCNN's dense rival in pJ by part, from the same memories: a dot product of 16 values is added at once.
+    """Energy of SCNN's dense rival in pJ by part, with the same memories and dot products of 16 values.
 
     Sixteen values of a cell's image rest while all filters pass over them.
 

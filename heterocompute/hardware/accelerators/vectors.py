@@ -7,7 +7,7 @@ et al., MAGNet, ICCAD 2019). Energies are those of energies.py and `hw.mac`; the
 
 from __future__ import annotations
 
-from ...base.values import shown
+from ...base.values import check_choice
 from .accelerator import Accelerator, Store
 from .design import DATAFLOWS, Design
 from .energies import DRAM, registers, sram
@@ -84,6 +84,5 @@ def magnet(dataflow: str = "os-lws", process: str = PROCESS) -> Accelerator:
     >>> hw.accelerators.magnet("ws").peak("int8")  # operations/s
     8192000000000.0
     """
-    if not isinstance(dataflow, str) or dataflow not in DATAFLOWS:
-        raise ValueError(f"magnet: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+    check_choice("magnet", "dataflow", dataflow, DATAFLOWS)
     return Design(dataflow=dataflow, process=process).machine("magnet", ("int8", "int4", "vsq4-g16-s4"))

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from ...base.values import as_list, check_flag, check_text, shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import as_list, check_choice, check_flag, check_text
 
 __all__ = ["Device"]
 
@@ -100,16 +101,15 @@ class Device:
         clock: Mapping[str, tuple[float, float, float]] | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise ValueError(f"Device: name is {shown(name)}, expected a non-empty str")
+            raise WrongValue(f"Device: name is {shown(name)}, expected a non-empty str")
         place = f"device {shown(name)}"
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ValueError(f"{place}: kind is {shown(kind)}, expected one of {', '.join(KINDS)}")
+        check_choice(place, "kind", kind, KINDS)
         for what, value in (("title", title), ("process", process), ("note", note)):
             if value is not None:
                 check_text(place, what, value)
         for what, table in (("peak", peak), ("sparse", sparse), ("links", links), ("source", source), ("clock", clock)):
             if table is not None and not isinstance(table, Mapping):
-                raise TypeError(f"{place}: {what} is {shown(table)}, expected a mapping")
+                raise WrongType(f"{place}: {what} is {shown(table)}, expected a mapping")
         self.name, self.kind, self.title = name, kind, title or name
         self.dense_rates = _rates(place, "peak", peak)
         self.sparse_rates = _rates(place, "sparse", sparse)
@@ -122,7 +122,7 @@ class Device:
             link: _number(place, f"links.{link}", rate) for link, rate in (links or {}).items()
         }
         if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
-            raise ValueError(f"{place}: year is {shown(year)}, expected an integer")
+            raise WrongValue(f"{place}: year is {shown(year)}, expected an integer")
         self.year, self.process, self.note = year, process, note
         self.aliases = tuple(as_list(aliases, f"{place}: aliases", "names"))
         self.unverified = tuple(as_list(unverified, f"{place}: unverified", "names of figures"))
@@ -170,7 +170,7 @@ class Device:
         if wanted not in rates:
             what = "a 2:4-sparse rate" if sparse else "a rate"
             has = ", ".join(rates) or "none"
-            raise ValueError(f"{self.name}: no {what.split(' ', 1)[1]} for {shown(dtype)}; it has {has}")
+            raise WrongValue(f"{self.name}: no {what.split(' ', 1)[1]} for {shown(dtype)}; it has {has}")
         return rates[wanted]
 
     def ridge(self, dtype: str, sparse: bool = False) -> float:
@@ -210,12 +210,12 @@ class Device:
             The figure is unknown for this device, or the name is invalid.
         """
         if not isinstance(figure, str) or figure not in ("bandwidth", "memory", "on_chip", "tdp", "die_mm2"):
-            raise ValueError(
+            raise WrongValue(
                 f"{self.name}: need of {shown(figure)}, expected bandwidth, memory, on_chip, tdp or die_mm2"
             )
         value: float | None = getattr(self, figure)
         if value is None:
-            raise ValueError(f"{self.name}: its {figure} is not known; give one with hw.Device(..., {figure}=...)")
+            raise WrongValue(f"{self.name}: its {figure} is not known; give one with hw.Device(..., {figure}=...)")
         return value
 
     def source_of(self, figure: str) -> str | None:
@@ -279,7 +279,7 @@ def dtype_bits(dtype: str) -> int:
     """
     name = plain_dtype(dtype)
     if name not in DTYPES:
-        raise ValueError(f"dtype is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
+        raise WrongValue(f"dtype is {shown(dtype)}, expected one of {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
@@ -300,21 +300,21 @@ def plain_dtype(dtype: str) -> str:
         Not a str.
     """
     if not isinstance(dtype, str):
-        raise TypeError(f"dtype is {shown(dtype)} of type {type(dtype).__name__}, expected a str such as 'fp16'")
+        raise WrongType(f"dtype is {shown(dtype)} of type {type(dtype).__name__}, expected a str such as 'fp16'")
     name = dtype.strip().lower()
     return SYNONYMS.get(name, name)
 
 
 def _rates(place: str, what: str, rates: Mapping[str, float] | None) -> Mapping[str, float]:
     if not isinstance(rates or {}, Mapping):
-        raise TypeError(f"{place}: {what} is {shown(rates)}, expected a mapping such as {{'int8': 4e12}}")
+        raise WrongType(f"{place}: {what} is {shown(rates)}, expected a mapping such as {{'int8': 4e12}}")
     found: dict[str, float] = {}
     for dtype, rate in (rates or {}).items():
         plain = plain_dtype(dtype)
         if plain not in DTYPES:
-            raise ValueError(f"{place}: {what} names the type {shown(dtype)}, expected {', '.join(DTYPES)}")
+            raise WrongValue(f"{place}: {what} names the type {shown(dtype)}, expected {', '.join(DTYPES)}")
         if plain in found:
-            raise ValueError(f"{place}: {what} names {plain} twice, once as {shown(dtype)}")
+            raise WrongValue(f"{place}: {what} names {plain} twice, once as {shown(dtype)}")
         found[plain] = _number(place, f"{what}[{shown(dtype)}]", rate)
     return found
 
@@ -324,7 +324,7 @@ def _positive(place: str, what: str, value: float | None) -> float | None:
 
 
 def _number(place: str, what: str, value: float) -> float:
-    wrong = ValueError(f"{place}: {what} is {shown(value)}, expected a positive number")
+    wrong = WrongValue(f"{place}: {what} is {shown(value)}, expected a positive number")
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise wrong
     try:

@@ -12,9 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ...base.texts import near_words, printable, quoted, shortened
+from ...base.errors import WrongType, WrongValue, printable, shown
+from ...base.texts import near_words, quoted, shortened
 from ...base.toml_text import read_toml
-from ...base.values import as_list, shown
+from ...base.values import as_list, check_choice
 from .chip import KINDS, Device
 from .host import host
 
@@ -66,7 +67,7 @@ def device(name: str | Device) -> Device:
     if isinstance(name, Device):
         return name
     if not isinstance(name, str):
-        raise TypeError(f"device: {shown(name)} of type {type(name).__name__}, expected a name or a Device")
+        raise WrongType(f"device: {shown(name)} of type {type(name).__name__}, expected a name or a Device")
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     if plain == "host":
         return host()
@@ -76,7 +77,7 @@ def device(name: str | Device) -> Device:
         starts = [one for one in names if plain and one.startswith(plain[:64])]
         found = list(dict.fromkeys([*starts, *near_words(plain, names, 4)]))[:5]
         words = f"the nearest are {', '.join(found)}" if found else "'heterocompute devices' and hw.devices() list them"
-        raise ValueError(f"device: {shown(name)} is not a known device; {words}")
+        raise WrongValue(f"device: {shown(name)} is not a known device; {words}")
     return names[plain]
 
 
@@ -109,7 +110,7 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     Parameters
     ----------
     kind : str, optional
-        Only devices of this kind: gpu, tpu, npu, cpu, fpga, asic, phone, system.
+        Only devices of this kind: gpu, tpu, npu, cpu, fpga, asic, phone or system.
     year : int, optional
         Only devices of this year.
 
@@ -128,10 +129,10 @@ def devices(kind: str | None = None, year: int | None = None) -> dict[str, Devic
     >>> [name for name in hw.devices(kind="gpu", year=2016)]
     ['p4', 'p40', 'p100-sxm2', 'p100-pcie-12gb']
     """
-    if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
-        raise ValueError(f"devices: kind is {shown(kind)}, expected one of {', '.join(KINDS)}")
+    if kind is not None:
+        check_choice("devices", "kind", kind, KINDS)
     if year is not None and (isinstance(year, bool) or not isinstance(year, int)):
-        raise ValueError(f"devices: year is {shown(year)}, expected an integer")
+        raise WrongValue(f"devices: year is {shown(year)}, expected an integer")
     return {
         name: one
         for name, one in _table().items()
@@ -186,21 +187,21 @@ def _table() -> dict[str, Device]:
 def _parse(content: Mapping[str, Any], place: str) -> dict[str, Device]:
     extra = set(content) - {"device", "sources"}
     if extra:
-        raise ValueError(f"{place}: unknown table {quoted(sorted(extra)[0])}, expected [sources] and [device.NAME]")
+        raise WrongValue(f"{place}: unknown table {quoted(sorted(extra)[0])}, expected [sources] and [device.NAME]")
     sources, blocks = content.get("sources", {}), content.get("device", {})
     if not isinstance(sources, dict) or not isinstance(blocks, dict):
-        raise ValueError(f"{place}: 'device' and 'sources' are tables")
+        raise WrongValue(f"{place}: 'device' and 'sources' are tables")
     found: dict[str, Device] = {}
-    taken: dict[str, str] = {}
+    owner_of: dict[str, str] = {}
     for name, block in blocks.items():
         where = f"{place}: device {quoted(name)}"
         if not isinstance(block, dict):
-            raise ValueError(f"{where} is not a table")
+            raise WrongValue(f"{where} is not a table")
         found[name] = _device(name, block, sources, where)
         for alias in (name, *found[name].aliases):
-            if alias in taken:
-                raise ValueError(f"{where}: the name {quoted(alias)} is taken by {quoted(taken[alias])}")
-            taken[alias] = name
+            if alias in owner_of:
+                raise WrongValue(f"{where}: the name {quoted(alias)} is taken by {quoted(owner_of[alias])}")
+            owner_of[alias] = name
     return found
 
 
@@ -209,12 +210,12 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
     for key in block:
         if key not in known:
             near = "".join(f", the nearest is {shown(word)}" for word in near_words(key, known))
-            raise ValueError(f"{where}: unknown key {quoted(key)}{near}")
+            raise WrongValue(f"{where}: unknown key {quoted(key)}{near}")
     options: dict[str, Any] = {key: _text(where, key, block[key]) for key in _TEXTS if key in block}
     for key, (attribute, factor) in _FIGURES.items():
         if key in block:
             if attribute in options:
-                raise ValueError(f"{where}: {key} and another unit of it, expected one of them")
+                raise WrongValue(f"{where}: {key} and another unit of it, expected one of them")
             options[attribute] = _scaled(where, key, block[key], factor)
     for key, attribute, factor in (("peak_tops", "peak", 10**12), ("sparse_tops", "sparse", 10**12),
                                    ("links_gb_s", "links", 10**9)):  # fmt: skip
@@ -222,12 +223,12 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
         options[attribute] = {one: _scaled(where, f"{key}.{one}", rate, factor) for one, rate in rates.items()}
     if "year" in block:
         if not isinstance(block["year"], int) or isinstance(block["year"], bool):
-            raise ValueError(f"{where}: year is {_short(block['year'])}, expected an integer")
+            raise WrongValue(f"{where}: year is {_short_name(block['year'])}, expected an integer")
         options["year"] = block["year"]
     for key in ("aliases", "unverified"):
         listed = block.get(key, [])
         if not isinstance(listed, list):
-            raise ValueError(f"{where}: {key} is {shown(listed)}, expected a list of texts")
+            raise WrongValue(f"{where}: {key} is {shown(listed)}, expected a list of texts")
         options[key] = [_text(where, key, one) for one in listed]
     clock = _mapping(where, "clock", block.get("clock", {}))
     options["clock"] = {dtype: _clock(where, dtype, one) for dtype, one in clock.items()}
@@ -236,19 +237,21 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
     options["source"] = {key: sources.get(text := _text(where, f"source.{key}", value), text)
                          for key, value in cited.items()}  # fmt: skip
     try:
-        made = Device(name, **options)
+        device_of_entry = Device(name, **options)
     except ValueError as error:
-        raise ValueError(f"{where.split(': device')[0]}: {error}") from None
-    for figure in made.unverified:
-        if figure not in made.figures() and figure not in ("year", "process"):
-            raise ValueError(f"{where}: unverified names {quoted(figure)}, which the block does not have")
-    return made
+        raise WrongValue(f"{where.split(': device')[0]}: {error}") from None
+    for figure in device_of_entry.unverified:
+        if figure not in device_of_entry.figures() and figure not in ("year", "process"):
+            raise WrongValue(f"{where}: unverified names {quoted(figure)}, which the block does not have")
+    return device_of_entry
 
 
 def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
     keys = ("units", "per_clock", "ghz")
     if not isinstance(value, dict) or set(value) != set(keys):
-        raise ValueError(f"{where}: clock.{_short(dtype)} is {_short(value)}, expected {{ units, per_clock, ghz }}")
+        raise WrongValue(
+            f"{where}: clock.{_short_name(dtype)} is {_short_name(value)}, expected {{ units, per_clock, ghz }}"
+        )
     units, per_clock, hertz = (
         _scaled(where, f"clock.{dtype}.{key}", value[key], 10**9 if key == "ghz" else 1) for key in keys
     )
@@ -257,13 +260,13 @@ def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
 
 def _text(where: str, key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {key} is {shown(value)}, expected a text")
+        raise WrongValue(f"{where}: {key} is {shown(value)}, expected a text")
     return value
 
 
 def _mapping(where: str, key: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: {key} is {shown(value)}, expected a table")
+        raise WrongValue(f"{where}: {key} is {shown(value)}, expected a table")
     return value
 
 
@@ -271,9 +274,9 @@ def _scaled(where: str, key: str, value: Any, factor: int) -> float:
     """Scale in decimals, so that 989.4 TOPS are exactly 989.4e12."""
     number = Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else Decimal(0)
     if not number.is_finite() or not 0 < number <= 10**12 or not float(number):
-        raise ValueError(f"{where}: {key} is {_short(value)}, expected a positive number")
+        raise WrongValue(f"{where}: {key} is {_short_name(value)}, expected a positive number")
     return float(number * factor)
 
 
-def _short(value: Any) -> str:
+def _short_name(value: Any) -> str:
     return shortened(str(value), 80) if isinstance(value, (str, Decimal)) else shown(value)

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from ... import _heterocompute as _core
-from ...base.kept_files import cpu_model, kept_file, l3_bytes, read_kept, write_kept
+from ...base.cache_files import cache_path, cpu_model, l3_bytes, read_cache, write_cache
+from ...base.errors import WrongValue, shown
 from ...base.texts import counted
-from ...base.values import check_flag, shown
+from ...base.values import check_flag
 from .chip import Device
 
 __all__ = ["host"]
@@ -63,13 +64,13 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
     refresh = check_flag("host", "refresh", refresh)
     threads = _core.processors() if threads is None else threads
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"host: threads is {shown(threads)}, expected a positive integer")
+        raise WrongValue(f"host: threads is {shown(threads)}, expected a positive integer")
     key = {"version": VERSION, "cpu": cpu_model(), "isa": _core.cpu_isa(), "threads": threads}
     path = cache_file()
     found = None if refresh else _read(path, key)
     if found is None:
         found = _measure(threads)
-        write_kept(path, {"key": key, "figures": found})
+        write_cache(path, {"key": key, "figures": found})
     return Device(
         "host",
         peak={"fp32": found["fp32"], "int8": found["int8"]},
@@ -89,7 +90,7 @@ def cache_file() -> Path:
     -------
     pathlib.Path
     """
-    return kept_file("host.json")
+    return cache_path("host.json")
 
 
 def _measure(threads: int) -> dict[str, Any]:
@@ -121,10 +122,10 @@ def _best_rate(work: Callable[[], float]) -> float:
 
 
 def _read(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
-    kept = read_kept(path)
+    stored = read_cache(path)
     try:
-        figures: dict[str, Any] = kept["figures"]
-        if kept["key"] != key:
+        figures: dict[str, Any] = stored["figures"]
+        if stored["key"] != key:
             return None
         for name in ("fp32", "int8", "bandwidth"):
             if not float(figures[name]) > 0:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count, check_number, is_several, shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import check_count, check_number, is_several
 from ...formats import Format
 from ...report.files import write_figure
 from ...report.hardware import line_figure
@@ -102,7 +103,7 @@ def compare(
     whole = as_network(network, input_shape)
     step = whole if context is None else whole.decoding(context)
     if price is not None and not isinstance(price, Mapping):
-        raise TypeError(f"compare: price is {shown(price)}, expected a mapping of devices to numbers")
+        raise WrongType(f"compare: price is {shown(price)}, expected a mapping of devices to numbers")
     prices = dict(price or {})
     for name, value in prices.items():
         prices[name] = check_number("compare", f"the price of {shown(name)}", value)
@@ -242,7 +243,7 @@ def batch_sweep(
     listed = list(batches) if is_several(batches) else [batches]
     sizes = sorted({check_count("batch_sweep", "batches", one) for one in listed})
     if not sizes:
-        raise ValueError("batch_sweep: batches is empty, expected at least one batch size")
+        raise WrongValue("batch_sweep: batches is empty, expected at least one batch size")
     rows: list[dict[str, Any]] = []
     found = None
     for batch in sizes:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.values import as_list, check_flag, check_number, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import as_list, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 
@@ -49,7 +50,7 @@ def doubling_time(rate: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> [round(hw.doubling_time(rate), 2) for rate in (0.25, 0.52, 0.23, 0.12, 0.03)]
+    >>> [round(hw.systems.doubling_time(rate), 2) for rate in (0.25, 0.52, 0.23, 0.12, 0.03)]
     [3.11, 1.66, 3.35, 6.12, 23.45]
     """
     return math.log(2) / math.log1p(check_number("doubling_time", "rate", rate))
@@ -77,7 +78,7 @@ def amdahl(share: float, speedup: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.amdahl(0.5, 2), round(hw.amdahl(0.9, 1e9), 6)
+    >>> hw.systems.amdahl(0.5, 2), round(hw.systems.amdahl(0.9, 1e9), 6)
     (1.3333333333333333, 10.0)
     """
     share = check_number("amdahl", "share", share, high=1.0, closed=True)
@@ -111,7 +112,7 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.tpp("a100-sxm-80gb")["tpp"], round(hw.tpp("h100-sxm")["tpp"])
+    >>> hw.systems.tpp("a100-sxm-80gb")["tpp"], round(hw.systems.tpp("h100-sxm")["tpp"])
     (4992.0, 15831)
     """
     one = device(chip)
@@ -120,7 +121,7 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     bits = {dtype: 19 if dtype == "tf32" else dtype_bits(dtype) for dtype in one.dense_rates}
     found = {dtype: bits[dtype] * rate / 1e12 for dtype, rate in one.dense_rates.items()}
     if not found:
-        raise ValueError(f"{one.name}: no dense rate is known")
+        raise WrongValue(f"{one.name}: no dense rate is known")
     best = max(found, key=lambda dtype: found[dtype])
     links = [rate / 1e9 for rate in one.links.values()]
     io = io_gb_s if io_gb_s is not None else max(links, default=None)
@@ -151,7 +152,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
+    >>> round(hw.systems.copy_seconds(31.5e9, "a100-sxm-80gb"), 3)
     1.0
     """
     size = check_number("copy_seconds", "size", size, closed=True)
@@ -160,7 +161,7 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     one = device(link)
     rates = [rate for name, rate in one.links.items() if name.startswith("pcie")]
     if not rates:
-        raise ValueError(f"{one.name}: no PCIe link is known; pass link in B/s")
+        raise WrongValue(f"{one.name}: no PCIe link is known; pass link in B/s")
     return size / (rates[0] / 2)
 
 
@@ -197,17 +198,17 @@ def offload_break_even(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.offload_break_even("a100-sxm-80gb", 1e12, "fp32"))
+    >>> round(hw.systems.offload_break_even("a100-sxm-80gb", 1e12, "fp32"))
     201
     """
     one = device(chip)
     is_rate = isinstance(host, (int, float, np.number))
-    here = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
-    there = one.peak(dtype)
-    if there <= here:
+    host_rate = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
+    device_rate = one.peak(dtype)
+    if device_rate <= host_rate:
         return math.inf
     seconds_a_byte = 1 / check_number("offload_break_even", "link", link) if link is not None else copy_seconds(1, one)
-    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / here - 1 / there)
+    return 1.5 * dtype_bits(dtype) / 8 * seconds_a_byte / (1 / host_rate - 1 / device_rate)
 
 
 def training_flops(parameters: float, tokens: float) -> float:
@@ -224,7 +225,8 @@ def training_flops(parameters: float, tokens: float) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.training_flops(175e9, 300e9), round(hw.training_flops(175e9, 300e9) / hw.PETAFLOP_DAY)
+    >>> flops = hw.systems.training_flops(175e9, 300e9)
+    >>> flops, round(flops / hw.systems.PETAFLOP_DAY)
     (3.15e+23, 3646)
     """
     return (
@@ -273,7 +275,7 @@ def training_time(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> round(hw.training_time(175e9, 300e9, "v100-sxm2", 10_000, 0.3, "fp16") / 86400, 1)
+    >>> round(hw.systems.training_time(175e9, 300e9, "v100-sxm2", 10_000, 0.3, "fp16") / 86400, 1)
     9.7
     """
     work = training_flops(parameters, tokens) * (8 / 6 if recompute else 1)
@@ -322,7 +324,7 @@ def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1)
     """
     floor = check_number("break_even_density", "floor", floor, closed=True)
     if isinstance(operands, bool) or not isinstance(operands, (int, np.integer)) or operands not in (1, 2):
-        raise ValueError(f"break_even_density: operands is {shown(operands)}, expected 1 or 2")
+        raise WrongValue(f"break_even_density: operands is {shown(operands)}, expected 1 or 2")
     slope = check_number("break_even_density", "gain_dense", gain_dense) - floor
     return 1.0 if slope <= 0 else min(1.0, max(0.0, (1 - floor) / slope)) ** (1 / operands)
 
@@ -343,7 +345,7 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.overlap([1, 3, 2]), hw.overlap([1, 3, 2], prefetch=False)
+    >>> hw.systems.overlap([1, 3, 2]), hw.systems.overlap([1, 3, 2], prefetch=False)
     (3.0, 6.0)
     """
     seconds = [
@@ -351,5 +353,5 @@ def overlap(stages: Sequence[float], prefetch: bool = True) -> float:
         for i, stage in enumerate(as_list(stages, "overlap: stages", "seconds"))
     ]
     if not seconds:
-        raise ValueError(f"overlap: stages is {shown(stages)}, expected one or more")
+        raise WrongValue(f"overlap: stages is {shown(stages)}, expected one or more")
     return max(seconds) if check_flag("overlap", "prefetch", prefetch) else sum(seconds)

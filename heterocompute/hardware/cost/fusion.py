@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.kept import kept
+from ...base.cached import cached
+from ...base.errors import WrongValue
 from ...base.values import check_count, check_flag
 from ..chips.chip import dtype_bits
 from ..network.graph import INPUT, Flow, Network
@@ -140,10 +141,10 @@ def fuse(
     check_flag("fuse", "training", training)
     check_flag("fuse", "recompute", recompute)
     if recompute and not training:
-        raise ValueError("fuse: recompute is True but training is False; only a backward pass computes again")
+        raise WrongValue("fuse: recompute is True but training is False; only a backward pass computes again")
     sizes = _Sizes(net, dtype_bits(dtype), stored(format, dtype), batch)
     count = len(net.nodes)
-    alone = [sizes.alone(i, training) for i in range(count)]
+    unfused = [sizes.unfused(i, training) for i in range(count)]
     # For each number of nodes: least traffic, groups, begin of the last group, and the SRAM of that group.
     best: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] + [(math.inf, 0, 0, 0)] * count  # type: ignore[list-item]
     whole = 0
@@ -155,7 +156,7 @@ def fuse(
                 break
             single = run.end == begin + 1
             if single or run.need <= sram_bytes:
-                cost = alone[begin] if single else run.traffic(training, recompute)
+                cost = unfused[begin] if single else run.traffic(training, recompute)
                 best[run.end] = min(best[run.end], (traffic + cost, groups + 1, begin, run.need))
     found: list[dict[str, Any]] = []
     end = count
@@ -167,28 +168,28 @@ def fuse(
     macs = {flow.name: flow.macs for flow in net}
     again = sum(macs[name] for one in found if len(one["layers"]) > 1 for name in one["layers"]) if recompute else 0
     operations = 2 * batch * (sum(macs.values()) * (3 if training else 1) + again)
-    return Fusion(net.name, sram_bytes, batch, sum(alone), best[-1][0], operations, whole, found[::-1])
+    return Fusion(net.name, sram_bytes, batch, sum(unfused), best[-1][0], operations, whole, found[::-1])
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Consecutive nodes, in bytes: `once` of weights and table rows that are read, values that enter, leave, and stay
+    """Consecutive nodes, in bytes: weights and table rows that are read, values that enter, leave, and stay
     inside but are kept for the backward pass."""
 
     end: int
     need: int
     weights: int
-    once: int
+    weights_read: int
     entering: int
     leaving: int
     inner: int
 
     def traffic(self, training: bool, recompute: bool) -> int:
-        moved = self.once + self.entering + self.leaving
+        moved = self.weights_read + self.entering + self.leaving
         if not training:
             return moved
         gradients = self.weights + self.entering + self.leaving
-        again = self.once + self.entering
+        again = self.weights_read + self.entering
         return moved + again + gradients + (0 if recompute else 2 * self.inner)
 
 
@@ -198,7 +199,7 @@ class _Sizes:
     def __init__(self, net: Network, bits: int, weights: Stored, batch: int) -> None:
         self.net, self.bits, self.batch, self.flows = net, bits, batch, net.flows
         self.weights = [_weight_bytes(flow, bits, weights) for flow in self.flows]
-        self.once = [self._once(i) for i in range(len(self.flows))]
+        self.weights_read = [self._weights_read(i) for i in range(len(self.flows))]
         self.values = {INPUT: self._bytes(math.prod(net.input_shape))}
         self.values |= {flow.name: self._bytes(flow.output_elements) for flow in self.flows}
         self.uses = last_uses(self.flows)
@@ -206,27 +207,31 @@ class _Sizes:
         for name, place in self.uses.items():
             self.ending.setdefault(place, []).append(name)
 
-    def alone(self, i: int, training: bool) -> int:
+    def unfused(self, i: int, training: bool) -> int:
         """Return the traffic of a node on its own; an operation that another applies reads only its parameters."""
         flow = self.flows[i]
         values = 0
         if is_work(flow):
             values = sum(traffic_bits(flow, self.bits, Stored("", None, 0), self.batch)[1:]) // 8
             values = self._bytes(flow.output_elements) if isinstance(flow.layer, Embedding) else values
-        moved = self.once[i] + values
+        moved = self.weights_read[i] + values
         if not training:
             return moved
         saved = sum(self.values[name] for name in flow.node.inputs) if values else 0
-        return moved + self.once[i] + self.weights[i] + saved + values
+        return moved + self.weights_read[i] + self.weights[i] + saved + values
 
     def runs(self, begin: int) -> Iterator[_Run]:
         """Yield the runs that begin here, longer and longer."""
         inside: set[str] = set()
         seen: set[str] = set()
-        weights = once = entering = leaving = inner = peak = 0
+        weights = weights_read = entering = leaving = inner = peak = 0
         for i, live in enumerate(live_elements(self.net, begin), begin):
             flow = self.flows[i]
-            weights, once, peak = weights + self.weights[i], once + self.once[i], max(peak, live)
+            weights, weights_read, peak = (
+                weights + self.weights[i],
+                weights_read + self.weights_read[i],
+                max(peak, live),
+            )
             new = set(flow.node.inputs) - inside - seen
             seen |= new
             entering += sum(self.values[name] for name in new)
@@ -236,13 +241,13 @@ class _Sizes:
                 if name in inside:
                     leaving -= self.values[name]
                     inner += self.values[name] if name in self.work else 0
-            yield _Run(i + 1, weights + self._bytes(peak), weights, once, entering, leaving, inner)
+            yield _Run(i + 1, weights + self._bytes(peak), weights, weights_read, entering, leaving, inner)
 
-    @kept
+    @cached
     def work(self) -> set[str]:
         return {flow.name for flow in self.flows if is_work(flow)}
 
-    def _once(self, i: int) -> int:
+    def _weights_read(self, i: int) -> int:
         """Return the bytes of a node's parameters that a pass reads; of a table, only the used rows."""
         layer, flow = self.flows[i].layer, self.flows[i]
         if isinstance(layer, Embedding):

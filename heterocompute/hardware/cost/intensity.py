@@ -5,7 +5,8 @@ One multiply-add is two operations. `dtype` is one type for all operands, or (fi
 
 from __future__ import annotations
 
-from ...base.values import as_list, check_count, check_flag, check_number, shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import as_list, check_count, check_flag, check_number
 from ..chips.chip import dtype_bits
 from ..network.graph import check_shape
 from ..network.layers import Conv2d
@@ -125,7 +126,7 @@ def conv2d(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> layer = hw.Conv2d(64, 64, 3, padding=1, bias=False)
+    >>> layer = hw.layers.Conv2d(64, 64, 3, padding=1, bias=False)
     >>> direct = hw.intensity.conv2d(layer, (64, 56, 56), "fp16")
     >>> round(direct, 1), round(hw.intensity.conv2d(layer, (64, 56, 56), "fp16", unrolled=True), 1)
     (263.8, 28.5)
@@ -133,7 +134,7 @@ def conv2d(
     batch = check_count("intensity.conv2d", "batch", batch)
     check_flag("intensity.conv2d", "unrolled", unrolled)
     if not isinstance(layer, Conv2d):
-        raise TypeError(f"intensity.conv2d: layer is {shown(layer)}, expected a Conv2d")
+        raise WrongType(f"intensity.conv2d: layer is {shown(layer)}, expected a Conv2d")
     shape = check_shape(input_shape)
     a, b, c = _bits(dtype)
     output = layer.output_shape(shape)
@@ -187,7 +188,7 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
     """
     pair = as_list(kernel_size, "intensity.im2col_copies: kernel_size", "two positive integers")
     if len(pair) != 2:
-        raise ValueError(
+        raise WrongValue(
             f"intensity.im2col_copies: kernel_size is {shown(kernel_size)}, expected two positive integers"
         )
     rows, columns = (check_count("intensity.im2col_copies", "kernel_size", one) for one in pair)
@@ -197,7 +198,7 @@ def im2col_copies(kernel_size: tuple[int, int], stride: int = 1) -> float:
 def _bits(dtype: DType) -> tuple[int, int, int]:
     if isinstance(dtype, tuple):
         if len(dtype) != 3:
-            raise ValueError(f"dtype is {shown(dtype)}, expected one type or three: first operand, weights, output")
+            raise WrongValue(f"dtype is {shown(dtype)}, expected one type or three: first operand, weights, output")
         a, b, c = (dtype_bits(one) for one in dtype)
         return a, b, c
     bits = dtype_bits(dtype)

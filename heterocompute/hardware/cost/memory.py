@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ...base.values import check_count, is_several, shown
+from ...base.errors import WrongValue
+from ...base.values import check_choice, check_count, is_several
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
 from ..network.layers import Context, Embedding, Scores
-from ..network.liveness import kept_sizes, peak_elements
+from ..network.liveness import peak_elements, saved_sizes
 from ..network.lookup import as_network
 from .recompute import cut
 from .stored import stored, stored_cache, weight_matrix
@@ -31,7 +32,7 @@ MIB = 1 << 20
 # Bytes per parameter of the optimizer's state, in float32.
 OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 4, "adagrad": 4, "rmsprop": 4, "adam": 8, "adamw": 8, "lion": 4}
 
-# The caching allocator of PyTorch, c10/cuda/CUDACachingAllocator: kMinBlockSize, kSmallSize, kSmallBuffer,
+# The caching allocator of PyTorch for devices of NVIDIA (its c10): kMinBlockSize, kSmallSize, kSmallBuffer,
 # kMinLargeAlloc, kLargeBuffer, kRoundLarge.
 BLOCK, SMALL, SMALL_BUFFER, LARGE, LARGE_BUFFER, ROUND = 512, 1 << 20, 2 << 20, 10 << 20, 20 << 20, 2 << 20
 
@@ -118,7 +119,7 @@ def infer(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.memory.infer(hw.Linear(1024, 1024), (1024,)).params
+    >>> hw.memory.infer(hw.layers.Linear(1024, 1024), (1024,)).params
     4198400
     """
     network = as_network(model, input_shape)
@@ -166,7 +167,7 @@ def forward(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> m = hw.memory.forward(hw.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
+    >>> m = hw.memory.forward(hw.layers.Linear(1024, 1024), (1024,), batch=10240, outputs=100)
     >>> m.params / 2**20, m.input / 2**20, m.output / 2**20
     (4.00390625, 40.0, 4000.0)
     """
@@ -174,7 +175,7 @@ def forward(
     network = as_network(model, input_shape, training=min(batch, 2))
     outputs = check_count("memory.forward", "outputs", outputs)
     bits = dtype_bits(dtype)
-    inside = kept_sizes(network)
+    inside = saved_sizes(network)
     elements, other = (batch * sum(one) for one in zip((0, 0), *inside, strict=True))
     elements, other = elements + network.prepared[0], other + network.prepared[1]
     return Memory(
@@ -213,15 +214,15 @@ def backward(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> m = hw.memory.backward(hw.Linear(1024, 1024), (1024,), batch=10240)
+    >>> m = hw.memory.backward(hw.layers.Linear(1024, 1024), (1024,), batch=10240)
     >>> (m.params + m.gradients) / 2**20, m.input / 2**20, m.output / 2**20
     (8.0078125, 40.0, 40.0)
     """
     batch = check_count("memory.backward", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
-    kept = forward(network, batch=batch, dtype=dtype)
-    gradients = kept.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
-    return Memory(kept.params, gradients, input=kept.input, output=kept.output, intermediates=kept.intermediates)
+    saved = forward(network, batch=batch, dtype=dtype)
+    gradients = saved.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
+    return Memory(saved.params, gradients, input=saved.input, output=saved.output, intermediates=saved.intermediates)
 
 
 def training(
@@ -272,26 +273,25 @@ def training(
     >>> (m.params + m.gradients + m.master + m.optimizer) / hw.networks["llama_7b"].params
     16.0
     """
-    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise ValueError(f"memory.training: optimizer is {shown(optimizer)}, expected one of {', '.join(OPTIMIZERS)}")
+    check_choice("memory.training", "optimizer", optimizer, OPTIMIZERS)
     recompute = check_count("memory.training", "recompute", recompute, 0)
     batch = check_count("memory.training", "batch", batch)
     network = as_network(model, input_shape, training=min(batch, 2))
-    kept = backward(network, batch=batch, dtype=dtype)
+    saved = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
-    intermediates = kept.intermediates
+    intermediates = saved.intermediates
     if recompute:
         prepared = _bytes(network.prepared[0], bits) + network.prepared[1]
         intermediates = _bytes(batch * sum(cut(network, recompute, bits)), bits) + prepared
     trained = network.params - network.frozen
     return Memory(
-        kept.params,
-        kept.gradients,
+        saved.params,
+        saved.gradients,
         master=4 * trained if bits <= 16 else 0,
         optimizer=OPTIMIZERS[optimizer] * trained,
-        input=kept.input,
-        output=kept.output,
-        intermediates=min(intermediates, kept.intermediates),
+        input=saved.input,
+        output=saved.output,
+        intermediates=min(intermediates, saved.intermediates),
     )
 
 
@@ -353,25 +353,25 @@ def kv_cache(
         rows = [[(2 * shape.kv_heads, shape.head_width)]] * shape.layers
         windows = shape.windows if windows is None else windows
     else:
-        network, rows, held, seen_by = as_network(model), [], set(), []
+        network, rows, held, windows_of = as_network(model), [], set(), []
         for flow in replace(network, nodes=network.decoder or network.nodes):
             if isinstance(flow.layer, Scores):
                 rows.append([])
-                seen_by.append(flow.layer.window)
+                windows_of.append(flow.layer.window)
             # keys and values by the node that computes them: a latent that is both is stored once
             if isinstance(flow.layer, (Scores, Context)) and flow.node.inputs[1] not in held:
                 held.add(flow.node.inputs[1])
                 heads = flow.layer.kv_heads or flow.layer.heads
                 rows[-1].append((heads, flow.inputs[1][1] // heads))
         if not rows:
-            raise ValueError(f"memory.kv_cache: {network.name} has no attention")
-        windows = seen_by if windows is None else windows
+            raise WrongValue(f"memory.kv_cache: {network.name} has no attention")
+        windows = windows_of if windows is None else windows
     if latent is not None:
         latent = check_count("memory.kv_cache", "latent", latent)
         rows = [[(1, latent)]] * len(rows)
     limits: list[Any] = list(cast(Any, windows)) if is_several(windows) else [windows] * len(rows)
     if len(limits) != len(rows):
-        raise ValueError(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
+        raise WrongValue(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
     limits = [None if limit is None else check_count("memory.kv_cache", "windows", limit) for limit in limits]
     seen = [positions if limit is None else min(positions, limit) for limit in limits]
     packed = stored_cache(format, dtype)
@@ -423,7 +423,8 @@ def device_total(sizes: int | Sequence[int], context: int = 1053 * MIB) -> int:
     sizes : sequence of int, or int
         Bytes of each request. A number is one request.
     context : int, optional
-        Bytes of the CUDA context. Default: 1053 MiB, as measured for a V100 with CUDA 10.1. It depends on both.
+        Bytes of the driver's context. Default: 1053 MiB, as measured for a V100 with NVIDIA's release 10.1. It depends
+        on both.
 
     Returns
     -------

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...formats import Format
 from ..chips.chip import Device
 from ..chips.database import device
@@ -59,7 +60,7 @@ def product_dtype(chip: str | Device, weights: str | Format | None, activations:
     if found is None:
         if one.dense_rates:
             return max(one.dense_rates, key=lambda name: one.dense_rates[name])
-        raise ValueError(f"{one.name}: no rate is known; pass a device with a rate, such as hw.Device(..., peak=...)")
+        raise WrongValue(f"{one.name}: no rate is known; pass a device with a rate, such as hw.Device(..., peak=...)")
     return found
 
 

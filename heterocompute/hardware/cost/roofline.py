@@ -1,4 +1,4 @@
-"""The roofline: a layer's time is that of its arithmetic or of its traffic, whichever is longer.
+"""Roofline: a layer takes the time of its arithmetic or of its traffic, whichever is longer.
 
 Model: each layer with a product or a table reads its input and its weights from memory once and writes its output;
 operations between (normalization, activations, sums, pooling) are fused and free. Operations are twice the
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import check_count, check_flag, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_count, check_flag
 from ...formats import Format
 from ...report.files import write_figure, write_text
-from ...report.hardware import roofline_figure
-from ...report.roofline import roofline_page
+from ...report.roofline import roofline_figure, roofline_page
 from ..chips.chip import LARGEST, Device, dtype_bits
 from ..chips.database import device
 from ..network.graph import Flow, Network
@@ -216,7 +216,7 @@ def roofline(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> layer = hw.Linear(4096, 4096, bias=False)
+    >>> layer = hw.layers.Linear(4096, 4096, bias=False)
     >>> found = hw.roofline(layer, "h100-sxm", "fp16", format="int4-g32-f16", batch=1, input_shape=(4096,))
     >>> found.bound, round(found.speedup, 2)
     ('memory', 3.55)
@@ -230,7 +230,7 @@ def roofline(
     plain = None
     if _is_work(model):
         if format is not None or kv_cache is not None or batch != 1:
-            raise ValueError(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
+            raise WrongValue(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
                              "whose bytes are given; expected neither")  # fmt: skip
         name, rows = "operations", [_work_row(one) for one in model]
     else:
@@ -245,13 +245,13 @@ def roofline(
             others = (_flow_row(flow, bits, stored(None, dtype), batch, cache) for flow in flows)
             plain = math.fsum(_timed(row, dense, bandwidth)["seconds"] for row in others)
     if not rows:
-        raise ValueError(f"roofline: {name} has no layer with a product or a table")
+        raise WrongValue(f"roofline: {name} has no layer with a product or a table")
     layers = [_timed(row, rate, bandwidth) for row in rows]
     return Roofline(name, chip.name, dtype, weights.text, batch, rate, bandwidth, layers, note, plain, cache.text)
 
 
 def is_work(flow: Flow) -> bool:
-    """Tell whether a node takes time of its own: a product, or a table that is read."""
+    """Return True if a node takes time: a product, or a table that is read."""
     return flow.macs > 0 or isinstance(flow.layer, Embedding)
 
 
@@ -333,15 +333,15 @@ def _is_work(model: Any) -> bool:
 
 def _work_row(work: Mapping[str, Any]) -> dict[str, Any]:
     if not {"operations", "bytes"} <= set(work) <= {"name", "operations", "bytes", "weight_bytes"}:
-        raise ValueError(f"roofline: {shown(dict(work))}, expected name, operations and bytes")
+        raise WrongValue(f"roofline: {shown(dict(work))}, expected name, operations and bytes")
     row = {"name": str(work.get("name", "")), "weight_bytes": float(work.get("weight_bytes", 0))}
     for key in ("operations", "bytes"):
         value = work[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
-            raise ValueError(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, expected a number from 0 up")
+            raise WrongValue(f"roofline: {key} of {shown(row['name'])} is {shown(value)}, expected a number from 0 up")
         row[key] = value
     if not row["bytes"] and not row["operations"]:
-        raise ValueError(f"roofline: {shown(row['name'])} has neither operations nor bytes")
+        raise WrongValue(f"roofline: {shown(row['name'])} has neither operations nor bytes")
     return row
 
 

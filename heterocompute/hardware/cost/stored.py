@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _heterocompute as _core
+from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format, format as parse_format
 from ..chips.chip import dtype_bits
 from ..network.graph import Flow
@@ -39,15 +40,15 @@ class Stored:
 
     def bits(self, rows: int, columns: int) -> int:
         """Return the bits of a matrix (rows, reduction length): codes, scales, row padding and sparse indices."""
-        kept = columns
+        nonzeros = columns
         index = 0
         if self.pattern is not None:
             n, m = self.pattern
-            kept = -(-columns // m) * n
-            index = rows * 8 * -(-kept * math.ceil(math.log2(m)) // 8)  # a row starts on a byte
+            nonzeros = -(-columns // m) * n
+            index = rows * 8 * -(-nonzeros * math.ceil(math.log2(m)) // 8)  # a row starts on a byte
         if self.format is None:
-            return rows * kept * self.plain_bits + index
-        return _packed_bits(self.format, rows, kept) + index
+            return rows * nonzeros * self.plain_bits + index
+        return _packed_bits(self.format, rows, nonzeros) + index
 
     @property
     def density(self) -> float:
@@ -60,7 +61,7 @@ class Stored:
         return self.pattern == (2, 4)
 
 
-def stored(fmt: str | Format | None, dtype: str) -> Stored:
+def stored(fmt: str | Format | None, dtype: str, name: str = "format") -> Stored:
     """Return the storage of weights in a format.
 
     Parameters
@@ -70,6 +71,8 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
         device; None is `dtype`.
     dtype : str
         The type of plain weights.
+    name : str, optional
+        The argument that errors name.
 
     Returns
     -------
@@ -77,6 +80,8 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
 
     Raises
     ------
+    TypeError
+        Not a format or its text.
     ValueError
         No such format.
     """
@@ -92,11 +97,13 @@ def stored(fmt: str | Format | None, dtype: str) -> Stored:
             base, n, m = match["base"], int(match["n"]), int(match["m"])
     if n is not None and m is not None:
         if not 1 <= n <= m <= 32:
-            raise ValueError(f"format is {fmt!s}: the pattern is {n}:{m}, expected 1 <= N <= M <= 32")
+            raise WrongValue(f"format is {fmt!s}: the pattern is {n}:{m}, expected 1 <= N <= M <= 32")
         under = stored(base, dtype)
         return Stored(str(fmt), under.format, under.plain_bits, (n, m))
     if isinstance(fmt, str) and fmt in ("fp32", "fp16", "bf16", "fp64", "tf32"):
         return Stored(fmt, None, dtype_bits(fmt))
+    if not isinstance(fmt, (str, Format)):
+        raise WrongType(f"{name} is {shown(fmt)}, expected a format or its text")
     found = parse_format(fmt)
     return Stored(str(found), found, bits)
 
@@ -120,9 +127,9 @@ def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
     ValueError
         No such format, or it has a pattern.
     """
-    found = stored(fmt, dtype)
+    found = stored(fmt, dtype, "kv_cache")
     if found.pattern is not None:
-        raise ValueError(f"kv_cache is {found.text}, expected a format without a pattern")
+        raise WrongValue(f"kv_cache is {found.text}, expected a format without a pattern")
     return found
 
 

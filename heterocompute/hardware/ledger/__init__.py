@@ -1,1 +1,1 @@
-"""Published figures beside the model's: a TOML file for each source, a status computed for each figure."""
+"""Published figures next to modelled figures: one TOML file per source, one computed status per figure."""

@@ -1,4 +1,4 @@
-"""A published figure: what its source printed, what the model gives, and the status that follows from one rule.
+"""A published figure: the printed value, the modelled value, and a status by one rule.
 
 The limit of a figure is half a unit of the last digit that its source printed, plus the stated error of the model for
 that kind of quantity. No figure has a limit of its own.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 
 __all__ = ["PublishedFigure"]
 
@@ -63,13 +63,13 @@ def read_printed(text: str) -> tuple[float, float, float]:
         return (value, math.inf, 0.0) if match[2] == "more" else (-math.inf, value, 0.0)
     digits = NUMBER.fullmatch(plain)
     if not digits:
-        raise ValueError(f"published: value is {shown(text)}, expected a number as printed, or '15 to 30'")
+        raise WrongValue(f"published: value is {shown(text)}, expected a number as printed, or '15 to 30'")
     last = int(digits[3] or 0) - len(digits[2] or "")
     return float(plain), float(plain), float(f"5e{last - 1}")
 
 
 def as_written(text: str) -> str:
-    """Return a printed figure without the power of ten that says which of its digits count.
+    """Return a printed figure without the power of ten that marks its significant digits.
 
     Parameters
     ----------

@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import near_words
 from ...base.toml_text import read_toml
-from ...base.values import shown
 from .figure import KINDS, PublishedFigure, as_written, read_printed
 from .models import MODELS
 
@@ -97,7 +97,7 @@ def published(name: str | Sequence[str] | None = None) -> PublishedFigures:
     if isinstance(name, (list, tuple)) and all(isinstance(part, str) for part in name):
         return PublishedFigures(one for part in name for one in published(part))
     if not isinstance(name, str):
-        raise TypeError(f"published: name is {shown(name)}, expected a text such as 'eyeriss', or a list of these")
+        raise WrongType(f"published: name is {shown(name)}, expected a text such as 'eyeriss', or a list of these")
     if name in ("reproduced", "restated", "off", "not modelled"):
         return PublishedFigures(one for one in every if one.status == name)
     found = PublishedFigures(one for one in every if name in (one.topic, one.name, one.name.partition("/")[0]))
@@ -105,7 +105,7 @@ def published(name: str | Sequence[str] | None = None) -> PublishedFigures:
         known = dict.fromkeys([*(one.topic for one in every), *(one.name.partition("/")[0] for one in every)])
         near = near_words(name, known, 4)
         where = f"the nearest are {', '.join(near)}" if near else "'heterocompute reproduce' lists them"
-        raise ValueError(f"published: name is {shown(name)}, expected a source, topic or figure; {where}")
+        raise WrongValue(f"published: name is {shown(name)}, expected a source, topic or figure; {where}")
     return found
 
 
@@ -125,13 +125,13 @@ def _figure(path: Path, source: dict[str, Any], row: dict[str, Any]) -> Publishe
     _check(path, row, FIGURE)
     both = {**source, **row}
     if row["kind"] not in KINDS:
-        raise ValueError(f"{path.name}: kind is {shown(row['kind'])}, expected one of {', '.join(KINDS)}")
+        raise WrongValue(f"{path.name}: kind is {shown(row['kind'])}, expected one of {', '.join(KINDS)}")
     printed = {"": row["value"]} if "value" in row else dict(row["values"])
     for text in printed.values():
         read_printed(text)
     model = row.get("model")
     if model is not None and model not in MODELS:
-        raise ValueError(f"{path.name}: model is {shown(model)}, expected a function of ledger/models")
+        raise WrongValue(f"{path.name}: model is {shown(model)}, expected a function of ledger/models")
     return PublishedFigure(
         name=f"{path.stem}/{row['name']}",
         topic=both["topic"],
@@ -155,4 +155,4 @@ def _figure(path: Path, source: dict[str, Any], row: dict[str, Any]) -> Publishe
 def _check(path: Path, table: dict[str, Any], known: set[str]) -> None:
     unknown = set(table) - known
     if unknown:
-        raise ValueError(f"{path.name}: key is {shown(min(unknown))}, expected one of {', '.join(sorted(known))}")
+        raise WrongValue(f"{path.name}: key is {shown(min(unknown))}, expected one of {', '.join(sorted(known))}")

@@ -24,3 +24,7 @@ __all__ = [
     "search",
     "write_yaml",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

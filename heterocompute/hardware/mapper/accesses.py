@@ -15,7 +15,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...base.values import shown
+from ...base.values import check_choice
 from ...report.table import Column, lay_out
 from .arch import Arch, Level
 from .mapping import Mapping, check_kinds
@@ -137,8 +137,7 @@ class Stats:
         -------
         float
         """
-        if not isinstance(level, str) or level not in self.leakage:
-            raise ValueError(f"Stats: level is {shown(level)}, expected one of {', '.join(self.leakage)}")
+        check_choice("Stats", "level", level, self.leakage)
         return self.leakage[level] + sum(a.energy for (name, _), a in self.accesses.items() if name == level)
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,16 +235,16 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
     chain = laid.chain(tensor)
     child = chain[chain.index(place) + 1]
     outermost = chain[0] == place
-    asked = laid.fills(tensor, child) * laid.copies(tensor, place, child)
-    reads, updates, fills = asked, 0, 0 if outermost else laid.fills(tensor, place)
+    requested = laid.fills(tensor, child) * laid.copies(tensor, place, child)
+    reads, updates, fills = requested, 0, 0 if outermost else laid.fills(tensor, place)
     partition = laid.partition(tensor, place)
     if tensor == problem.output:
-        updates = asked
-        reads = max(0, asked - partition)
+        updates = requested
+        reads = max(0, requested - partition)
         fills = 0 if outermost else max(0, fills - partition)
     if tensor in level.compress:
-        kept = problem.density(tensor)
-        reads, fills = share_up(reads, kept), share_up(fills, kept)
+        stored_tensors = problem.density(tensor)
+        reads, fills = share_up(reads, stored_tensors), share_up(fills, stored_tensors)
     counts = {"reads": reads, "fills": fills, "updates": updates}
     saved = dict.fromkeys(("gated_reads", "gated_updates", "skipped_reads", "skipped_updates"), 0)
     for verb, rules in (("gated", level.gate), ("skipped", level.skip)):
@@ -269,7 +268,7 @@ def _access(laid: Nest, tensor: str, place: int) -> Access:
 
 @dataclass(frozen=True)
 class ZeroShares:
-    """What remains after gating and skipping: multiply-adds, share of cycles, share of accesses by level and tensor."""
+    """Shares that remain after gating and skipping: multiply-adds, cycles, and accesses per level and tensor."""
 
     computes: int
     cycles: float

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.values import as_int, as_list, shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import as_int, as_list
 from .problem import named, whole
 
 MAX_AMOUNT = 1e100  # the product with any count, squared, is still finite in float64
@@ -23,18 +24,18 @@ def amount(value: Any, what: str) -> float:
     if isinstance(value, (np.integer, np.floating)):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} is {shown(value)}, expected a number")
+        raise WrongType(f"{what} is {shown(value)}, expected a number")
     if not 0 <= value < float("inf"):
-        raise ValueError(f"{what} is {shown(value)}, expected a finite number that is not negative")
+        raise WrongValue(f"{what} is {shown(value)}, expected a finite number that is not negative")
     if value > MAX_AMOUNT:
-        raise ValueError(f"{what} is {shown(value)}, expected at most {MAX_AMOUNT:g}")
+        raise WrongValue(f"{what} is {shown(value)}, expected at most {MAX_AMOUNT:g}")
     return value
 
 
 def _names(what: str, value: Any) -> frozenset[str]:
     found = as_list(value, what, "a set of tensors")
     if not all(isinstance(name, str) for name in found):
-        raise TypeError(f"{what} is {shown(value)}, expected a set of tensors")
+        raise WrongType(f"{what} is {shown(value)}, expected a set of tensors")
     return frozenset(found)
 
 
@@ -102,14 +103,14 @@ class Level:
             object.__setattr__(self, "keeps", _names(f"{what}: keeps", self.keeps))
         for key in ("compress", "gate", "skip"):
             if not isinstance(getattr(self, key), MappingABC):
-                raise TypeError(f"{what}: {key} is {shown(getattr(self, key))}, expected a mapping of tensors")
+                raise WrongType(f"{what}: {key} is {shown(getattr(self, key))}, expected a mapping of tensors")
         for key in ("read", "write", "update", "leak"):
             amount(getattr(self, key), f"{what}: {key}")
         for key in ("block", "instances", "cluster"):
             object.__setattr__(self, key, whole(getattr(self, key), f"{what}: {key}"))
         for key in ("read_bandwidth", "write_bandwidth", "bandwidth"):
             if getattr(self, key) is not None and not amount(getattr(self, key), f"{what}: {key}") > 0:
-                raise ValueError(f"{what}: {key} is 0, expected more, or None for no limit")
+                raise WrongValue(f"{what}: {key} is 0, expected more, or None for no limit")
         for tensor, bits in dict(self.compress).items():
             amount(bits, f"{what}: index bits of {tensor}")
         object.__setattr__(self, "compress", dict(self.compress))
@@ -118,7 +119,7 @@ class Level:
             found = {tensor: _names(f"{what}: {key}[{shown(tensor)}]", zeros) for tensor, zeros in rules.items()}
             object.__setattr__(self, key, found)
         if set(self.gate) & set(self.skip):
-            raise ValueError(f"{what}: {sorted(set(self.gate) & set(self.skip))} are both gated and skipped")
+            raise WrongValue(f"{what}: {sorted(set(self.gate) & set(self.skip))} are both gated and skipped")
 
 
 @dataclass(frozen=True)
@@ -152,20 +153,20 @@ class Arch:
     def __post_init__(self) -> None:
         levels = tuple(as_list(self.levels, "Arch: levels", "at least one Level, outer to inner"))
         if not levels or not all(isinstance(level, Level) for level in levels):
-            raise TypeError(f"Arch: levels is {shown(self.levels)}, expected at least one Level, outer to inner")
+            raise WrongType(f"Arch: levels is {shown(self.levels)}, expected at least one Level, outer to inner")
         object.__setattr__(self, "levels", levels)
         names = [level.name for level in levels]
         if len(set(names)) < len(names):
-            raise ValueError(f"Arch: two levels have one name: {', '.join(names)}")
+            raise WrongValue(f"Arch: two levels have one name: {', '.join(names)}")
         amount(self.mac, "Arch: mac")
         macs = whole(self.macs, "Arch: macs", 0)
         object.__setattr__(self, "macs", macs or levels[-1].instances)
         if levels[0].instances != 1:
-            raise ValueError(f"Arch: the outermost level {names[0]} has {levels[0].instances} instances, expected 1")
+            raise WrongValue(f"Arch: the outermost level {names[0]} has {levels[0].instances} instances, expected 1")
         counts = [*(level.instances for level in levels), self.macs]
         for name, outer, inner in zip([*names[1:], "macs"], counts, counts[1:], strict=False):
             if inner % outer:
-                raise ValueError(f"Arch: {inner} instances of {name} cannot be divided among the {outer} above them")
+                raise WrongValue(f"Arch: {inner} instances of {name} cannot be divided among the {outer} above them")
 
     @property
     def names(self) -> list[str]:

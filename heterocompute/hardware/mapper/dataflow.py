@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.values import shown
+from ...base.errors import WrongValue
+from ...base.values import check_choice
 from .arch import Arch
 from .problem import Problem
 
@@ -113,8 +114,8 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     ValueError
         The dataflow is unknown, or this problem or machine does not allow it.
     """
-    if dataflow is not None and (not isinstance(dataflow, str) or dataflow not in DATAFLOWS):
-        raise ValueError(f"search: dataflow is {shown(dataflow)}, expected one of {', '.join(DATAFLOWS)}")
+    if dataflow is not None:
+        check_choice("search", "dataflow", dataflow, DATAFLOWS)
     everything = frozenset(problem.dims)
     n_levels = len(arch.levels)
     plain = tuple(problem.dims)
@@ -131,11 +132,11 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
     last = max(place for place in range(n_levels) if keeps[place])
     if dataflow == "nlr":
         if last == 0:
-            raise ValueError("search: nlr needs at least two levels that keep something")
+            raise WrongValue("search: nlr needs at least two levels that keep something")
         temporal[last:] = [frozenset()] * (n_levels - last)
     if dataflow == "rs":
         if not {"P", "Q", "R", "S"} <= everything:
-            raise ValueError(f"search: rs needs the dimensions P, Q, R, S; the problem has {', '.join(problem.dims)}")
+            raise WrongValue(f"search: rs needs the dimensions P, Q, R, S; the problem has {', '.join(problem.dims)}")
         temporal = [everything - {"S"}] * last + [everything - {"P", "R"}] * (n_levels - last)
         spatial = [dims - {"Q", "S"} for dims in spatial]
     return Space(orders, temporal, spatial)
@@ -151,5 +152,5 @@ def _still(problem: Problem, dataflow: str | None, local: bool) -> str | None:
     if place is None:
         return problem.output
     if place >= len(problem.inputs):
-        raise ValueError(f"search: {dataflow} needs {place + 1} tensors besides the output, not {problem.inputs}")
+        raise WrongValue(f"search: {dataflow} needs {place + 1} tensors besides the output, not {problem.inputs}")
     return problem.inputs[place]

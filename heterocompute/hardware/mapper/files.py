@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ...base.texts import printable, read_small
+from ...base.errors import WrongValue, printable, shown
+from ...base.texts import read_small
 from ...base.toml_text import parse_toml, toml_text
-from ...base.values import shown
 from ...report.files import write_text
 from .arch import Arch, Level
 from .mapping import Loop, Mapping, check_kinds
@@ -73,26 +73,26 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     >>> from heterocompute import hardware as hw
     >>> path = pathlib.Path(tempfile.mkdtemp(), "problem.toml")
     >>> _ = path.write_text('[problem]\\ndims = {P = 4}\\ntensors = {I = [{P = 1}], O = [{P = 1}]}\\noutput = "O"\\n')
-    >>> hw.read_yaml(path).problem.dims["P"]
+    >>> hw.mapper.read_yaml(path).problem.dims["P"]
     4
     """
     if not paths:
-        raise ValueError("read_yaml: no file")
+        raise WrongValue("read_yaml: no file")
     merged: dict[str, Any] = {}
     place: dict[str, str] = {}
     dumped: list[tuple[Any, str]] = []
     for path in paths:
         found, name = _read(path), printable(os.fsdecode(path))
         if not isinstance(found, dict):
-            raise ValueError(f"{name}: expected keys such as problem, arch or architecture, mapping")
+            raise WrongValue(f"{name}: expected keys such as problem, arch or architecture, mapping")
         for key, value in found.items():
             if not isinstance(key, str):
-                raise ValueError(f"{name}: the key {shown(key)} is not a string")
+                raise WrongValue(f"{name}: the key {shown(key)} is not a string")
             if key == "mapping" and DUMPED in found:
                 dumped.append((value, name))
                 continue
             if key in merged:
-                raise ValueError(f"{name}: {shown(key)} is also in {place[key]}")
+                raise WrongValue(f"{name}: {shown(key)} is also in {place[key]}")
             merged[key], place[key] = value, name
     # The dump of the front end repeats the given mapping; if the mapping has its own file, that file is used.
     repeated = [f"{name}: its mapping is left aside" for _, name in dumped if "mapping" in merged]
@@ -102,13 +102,13 @@ def read_yaml(*paths: str | os.PathLike[str]) -> Files:
     try:
         strange = [key for key in merged if key not in OURS]
         if strange and "arch" in merged and "architecture" not in merged:  # a combination that Timeloop does not have
-            raise ValueError(f"{shown(strange[0])} is not one of {', '.join(OURS)}")
+            raise WrongValue(f"{shown(strange[0])} is not one of {', '.join(OURS)}")
         if "architecture" in merged or not set(merged) <= set(OURS) or _is_timeloop(merged):
             problem, arch, mapping, notes = from_timeloop(merged)
             return Files(problem, arch, mapping, notes + repeated)
         return _ours(merged)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{names}: {error}") from None
+        raise WrongValue(f"{names}: {error}") from None
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
@@ -122,7 +122,7 @@ def _read(path: str | os.PathLike[str]) -> Any:
                 raise
         return parse(text)
     except ValueError as error:
-        raise ValueError(f"{printable(os.fsdecode(path))}: {error}") from None
+        raise WrongValue(f"{printable(os.fsdecode(path))}: {error}") from None
 
 
 def _is_toml(path: str | os.PathLike[str]) -> bool:
@@ -158,8 +158,8 @@ def write_yaml(
     >>> import os, tempfile
     >>> from heterocompute import hardware as hw
     >>> path = os.path.join(tempfile.mkdtemp(), "product.toml")
-    >>> hw.write_yaml(path, hw.Problem.gemm(4, 8, 16))
-    >>> hw.read_yaml(path).problem.dims
+    >>> hw.mapper.write_yaml(path, hw.mapper.Problem.gemm(4, 8, 16))
+    >>> hw.mapper.read_yaml(path).problem.dims
     {'M': 4, 'N': 8, 'K': 16}
     """
     given = {"problem": problem, "arch": arch, "mapping": mapping}

@@ -1,4 +1,4 @@
-"""How a problem runs on a machine: the level of each loop, in time or in space."""
+"""A mapping of a problem to a machine: the level of each loop, in time or in space."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.texts import printable
-from ...base.values import as_list, is_several, shown
+from ...base.errors import WrongType, printable, shown
+from ...base.values import as_list, is_several
 from .arch import Arch
 from .problem import Problem, named, whole
 
@@ -41,13 +41,13 @@ class Mapping:
         for key in ("temporal", "spatial"):
             loops = getattr(self, key)
             if not isinstance(loops, MappingABC):
-                raise TypeError(f"Mapping: {key} is {shown(loops)}, expected {{level: [(dimension, bound), ...]}}")
+                raise WrongType(f"Mapping: {key} is {shown(loops)}, expected {{level: [(dimension, bound), ...]}}")
             object.__setattr__(self, key, {level: _loops(level, found) for level, found in loops.items()})
         keeps: dict[str, frozenset[str]] = {}
         if not isinstance(self.keeps, MappingABC):
-            raise TypeError(f"Mapping: keeps is {shown(self.keeps)}, expected {{level: tensors}}")
-        for level, kept in self.keeps.items():
-            keeps[level] = frozenset(as_list(kept, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
+            raise WrongType(f"Mapping: keeps is {shown(self.keeps)}, expected {{level: tensors}}")
+        for level, tensors in self.keeps.items():
+            keeps[level] = frozenset(as_list(tensors, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
         object.__setattr__(self, "keeps", keeps)
 
     def __str__(self) -> str:
@@ -63,11 +63,11 @@ class Mapping:
 def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
     named(level, "Mapping: a level")
     if isinstance(loops, MappingABC) or not is_several(loops):
-        raise TypeError(f"Mapping: the loops of {level} are {shown(loops)}, expected [(dimension, bound), ...]")
+        raise WrongType(f"Mapping: the loops of {level} are {shown(loops)}, expected [(dimension, bound), ...]")
     checked = []
     for loop in loops:
         if isinstance(loop, str) or not isinstance(loop, Sequence) or len(loop) != 2:
-            raise TypeError(f"Mapping: a loop of {level} is {shown(loop)}, expected (dimension, bound)")
+            raise WrongType(f"Mapping: a loop of {level} is {shown(loop)}, expected (dimension, bound)")
         dim = named(loop[0], f"Mapping: a dimension of {level}")
         checked.append((dim, whole(loop[1], f"Mapping: bound of {dim} at {level}")))
     return tuple(checked)
@@ -86,4 +86,4 @@ def check_kinds(function: str, **values: Any) -> None:
     for name, value in values.items():
         kind, how = MADE[name]
         if not isinstance(value, kind):
-            raise TypeError(f"{function}: {name} is {shown(value)}, expected {how}")
+            raise WrongType(f"{function}: {name} is {shown(value)}, expected {how}")

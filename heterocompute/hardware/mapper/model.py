@@ -35,7 +35,7 @@ class Model:
         return 2 * len(self.names)
 
     def slots(self, dim: str) -> list[int]:
-        """Return the slots where a dimension may have a factor, those in time first."""
+        """Return the slots where a dimension may have a factor, slots in time first."""
         allowed = [*self.space.temporal, *self.space.spatial]
         return [slot for slot, dims in enumerate(allowed) if dim in dims]
 
@@ -71,7 +71,7 @@ class Model:
         return _core.map_cost(self.ints, self.reals, choice) is not None
 
     def mapping(self, choice: Sequence[int]) -> Mapping:
-        """Return the loops of a choice, without those of one step."""
+        """Return the loops of a choice with more than one step."""
         n_dims, n_levels = len(self.dims), len(self.names)
         rows = [choice[slot * n_dims : (slot + 1) * n_dims] for slot in range(self.n_slots)]
         temporal: dict[str, list[tuple[str, int]]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from .arch import Arch
 from .mapping import Loop, Mapping
 from .problem import Axis, Problem, tile
@@ -49,7 +49,7 @@ class Nest:
 
     def chain(self, tensor: str) -> list[int]:
         """Return the levels that keep a tensor, from outer to inner, followed by the multipliers."""
-        return [i for i, kept in enumerate(self.keeps) if tensor in kept] + [len(self.keeps)]
+        return [i for i, stored_tensors in enumerate(self.keeps) if tensor in stored_tensors] + [len(self.keeps)]
 
     def words(self, tensor: str, place: int) -> int:
         """Return the words of a tensor's tile at a level."""
@@ -85,7 +85,7 @@ class Nest:
         return any(bound > 1 and dim not in relevant for dim, bound in self.spatial[-1])
 
     def partition(self, tensor: str, place: int) -> int:
-        """Return the words that an instance of a level touches: over all loops in time, and those in space inside."""
+        """Return the words that an instance of a level touches over all loops in time and the inner loops in space."""
         sizes = dict.fromkeys(self.problem.dims, 1)
         for loops in [*self.temporal, *self.spatial[place:]]:
             for dim, bound in loops:
@@ -166,7 +166,7 @@ def _distinct(axes: list[Axis], loops: list[tuple[str, int, int]]) -> int:
     if len(loops) < 2:
         return math.prod(bound for _, bound, _ in loops)
     if math.prod(bound for _, bound, _ in loops) > MAX_OFFSETS:
-        raise ValueError(f"mapping: the spatial loops {loops} of one level have more than {MAX_OFFSETS} combinations")
+        raise WrongValue(f"mapping: the spatial loops {loops} of one level have more than {MAX_OFFSETS} combinations")
     steps = [[axis.get(dim, 0) * step for axis in axes] for dim, _, step in loops]
     indices = product(*(range(bound) for _, bound, _ in loops))
     return len({tuple(map(sum, zip(*_moves(index, steps), strict=True))) for index in indices})
@@ -187,30 +187,30 @@ def nest(problem: Problem, arch: Arch, mapping: Mapping) -> Nest:
     names = arch.names
     for level in (*mapping.temporal, *mapping.spatial, *mapping.keeps):
         if level not in names:
-            raise ValueError(f"mapping: no level is called {shown(level)}, there are {', '.join(names)}")
+            raise WrongValue(f"mapping: no level is called {shown(level)}, there are {', '.join(names)}")
     temporal = [mapping.temporal.get(name, ()) for name in names]
     spatial = [mapping.spatial.get(name, ()) for name in names]
     found = dict.fromkeys(problem.dims, 1)
     for name, loops in zip([*names, *names], [*temporal, *spatial], strict=True):
         for dim, bound in loops:
             if dim not in found:
-                raise ValueError(f"mapping: {name} loops over {shown(dim)}, the problem has {', '.join(found)}")
+                raise WrongValue(f"mapping: {name} loops over {shown(dim)}, the problem has {', '.join(found)}")
             found[dim] *= bound
     for dim, bound in found.items():
         if bound != problem.dims[dim]:
-            raise ValueError(f"mapping: the bounds of {dim} multiply to {bound}, the problem has {problem.dims[dim]}")
+            raise WrongValue(f"mapping: the bounds of {dim} multiply to {bound}, the problem has {problem.dims[dim]}")
     sizes = [dict.fromkeys(problem.dims, 1)]
     for loops in ([*a, *b] for a, b in zip(reversed(temporal), reversed(spatial), strict=True)):
         sizes.append(dict(sizes[-1]))
         for dim, bound in loops:
             sizes[-1][dim] *= bound
-    laid = Nest(problem, arch, temporal, spatial, kept(problem, arch, mapping), sizes[::-1])
+    laid = Nest(problem, arch, temporal, spatial, stored_tensors(problem, arch, mapping), sizes[::-1])
     _check_room(laid)
     check_zeros(laid)
     return laid
 
 
-def kept(problem: Problem, arch: Arch, mapping: Mapping) -> list[frozenset[str]]:
+def stored_tensors(problem: Problem, arch: Arch, mapping: Mapping) -> list[frozenset[str]]:
     """Return the tensors that each level keeps; the outermost keeps all."""
     everything = frozenset(problem.tensors)
     keeps = []
@@ -221,11 +221,11 @@ def kept(problem: Problem, arch: Arch, mapping: Mapping) -> list[frozenset[str]]
         named += [level.words] if isinstance(level.words, dict) else []
         unknown = sorted(tensor for names in named for tensor in names if tensor not in everything)
         if unknown:
-            raise ValueError(
+            raise WrongValue(
                 f"level {level.name}: no tensor is called {shown(unknown[0])}, there are {sorted(everything)}"
             )
         if place == 0 and keep != everything:
-            raise ValueError(f"level {level.name}: the outermost level keeps every tensor, not only {sorted(keep)}")
+            raise WrongValue(f"level {level.name}: the outermost level keeps every tensor, not only {sorted(keep)}")
         keeps.append(keep)
     return keeps
 
@@ -234,7 +234,7 @@ def _check_room(laid: Nest) -> None:
     for place, level in enumerate(laid.arch.levels):
         spread = math.prod(bound for _, bound in laid.spatial[place])
         if spread > laid.arch.fanout(place):
-            raise ValueError(
+            raise WrongValue(
                 f"mapping: {level.name} spreads over {spread} instances below it, there are {laid.arch.fanout(place)}: "
                 f"{spread - laid.arch.fanout(place)} too many"
             )
@@ -250,7 +250,7 @@ def _check_room(laid: Nest) -> None:
 def _overflow(name: str, room: int, wants: dict[str, int]) -> ValueError:
     total = sum(wants.values())
     parts = ", ".join(f"{tensor} {words}" for tensor, words in wants.items())
-    return ValueError(f"mapping: {name} holds {room} words, the tiles take {total} ({parts}): {total - room} too many")
+    return WrongValue(f"mapping: {name} holds {room} words, the tiles take {total} ({parts}): {total - room} too many")
 
 
 def check_zeros(laid: Nest) -> None:
@@ -258,9 +258,9 @@ def check_zeros(laid: Nest) -> None:
     for place, level in enumerate(laid.arch.levels):
         for tensor in (*level.gate, *level.skip):
             if laid.chain(tensor)[-2] != place:
-                raise ValueError(
+                raise WrongValue(
                     f"level {level.name}: {tensor} is gated or skipped there, but only the last level that keeps a "
                     "tensor can do this, because zeros are tested element by element"
                 )
         if laid.problem.output in level.compress:
-            raise ValueError(f"level {level.name}: the output {laid.problem.output} cannot be compressed")
+            raise WrongValue(f"level {level.name}: the output {laid.problem.output} cannot be compressed")

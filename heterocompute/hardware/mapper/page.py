@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...base.values import check_text
 from ...report.page import page
 from .accesses import zero_shares
@@ -106,14 +107,14 @@ def _data(laid: Nest) -> dict[str, Any]:
 
 
 def _start(laid: Nest) -> dict[str, Any]:
-    """Return the factors of each level in time and space, and the order of those in time."""
+    """Return the factors of each level in time and space, and the order of the loops in time."""
     found: dict[str, Any] = {"temporal": [], "spatial": [], "order": []}
     for key, nests in (("temporal", laid.temporal), ("spatial", laid.spatial)):
         for name, loops in zip(laid.arch.names, nests, strict=True):
             factors = dict.fromkeys(laid.problem.dims, 1)
             for dim, bound in loops:
                 if bound > 1 and factors[dim] > 1:
-                    raise ValueError(f"mapping_page: {name} has two loops over {dim}, expected one")
+                    raise WrongValue(f"mapping_page: {name} has two loops over {dim}, expected one")
                 factors[dim] *= bound
             found[key].append(factors)
             if key == "temporal":

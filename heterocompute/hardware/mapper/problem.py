@@ -13,7 +13,8 @@ from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import check_choice
 
 Axis = dict[str, int]
 
@@ -29,20 +30,20 @@ def whole(value: Any, what: str, least: int = 1) -> int:
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{what} is {shown(value)}, expected a whole number") from None
+        raise WrongType(f"{what} is {shown(value)}, expected a whole number") from None
     if number < least:
-        raise ValueError(f"{what} is {shown(number)}, expected at least {least}")
+        raise WrongValue(f"{what} is {shown(number)}, expected at least {least}")
     if number > MAX_COUNT:
-        raise ValueError(f"{what} is more than 2^53")
+        raise WrongValue(f"{what} is more than 2^53")
     return number
 
 
 def named(value: Any, what: str) -> str:
     """Return a name: text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{what} is {shown(value)}, expected a name")
+        raise WrongType(f"{what} is {shown(value)}, expected a name")
     if len(value) > MAX_NAME:
-        raise ValueError(f"{what} is {shown(value)}, expected a name of at most {MAX_NAME} characters")
+        raise WrongValue(f"{what} is {shown(value)}, expected a name of at most {MAX_NAME} characters")
     return value
 
 
@@ -69,11 +70,11 @@ class Density:
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, (int, float)):
-            raise TypeError(f"Density: share is {shown(self.share)}, expected a number")
+            raise WrongType(f"Density: share is {shown(self.share)}, expected a number")
         if not 0 < self.share <= 1:
-            raise ValueError(f"Density: share is {shown(self.share)}, expected above 0 and at most 1")
+            raise WrongValue(f"Density: share is {shown(self.share)}, expected above 0 and at most 1")
         if not isinstance(self.kind, str) or self.kind not in ("fixed", "uniform"):
-            raise ValueError(f"Density: kind is {shown(self.kind)}, expected 'fixed' or 'uniform'")
+            raise WrongValue(f"Density: kind is {shown(self.kind)}, expected 'fixed' or 'uniform'")
 
     @classmethod
     def n_of_m(cls, n: int, m: int) -> Density:
@@ -89,7 +90,7 @@ class Density:
         """
         n, m = whole(n, "Density.n_of_m: n"), whole(m, "Density.n_of_m: m")
         if n > m:
-            raise ValueError(f"Density.n_of_m: n is {n}, expected at most m, which is {m}")
+            raise WrongValue(f"Density.n_of_m: n is {n}, expected at most m, which is {m}")
         return cls(n / m)
 
 
@@ -129,40 +130,40 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dims, MappingABC) or not self.dims:
-            raise TypeError(f"Problem: dims is {shown(self.dims)}, expected {{name: bound}}")
+            raise WrongType(f"Problem: dims is {shown(self.dims)}, expected {{name: bound}}")
         if not isinstance(self.tensors, MappingABC) or not self.tensors:
-            raise TypeError(f"Problem: tensors is {shown(self.tensors)}, expected {{name: [axis, ...]}}")
+            raise WrongType(f"Problem: tensors is {shown(self.tensors)}, expected {{name: [axis, ...]}}")
         dims = {named(d, "Problem: a dimension"): whole(n, f"Problem: dimension {d}") for d, n in self.dims.items()}
         object.__setattr__(self, "dims", dims)
         tensors = {named(t, "Problem: a tensor"): self._axes(t, axes) for t, axes in self.tensors.items()}
         object.__setattr__(self, "tensors", tensors)
         if not isinstance(self.output, str) or self.output not in tensors:
-            raise ValueError(f"Problem: output is {shown(self.output)}, the tensors are {', '.join(tensors)}")
+            raise WrongValue(f"Problem: output is {shown(self.output)}, the tensors are {', '.join(tensors)}")
         densities = {}
         if not isinstance(self.densities, MappingABC):
-            raise TypeError(f"Problem: densities is {shown(self.densities)}, expected {{tensor: density}}")
+            raise WrongType(f"Problem: densities is {shown(self.densities)}, expected {{tensor: density}}")
         for tensor, density in self.densities.items():
             if tensor not in tensors:
-                raise ValueError(f"Problem: a density of {shown(tensor)}, the tensors are {', '.join(tensors)}")
+                raise WrongValue(f"Problem: a density of {shown(tensor)}, the tensors are {', '.join(tensors)}")
             if tensor == self.output:
-                raise ValueError(f"Problem: a density of the output {tensor}; it is summed into, so all of it is kept")
+                raise WrongValue(f"Problem: a density of the output {tensor}; it is summed into, so all of it is kept")
             densities[tensor] = density if isinstance(density, Density) else Density(density)
         object.__setattr__(self, "densities", densities)
         if math.prod(dims.values()) > MAX_COUNT or any(self.words(tensor) > MAX_COUNT for tensor in tensors):
-            raise ValueError(f"Problem: more than 2^53 operations or words ({math.prod(dims.values())} operations)")
+            raise WrongValue(f"Problem: more than 2^53 operations or words ({math.prod(dims.values())} operations)")
 
     def _axes(self, tensor: str, axes: Any) -> list[Axis]:
         if isinstance(axes, (str, MappingABC)) or not isinstance(axes, Sequence):
-            raise TypeError(
+            raise WrongType(
                 f"Problem: tensor {tensor} is {shown(axes)}, expected a list of axes {{dimension: coefficient}}"
             )
         checked = []
         for axis in axes:
             if not isinstance(axis, MappingABC) or not axis:
-                raise TypeError(f"Problem: an axis of {tensor} is {shown(axis)}, expected {{dimension: coefficient}}")
+                raise WrongType(f"Problem: an axis of {tensor} is {shown(axis)}, expected {{dimension: coefficient}}")
             for dim in axis:
                 if dim not in self.dims:
-                    raise ValueError(
+                    raise WrongValue(
                         f"Problem: {tensor} has an axis over {shown(dim)}, the dims are {', '.join(self.dims)}"
                     )
             checked.append({dim: whole(c, f"Problem: coefficient of {dim} in {tensor}") for dim, c in axis.items()})
@@ -179,8 +180,7 @@ class Problem:
         return [tensor for tensor in self.tensors if tensor != self.output]
 
     def _known(self, tensor: str) -> list[Axis]:
-        if not isinstance(tensor, str) or tensor not in self.tensors:
-            raise ValueError(f"Problem: tensor is {shown(tensor)}, expected one of {', '.join(self.tensors)}")
+        check_choice("Problem", "tensor", tensor, self.tensors)
         return self.tensors[tensor]
 
     def words(self, tensor: str) -> int:

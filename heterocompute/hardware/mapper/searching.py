@@ -11,7 +11,8 @@ from threading import Lock, Thread
 from typing import Any
 
 from ... import _heterocompute as _core
-from ...base.values import shown
+from ...base.errors import Unsupported, WrongValue
+from ...base.values import check_choice
 from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate
 from .arch import Arch
@@ -128,10 +129,8 @@ def search(
     (True, 64)
     """
     check_kinds("search", problem=problem, arch=arch)
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise ValueError(f"search: objective is {shown(objective)}, expected one of {', '.join(OBJECTIVES)}")
-    if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(f"search: method is {shown(method)}, expected one of {', '.join(METHODS)}")
+    check_choice("search", "objective", objective, OBJECTIVES)
+    check_choice("search", "method", method, METHODS)
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
     n_threads = whole(workers, "search: workers") if workers is not None else _core.processors()
     _check_limits(problem, arch)
@@ -139,7 +138,7 @@ def search(
     model = Model(everywhere, space(problem, arch, everywhere.keeps, dataflow), objective)
     exhaustive = method == "exhaustive" or (method == "auto" and model.size() <= budget)
     if exhaustive and model.size() > MAX_EXHAUSTIVE:
-        raise ValueError(f"search: {model.size():.3g} mappings are too many for method='exhaustive', try 'walk'")
+        raise WrongValue(f"search: {model.size():.3g} mappings are too many for method='exhaustive', try 'walk'")
     best = _Best()
     models = [(dataflow, model)]
     if exhaustive:
@@ -152,7 +151,7 @@ def search(
     if best.choice is None:
         if interrupted:
             raise KeyboardInterrupt
-        raise ValueError(f"search: no mapping of {dataflow or 'this problem'} fits this machine")
+        raise WrongValue(f"search: no mapping of {dataflow or 'this problem'} fits this machine")
     mapping = best.model.mapping(best.choice)
     name = next(name for name, found in models if found is best.model)
     stats = evaluate(problem, arch, mapping)
@@ -169,11 +168,11 @@ def _check_limits(problem: Problem, arch: Arch) -> None:
     )
     for count, most, what in limits:
         if count > most:
-            raise ValueError(f"search: {count} {what}, at most {most} can be searched")
+            raise WrongValue(f"search: {count} {what}, at most {most} can be searched")
     for tensor, axes in problem.tensors.items():
         for axis in axes:
             if len(axis) > 2 or any(sum(dim in other for other in axes) > 1 for dim in axis):
-                raise NotImplementedError(
+                raise Unsupported(
                     f"search: the axis {axis} of {tensor} is over more than two loops, or shares one with another "
                     "axis; such a problem can be evaluated, but not searched"
                 )
@@ -224,9 +223,9 @@ def _walks(model: Model, budget: int, seed: int) -> Iterator[tuple[Model, Task, 
 
         def run() -> tuple[int, Cost | None, list[int] | None, bool]:
             nonlocal counted
-            taken, valid, cost, found = _core.map_walk_on(state, STEP)
+            steps_done, valid, cost, found = _core.map_walk_on(state, STEP)
             counted, new = valid, valid - counted
-            return new, cost, found, taken >= steps
+            return new, cost, found, steps_done >= steps
 
         return run
 
@@ -240,13 +239,13 @@ def _run(tasks: Sequence[tuple[Model, Task, int]], best: _Best, n_threads: int, 
     ended = interrupted = False
     results: list[tuple[Cost | None, list[int] | None]] = [(None, None)] * len(tasks)
     counted, finished = [0] * len(tasks), [0] * len(tasks)
-    places, lock = iter(range(len(tasks))), Lock()
+    indices, lock = iter(range(len(tasks))), Lock()
     failures: list[BaseException] = []
 
     def work() -> None:
         while not ended:
             with lock:
-                place = next(places, None)
+                place = next(indices, None)
             if place is None:
                 return
             done = False

@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from .arch import MAX_AMOUNT, Arch, Level
 from .mapping import Mapping
 from .problem import MAX_COUNT, Axis, Density, Problem, whole
@@ -46,11 +46,11 @@ ONLY = {"has_power_gating": False, "reduction_supported": True, "min_utilization
 
 def outside(where: str) -> ValueError:
     """Return the message for a key that is not modelled."""
-    return ValueError(f"{where} is outside the part of Timeloop v4 that is modelled")
+    return WrongValue(f"{where} is outside the part of Timeloop v4 that is modelled")
 
 
 def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, Mapping | None, list[str]]:
-    """Convert the keys of Timeloop's files to ours, with notes on those left out."""
+    """Convert the keys of Timeloop's files to ours, with notes on ignored keys."""
     notes: list[str] = []
     fixed: dict[str, frozenset[str]] = {}
     for key, value in found.items():
@@ -68,7 +68,7 @@ def from_timeloop(found: dict[str, Any]) -> tuple[Problem | None, Arch | None, M
         zeros = _zeros(found.get("sparse_optimizations"), notes)
         arch, parts = _arch(nodes, _energies(found.get("ERT")), zeros, fixed, notes)
     elif "sparse_optimizations" in found or "ERT" in found:
-        raise ValueError("sparse_optimizations and ERT need the architecture next to them")
+        raise WrongValue("sparse_optimizations and ERT need the architecture next to them")
     if found.get("mapping") or ("mapping" in found and DUMPED not in found):
         mapping = _mapping(found["mapping"], problem, arch, parts or {})
     return problem, arch, mapping, notes
@@ -99,7 +99,7 @@ def _problem(value: Any, notes: list[str]) -> Problem:
         notes.append(f"problem.instance: left aside, they change no count: {', '.join(aside)}")
     for name in instance:
         if name not in dims and name not in IMAGE:
-            raise ValueError(f"problem.instance.{name} is neither a dimension nor a coefficient")
+            raise WrongValue(f"problem.instance.{name} is neither a dimension nor a coefficient")
     tensors: dict[str, list[Axis]] = {}
     outputs = []
     for i, entry in enumerate(listed(shape["data_spaces"], "problem.shape.data_spaces")):
@@ -113,7 +113,7 @@ def _problem(value: Any, notes: list[str]) -> Problem:
         raise outside(f"problem.shape: {len(outputs)} data spaces with read_write, where one is")
     for dim in dims:
         if dim not in instance:
-            raise ValueError(f"problem.instance lacks {shown(dim)}")
+            raise WrongValue(f"problem.instance lacks {shown(dim)}")
     density = {t: d for t, d in ((t, _density(d, t)) for t, d in keyed(densities, "densities").items()) if d.share < 1}
     return Problem({dim: instance[dim] for dim in dims}, tensors, outputs[0], density)
 
@@ -123,11 +123,11 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
     for term in listed(terms, where):
         parts = listed(term, where)
         if not 1 <= len(parts) <= 2 or not all(isinstance(part, (str, int)) for part in parts):
-            raise ValueError(f"{where}: a term is {shown(term, 60)}, expected [dimension] or [dimension, coefficient]")
+            raise WrongValue(f"{where}: a term is {shown(term, 60)}, expected [dimension] or [dimension, coefficient]")
         factor = parts[1] if len(parts) == 2 else 1
         if isinstance(factor, str):
             if coefficients.get(factor) is None:
-                raise ValueError(f"{where}: the coefficient {shown(factor)} has no value")
+                raise WrongValue(f"{where}: the coefficient {shown(factor)} has no value")
             factor = coefficients[factor]
         if parts[0] in axis:
             raise outside(f"{where}: {parts[0]} twice in one axis")
@@ -179,14 +179,14 @@ def _arch(
     nodes: list[dict[str, Any]], energies: dict[str, dict[str, float]], zeros: dict[str, dict[str, Any]],
     fixed: dict[str, frozenset[str]], notes: list[str],
 ) -> tuple[Arch, dict[str, str]]:  # fmt: skip
-    """Levels, and where loops in space go of a target that has a fan-out of its own."""
+    """Return the levels, and the position of loops in space for a target with its own fan-out."""
     levels: list[Level] = []
     spread: dict[str, str] = {}
     aside: set[str] = set()
     count = 1
     last = max((i for i, node in enumerate(nodes) if node[KIND] == "Component"), default=-1)
     if last < 1:
-        raise ValueError("architecture: expected storage and, as the last component, what multiplies")
+        raise WrongValue("architecture: expected storage and, as the last component, what multiplies")
     for i, node in enumerate(nodes[: last + 1]):
         where = f"architecture: {node['name']}"
         allowed = {KIND, "class", "subclass", "attributes", "spatial", "constraints", "enabled", "required_actions"}
@@ -216,7 +216,7 @@ def _arch(
                 notes.append(f"architecture: left aside, they change no count: {', '.join(sorted(aside))}")
             unknown = set(zeros) - {level.name for level in levels}
             if unknown:
-                raise ValueError(f"sparse_optimizations: no level is called {shown(sorted(unknown)[0])}")
+                raise WrongValue(f"sparse_optimizations: no level is called {shown(sorted(unknown)[0])}")
             return Arch(levels, mac=mac or 0.0, macs=count), spread
         if node.get("class") == "dummy_storage":
             levels.append(Level(name, keeps=set(), instances=count))
@@ -224,7 +224,7 @@ def _arch(
         if name not in energies:
             notes.append(f"{name}: no energies in an ERT, its accesses cost 0")
         levels.append(_storage(name, attributes, keeps, count, energies.get(name, {}), zeros.get(name, {}), where))
-    raise ValueError("architecture: no component multiplies")
+    raise WrongValue("architecture: no component multiplies")
 
 
 def _storage(
@@ -236,12 +236,12 @@ def _storage(
     word = _number(attributes.get("datawidth", attributes.get("width")), f"{where}: datawidth")
     width = _number(attributes.get("width", word), f"{where}: width")
     if word <= 0 or width <= 0:
-        raise ValueError(f"{where}: width is {width} and datawidth {word}, expected more than 0")
+        raise WrongValue(f"{where}: width is {width} and datawidth {word}, expected more than 0")
     cluster = whole(attributes.get("cluster_size", 1), f"{where}: cluster_size")
     # The instances of a cluster share the width: each stores its part of a vector.
     block = _number(attributes.get("block_size", width / (word * cluster)), f"{where}: block_size")
     if not 1 <= block <= MAX_COUNT or block != int(block):
-        raise ValueError(
+        raise WrongValue(
             f"{where}: a vector of {width} bits holds, for each of {cluster} instances, {block} words of {word} bits, "
             "expected a whole number"
         )
@@ -250,7 +250,7 @@ def _storage(
         words = int(_number(attributes["depth"], f"{where}: depth") * block)
         copies = _number(attributes.get("multiple_buffering", 1), f"{where}: multiple_buffering")
         if copies < 1:
-            raise ValueError(f"{where}: multiple_buffering is {copies}, expected at least 1")
+            raise WrongValue(f"{where}: multiple_buffering is {copies}, expected at least 1")
         words = int(words // copies)
     limits: dict[str, Any] = {}
     for kind in ("read", "write", "shared"):
@@ -265,7 +265,7 @@ def _instances(name: Any) -> tuple[str, int | None]:
     """`Buffer[1..16]`, as the front end writes it, is 16 instances."""
     match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\.\.(\d+)\])?", str(name))
     if not match:
-        raise ValueError(f"architecture: a component is called {shown(name, 60)}")
+        raise WrongValue(f"architecture: a component is called {shown(name, 60)}")
     return match[1], int(match[3]) - int(match[2]) + 1 if match[2] else None
 
 
@@ -287,7 +287,7 @@ def _fan(value: Any, where: str) -> int:
     fan = 1
     for key, number in mesh.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise ValueError(f"{where}: {key} is {shown(number)}, expected a whole number of at least 1")
+            raise WrongValue(f"{where}: {key} is {shown(number)}, expected a whole number of at least 1")
         fan *= number
     return fan
 
@@ -305,7 +305,7 @@ def _keeps(value: Any, where: str) -> frozenset[str] | None:
 
 
 def _constraints(key: str, value: Any, fixed: dict[str, frozenset[str]], notes: list[str]) -> None:
-    """Read what levels keep; limits of loops concern Timeloop's mapper and change no count of a mapping."""
+    """Read the tensors of each level; limits of loops only concern Timeloop's mapper and are ignored."""
     known = keyed(value or {}, key, set(), {"targets", "version"})
     for i, entry in enumerate(listed(known.get("targets") or [], f"{key}.targets")):
         where = f"{key}.targets[{i}]"
@@ -337,7 +337,7 @@ def _energies(value: Any) -> dict[str, dict[str, float]]:
 
 
 def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
-    """Return for each level what it compresses, gates and skips."""
+    """Return the compressed, gated and skipped tensors of each level."""
     if value is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -374,7 +374,7 @@ def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
 
 def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict[str, str]) -> Mapping:
     if problem is None or arch is None:
-        raise ValueError("mapping: it needs the problem and the architecture next to it")
+        raise WrongValue("mapping: it needs the problem and the architecture next to it")
     everything = frozenset(problem.tensors)
     temporal: dict[str, list[tuple[str, int]]] = {}
     spatial: dict[str, list[tuple[str, int]]] = {}
@@ -387,7 +387,7 @@ def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict
             keep = frozenset(listed(known.get("keep") or [], f"{where}.keep"))
             bypass = frozenset(listed(known.get("bypass") or [], f"{where}.bypass"))
             if keep & bypass or not keep | bypass <= everything:
-                raise ValueError(f"{where}: keep {sorted(keep)} and bypass {sorted(bypass)} of {sorted(everything)}")
+                raise WrongValue(f"{where}: keep {sorted(keep)} and bypass {sorted(bypass)} of {sorted(everything)}")
             if target in arch.names:
                 before = keeps.get(target, arch.levels[arch.names.index(target)].keeps)
                 keeps[target] = frozenset(everything if before is None else before) - bypass | keep
@@ -399,10 +399,10 @@ def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict
         if level not in arch.names:
             if all(bound == 1 for _, bound in loops):  # a container without a fan-out
                 continue
-            raise ValueError(f"{where}: no level is called {shown(target)}, there are {', '.join(arch.names)}")
+            raise WrongValue(f"{where}: no level is called {shown(target)}, there are {', '.join(arch.names)}")
         into = temporal if kind == "temporal" else spatial
         if level in into:
-            raise ValueError(f"{where}: {target} has two directives of type {kind}")
+            raise WrongValue(f"{where}: {target} has two directives of type {kind}")
         into[level] = loops
     _fill_rest(problem, [*temporal.values(), *spatial.values()])
     for container in arch.levels:
@@ -423,9 +423,9 @@ def _loops(known: dict[str, Any], problem: Problem, where: str) -> list[tuple[st
         if not match:
             raise outside(f"{where}: the factor {shown(word, 40)}")
         if match[1] not in problem.dims:
-            raise ValueError(f"{where}: a factor of {shown(match[1])}, the problem has {', '.join(problem.dims)}")
+            raise WrongValue(f"{where}: a factor of {shown(match[1])}, the problem has {', '.join(problem.dims)}")
         if match[1] in factors:
-            raise ValueError(f"{where}: two factors of {match[1]}")
+            raise WrongValue(f"{where}: two factors of {match[1]}")
         factors[match[1]] = int(match[2])
     order = known.get("permutation") or []
     if isinstance(order, str):
@@ -433,7 +433,7 @@ def _loops(known: dict[str, Any], problem: Problem, where: str) -> list[tuple[st
     order = [str(dim) for dim in listed(order, f"{where}.permutation")]
     unknown = [dim for dim in order if dim not in problem.dims]
     if unknown or len(set(order)) < len(order):
-        raise ValueError(f"{where}: the permutation is {order}, the problem has {', '.join(problem.dims)}")
+        raise WrongValue(f"{where}: the permutation is {order}, the problem has {', '.join(problem.dims)}")
     loose = [dim for dim, bound in factors.items() if bound != 1 and dim not in order]
     if len(loose) > 1 or (loose and any(factors.get(dim, 1) != 1 for dim in order)):
         raise outside(f"{where}: loops {loose} that the permutation does not place")
@@ -446,14 +446,16 @@ def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
         open_at = [(loops, i) for loops in nests for i, (d, factor) in enumerate(loops) if d == dim and factor == 0]
         if not open_at:
             continue
-        taken = 1
+        product_of_bounds = 1
         for loops in nests:
             for d, factor in loops:
-                taken *= factor if d == dim and factor else 1
-        if len(open_at) > 1 or bound % taken:
-            raise ValueError(f"mapping: the factor 0 of {dim} stands for {bound} / {taken}, expected once, and whole")
+                product_of_bounds *= factor if d == dim and factor else 1
+        if len(open_at) > 1 or bound % product_of_bounds:
+            raise WrongValue(
+                f"mapping: the factor 0 of {dim} stands for {bound} / {product_of_bounds}, expected once, and whole"
+            )
         loops, i = open_at[0]
-        loops[i] = (dim, bound // taken)
+        loops[i] = (dim, bound // product_of_bounds)
 
 
 def _underscored(value: Any, where: str) -> dict[str, Any]:
@@ -468,5 +470,5 @@ def _number(value: Any, where: str) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not abs(number) <= MAX_AMOUNT:
-        raise ValueError(f"{where} is {shown(value)}, expected a number")
+        raise WrongValue(f"{where} is {shown(value)}, expected a number")
     return number

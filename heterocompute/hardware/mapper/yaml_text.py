@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base.texts import printable, shortened
-from ...base.values import shown
+from ...base.errors import WrongValue, printable, shown
+from ...base.texts import shortened
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
@@ -53,9 +53,9 @@ def parse(text: str) -> Any:
     """
     yaml = yaml_module()
     if len(text) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES} characters")
+        raise WrongValue(f"more than {MAX_BYTES} characters")
     if "{{" in text:
-        raise ValueError("templates ({{ ... }}) are outside the part of Timeloop that is modelled; render them first")
+        raise WrongValue("templates ({{ ... }}) are outside the part of Timeloop that is modelled; render them first")
     try:
         _check_events(yaml, text)
         loader = _loader(yaml)(text)
@@ -70,7 +70,7 @@ def parse(text: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
-        raise ValueError(f"{place}{getattr(error, 'problem', None) or error}") from None
+        raise WrongValue(f"{place}{getattr(error, 'problem', None) or error}") from None
 
 
 def _check_events(yaml: Any, text: str) -> None:
@@ -83,9 +83,9 @@ def _check_events(yaml: Any, text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            raise ValueError(f"line {event.start_mark.line + 1}: nested more than {MAX_DEPTH} deep")
+            raise WrongValue(f"line {event.start_mark.line + 1}: nested more than {MAX_DEPTH} deep")
         if nodes > MAX_NODES:
-            raise ValueError(f"line {event.start_mark.line + 1}: more than {MAX_NODES} nodes")
+            raise WrongValue(f"line {event.start_mark.line + 1}: more than {MAX_NODES} nodes")
 
 
 def _check_size(yaml: Any, root: Any) -> None:
@@ -95,9 +95,9 @@ def _check_size(yaml: Any, root: Any) -> None:
 
     def size(node: Any, depth: int) -> int:
         if id(node) in open_nodes:
-            raise ValueError(f"line {node.start_mark.line + 1}: an alias refers to a node that contains it")
+            raise WrongValue(f"line {node.start_mark.line + 1}: an alias refers to a node that contains it")
         if depth > MAX_DEPTH:
-            raise ValueError(f"line {node.start_mark.line + 1}: aliases nest more than {MAX_DEPTH} deep")
+            raise WrongValue(f"line {node.start_mark.line + 1}: aliases nest more than {MAX_DEPTH} deep")
         if id(node) not in sizes:
             open_nodes.add(id(node))
             if isinstance(node, yaml.MappingNode):
@@ -108,7 +108,7 @@ def _check_size(yaml: Any, root: Any) -> None:
             sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
             open_nodes.discard(id(node))
         if sizes[id(node)] > MAX_NODES:
-            raise ValueError(f"more than {MAX_NODES} nodes once aliases are written out")
+            raise WrongValue(f"more than {MAX_NODES} nodes once aliases are written out")
         return sizes[id(node)]
 
     size(root, 0)
@@ -118,9 +118,9 @@ def _check_keys(yaml: Any, node: Any) -> None:
     seen = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise ValueError(f"line {key.start_mark.line + 1}: a key is not a plain value")
+            raise WrongValue(f"line {key.start_mark.line + 1}: a key is not a plain value")
         if (key.tag, key.value) in seen:
-            raise ValueError(f"line {key.start_mark.line + 1}: {shown(key.value)} appears twice")
+            raise WrongValue(f"line {key.start_mark.line + 1}: {shown(key.value)} appears twice")
         seen.add((key.tag, key.value))
 
 
@@ -129,7 +129,7 @@ def _loader(yaml: Any) -> Any:
         """SafeLoader that knows the kinds of node of Timeloop v4."""
 
         def flatten_mapping(self, node: Any) -> None:
-            """Merge the tables that ``<<`` names: a key of the table itself counts, then the first of those merged.
+            """Merge the tables that ``<<`` names: keys of the table itself win, then the first merged table.
 
             PyYAML 6.0.4 loses the table's own keys where such a table is merged in turn: it compares the identity of
             texts, which short ones share.
@@ -143,14 +143,14 @@ def _loader(yaml: Any) -> Any:
                     continue
                 for table in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                     if not isinstance(table, yaml.MappingNode):
-                        raise ValueError(f"line {table.start_mark.line + 1}: << does not name a table")
+                        raise WrongValue(f"line {table.start_mark.line + 1}: << does not name a table")
                     self.flatten_mapping(table)
                     merged = {(k.tag, k.value): (k, v) for k, v in table.value} | merged
             node.value = list({**merged, **own}.values())
 
     def kind(loader: Any, tag: str, node: Any) -> dict[str, Any]:
         if tag not in TAGS:
-            raise ValueError(f"line {node.start_mark.line + 1}: the tag !{tag} is not known")
+            raise WrongValue(f"line {node.start_mark.line + 1}: the tag !{tag} is not known")
         values = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else {}
         return {KIND: tag, **values}
 
@@ -161,19 +161,19 @@ def _loader(yaml: Any) -> Any:
 def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
     """Return a table with text keys: all of `needed`, and, if `allowed` is given, only keys of these two."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{where} is {shown(value)}, expected a table of names")
+        raise WrongValue(f"{where} is {shown(value)}, expected a table of names")
     for key in sorted((needed or set()) - set(value)):
-        raise ValueError(f"{where} lacks {shown(key)}")
+        raise WrongValue(f"{where} lacks {shown(key)}")
     if allowed is not None:
         for key in value:
             if key not in allowed | (needed or set()):
                 known = ", ".join(sorted(allowed | (needed or set())))
-                raise ValueError(f"{where}.{printable(shortened(key))} is not known, there are {known}")
+                raise WrongValue(f"{where}.{printable(shortened(key))} is not known, there are {known}")
     return value
 
 
 def listed(value: Any, where: str) -> list[Any]:
     """Return a list."""
     if not isinstance(value, list):
-        raise ValueError(f"{where} is {shown(value)}, expected a list")
+        raise WrongValue(f"{where} is {shown(value)}, expected a list")
     return value

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ...base.errors import WrongValue
 from .layers import Conv2d, Layer, Product, Shape
 from .plain import AvgPool2d, MaxPool2d
 
@@ -20,7 +21,7 @@ __all__ = [
     "MATRICES",
     "Refusal",
     "convolved",
-    "held_by",
+    "parameters_of",
     "is_packed",
     "is_refused",
     "multiplied",
@@ -53,7 +54,7 @@ OTHERS = re.compile(r"torchvision::(?:_?nms|_?roi_align|_?roi_pool|_?ps_roi_alig
 
 
 def is_refused(namespace: str, kind: str) -> bool:
-    """Tell whether an operator multiplies, or may, in a way that is not read: those of extensions are unknown.
+    """Return True if an operator may multiply in an unsupported way, such as an operator of an extension.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ OWN_OTHERS = ((OWN, "fake_quantize"), (OWN, "pass_gradient"))  # they round, and
 Sizes = tuple[int, int, int, int]  # count, m, n, k
 
 
-class Refusal(ValueError):
+class Refusal(WrongValue):
     """An operator that multiplies in an unsupported way."""
 
 
@@ -83,7 +84,7 @@ def is_packed(module: Any) -> bool:
     return type(module).__name__ == "PackedWeight" and type(module).__module__.startswith(f"{OWN}.")
 
 
-def held_by(module: Any, kind: str) -> dict[str, Any]:
+def parameters_of(module: Any, kind: str) -> dict[str, Any]:
     """Return the parameters or buffers that the modules of a module hold, each place once.
 
     A module with two names has one place: PyTorch's functional_call would restore the second name's to what it has put
@@ -147,18 +148,18 @@ def packed_convolution(
     down, across, above, left, tall, wide, groups = map(int, window)
     if before is None:
         return Conv2d(c * groups, k, (r, s), (down, across), (above, left), (tall, wide), groups, False, shared)
-    places = before.numel() // int(before.shape[-1 - len(parent.kernel_size)])
-    return Product("transposed convolution", (groups, places, k // groups * r * s, c), sample, new)
+    windows_count = before.numel() // int(before.shape[-1 - len(parent.kernel_size)])
+    return Product("transposed convolution", (groups, windows_count, k // groups * r * s, c), sample, new)
 
 
 def pool(kind: str, args: Any) -> Layer:
     """Return the layer of a pool with a window."""
     window, stride, padding = (tuple(args[i]) if len(args) > i else () for i in (1, 2, 3))
-    made, place = (MaxPool2d, 5) if kind.startswith("max") else (AvgPool2d, 4)
+    layer, place = (MaxPool2d, 5) if kind.startswith("max") else (AvgPool2d, 4)
     ceil = len(args) > place and bool(args[place])
 
     def pair(value: Any, default: Any) -> Any:
         return (int(value[0]), int(value[-1])) if value else default
 
     size = pair(window, 1)
-    return made(size, pair(stride, size), pair(padding, 0), ceil)
+    return layer(size, pair(stride, size), pair(padding, 0), ceil)

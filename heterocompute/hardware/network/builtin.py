@@ -8,12 +8,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import shown
 from ...base.texts import near_words
-from ...base.values import shown
 from . import cnns
 from .graph import Network
 from .language import decoder_of_config
-from .transformers import bert, gpt, llama, vit, whisper_encoder
+from .transformers import bert, vit, whisper_encoder
 
 __all__ = ["networks"]
 
@@ -33,10 +33,19 @@ _MAKERS: dict[str, Callable[[], Network]] = {
     "efficientnet_b0": cnns.efficientnet_b0,
     "bert_base": lambda: bert("bert_base", 768, 12, 12),
     "bert_large": lambda: bert("bert_large", 1024, 24, 16),
-    "gpt2": lambda: gpt("gpt2", 768, 12, 12, 1024, 1024),
-    "gpt3_175b": lambda: gpt("gpt3_175b", 12288, 96, 96, 2048, 2048),
-    "llama_7b": lambda: llama("llama_7b", 4096, 32, 32, 11008, 32000, 2048),
-    "llama2_70b": lambda: llama("llama2_70b", 8192, 80, 64, 28672, 32000, 4096, 8, "Touvron et al. 2023, Llama 2"),
+    "gpt2": lambda: _gpt("gpt2", 768, 12, 12, 1024),
+    "gpt3_175b": lambda: _gpt("gpt3_175b", 12288, 96, 96, 2048),
+    "llama_7b": lambda: _llama("llama_7b", "Touvron et al. 2023", hidden_size=4096, intermediate_size=11008),
+    "llama2_70b": lambda: _llama(
+        "llama2_70b",
+        "Touvron et al. 2023, Llama 2",
+        hidden_size=8192,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        intermediate_size=28672,
+        max_position_embeddings=4096,
+    ),
     "vit_b_16": lambda: vit("vit_b_16", 768, 12, 12),
     "vit_l_16": lambda: vit("vit_l_16", 1024, 24, 16),
     "whisper_tiny_encoder": lambda: whisper_encoder("whisper_tiny_encoder", 384, 4, 6),
@@ -47,14 +56,30 @@ _MAKERS: dict[str, Callable[[], Network]] = {
 }
 
 
+def _gpt(name: str, width: int, layers: int, heads: int, positions: int) -> Network:
+    sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": positions, "vocab_size": 50257}
+    note = f"{positions} tokens unless said otherwise; attention counted over all pairs of positions"
+    return decoder_of_config(name, {"model_type": "gpt2", **sizes}, name).network(positions, note)
+
+
+def _llama(name: str, paper: str, **sizes: int) -> Network:
+    usual = {"model_type": "llama", "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+             "max_position_embeddings": 2048}  # fmt: skip
+    found = decoder_of_config(name, {**usual, **sizes}, name)
+    note = f"{paper}, {found.context} tokens unless said otherwise; rotary positions not counted"
+    return found.network(found.context, note)
+
+
 @cache
 def published() -> dict[str, dict[str, Any]]:
     """Return the entries of config.json of the language models of models.toml, by name."""
-    said = tomllib.loads(Path(__file__).with_name(MODELS).read_text(encoding="utf-8"))
+    message = tomllib.loads(Path(__file__).with_name(MODELS).read_text(encoding="utf-8"))
     found: dict[str, dict[str, Any]] = {}
-    for name, entries in said.items():
+    for name, entries in message.items():
         base = {key: value for key, value in found.get(entries.get("like", ""), {}).items() if key != "params"}
         found[name] = base | {key: value for key, value in entries.items() if key != "like"}
+        if found[name].get("sliding_window") == 0:  # TOML has no null
+            found[name]["sliding_window"] = None
     return found
 
 
@@ -85,7 +110,7 @@ class _Networks(Mapping[str, Network]):
     """The built-in networks: a mapping from names."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Network] = {}
+        self._build: dict[str, Network] = {}
 
     def __getitem__(self, name: str) -> Network:
         if name not in _makers():
@@ -96,9 +121,9 @@ class _Networks(Mapping[str, Network]):
                 else "hw.networks has the names, such as resnet50, bert_base or llama_7b"
             )
             raise KeyError(f"network: {shown(name, 30)} is not a built-in network; {words}")
-        if name not in self._made:
-            self._made[name] = _makers()[name]()
-        return self._made[name]
+        if name not in self._build:
+            self._build[name] = _makers()[name]()
+        return self._build[name]
 
     def __contains__(self, name: object) -> bool:
         return name in _makers()

@@ -1,4 +1,4 @@
-"""How different tools count operations: the same networks give different numbers by convention, not by mistake.
+"""Counting conventions of different tools: the same network has a different number of operations in each.
 
 Each rule takes a node with its shapes and the batch size and returns what the tool adds for it. Checked against the
 tools themselves: thop 0.1.1 (2022), fvcore 0.1.5, ptflops 0.7.5, torchinfo 1.8.0, torch 2.15 FlopCounterMode.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...base.values import shown
+from ...base.values import check_choice
 from .graph import Flow
 from .layers import AddTable, BatchNorm2d, Conv2d, Layer, LayerNorm, Linear, Product, Scores, TimesMatrix
 from .plain import Activation, AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, Softmax
@@ -151,8 +151,7 @@ CONVENTIONS: Mapping[str, Convention] = {
 
 def convention(name: str) -> Convention:
     """Return a convention by its name; ValueError lists the names."""
-    if not isinstance(name, str) or name not in CONVENTIONS:
-        raise ValueError(f"count: like is {shown(name)}, expected one of {', '.join(CONVENTIONS)}")
+    check_choice("count", "like", name, CONVENTIONS)
     return CONVENTIONS[name]
 
 

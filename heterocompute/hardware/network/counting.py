@@ -11,7 +11,7 @@ from ..chips.chip import dtype_bits
 from .conventions import convention, counts_activations
 from .graph import Flow
 from .lookup import as_network
-from .loops import loops_of, once
+from .loops import loops_of, runs_of
 
 __all__ = ["Counts", "count"]
 
@@ -130,7 +130,7 @@ def count(
     batch = check_count("count", "batch", batch)
     bits = dtype_bits(dtype)
     network = as_network(model, input_shape, inputs=inputs)
-    rows = [_row(flow, rule.rule(flow, once(flow, batch)), batch, bits) for flow in network]
+    rows = [_row(flow, rule.rule(flow, runs_of(flow, batch)), batch, bits) for flow in network]
     total = sum(row["count"] for row in rows)
     macs, flops = (total, total * rule.flops_per_count) if rule.unit == "MAC" else (total, total)
     if rule.name in ("torch", "flop"):
@@ -153,7 +153,7 @@ def count(
 
 def _row(flow: Flow, counted: int, batch: int, bits: int) -> dict[str, Any]:
     loops = loops_of(flow, batch)
-    products = once(flow, batch)
+    products = runs_of(flow, batch)
     return {
         "name": flow.name,
         "kind": type(flow.layer).__name__,

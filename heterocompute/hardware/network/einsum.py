@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 
 __all__ = ["labels", "products"]
 
@@ -34,25 +34,25 @@ def labels(equation: str) -> tuple[str, str, str]:
     """
     text = "".join(equation.split())
     if "." in text:
-        raise ValueError(f"the equation {shown(equation)} has an ellipsis, which is not read")
+        raise WrongValue(f"the equation {shown(equation)} has an ellipsis, which is not read")
     left, arrow, output = text.partition("->")
     operands = left.split(",")
     if len(operands) != 2:
-        raise ValueError(f"the equation {shown(equation)} has {len(operands)} operands, two are read")
+        raise WrongValue(f"the equation {shown(equation)} has {len(operands)} operands, two are read")
     if not arrow:
         output = "".join(sorted(one for one in set(left) - {","} if left.count(one) == 1))
     for part in (*operands, output):
         if not (part.isascii() and part.isalpha() or not part):
-            raise ValueError(f"the equation {shown(equation)} has {shown(part)}, expected letters of the alphabet")
+            raise WrongValue(f"the equation {shown(equation)} has {shown(part)}, expected letters of the alphabet")
         if len(set(part)) < len(part):
-            raise ValueError(f"the equation {shown(equation)} repeats a label in {shown(part)}, which is not read")
+            raise WrongValue(f"the equation {shown(equation)} repeats a label in {shown(part)}, which is not read")
     if not set(output) <= set(left):
-        raise ValueError(f"the equation {shown(equation)} has an output of labels that no operand has")
+        raise WrongValue(f"the equation {shown(equation)} has an output of labels that no operand has")
     return operands[0], operands[1], output
 
 
 def products(first: str, second: str, output: str, sizes: Mapping[str, int]) -> tuple[int, int, int, int]:
-    """Return (count, m, n, k): labels of all three, of the first and the output, of the second and it, of both alone.
+    """Return (count, m, n, k): labels of all three, of first and output, of second and output, of both inputs only.
 
     A label of one operand alone is summed before the products, without multiplications.
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...base.kept import kept
-from ...base.values import as_list, check_count, check_fields, check_text, shown
+from ...base.cached import cached
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import as_list, check_count, check_fields, check_text
 from .heads import FusedAttention, Sinks
 from .layers import Context, Layer, Linear, Scores, Shape
 from .loops import Loops, loops_of
@@ -49,7 +50,7 @@ class Attention:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.width % self.heads:
-            raise ValueError(f"Attention: width is {self.width}, expected a positive multiple of heads {self.heads}")
+            raise WrongValue(f"Attention: width is {self.width}, expected a positive multiple of heads {self.heads}")
         Scores(self.heads, self.kv_heads)
 
     def add_to(self, builder: Builder, name: str, source: str) -> str:
@@ -91,9 +92,9 @@ class Node:
     def __post_init__(self) -> None:
         check_fields(self, ("kept",))
         if not isinstance(self.layer, Layer):
-            raise TypeError(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.Linear(...)")
+            raise WrongType(f"Node: layer is {shown(self.layer)}, expected a layer such as hw.layers.Linear(...)")
         if not self.inputs or not all(isinstance(name, str) for name in as_list(self.inputs, "Node: inputs", "names")):
-            raise TypeError(f"Node: inputs is {shown(self.inputs)}, expected names of nodes")
+            raise WrongType(f"Node: inputs is {shown(self.inputs)}, expected names of nodes")
         object.__setattr__(self, "inputs", tuple(self.inputs))
 
 
@@ -113,7 +114,7 @@ class Flow:
     def layer(self) -> Layer:
         return self.node.layer
 
-    @kept
+    @cached
     def macs(self) -> int:
         return self.layer.macs(*self.inputs)
 
@@ -170,18 +171,18 @@ class Network:
         object.__setattr__(self, "input_shape", check_shape(self.input_shape))
         nodes = as_list(self.nodes, "Network: nodes", "a sequence of Node")
         if not all(isinstance(node, Node) for node in nodes):
-            raise TypeError(f"Network: nodes is {shown(self.nodes)}, expected a sequence of Node")
+            raise WrongType(f"Network: nodes is {shown(self.nodes)}, expected a sequence of Node")
         object.__setattr__(self, "nodes", tuple(nodes))
         known = {INPUT}
         for node in self.nodes:
             for source in node.inputs:
                 if source not in known:
-                    raise ValueError(
+                    raise WrongValue(
                         f"network {shown(self.name)}: {shown(node.name)} has the input {shown(source)}, which is "
                         "not an earlier node"
                     )
             if node.name in known:
-                raise ValueError(f"network {shown(self.name)}: two nodes have the name {shown(node.name)}")
+                raise WrongValue(f"network {shown(self.name)}: two nodes have the name {shown(node.name)}")
             known.add(node.name)
 
     def with_input(self, shape: Sequence[int]) -> Network:
@@ -220,7 +221,7 @@ class Network:
             The network has no attention, or its input is not tokens.
         """
         if len(self.input_shape) != 1 or not any(isinstance(node.layer, Scores) for node in self.nodes):
-            raise ValueError(
+            raise WrongValue(
                 f"network {shown(self.name)}: only a network of tokens with attention generates tokens one by one"
             )
         context = check_count("decoding", "context", context, 0)
@@ -271,13 +272,13 @@ class Network:
                 fused[node.name] = replace(node, layer=layer, inputs=(*first.inputs, node.inputs[1]), kept=None)
                 inside.update(one.name for one in chain)
         if not fused:
-            raise ValueError(f"network {shown(self.name)}: has no attention over a whole prompt that could be fused")
+            raise WrongValue(f"network {shown(self.name)}: has no attention over a whole prompt that could be fused")
         nodes = tuple(fused.get(node.name, node) for node in self.nodes if node.name not in inside)
         return replace(self, nodes=nodes)
 
     @property
     def stream(self) -> int:
-        """Return the elements of a sample between two blocks: of the last sum of two (positions, width).
+        """Return the elements of one sample between two blocks: the last sum of two tensors (positions, width).
 
         Heads together can be wider or narrower than this, such as 8192 and 5120 in Qwen3 32B.
 
@@ -289,7 +290,7 @@ class Network:
         sums = (flow.output for flow in self if isinstance(flow.layer, Add) and len(flow.output) == 2)
         return max((math.prod(shape) for shape in sums), default=0)
 
-    @kept
+    @cached
     def flows(self) -> tuple[Flow, ...]:
         """Return every node with its shapes.
 
@@ -309,7 +310,7 @@ class Network:
             try:
                 output = node.layer.output_shape(*inputs)
             except ValueError as error:
-                raise ValueError(f"network {shown(self.name)}, layer {shown(node.name)}: {error}") from None
+                raise WrongValue(f"network {shown(self.name)}, layer {shown(node.name)}: {error}") from None
             shapes[node.name] = output
             found.append(Flow(node, inputs, output))
         return tuple(found)
@@ -324,7 +325,7 @@ class Network:
         Returns
         -------
         tuple of Loops
-            Pass ``problem()`` of one of them to `hw.search`.
+            Pass ``problem()`` of one of them to `hw.mapper.search`.
 
         Examples
         --------
@@ -385,5 +386,5 @@ def check_shape(shape: Sequence[int]) -> Shape:
     found = as_list(shape, "input_shape", "a sequence of integers such as (3, 224, 224)")
     for i, size in enumerate(found):
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**63:
-            raise ValueError(f"input_shape is {shown(shape)}: axis {i} is {shown(size)}, expected a positive integer")
+            raise WrongValue(f"input_shape is {shown(shape)}: axis {i} is {shown(size)}, expected a positive integer")
     return tuple(int(size) for size in found)

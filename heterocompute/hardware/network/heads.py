@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...base.values import check_fields, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_fields
 from .layers import Context, Layer, Scores, Shape, want_image, want_last
 
 __all__ = ["Experts", "FusedAttention", "HeadNorm", "Heads", "Patches", "Sinks"]
@@ -34,7 +35,7 @@ class HeadNorm(Layer):
 
 @dataclass(frozen=True)
 class Heads(Layer):
-    """A matrix of its own for each head: (positions, heads·in) to (positions, heads·out), without a bias.
+    """One matrix per head: (positions, heads·in) to (positions, heads·out), without a bias.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ class Experts(Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.used > self.experts:
-            raise ValueError(f"Experts: used is {shown(self.used)}, expected at most experts, {shown(self.experts)}")
+            raise WrongValue(f"Experts: used is {shown(self.used)}, expected at most experts, {shown(self.experts)}")
 
     @property
     def weight_params(self) -> int:

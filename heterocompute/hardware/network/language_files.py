@@ -1,4 +1,4 @@
-"""A language model as a network from its file: a Hugging Face folder, safetensors beside config.json, or GGUF."""
+"""A language model as a network from its file: a Hugging Face folder, safetensors with config.json, or GGUF."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from ...base.errors import WrongValue, printable
 from ...base.json_text import json_object
-from ...base.texts import printable
 from .graph import Network
 from .language import decoder_of_config, decoder_of_keys
 
@@ -50,6 +50,6 @@ def read_language_model(path: str) -> Network:
         os.stat(path)  # a missing file is an OSError
     place = os.path.join(folder, CONFIG)
     if not os.path.exists(place):
-        raise ValueError(f"{printable(path)}: has no {CONFIG} next to the weights, by which a network is known")
+        raise WrongValue(f"{printable(path)}: has no {CONFIG} next to the weights, by which a network is known")
     found = json_object(place, MAX_CONFIG)
     return decoder_of_config(place, found, os.path.basename(os.path.abspath(folder))).network()

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.values import check_fields, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_fields
 
 __all__ = [
     "AddTable",
@@ -44,10 +45,10 @@ def _with_shapes(method: Any) -> Any:
         try:
             return method(self, *inputs)
         except (IndexError, ValueError) as error:
-            if type(error) is ValueError and "unpack" not in str(error):
+            if isinstance(error, ValueError) and "unpack" not in str(error):
                 raise
             title, given = type(self).__name__, f"input is {', '.join(map(shown, inputs)) or 'missing'}"
-            raise ValueError(f"{title}: {given}, expected shapes of its inputs, without a batch") from None
+            raise WrongValue(f"{title}: {given}, expected shapes of its inputs, without a batch") from None
 
     return checked
 
@@ -56,7 +57,7 @@ def _shape(layer: Any, shape: Any) -> Shape:
     parts = tuple(shape) if isinstance(shape, (tuple, list)) else ()
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
     if not isinstance(shape, (tuple, list)) or not whole or not all(0 < one < 2**63 for one in parts):
-        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, expected a shape of positive integers")
+        raise WrongValue(f"{type(layer).__name__}: input is {shown(shape)}, expected a shape of positive integers")
     return tuple(int(one) for one in parts)
 
 
@@ -133,7 +134,7 @@ class Conv2d(Layer):
         super().__post_init__()
         for name in ("in_channels", "out_channels"):
             if getattr(self, name) % self.groups:
-                raise ValueError(f"Conv2d: {name} is {getattr(self, name)}, not a multiple of groups {self.groups}")
+                raise WrongValue(f"Conv2d: {name} is {getattr(self, name)}, not a multiple of groups {self.groups}")
 
     @property
     def weight_params(self) -> int:
@@ -250,12 +251,12 @@ class Context(Layer):
         weights, values = inputs
         groups = self.kv_heads or self.heads
         if len(weights) != 3 or len(values) != 2 or weights[0] != self.heads or values[1] % groups:
-            raise ValueError(
+            raise WrongValue(
                 f"Context: inputs are {shown(weights)} and {shown(values)}, expected ({self.heads}, m, n) and (n, "
                 "width)"
             )
         if weights[2] != self.cached + values[0]:
-            raise ValueError(
+            raise WrongValue(
                 f"Context: {weights[2]} weights per query, expected one for each of {self.cached + values[0]} values"
             )
         return (weights[1], self.heads * (values[1] // groups))
@@ -273,7 +274,7 @@ class MatMul(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
         if len(a) < 2 or len(b) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
-            raise ValueError(f"MatMul: inputs are {shown(a)} and {shown(b)}, expected (..., m, k) and (..., k, n)")
+            raise WrongValue(f"MatMul: inputs are {shown(a)} and {shown(b)}, expected (..., m, k) and (..., k, n)")
         return (*a[:-1], b[-1])
 
     def gemm(self, *inputs: Shape) -> tuple[int, int, int, int]:
@@ -364,7 +365,7 @@ class Embedding(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if len(inputs[0]) != 1:
-            raise ValueError(f"Embedding: input is {shown(inputs[0])}, expected (positions,)")
+            raise WrongValue(f"Embedding: input is {shown(inputs[0])}, expected (positions,)")
         return (inputs[0][0], self.width)
 
 
@@ -390,7 +391,7 @@ class AddTable(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         want_last(self, inputs[0], self.width)
         if self.limits and inputs[0][0] > self.rows:
-            raise ValueError(f"AddTable: {inputs[0][0]} positions, but the table has {self.rows} rows")
+            raise WrongValue(f"AddTable: {inputs[0][0]} positions, but the table has {self.rows} rows")
         return inputs[0]
 
 
@@ -454,28 +455,28 @@ def _check_heads(layer: Scores | Context) -> None:
     groups = layer.heads if layer.kv_heads is None else layer.kv_heads
     if layer.heads % groups:
         name = type(layer).__name__
-        raise ValueError(f"{name}: kv_heads is {groups}, expected a divisor of heads {layer.heads}")
+        raise WrongValue(f"{name}: kv_heads is {groups}, expected a divisor of heads {layer.heads}")
 
 
 def want_image(layer: Layer, shape: Shape, channels: int | None) -> None:
     name = type(layer).__name__
     if len(shape) != 3:
-        raise ValueError(f"{name}: input is {shown(shape)}, expected (channels, height, width), without a batch")
+        raise WrongValue(f"{name}: input is {shown(shape)}, expected (channels, height, width), without a batch")
     if channels is not None and shape[0] != channels:
-        raise ValueError(f"{name}: input is {shown(shape)}, which has {shape[0]} channels, expected {channels}")
+        raise WrongValue(f"{name}: input is {shown(shape)}, which has {shape[0]} channels, expected {channels}")
 
 
 def want_last(layer: Layer, shape: Shape, width: int) -> None:
     """Raise ValueError if the last axis has another size."""
     if not shape or shape[-1] != width:
-        raise ValueError(f"{type(layer).__name__}: input is {shown(shape)}, expected {width} as its last axis")
+        raise WrongValue(f"{type(layer).__name__}: input is {shown(shape)}, expected {width} as its last axis")
 
 
 def _want_heads(layer: Scores, queries: Shape, keys: Shape) -> None:
     groups = layer.kv_heads or layer.heads
     fits = len(queries) == len(keys) == 2 and not queries[1] % layer.heads and not keys[1] % groups
     if not fits or queries[1] // layer.heads != keys[1] // groups:
-        raise ValueError(
+        raise WrongValue(
             f"Scores: inputs are {shown(queries)} and {shown(keys)}, expected (m, {layer.heads} x d) and (n, "
             f"{groups} x d)"
         )
@@ -495,7 +496,7 @@ def window(layer: Any, shape: Shape, dilation: Pair, ceil_mode: bool = False) ->
         if ceil_mode and (count - 1) * stride >= size + padding:
             count -= 1
         if count < 1:
-            raise ValueError(
+            raise WrongValue(
                 f"{type(layer).__name__}: a window of {step * (kernel - 1) + 1} does not fit on "
                 f"{size} + 2 x {padding} of padding"
             )

@@ -12,7 +12,7 @@ from .plain import Activation, Flatten, Select, Softmax
 __all__ = [
     "IN_PLACE",
     "VIEWS",
-    "kept_sizes",
+    "saved_sizes",
     "last_memory_uses",
     "last_uses",
     "live_elements",
@@ -43,14 +43,14 @@ def live_elements(network: Network, first: int = 0) -> Iterator[int]:
         Of one sample.
     """
     flows = network.flows
-    places = memories(flows)
-    uses = last_memory_uses(flows, places)
+    memory_of_node = memories(flows)
+    uses = last_memory_uses(flows, memory_of_node)
     sizes = {INPUT: math.prod(network.input_shape)} | {flow.name: flow.output_elements for flow in flows}
     alive: set[str] = set()
     total = 0
     for i in range(first, len(flows)):
         flow = flows[i]
-        inputs, output = [places[name] for name in flow.node.inputs], places[flow.name]
+        inputs, output = [memory_of_node[name] for name in flow.node.inputs], memory_of_node[flow.name]
         fetched = set(inputs) - alive
         alive |= fetched
         total += sum(sizes[name] for name in fetched)
@@ -65,7 +65,7 @@ def live_elements(network: Network, first: int = 0) -> Iterator[int]:
 
 
 def peak_elements(network: Network) -> int:
-    """Return the largest number of elements alive at once, input and output included, of one sample.
+    """Return the peak number of live elements of one sample, including input and output.
 
     Parameters
     ----------
@@ -106,24 +106,24 @@ def memories(flows: Sequence[Flow]) -> dict[str, str]:
     -------
     dict of str to str
     """
-    places = {INPUT: INPUT}
+    memory_of_node = {INPUT: INPUT}
     for flow in flows:
         base = flow.node.memory_of
         if base is None and isinstance(flow.layer, VIEWS):
             base = flow.node.inputs[0]
-        places[flow.name] = flow.name if base is None else places[base]
-    return places
+        memory_of_node[flow.name] = flow.name if base is None else memory_of_node[base]
+    return memory_of_node
 
 
-def last_memory_uses(flows: Sequence[Flow], places: dict[str, str]) -> dict[str, int]:
+def last_memory_uses(flows: Sequence[Flow], memory_of_node: dict[str, str]) -> dict[str, int]:
     """Return the place of the last use of each memory, through any of its views."""
     found: dict[str, int] = {}
     for name, place in last_uses(flows).items():
-        found[places[name]] = max(place, found.get(places[name], 0))
+        found[memory_of_node[name]] = max(place, found.get(memory_of_node[name], 0))
     return found
 
 
-def kept_sizes(network: Network) -> list[tuple[int, int]]:
+def saved_sizes(network: Network) -> list[tuple[int, int]]:
     """Return the elements and other bytes of each node that a backward pass keeps, except the network's output.
 
     Where no forward pass has told, every output that has memory of its own.
@@ -138,11 +138,11 @@ def kept_sizes(network: Network) -> list[tuple[int, int]]:
         Of one sample, as `Node.kept`.
     """
     flows = network.flows
-    places = memories(flows)
-    last = places[flows[-1].name] if flows else INPUT
+    memory_of_node = memories(flows)
+    last = memory_of_node[flows[-1].name] if flows else INPUT
     return [
         flow.node.kept
         if flow.node.kept is not None
-        else (flow.output_elements if places[flow.name] == flow.name != last else 0, 0)
+        else (flow.output_elements if memory_of_node[flow.name] == flow.name != last else 0, 0)
         for flow in flows
     ]

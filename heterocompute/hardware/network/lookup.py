@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ...base.errors import WrongType, WrongValue
 from ...base.modules import is_module
 from ...base.texts import file_name
 from ...base.values import as_int, is_several
@@ -59,11 +60,11 @@ def as_network(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.as_network([hw.Linear(8, 4)], (8,)).output_shape
+    >>> hw.as_network([hw.layers.Linear(8, 4)], (8,)).output_shape
     (4,)
     """
     if inputs is not None and not is_module(model):
-        raise ValueError(f"inputs is for a torch.nn.Module, not for {type(model).__name__}: expected input_shape")
+        raise WrongValue(f"inputs is for a torch.nn.Module, not for {type(model).__name__}: expected input_shape")
     if isinstance(model, Network):
         return model if input_shape is None else model.with_input(input_shape)
     if hasattr(model, "judged") and isinstance(getattr(model, "path", None), str):  # of zoo.open_llm
@@ -74,7 +75,7 @@ def as_network(
         try:
             network = networks[model]
         except KeyError as error:
-            raise ValueError(error.args[0]) from None
+            raise WrongValue(error.args[0]) from None
         return as_network(network, input_shape)
     if isinstance(model, str) or hasattr(model, "__fspath__"):
         place = file_name(model)
@@ -86,12 +87,12 @@ def as_network(
     if isinstance(model, (Layer, Attention)):
         model = [model]
     if isinstance(model, Mapping) or not is_several(model):
-        raise TypeError(
+        raise WrongType(
             f"model is of type {type(model).__name__}, expected a network, its name, layers, a file or folder with a "
             "model, or a torch.nn.Module"
         )
     if input_shape is None:
-        raise ValueError("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
+        raise WrongValue("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
     return _of_layers(model, input_shape)
 
 
@@ -104,5 +105,7 @@ def _of_layers(layers: Iterable[Any], input_shape: Sequence[int]) -> Network:
         elif isinstance(layer, Layer):
             builder.add(name if name != f"{i}" else f"{i}.{type(layer).__name__.lower()}", layer)
         else:
-            raise TypeError(f"layer {i} is of type {type(layer).__name__}, expected a layer such as hw.Linear(...)")
+            raise WrongType(
+                f"layer {i} is of type {type(layer).__name__}, expected a layer such as hw.layers.Linear(...)"
+            )
     return builder.build()

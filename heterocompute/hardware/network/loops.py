@@ -1,4 +1,4 @@
-"""The loops of a layer: what an accelerator runs. Every product is a convolution; a matrix has one column of pixels.
+"""The loops of a layer on an accelerator. Every product is a convolution; a matrix has one column of pixels.
 
 N images, C channels in, K out, P x Q pixels out, R x S taps; `groups` of channels that are convolved separately. A
 linear layer over m positions has P = m and Q = R = S = 1; a matmul of two activations has a group for each head, and
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...base.errors import WrongValue
 from ...base.values import check_fields
 from ..mapper.problem import Problem
 from .heads import Experts
@@ -65,7 +66,7 @@ class Loops:
         check_fields(self, ("padding",))
         for name in ("c", "k"):
             if getattr(self, name) % self.groups:
-                raise ValueError(f"Loops: {name} is {getattr(self, name)}, expected a multiple of groups {self.groups}")
+                raise WrongValue(f"Loops: {name} is {getattr(self, name)}, expected a multiple of groups {self.groups}")
 
     @property
     def macs(self) -> int:
@@ -118,13 +119,13 @@ class Loops:
         return {**found, **pairs, "groups": self.groups}
 
 
-def once(flow: Flow, batch: int) -> int:
+def runs_of(flow: Flow, batch: int) -> int:
     """Return how many times a node runs for a batch: once if both operands are made of parameters."""
     return 1 if isinstance(flow.layer, Product) and flow.layer.once else batch
 
 
 def matmuls(flow: Flow, batch: int) -> tuple[int, int, int, int] | None:
-    """Return (count, m, n, k) of the matmuls of one sample; of experts those of the whole batch.
+    """Return (count, m, n, k) of the matmuls of one sample; for experts, of the whole batch.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ def loops_of(flow: Flow, batch: int) -> Loops | None:
     groups, m, n, k = product
     layer = flow.layer
     if not isinstance(layer, Conv2d):
-        runs = 1 if isinstance(layer, Experts) else once(flow, batch)
+        runs = 1 if isinstance(layer, Experts) else runs_of(flow, batch)
         return Loops(flow.name, runs, k * groups, n * groups, m, groups=groups)
     (p, q), (r, s) = flow.output[1:], pair(layer.kernel_size)
     stride, dilation = pair(layer.stride), pair(layer.dilation)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.texts import printable, sentence, shortened
-from ...base.values import shown
+from ...base.errors import WrongType, WrongValue, printable, shown
+from ...base.texts import sentence, shortened
 from .aten import Refusal
 from .graph import Network, check_shape
 from .recorder import Recorder
@@ -55,9 +55,9 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     torch, name = sys.modules["torch"], type(module).__name__
     module = _plain(torch, module, name)
     if inputs is not None and input_shape is not None:
-        raise ValueError("inputs and input_shape are both given, expected one of them")
+        raise WrongValue("inputs and input_shape are both given, expected one of them")
     if input_shape is None and inputs is None:
-        raise ValueError(f"input_shape is missing: {name}, a torch.nn.Module, needs the shape of one sample")
+        raise WrongValue(f"input_shape is missing: {name}, a torch.nn.Module, needs the shape of one sample")
     tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
     reads = any(isinstance(one, tables) or type(one).__name__ in PACKED_TABLES for one in module.modules())
     floats = next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), torch.float32)
@@ -66,18 +66,18 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
     dtype = torch.int64 if reads and len(shape) == 1 else floats
     place = next((p.device for p in module.parameters()), "cpu")
     # The module's own device if the forward pass reads values or creates tensors on another device.
-    tries = [(kept, device) for kept in range(training, -1, -1) for device in ("meta", place)]
-    for kept, device in tries:
+    tries = [(records_saved, device) for records_saved in range(training, -1, -1) for device in ("meta", place)]
+    for records_saved, device in tries:
         try:
-            with _at_rest(torch, module, kept > 0):
-                found = Recorder(torch, module, shape, dtype, device, kept, given)
+            with _at_rest(torch, module, records_saved > 0):
+                found = Recorder(torch, module, shape, dtype, device, records_saved, given)
             break
         except Refusal:
             raise
         except Exception as error:  # the module may raise any exception for such a sample
-            if (kept, device) == tries[-1]:
+            if (records_saved, device) == tries[-1]:
                 what = f"input_shape {shown(shape)} does" if given is None else "inputs do"
-                raise ValueError(f"{name}: {what} not run: {sentence(error)}") from None
+                raise WrongValue(f"{name}: {what} not run: {sentence(error)}") from None
     note = "read from a torch.nn.Module"
     return Network(name, tuple(found.nodes), shape, note, found.frozen, found.prepared)
 
@@ -103,15 +103,15 @@ class Inputs:
 
     def __init__(self, torch: Any, given: Any, floats: Any, reads: bool) -> None:
         if not isinstance(given, (tuple, list, Mapping)) or not given:
-            raise TypeError(f"inputs is {shown(given)}, expected a tuple or a dict of arrays or shapes")
+            raise WrongType(f"inputs is {shown(given)}, expected a tuple or a dict of arrays or shapes")
         pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
         self.torch, self.is_named = torch, isinstance(given, Mapping)
         self.values = {key: self._tensor(key, one, floats, reads) for key, one in pairs}
         first = next((one for one in self.values.values() if isinstance(one, torch.Tensor)), None)
         if first is None:
-            raise ValueError(f"inputs is {shown(given)}, expected an array or a shape among them")
+            raise WrongValue(f"inputs is {shown(given)}, expected an array or a shape among them")
         if first.dim() == 0 or first.shape[0] != 1:
-            raise ValueError(f"inputs has the shape {tuple(first.shape)} first, expected a batch of 1")
+            raise WrongValue(f"inputs has the shape {tuple(first.shape)} first, expected a batch of 1")
         self.shape = check_shape(tuple(map(int, first.shape[1:])) or (1,))
 
     def _tensor(self, key: Any, value: Any, floats: Any, reads: bool) -> Any:
@@ -124,16 +124,16 @@ class Inputs:
             shape = check_shape(value)
             tokens = f"{key}".endswith(TOKENS) or reads and len(shape) == 1
             return torch.zeros((1, *shape), dtype=torch.int64 if tokens else floats)
-        raise TypeError(f"inputs has {shown(value)} for {shown(key)}, expected an array or a shape of integers")
+        raise WrongType(f"inputs has {shown(value)} for {shown(key)}, expected an array or a shape of integers")
 
     def placed(self, device: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments and keywords of a call, with tensors of their own on a device."""
-        made: dict[Any, Any] = {
+        """Return the arguments and keywords of a call, with new tensors on a device."""
+        inputs_by_type: dict[Any, Any] = {
             key: one.detach().to(device, copy=True) if isinstance(one, self.torch.Tensor) else one
             for key, one in self.values.items()
         }
-        args: tuple[Any, ...] = () if self.is_named else tuple(made.values())
-        return args, made if self.is_named else {}
+        args: tuple[Any, ...] = () if self.is_named else tuple(inputs_by_type.values())
+        return args, inputs_by_type if self.is_named else {}
 
 
 def _plain(torch: Any, module: Any, name: str) -> Any:
@@ -143,7 +143,7 @@ def _plain(torch: Any, module: Any, name: str) -> Any:
     for path, one in module.named_modules():
         if isinstance(one, torch.jit.ScriptModule):
             place = f"its {printable(shortened(path))}" if path else "it"
-            raise ValueError(f"{name}: {place} is made by torch.jit, expected the module that it was made of")
+            raise WrongValue(f"{name}: {place} is made by torch.jit, expected the module that it was made of")
     return module
 
 

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from ...base.errors import WrongValue, printable, shown
 from ...base.regular import open_regular
-from ...base.texts import decoded, file_name, printable, quoted, shortened
-from ...base.values import shown
+from ...base.texts import decoded, file_name, quoted, shortened
 from .einsum import labels, products
 from .graph import INPUT, Network, Node, check_shape
 from .layers import BatchNorm2d, Conv2d, Layer, Linear, MatMul, Product, Shape, TimesMatrix
@@ -113,7 +113,7 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
     try:
         model, notes = without_branches(onnx, shape_inference, model, lambda part: sum(one.macs for one in read(part)))
     except Conditional as error:
-        raise ValueError(f"{place}: {error}") from None
+        raise WrongValue(f"{place}: {error}") from None
     return replace(read(model), leaves_out="; ".join(notes))
 
 
@@ -124,7 +124,7 @@ def _reported(place: str) -> Iterator[None]:
         yield
     except Exception as error:
         first = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{place}: not an ONNX file: {shortened(first[0])}") from None
+        raise WrongValue(f"{place}: not an ONNX file: {shortened(first[0])}") from None
 
 
 def called(one: Any) -> str:
@@ -164,11 +164,11 @@ class _Reader:
             if not any(size % (self.batch or 1) == 0 for size in self.full(name)):
                 self.shared.add(name)
             nodes.append(Node(self.sources[name], Operator("input", self.sample(name)), (INPUT,)))
-        made = {*inputs, *self.held}
+        produced = {*inputs, *self.held}
         for place, one in enumerate(self.graph.node):
-            if lost := [name for name in one.input if name and name not in made]:
+            if lost := [name for name in one.input if name and name not in produced]:
                 self.fail(f"{called(one)} reads {shown(lost[0])}, which nothing before it makes")
-            made.update(one.output)
+            produced.update(one.output)
             nodes += self.read(one, place)
         network = Network(os.path.basename(self.place), tuple(nodes), self.sample(inputs[0]), "read from ONNX")
         for flow in network:
@@ -180,7 +180,7 @@ class _Reader:
         return network
 
     def read(self, one: Any, place: int) -> list[Node]:
-        """Return the node of an operator, none of one that is skipped or computes sizes."""
+        """Return the node of an operator; None if the operator is skipped or computes sizes."""
         found = [self.sources[name] for name in one.input if name in self.sources]
         if one.op_type in GRAPHS or one.domain not in ("", "ai.onnx"):
             kind = f"{one.domain}.{one.op_type}".strip(".")
@@ -201,7 +201,7 @@ class _Reader:
         except (TypeError, ValueError) as error:
             text = str(error)
             start = "" if text.startswith(self.place) else f"{self.place}: {printable(shortened(name))}: "
-            raise ValueError(start + text) from None
+            raise WrongValue(start + text) from None
         view = one.op_type in VIEWS and one.input[0] in self.sources
         node = Node(name, layer, tuple(found), self.sources[one.input[0]] if view else None)
         for output in one.output:
@@ -213,7 +213,7 @@ class _Reader:
         return [node]
 
     def fail(self, what: str) -> NoReturn:
-        raise ValueError(f"{self.place}: {what}")
+        raise WrongValue(f"{self.place}: {what}")
 
     def dims(self, one: Any) -> tuple[int, ...]:
         """Return the shape of an initializer."""
@@ -240,7 +240,7 @@ class _Reader:
         self.merges |= {name} if len(dims) == 1 and dims[0] > 1 else set()
 
     def prepare(self, one: Any) -> None:
-        """Store the result of a node of constants and sizes alone: free, but its parameters count at their use."""
+        """Store the result of a node of constants and sizes; it is free, and its parameters count at their use."""
         tensors = [a for a in one.attribute if a.name in ("value", "sparse_value")]
         if one.op_type == "Constant" and tensors:
             sparse = tensors[0].name == "sparse_value"
@@ -289,9 +289,9 @@ class _Reader:
         if kind in ("MaxPool", "AveragePool") and len(options.get("kernel_shape", ())) == 2:
             padding = self.padding(options)
             if padding is not None and self.pair(one, options, "dilations") == (1, 1):
-                made = MaxPool2d if kind == "MaxPool" else AvgPool2d
+                produced = MaxPool2d if kind == "MaxPool" else AvgPool2d
                 window, strides = (self.pair(one, options, key) for key in ("kernel_shape", "strides"))
-                return made(window, strides, padding, bool(options.get("ceil_mode", 0)))
+                return produced(window, strides, padding, bool(options.get("ceil_mode", 0)))
         return self.other(one, self.new_params(one))
 
     def product(self, one: Any, options: dict[str, Any]) -> Layer:
@@ -323,10 +323,10 @@ class _Reader:
 
     def known(
         self, one: Any, options: dict[str, Any], shapes: list[tuple[int, ...]], active: list[bool],
-        places: tuple[int, int | None], new: int, biases: int,
+        positions: tuple[int, int | None], new: int, biases: int,
     ) -> Layer | None:  # fmt: skip
         """Return our layer for a product; None if there is none."""
-        kind, (first, second) = one.op_type, places
+        kind, (first, second) = one.op_type, positions
         if second is None or len(active) > 2 and active[2]:
             return None
         weight = shapes[second]
@@ -398,25 +398,27 @@ class _Reader:
         first, second, output = parts
         alive = [part for name, part in zip(one.input, parts[:2], strict=True) if name in self.sources]
         batch = self.batch or 1
-        places = [label for label in output if all(label in part for part in alive) and not sizes[label] % batch]
-        if not places and batch > 1:
+        positions = [label for label in output if all(label in part for part in alive) and not sizes[label] % batch]
+        if not positions and batch > 1:
             self.fail(f"no label of the equation {shown(text)} holds the batch {batch} in every activation")
-        for label in sorted(places, key=lambda label: sizes[label] != batch)[:1]:  # the whole label, or a factor of it
+        for label in sorted(positions, key=lambda label: sizes[label] != batch)[
+            :1
+        ]:  # the whole label, or a factor of it
             sizes[label] //= batch
         if one.input[0] not in self.sources:  # the second operand counts as the weights
             first, second = second, first
         return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), self.new_params(one))
 
-    def new_params(self, one: Any, places: Sequence[int] | None = None) -> int:
+    def new_params(self, one: Any, positions: Sequence[int] | None = None) -> int:
         """Return the number of parameters that a node is the first to use, in some of its inputs; count them."""
-        new = {name for name in self.weights_of(one, places) if name not in self.counted or name in self.merges}
+        new = {name for name in self.weights_of(one, positions) if name not in self.counted or name in self.merges}
         self.counted |= new
         return sum(self.sizes[name] for name in new)
 
-    def weights_of(self, one: Any, places: Sequence[int] | None = None) -> set[str]:
-        """Return the parameters that a node reads directly or through values computed from parameters alone."""
+    def weights_of(self, one: Any, positions: Sequence[int] | None = None) -> set[str]:
+        """Return the parameters that a node reads, directly or through values computed only from parameters."""
         listed = PARAMETERS.get(one.op_type, range(len(one.input)))
-        names = [one.input[i] for i in listed if i < len(one.input) and (places is None or i in places)]
+        names = [one.input[i] for i in listed if i < len(one.input) and (positions is None or i in positions)]
         found = set().union(*(self.behind.get(name, set()) for name in names))
         if one.op_type in PARAMETERS:  # integers that stand for numbers
             self.floats |= found

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 
 __all__ = ["is_product", "sizes_of"]
 
@@ -62,17 +62,17 @@ def sizes_of(
     if kind == "Gemm":
         a, b = _sides(kind, shapes, 1)
         if len(a) != 2 or len(b) != 2:
-            raise ValueError(f"multiplies {shown(a)} and {shown(b)}, expected two matrices")
+            raise WrongValue(f"multiplies {shown(a)} and {shown(b)}, expected two matrices")
         a, b = a[::-1] if options.get("transA", 0) else a, b[::-1] if options.get("transB", 0) else b
         return _one_sample(_matrices(a, b), batch), 0, 1
     if kind in GATES and len(shapes) > 2:
         return _one_sample(_recurrent(kind, shapes), batch), 0, None
-    raise ValueError(f"is a {kind} of a kind that is not read")
+    raise WrongValue(f"is a {kind} of a kind that is not read")
 
 
 def _sides(kind: str, shapes: list[Dims], second: int) -> tuple[Dims, Dims]:
     if len(shapes) <= second or not shapes[0] or not shapes[second]:
-        raise ValueError(f"is a {kind} of a kind that is not read")
+        raise WrongValue(f"is a {kind} of a kind that is not read")
     return shapes[0], shapes[second]
 
 
@@ -80,11 +80,11 @@ def _convolution(kind: str, shapes: list[Dims], second: int, options: dict[str, 
     x, weight = _sides(kind, shapes, second)
     groups = options.get("group", 1)
     if not isinstance(groups, int) or groups < 1:
-        raise ValueError(f"has the group {shown(groups)}, expected a number above 0")
+        raise WrongValue(f"has the group {shown(groups)}, expected a number above 0")
     transposed = kind == "ConvTranspose"
     channels = weight[0] if transposed else weight[1] * groups
     if len(x) != len(weight) or len(x) < 3 or x[1] != channels or weight[0] % groups:
-        raise ValueError(f"convolves {shown(x)} with filters {shown(weight)} in {groups} groups, which do not fit")
+        raise WrongValue(f"convolves {shown(x)} with filters {shown(weight)} in {groups} groups, which do not fit")
     taps = math.prod(weight[2:])
     positions = x[0] * math.prod((x if transposed else output)[2:])
     if transposed:
@@ -96,7 +96,7 @@ def _matrices(a: Dims, b: Dims) -> Sizes:
     """(..., m, k) times (..., k, n), a vector as a matrix; axes of size 1 are repeated."""
     first, second = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
     if first[-1] != second[-2]:
-        raise ValueError(f"multiplies {shown(a)} and {shown(b)}, which do not fit")
+        raise WrongValue(f"multiplies {shown(a)} and {shown(b)}, which do not fit")
     length = max(len(first), len(second)) - 2
     left, right = ((1,) * (length + 2 - len(one)) + one[:-2] for one in (first, second))
     count = math.prod(max(one) for one in zip(left, right, strict=True))
@@ -111,7 +111,7 @@ def _recurrent(kind: str, shapes: list[Dims]) -> Sizes:
     steps = len(x) == 3 and x[0] * x[1]
     rows = len(inputs) == 3 and inputs[1]
     if not steps or not rows or len(state) != 3 or inputs[2] != x[2] or rows != GATES[kind] * state[2]:
-        raise ValueError(f"is a {kind} of {shown(x)} with {shown(inputs)} and {shown(state)}, which do not fit")
+        raise WrongValue(f"is a {kind} of {shown(x)} with {shown(inputs)} and {shown(state)}, which do not fit")
     return inputs[0], steps, rows, inputs[2] + state[2]
 
 
@@ -122,4 +122,4 @@ def _one_sample(sizes: Sizes, batch: int) -> Sizes:
             found = list(sizes)
             found[i] = size // batch
             return found[0], found[1], found[2], found[3]
-    raise ValueError(f"multiplies {shown(sizes)}, where no size holds the batch {batch}")
+    raise WrongValue(f"multiplies {shown(sizes)}, where no size holds the batch {batch}")

@@ -1,4 +1,4 @@
-"""Shapes of the values of an ONNX graph, including those that the graph computes while it runs.
+"""Shapes of the values of an ONNX graph, including shapes that the graph computes itself.
 
 onnx's own inference goes first. Where it leaves an axis open, every node is inferred by itself in the graph's order,
 with the sizes that come before it computed: Shape, Gather, Slice, Concat and the like of a few numbers.
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ...base.texts import printable, shortened
+from ...base.errors import printable
+from ...base.texts import shortened
 
 __all__ = ["SAMPLES", "Conditional", "has_branches", "prepared", "shaped", "without_branches"]
 
@@ -71,8 +72,8 @@ def shaped(onnx: Any, shape_inference: Any, model: Any) -> dict[str, tuple[int |
     found = shape_inference.infer_shapes(model)  # with data_prop sizes could double at every node, without a limit
     values = (*found.graph.input, *found.graph.value_info, *found.graph.output)
     shapes = {one.name: shape_of(one.type) for one in values if one.type.tensor_type.HasField("shape")}
-    made = {name for node in model.graph.node for name in node.output if name}
-    if any(None in shapes.get(name, (None,)) for name in made):
+    produced = {name for node in model.graph.node for name in node.output if name}
+    if any(None in shapes.get(name, (None,)) for name in produced):
         walked = Walk(onnx, shape_inference, model).shapes()
         for name, shape in walked.items():
             if None in shapes.get(name, (None,)):
@@ -88,8 +89,8 @@ def shape_of(kind: Any) -> tuple[int | None, ...]:
 
 def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
     held = {one.name for one in model.graph.initializer}
-    places = [i for i, one in enumerate(model.graph.input) if one.name not in held]
-    dims = [model.graph.input[place].type.tensor_type.shape.dim for place in places]
+    open_inputs = [i for i, one in enumerate(model.graph.input) if one.name not in held]
+    dims = [model.graph.input[place].type.tensor_type.shape.dim for place in open_inputs]
     wanted = dict(enumerate(sample, 1)) if sample is not None and dims and len(dims[0]) == len(sample) + 1 else {}
     opens = [axis for axis, one in enumerate(dims[0]) if _is_open(one)] if dims else []
     if 0 not in opens and not wanted.keys() & set(opens):
@@ -102,12 +103,12 @@ def _with_batch(onnx: Any, model: Any, sample: tuple[int, ...] | None) -> Any:
         if axis in sizes and dims[0][axis].dim_param:
             named.setdefault(dims[0][axis].dim_param, set()).add(sizes[axis])
     known = {name: size for name, (size, *more) in named.items() if not more}  # "?" is the name of several sizes
-    for place in places:  # axes of other inputs have these names, or their batch is as open
-        open_axes = [axis for axis, one in enumerate(dims[places.index(place)]) if _is_open(one)]
+    for place in open_inputs:  # axes of other inputs have these names, or their batch is as open
+        open_axes = [axis for axis, one in enumerate(dims[open_inputs.index(place)]) if _is_open(one)]
         for axis, one in enumerate(fixed.graph.input[place].type.tensor_type.shape.dim):
             if not _is_open(one):
                 continue
-            if place == places[0] and axis in sizes:
+            if place == open_inputs[0] and axis in sizes:
                 one.dim_value = sizes[axis]
             elif one.dim_param in known:
                 one.dim_value = known[one.dim_param]
@@ -198,8 +199,8 @@ class Walk:
         if kind in FILLED and math.prod(values[node.input[FILLED[kind]]].tolist()) > MAX_SIZES:
             return None
         with np.errstate(all="raise"):  # sizes divided by zero are invalid
-            made: Any = ReferenceEvaluator(node, opsets=self.versions).run(None, values)
-        answer = made[0]
+            produced: Any = ReferenceEvaluator(node, opsets=self.versions).run(None, values)
+        answer = produced[0]
         return onnx.numpy_helper.from_array(answer) if answer.size <= MAX_SIZES else None
 
 
@@ -253,7 +254,7 @@ class _Branches:
     def __init__(self, onnx: Any, walk: Walk, model: Any, count: Callable[[Any], int]) -> None:
         self.onnx, self.walk, self.model, self.count = onnx, walk, model, count
         self.held: list[Any] = list(model.graph.initializer)
-        self.taken = {one.name for one in (*model.graph.input, *self.held)}
+        self.used_names = {one.name for one in (*model.graph.input, *self.held)}
         self.seen = 0
         self.notes: list[str] = []
 
@@ -264,13 +265,13 @@ class _Branches:
             if node.op_type == "If":
                 found = self.chosen(found, node)
             else:
-                self.taken.update(node.output)
+                self.used_names.update(node.output)
                 self.walk.add(node)
                 found.append(node)
         return found
 
     def chosen(self, before: list[Any], node: Any) -> list[Any]:
-        """Return the nodes before and those of one branch."""
+        """Return the previous nodes and the nodes of one branch."""
         self.seen += 1
         branches = {one.name: one.g for one in node.attribute if one.name in ("then_branch", "else_branch")}
         if self.seen > MOST:
@@ -291,7 +292,7 @@ class _Branches:
         return best.nodes
 
     def variant(self, before: list[Any], node: Any, name: str, graph: Any) -> _Variant:
-        """Return the nodes before and those of a branch, counted."""
+        """Return the previous nodes and the nodes of a branch, with their counts."""
         title = f"the {name.replace('_', ' ')} of {printable(shortened(node.name or 'If'))}"
         self.notes = []
         try:
@@ -301,15 +302,15 @@ class _Branches:
             return _Variant(f"{title}, which does not fit the input", error=error)
 
     def branch(self, before: list[Any], node: Any, graph: Any) -> list[Any]:
-        """Return the nodes before and those of a branch, whose names differ from all others."""
+        """Return the previous nodes and the nodes of a branch, with unique names."""
         names: dict[str, str] = {}
-        for name in sorted(_made(graph)):
+        for name in sorted(_outputs_of(graph)):
             fresh, times = name, 1
-            while fresh in self.taken:
+            while fresh in self.used_names:
                 times += 1
                 fresh = f"{name}'{times}"
             names[name] = fresh
-            self.taken.add(fresh)
+            self.used_names.add(fresh)
         for one in graph.initializer:
             held = self.onnx.TensorProto()
             held.CopyFrom(one)
@@ -331,14 +332,14 @@ class _Branches:
         model.graph.initializer.extend(self.held)
         for output in model.graph.output:
             output.type.tensor_type.ClearField("shape")
-        made = {name for node in nodes for name in node.output}
-        ends = [one for one in model.graph.output if one.name in made]
+        produced = {name for node in nodes for name in node.output}
+        ends = [one for one in model.graph.output if one.name in produced]
         model.graph.ClearField("output")
         model.graph.output.extend(ends)
         return model
 
 
-def _made(graph: Any) -> set[str]:
+def _outputs_of(graph: Any) -> set[str]:
     """Return the names of the values that a graph makes or holds."""
     return {name for one in graph.node for name in one.output if name} | {one.name for one in graph.initializer}
 
@@ -355,7 +356,7 @@ def _renamed(onnx: Any, node: Any, names: dict[str, str]) -> Any:
 def _rename(node: Any, names: dict[str, str]) -> None:
     node.input[:] = [names.get(name, name) for name in node.input]
     for graph in (one.g for one in node.attribute if one.HasField("g")):
-        own = _made(graph)
+        own = _outputs_of(graph)
         outer = {name: fresh for name, fresh in names.items() if name not in own}
         for inner in graph.node:
             _rename(inner, outer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from .layers import Layer, Pair, Shape, pair, want_image, window
 
 __all__ = [
@@ -101,7 +101,7 @@ class Add(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if any(shape != inputs[0] for shape in inputs):
-            raise ValueError(f"{type(self).__name__}: inputs are {', '.join(map(shown, inputs))}, expected one shape")
+            raise WrongValue(f"{type(self).__name__}: inputs are {', '.join(map(shown, inputs))}, expected one shape")
         return inputs[0]
 
 
@@ -112,7 +112,7 @@ class Multiply(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         a, b = inputs
         if len(a) != len(b) or any(y not in (1, x) for x, y in zip(a, b, strict=True)):
-            raise ValueError(
+            raise WrongValue(
                 f"Multiply: inputs are {shown(a)} and {shown(b)}, expected one shape, or ones in the second"
             )
         return a
@@ -124,7 +124,7 @@ class Concat(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if any(shape[1:] != inputs[0][1:] for shape in inputs):
-            raise ValueError(f"Concat: inputs are {', '.join(map(shown, inputs))}, expected equal axes but the first")
+            raise WrongValue(f"Concat: inputs are {', '.join(map(shown, inputs))}, expected equal axes but the first")
         return (sum(shape[0] for shape in inputs), *inputs[0][1:])
 
 
@@ -136,5 +136,5 @@ class Select(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         if len(inputs[0]) != 2:
-            raise ValueError(f"Select: input is {shown(inputs[0])}, expected (positions, width)")
+            raise WrongValue(f"Select: input is {shown(inputs[0])}, expected (positions, width)")
         return inputs[0][1:]

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from ...base.texts import printable, shortened
+from ...base.errors import printable
+from ...base.texts import shortened
 from . import aten
 from .aten import ACTIVATIONS, ALIASES, MAKERS, MATRICES, is_refused
 from .graph import INPUT, Node
@@ -26,7 +27,7 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Runs a module once, on one sample, or on `kept` samples to record what a backward pass keeps.
+    """Runs a module once, on one sample, or on `stored` samples to record the saved tensors of a backward pass.
 
     Attributes
     ----------
@@ -38,23 +39,23 @@ class Recorder:
     """
 
     def __init__(
-        self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, kept: int, given: Any = None
+        self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, stored: int, given: Any = None
     ) -> None:
-        self.torch, self.title, self.training, self.samples = torch, type(module).__name__, kept > 0, max(kept, 1)
+        self.torch, self.title, self.training, self.samples = torch, type(module).__name__, stored > 0, max(stored, 1)
         self.nodes: list[Node] = []
-        self.taken: dict[str, int] = {}
+        self.used_names: dict[str, int] = {}
         self.alive: list[Any] = []  # so that no other tensor gets the memory of these tensors
         self.shapes: dict[str, Shape] = {INPUT: shape}
         self.inside: list[str] = []
         self.leaves = {name for name, one in module.named_modules() if not any(True for _ in one.children())}
         self.counted: set[str] = set()
         self.frozen, self.prepared = 0, (0, 0)
-        named, buffers = (aten.held_by(module, kind) for kind in ("_parameters", "_buffers"))
+        named, buffers = (aten.parameters_of(module, kind) for kind in ("_parameters", "_buffers"))
         held = {**named, **buffers}
         with torch.device(device):
             if device == "meta":
-                made = {id(value): torch.empty_like(value, device="meta") for value in held.values()}
-                held = {name: made[id(one)].requires_grad_(one.requires_grad) for name, one in held.items()}
+                results = {id(value): torch.empty_like(value, device="meta") for value in held.values()}
+                held = {name: results[id(one)].requires_grad_(one.requires_grad) for name, one in held.items()}
             if given is None:
                 args, options = (torch.zeros((self.samples, *shape), dtype=dtype),), {}
             else:
@@ -97,7 +98,7 @@ class Recorder:
         frozen = {name for name in self.counted if name not in named or not named[name].requires_grad}
         self.frozen = sum(self.sizes[name] for name in frozen)
         if self.training:
-            self._note_kept()
+            self._note_saved()
 
     def _hooks(self, name: str, module: Any) -> tuple[Any, Any]:
         def enter(_: Any, inputs: Any) -> None:
@@ -136,9 +137,9 @@ class Recorder:
             return contextlib.nullcontext()
         return self.torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
 
-    def _note_kept(self) -> None:
+    def _note_saved(self) -> None:
         """Add to each node the parts of its memory that autograd saved; the output of the network counts elsewhere."""
-        kept = dict.fromkeys([None, INPUT, *(node.name for node in self.nodes)], (0, 0))
+        stored = dict.fromkeys([None, INPUT, *(node.name for node in self.nodes)], (0, 0))
         output = self.root(self.nodes[-1].name) if self.nodes else INPUT
         outputs = {memory for memory, owner in self.owners.items() if owner == output}
         for memory, tensor in self.saved.items():
@@ -146,18 +147,18 @@ class Recorder:
                 continue
             size = tensor.untyped_storage().nbytes() if self.is_plain(tensor) else tensor.numel() * tensor.itemsize
             owner = self.owners.get(memory)
-            elements, rest = kept[owner]
+            elements, rest = stored[owner]
             if tensor.dtype.is_floating_point:
-                kept[owner] = elements + size // tensor.itemsize, rest
+                stored[owner] = elements + size // tensor.itemsize, rest
             else:
-                kept[owner] = elements, rest + size
-        self.prepared = kept[None]
-        kept = {
-            name: (-(-elements // self.samples), -(-rest // self.samples)) for name, (elements, rest) in kept.items()
+                stored[owner] = elements, rest + size
+        self.prepared = stored[None]
+        stored = {
+            name: (-(-elements // self.samples), -(-rest // self.samples)) for name, (elements, rest) in stored.items()
         }
         first = self.nodes[0].name if self.nodes else None
-        kept[first] = (kept[first][0] + kept[INPUT][0], kept[first][1] + kept[INPUT][1])
-        self.nodes = [replace(node, kept=kept[node.name]) for node in self.nodes]
+        stored[first] = (stored[first][0] + stored[INPUT][0], stored[first][1] + stored[INPUT][1])
+        self.nodes = [replace(node, kept=stored[node.name]) for node in self.nodes]
 
     def is_output(self, tensor: Any) -> bool:
         """Tell whether a tensor of the last node's memory is its output, and not a statistic or an index."""
@@ -168,8 +169,8 @@ class Recorder:
 
     def root(self, name: str) -> str:
         """Return the node whose memory a node's output uses."""
-        places = {node.name: node.memory_of for node in self.nodes}
-        while (base := places.get(name)) is not None:
+        memory_of_node = {node.name: node.memory_of for node in self.nodes}
+        while (base := memory_of_node.get(name)) is not None:
             name = base
         return name
 
@@ -192,7 +193,7 @@ class Recorder:
         return memory, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
     def tensors(self, values: Iterable[Any]) -> list[Any]:
-        """Return the tensors among arguments, also those in lists."""
+        """Return the tensors among arguments, including tensors in lists."""
         found = []
         for value in values:
             if isinstance(value, (list, tuple)):
@@ -217,9 +218,9 @@ class Recorder:
 
     def record(self, namespace: str, kind: str, args: Any, options: Any, out: Any) -> None:
         """Record an operator and its results."""
-        given, made = self.tensors([*args, *options.values()]), self.tensors([out])
-        self.alive += made
-        if made and not any(one.numel() for one in made):  # such as a slice that a configuration leaves empty
+        given, results = self.tensors([*args, *options.values()]), self.tensors([out])
+        self.alive += results
+        if results and not any(one.numel() for one in results):  # such as a slice that a configuration leaves empty
             return
         kind = kind if kind == "_" else kind.rstrip("_")
         fed = [one for one in given if self.is_fed(one)]
@@ -227,7 +228,7 @@ class Recorder:
         held = self.behind(*given)
         self.computes = self.computes or bool(fed or given and all(self.is_parameter(one) for one in given))
         if namespace == aten.OWN and kind in aten.OWN_PRODUCTS:
-            self.packed(kind, args, made)
+            self.packed(kind, args, results)
             return
         multiplies = kind in MATRICES or kind == "convolution" or kind == "_trilinear"
         if fed or held:
@@ -237,28 +238,28 @@ class Recorder:
             if unread or weighted:
                 self.refuse(kind if namespace == "aten" else f"{namespace}::{kind}")
         if multiplies:
-            self.multiply(kind, args, given, made)
+            self.multiply(kind, args, given, results)
             return
         if "scaled_dot_product" in kind:
             layer, sources = self.attention(args)
-            self.add(kind, layer, sources, made)
+            self.add(kind, layer, sources, results)
             return
         if kind in MAKERS or not fed:
-            for one in made if fed else []:  # such as the noise of a dropout, which is as large as a sample
+            for one in results if fed else []:  # such as the noise of a dropout, which is as large as a sample
                 self.owners.setdefault(self.memory(one), self.sources[self.key(fed[0])])
             if any(self.key(one) in self.held for one in given):  # a view of parameters, or computed from them alone
-                self.held.update({self.key(one): held for one in made})
-                for one in made:
+                self.held.update({self.key(one): held for one in results})
+                for one in results:
                     self.owners.setdefault(self.memory(one), None)
             return
         if "batch_norm" in kind:  # statistics have no batch
-            self.owners.update(dict.fromkeys(map(self.memory, made[1:])))
-            made = made[:1]
-        known, sources = self.layer(kind, args, fed, made, held)
+            self.owners.update(dict.fromkeys(map(self.memory, results[1:])))
+            results = results[:1]
+        known, sources = self.layer(kind, args, fed, results, held)
         if known is not None:
-            self.add(kind, known, sources, made)
+            self.add(kind, known, sources, results)
             return
-        for one in made:
+        for one in results:
             shape, source = self.sample(one), self.sources[self.key(fed[0])]
             same = len(fed) == 1 and not held and self.shapes[source] == shape and kind in ALIASES
             if same and (not self.training or self.memory(one) in self.owners):
@@ -267,23 +268,23 @@ class Recorder:
                 continue
             self.add(kind, Operator(kind, shape, self.take(held)), [self.sources[self.key(x)] for x in fed], [one])
 
-    def add(self, kind: str, layer: Layer, sources: list[str], made: list[Any]) -> str:
+    def add(self, kind: str, layer: Layer, sources: list[str], results: list[Any]) -> str:
         """Append a node with the name of the module that runs it."""
         base = self.inside[-1] if self.inside else ""
-        plain = isinstance(layer, Operator) or base in self.taken or not base
+        plain = isinstance(layer, Operator) or base in self.used_names or not base
         name = f"{base}.{kind}".lstrip(".") if plain else base
         found = name
-        while found in self.taken:
-            self.taken[name] += 1
-            found = f"{name}'{self.taken[name]}"
-        self.taken[found] = 1
+        while found in self.used_names:
+            self.used_names[name] += 1
+            found = f"{name}'{self.used_names[name]}"
+        self.used_names[found] = 1
         inputs = tuple(dict.fromkeys(sources)) if len(sources) > 2 else tuple(sources)
-        memory_of = self.owners.get(self.memory(made[0])) if made else None
+        memory_of = self.owners.get(self.memory(results[0])) if results else None
         self.nodes.append(Node(found, layer, inputs, memory_of))
         self.shapes[found] = layer.output_shape(*(self.shapes[one] for one in inputs))
-        for one in made[:1]:
+        for one in results[:1]:
             self.sources[self.key(one)] = found
-        for one in made:
+        for one in results:
             self.held.pop(self.key(one), None)  # it was written in place
             if self.owners.get(self.memory(one)) is None:
                 self.owners[self.memory(one)] = found
@@ -295,7 +296,7 @@ class Recorder:
         return not self.inside or self.inside[-1] not in self.leaves
 
     def layer(
-        self, kind: str, args: Any, fed: list[Any], made: list[Any], held: tuple[str, ...]
+        self, kind: str, args: Any, fed: list[Any], results: list[Any], held: tuple[str, ...]
     ) -> tuple[Layer | None, list[str]]:
         """Return the layer that describes an operator, and the names of its inputs; None if no layer does."""
         x = fed[0]
@@ -325,7 +326,7 @@ class Recorder:
             return Concat(), [self.source(one) for one in fed]
         elif kind == "_adaptive_avg_pool2d" and x.dim() == 4:
             return AdaptiveAvgPool2d(tuple(args[1]), self.functional), first
-        elif kind == "mean" and x.dim() == 4 and made[0].shape == (*x.shape[:2], 1, 1):
+        elif kind == "mean" and x.dim() == 4 and results[0].shape == (*x.shape[:2], 1, 1):
             return AdaptiveAvgPool2d(1, self.functional), first
         elif kind in ("max_pool2d_with_indices", "avg_pool2d") and x.dim() == 4:
             return aten.pool(kind, args), first
@@ -343,7 +344,7 @@ class Recorder:
             return name
         return self.sources[self.key(tensor)]
 
-    def multiply(self, kind: str, args: Any, given: list[Any], made: list[Any]) -> None:
+    def multiply(self, kind: str, args: Any, given: list[Any], results: list[Any]) -> None:
         """Add the node of a product of matrices, a convolution or a bilinear form, and count its parameters exactly."""
         if any(not self.is_plain(one) for one in given):
             self.refuse(f"{kind} of a sparse matrix")
@@ -352,15 +353,15 @@ class Recorder:
         if kind == "convolution":
             (x, weight), bias = args[:2], args[2]
         elif kind == "_trilinear":
-            return self.bilinear(args, made)
+            return self.bilinear(args, results)
         else:
             x, weight = (args[place] for place in MATRICES[kind])
             bias = args[0] if min(MATRICES[kind]) else None
         values = [one for one in (x, weight) if not self.behind(one) and not self.is_parameter(one)]
-        shape = self.sample(made[0])
-        sizes = aten.convolved(args, made[0]) if kind == "convolution" else aten.multiplied(kind, x, weight)
+        shape = self.sample(results[0])
+        sizes = aten.convolved(args, results[0]) if kind == "convolution" else aten.multiplied(kind, x, weight)
         if not values:
-            self.prepare(kind, sizes, shape, self.behind(x, weight), made)
+            self.prepare(kind, sizes, shape, self.behind(x, weight), results)
             return
         if self.is_parameter(x) and not self.is_parameter(weight):  # W @ x: weights are n x k of sizes
             x, weight = weight, x
@@ -382,16 +383,16 @@ class Recorder:
             held = Operator("parameters", first, rest)
             sources[0] = self.add("parameters", held, [sources[0]], [])
             self.nodes[-1] = replace(self.nodes[-1], memory_of=self.nodes[-1].inputs[0])
-        self.add(kind, layer, sources, made)
+        self.add(kind, layer, sources, results)
 
-    def packed(self, kind: str, args: Any, made: list[Any]) -> None:
+    def packed(self, kind: str, args: Any, results: list[Any]) -> None:
         """Add the node of an operator of this package, whose weight is packed."""
         x, parts, shape = args[0], args[1], tuple(json.loads(args[2])["shape"])
         source = self.source(x)
         names = self.behind(*parts)
         whole = self.total(names) == math.prod(shape)
         new = self.take(names)
-        out, shared = self.sample(made[0]), new < math.prod(shape)
+        out, shared = self.sample(results[0]), new < math.prod(shape)
         layer: Layer
         if kind == "rows":
             layer = Embedding(*shape) if whole and not shared else Operator("embedding", out, new)
@@ -407,30 +408,30 @@ class Recorder:
             before = None
             if getattr(parent, "transposed", False):
                 before = self.entered[names[0].removesuffix("weight").rstrip(".")]
-            layer = aten.packed_convolution(shape, args[3], parent, before, made[0], out, new, shared)
+            layer = aten.packed_convolution(shape, args[3], parent, before, results[0], out, new, shared)
             try:
                 fits = layer.output_shape(self.shapes[source]) == out
             except ValueError:
                 fits = False
             if not fits:
-                layer = Product("convolution", aten.packed_sizes(shape, args[3], made[0]), out, new)
-        self.add(kind, layer, [source], made)
+                layer = Product("convolution", aten.packed_sizes(shape, args[3], results[0]), out, new)
+        self.add(kind, layer, [source], results)
 
     def prepare(
-        self, kind: str, sizes: tuple[int, int, int, int], shape: Shape, names: tuple[str, ...], made: list[Any]
+        self, kind: str, sizes: tuple[int, int, int, int], shape: Shape, names: tuple[str, ...], results: list[Any]
     ) -> None:
-        """Add the node of a product of parameters alone, whose output is a weight as they are.
+        """Add the node of a product of parameters, whose output is a weight, too.
 
         Products with a vector are left out, as in torch's own counter: they are norms of weights.
         """
         if min(sizes[1:3]) > 1:
             self.add(kind, Product(kind, sizes, shape, once=True), [INPUT], [])
-        for weight in made:
+        for weight in results:
             self.held[self.key(weight)] = names
             self.owners.setdefault(self.memory(weight), None)
 
     def is_parameter(self, tensor: Any) -> bool:
-        """Tell whether a tensor is a parameter, a buffer, or computed from them alone."""
+        """Return True if a tensor is a parameter, a buffer, or computed only from them."""
         return self.key(tensor) in self.held
 
     def known(
@@ -463,7 +464,7 @@ class Recorder:
             fits = False
         return layer if fits else None
 
-    def bilinear(self, args: Any, made: list[Any]) -> None:
+    def bilinear(self, args: Any, results: list[Any]) -> None:
         """Add a bilinear form: each output is the sum of a matrix times the outer product of two vectors."""
         a, weight, b = args[:3]
         values = [one for one in (a, b) if self.is_fed(one)]
@@ -473,8 +474,8 @@ class Recorder:
         positions = a.numel() // first
         sources = [self.source(one) for one in values]
         sizes = (1, positions, out, first * second)
-        self.add("bilinear", Product("bilinear", sizes, self.sample(made[0]), self.take(self.behind(a, weight, b))),
-                 sources, made)  # fmt: skip
+        self.add("bilinear", Product("bilinear", sizes, self.sample(results[0]), self.take(self.behind(a, weight, b))),
+                 sources, results)  # fmt: skip
 
     def attention(self, args: Any) -> tuple[Layer, list[str]]:
         """Return the second product of attention; scores and their softmax become nodes."""

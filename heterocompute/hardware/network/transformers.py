@@ -1,13 +1,13 @@
-"""The built-in transformers: BERT, GPT, LLaMA, ViT for images, and Whisper's encoder for sound."""
+"""The built-in transformers that are not decoders: BERT, ViT for images, and Whisper's encoder for sound."""
 
 from __future__ import annotations
 
 from .graph import Attention, Builder, Network
 from .heads import Patches
 from .layers import AddTable, Context, Conv2d, Embedding, LayerNorm, Linear, Scores
-from .plain import Activation, Add, Multiply, Select, Softmax
+from .plain import Activation, Add, Select, Softmax
 
-__all__ = ["bert", "gpt", "llama", "vit", "whisper_encoder"]
+__all__ = ["bert", "vit", "whisper_encoder"]
 
 
 def bert(name: str, width: int, blocks: int, heads: int, positions: int = 128) -> Network:
@@ -29,48 +29,6 @@ def bert(name: str, width: int, blocks: int, heads: int, positions: int = 128) -
     net.add("pooler.fc", Linear(width, width))
     net.add("pooler.tanh", Activation("tanh"))
     return net.build(f"Devlin et al. 2018, with the pooler, {positions} tokens unless said otherwise")
-
-
-def gpt(name: str, width: int, blocks: int, heads: int, positions: int, limit: int) -> Network:
-    """Return a GPT: normalization before each part, 50,257 tokens, the output layer shares the embedding's matrix."""
-    net = Builder(name, (positions,))
-    net.add("embeddings.word", Embedding(50257, width))
-    source = net.add("embeddings.position", AddTable(limit, width))
-    for i in range(blocks):
-        source = _block(net, f"block{i}", width, heads, source)
-    net.add("norm", LayerNorm(width), source)
-    net.add("output", Linear(width, 50257, bias=False, shared=True))
-    return net.build(f"{positions} tokens unless said otherwise; attention counted over all pairs of positions")
-
-
-def llama(
-    name: str,
-    width: int,
-    blocks: int,
-    heads: int,
-    inside: int,
-    tokens: int,
-    positions: int,
-    kv_heads: int | None = None,
-    paper: str = "Touvron et al. 2023",
-) -> Network:
-    """Return a LLaMA: RMSNorm, rotary positions, gated feed-forward part, a separate output layer."""
-    net = Builder(name, (positions,))
-    source = net.add("embeddings.word", Embedding(tokens, width))
-    for i in range(blocks):
-        norm = net.add(f"block{i}.norm1", LayerNorm(width, bias=False), source)
-        last = Attention(width, heads, kv_heads, bias=False).add_to(net, f"block{i}.attention", norm)
-        source = net.add(f"block{i}.add1", Add(), source, last)
-        norm = net.add(f"block{i}.norm2", LayerNorm(width, bias=False), source)
-        net.add(f"block{i}.gate", Linear(width, inside, bias=False), norm)
-        gate = net.add(f"block{i}.silu", Activation("silu"))
-        up = net.add(f"block{i}.up", Linear(width, inside, bias=False), norm)
-        net.add(f"block{i}.multiply", Multiply(), gate, up)
-        last = net.add(f"block{i}.down", Linear(inside, width, bias=False))
-        source = net.add(f"block{i}.add2", Add(), source, last)
-    net.add("norm", LayerNorm(width, bias=False), source)
-    net.add("output", Linear(width, tokens, bias=False))
-    return net.build(f"{paper}, {positions} tokens unless said otherwise; rotary positions not counted")
 
 
 def vit(name: str, width: int, blocks: int, heads: int, patch: int = 16) -> Network:

@@ -1,4 +1,4 @@
-"""Formats that a table may rank by their modelled cost: those with support from circuits or published figures.
+"""Formats whose modelled cost is supported by circuits or published figures, so that a table may rank them.
 
 Published figures are records of hardware/ledger, of the topic ``formats``. No number of the model was chosen to meet
 them.
@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from ...base.values import shown
+from ...base.values import check_choice
 from ..ledger.records import published
 from .operands import operand
 
@@ -39,8 +39,7 @@ def ranked(*formats: str, by: str = "energy") -> bool:
     >>> hw.ranked("int8", "nvfp4"), hw.ranked("log8-8"), hw.ranked("nvfp4", by="area")
     (True, False, False)
     """
-    if not isinstance(by, str) or by not in ("energy", "area"):
-        raise ValueError(f"ranked: by is {shown(by)}, expected 'energy' or 'area'")
+    check_choice("ranked", "by", by, ("energy", "area"))
     return all(_plain(name) or (by == "energy" and _met(name)) for name in formats)
 
 

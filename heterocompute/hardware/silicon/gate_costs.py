@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_choice
 
 __all__ = [
     "ASSUMPTIONS",
@@ -193,8 +194,7 @@ def sram_area(bits: float, process: str) -> float:
     >>> round(sram_area(8 * 2**20, "5nm") / 1e6, 3)
     0.251
     """
-    if not isinstance(process, str) or process not in SRAM_CELLS:
-        raise ValueError(f"sram_area: process is {shown(process)}, expected one of {', '.join(SRAM_CELLS)}")
+    check_choice("sram_area", "process", process, SRAM_CELLS)
     return bits * SRAM_CELLS[process] / ARRAY_EFFICIENCY
 
 
@@ -236,12 +236,11 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
     ValueError
         The process is unknown, or the voltage is not positive.
     """
-    if not isinstance(process, str) or process not in PROCESSES:
-        raise ValueError(f"mac: process is {shown(process)}, expected one of {', '.join(PROCESSES)}")
+    check_choice("mac", "process", process, PROCESSES)
     length, nominal = PROCESSES[process]
     volts = nominal if voltage is None else voltage
     if isinstance(volts, bool) or not isinstance(volts, (int, float)) or not 0 < volts < 10:
-        raise ValueError(f"mac: voltage is {shown(voltage)}, expected volts above 0")
+        raise WrongValue(f"mac: voltage is {shown(voltage)}, expected volts above 0")
     ratio = length / 45
     return Cost(cost.energy * ratio * (volts / 0.9) ** 2, cost.area * ratio**2)
 

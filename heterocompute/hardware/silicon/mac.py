@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...base.values import check_count
 from ...formats import Format
 from .gate_costs import ASSUMPTIONS, Cost, float_add, float_multiply, int_add, int_multiply, mux, scaled, table_read
@@ -156,7 +157,7 @@ def mac(
     if accumulator_bits is None:
         accumulator_bits = 24 if product <= 24 else product + 8
     if check_count("mac", "accumulator_bits", accumulator_bits) < product:
-        raise ValueError(
+        raise WrongValue(
             f"mac: accumulator_bits is {accumulator_bits}, narrower than one product of {weight_format} x "
             f"{activation_format}, which has {product} bits; expected at least {product}"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import frexp
 from typing import Any
 
-from ...base.values import shown
+from ...base.errors import WrongValue, shown
 from ...formats import Format, format as parse_format, has_pattern
 
 __all__ = ["Operand", "operand", "state_arithmetic"]
@@ -124,7 +124,7 @@ def operand(fmt: str | Format) -> Operand:
     if found.family in FAMILIES:
         return FAMILIES[found.family](found)
     if not _states(found.family) or found.form.codes not in KINDS:
-        raise ValueError(
+        raise WrongValue(
             f"mac: no arithmetic is stated for the family {shown(found.family)} of {found}; state it with "
             "state_arithmetic(family, function)"
         )
@@ -148,10 +148,10 @@ def state_arithmetic(family: str, arithmetic: Callable[[Any], Operand]) -> None:
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> hw.state_arithmetic("example-of-this-page", lambda fmt: hw.Operand("int", fmt.bits))
+    >>> hw.state_arithmetic("example-of-this-page", lambda fmt: hw.results.Operand("int", fmt.bits))
     """
     if family in FAMILIES or _states(family):
-        raise ValueError(f"state_arithmetic: the family {shown(family)} has its arithmetic already")
+        raise WrongValue(f"state_arithmetic: the family {shown(family)} has its arithmetic already")
     FAMILIES[family] = arithmetic
 
 

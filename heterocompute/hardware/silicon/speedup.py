@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_flag, check_number, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_choice, check_flag, check_number
 from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
 from .mac import mac
@@ -124,9 +125,8 @@ def overhead(instruction: str, relative_to: str = "math", overhead_pj: float = 3
     """
     name = instruction.strip().lower() if isinstance(instruction, str) else ""
     if name not in INSTRUCTIONS:
-        raise ValueError(f"overhead: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
-    if not isinstance(relative_to, str) or relative_to not in ("math", "total"):
-        raise ValueError(f"overhead: relative_to is {shown(relative_to)}, expected 'math' or 'total'")
+        raise WrongValue(f"overhead: instruction is {shown(instruction)}, expected one of {', '.join(INSTRUCTIONS)}")
+    check_choice("overhead", "relative_to", relative_to, ("math", "total"))
     overhead_pj = check_number("overhead", "overhead_pj", overhead_pj)
     one = INSTRUCTIONS[name]
     total = one.math_pj + overhead_pj
@@ -284,5 +284,5 @@ def _by_energy(sparsity: float, area: float | None) -> dict[str, dict[str, Any]]
 
 def _fastest(chip: Device) -> str:
     if not chip.dense_rates:
-        raise ValueError(f"{chip.name}: no rate is known")
+        raise WrongValue(f"{chip.name}: no rate is known")
     return max(chip.dense_rates, key=lambda dtype: chip.dense_rates[dtype])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...base.values import check_number, shown
+from ...base.errors import WrongValue, shown
+from ...base.values import check_number
 from ..chips.chip import Device
 from .quantities import Quantity, quantity
 
@@ -43,7 +44,7 @@ def throughput(count: float, work: Text, time: Text) -> Quantity:
     count = check_number("throughput", "count", count)
     amount = quantity(work, name="throughput: work")
     if amount.unit not in ("op", "MAC", "B"):
-        raise ValueError(f"throughput: work is {amount}, expected operations, multiply-adds or bytes")
+        raise WrongValue(f"throughput: work is {amount}, expected operations, multiply-adds or bytes")
     return amount * count / _positive(time, "s", "throughput: time")
 
 
@@ -127,7 +128,7 @@ def efficiency(rate: Text, power: Text) -> Quantity:
     """
     speed = quantity(rate, name="efficiency: rate")
     if speed.unit not in ("op/s", "MAC/s"):
-        raise ValueError(f"efficiency: rate is {speed}, expected operations or multiply-adds a second")
+        raise WrongValue(f"efficiency: rate is {speed}, expected operations or multiply-adds a second")
     return speed / _positive(power, "W", "efficiency: power")
 
 
@@ -164,14 +165,14 @@ def energy_ratio(facility: Text, equipment: Text) -> float:
     for name, value in (("facility", facility), ("equipment", equipment)):
         instead = "expected watts or joules of a data centre; a chip has operations a joule, hw.efficiency(rate, power)"
         if isinstance(value, Device):
-            raise ValueError(f"energy_ratio: {name} is the chip {value.name}, {instead}")
+            raise WrongValue(f"energy_ratio: {name} is the chip {value.name}, {instead}")
         one = quantity(value, name=f"energy_ratio: {name}")
         if one.unit not in ("W", "J"):
-            raise ValueError(f"energy_ratio: {name} is {one}, {instead}")
+            raise WrongValue(f"energy_ratio: {name} is {one}, {instead}")
         found.append(_positive(one, one.unit, f"energy_ratio: {name}"))
     share = ratio(*found)
     if share < 1:
-        raise ValueError(f"energy_ratio: facility is {found[0]}, expected no less than the {found[1]} of its equipment")
+        raise WrongValue(f"energy_ratio: facility is {found[0]}, expected no less than the {found[1]} of its equipment")
     return share
 
 
@@ -221,11 +222,11 @@ def dvfs(
     whole, spent = _positive(power, "W", "dvfs: power"), _positive(time, "s", "dvfs: time")
     leaking = quantity(static, "W", "dvfs: static")
     if not 0 <= leaking.value <= whole.value:
-        raise ValueError(f"dvfs: static is {leaking}, expected 0 W to the {whole} of the whole")
+        raise WrongValue(f"dvfs: static is {leaking}, expected 0 W to the {whole} of the whole")
     pairs = []
     for name, kind, pair in (("voltage", "V", voltage), ("frequency", "Hz", frequency)):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise ValueError(f"dvfs: {name} is {shown(pair)}, expected two, before and after")
+            raise WrongValue(f"dvfs: {name} is {shown(pair)}, expected two, before and after")
         pairs.append(ratio(*(_positive(one, kind, f"dvfs: {name}") for one in reversed(pair))))
     volts, clocks = pairs
     lasts = spent / clocks
@@ -238,5 +239,5 @@ def dvfs(
 def _positive(value: Text, kind: str, name: str) -> Quantity:
     found = quantity(value, kind, name)
     if not found.value > 0:
-        raise ValueError(f"{name} is {found}, expected more than 0")
+        raise WrongValue(f"{name} is {found}, expected more than 0")
     return found

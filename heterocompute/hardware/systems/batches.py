@@ -117,7 +117,7 @@ def largest_batch(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.largest_batch("resnet50", "t4")
+    >>> found = hw.systems.largest_batch("resnet50", "t4")
     >>> found.batch, found.changes[0]["change"]
     (102, 'checkpointing')
     """

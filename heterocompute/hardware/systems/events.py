@@ -73,7 +73,7 @@ class Shelf:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._there: set[Hashable] = set()
+        self._available: set[Hashable] = set()
         self._waiting: dict[Hashable, Process] = {}
 
     def put(self, key: Hashable) -> None:
@@ -81,14 +81,14 @@ class Shelf:
         if key in self._waiting:
             self._clock.start(self._waiting.pop(key))
         else:
-            self._there.add(key)
+            self._available.add(key)
 
     def get(self, key: Hashable) -> Callable[[Process], bool]:
         """Return the value that a process yields to fetch an item."""
 
         def ask(process: Process) -> bool:
-            if key in self._there:
-                self._there.remove(key)
+            if key in self._available:
+                self._available.remove(key)
                 return True
             self._waiting[key] = process
             return False

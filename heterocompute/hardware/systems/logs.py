@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from ...base.texts import printable, read_small
-from ...base.values import shown
+from ...base.errors import WrongValue, printable, shown
+from ...base.texts import read_small
 
 __all__ = ["read_smi"]
 
@@ -77,16 +77,16 @@ def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     >>> with open("smi.csv", "w") as file:
     ...     lines = ["index, utilization.gpu [%], power.draw [W]", "0, 90 %, 300.00 W", "0, 100 %, 310.00 W"]
     ...     _ = file.write(chr(10).join(lines))
-    >>> hw.read_smi("smi.csv")
+    >>> hw.systems.read_smi("smi.csv")
     [{'gpu': '0', 'samples': 2, 'busy': 95.0, 'watts': 305.0}]
     """
     text, name = read_small(path, MAX_BYTES), printable(os.fsdecode(path))
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
-        raise ValueError(f"read_smi: {name} is empty, expected a log of nvidia-smi")
+        raise WrongValue(f"read_smi: {name} is empty, expected a log of nvidia-smi")
     samples = list(_dmon(lines, name) if lines[0].lstrip().startswith("#") else _query(lines, name))
     if not samples:
-        raise ValueError(f"read_smi: {name} has names of columns and no sample")
+        raise WrongValue(f"read_smi: {name} has names of columns and no sample")
     by_gpu: dict[str, list[Sample]] = {}
     for sample in samples:
         by_gpu.setdefault(sample["gpu"], []).append(sample)
@@ -98,7 +98,7 @@ def _query(lines: list[str], name: str) -> Iterator[Sample]:
     heads = [head.split("[")[0].strip().lower() for head in next(rows)]
     if not any(head in COLUMNS for head in heads):
         known = "utilization.gpu, memory.used, power.draw"
-        raise ValueError(f"read_smi: {name} has no line of names with columns such as {known}")
+        raise WrongValue(f"read_smi: {name} has no line of names with columns such as {known}")
     yield from (_sample(heads, row, i, name) for i, row in enumerate(rows, 2))
 
 
@@ -111,13 +111,13 @@ def _dmon(lines: list[str], name: str) -> Iterator[Sample]:
                 heads = [word.lower() for word in words]
             continue
         if not any(head in COLUMNS for head in heads):
-            raise ValueError(f"read_smi: line {i} of {name} is before the names of columns, expected '# gpu pwr ...'")
+            raise WrongValue(f"read_smi: line {i} of {name} is before the names of columns, expected '# gpu pwr ...'")
         yield _sample(heads, words, i, name)
 
 
 def _sample(heads: list[str], cells: list[str], line: int, name: str) -> Sample:
     if len(cells) != len(heads):
-        raise ValueError(f"read_smi: line {line} of {name} has {len(cells)} values, expected {len(heads)}")
+        raise WrongValue(f"read_smi: line {line} of {name} has {len(cells)} values, expected {len(heads)}")
     found: Sample = {"gpu": "0"}
     given = dict(zip(heads, (cell.strip() for cell in cells), strict=True))
     for key in reversed(GPU):
@@ -132,7 +132,7 @@ def _sample(heads: list[str], cells: list[str], line: int, name: str) -> Sample:
         try:
             found[key] = float(cell.split()[0]) * factor
         except ValueError:
-            raise ValueError(f"read_smi: {head} in line {line} of {name} is {shown(cell)}, expected a number") from None
+            raise WrongValue(f"read_smi: {head} in line {line} of {name} is {shown(cell)}, expected a number") from None
     return found
 
 

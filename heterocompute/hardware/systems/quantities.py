@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import check_number, shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import check_number
 
 __all__ = ["Quantity", "quantity"]
 
@@ -75,10 +76,10 @@ class Quantity:
     def like(self, other: Quantity, what: str) -> Quantity:
         """Return self if the other quantity has the same dimension; otherwise ValueError names both."""
         if not isinstance(other, Quantity):
-            raise TypeError(f"{what}: other is {shown(other)}, expected a Quantity")
+            raise WrongType(f"{what}: other is {shown(other)}, expected a Quantity")
         if self.dimension != other.dimension:
             hint = f"; {MIXED}" if {self.unit[:2], other.unit[:2]} == {"op", "MA"} else ""
-            raise ValueError(f"{what}: {shown(self)} and {shown(other)} are not of one kind{hint}")
+            raise WrongValue(f"{what}: {shown(self)} and {shown(other)} are not of one kind{hint}")
         return self
 
     def __add__(self, other: Quantity) -> Quantity:
@@ -102,7 +103,7 @@ class Quantity:
         if not isinstance(other, Quantity):
             return Quantity(self.value / _factor(other), self.dimension)
         if not other.value:
-            raise ValueError(f"quotient: {shown(self)} divided by {shown(other)}")
+            raise WrongValue(f"quotient: {shown(self)} divided by {shown(other)}")
         differences = (a - b for a, b in zip(self.dimension, other.dimension, strict=True))
         return _unmixed("quotient", self, other, Quantity(self.value / other.value, tuple(differences)))
 
@@ -145,22 +146,22 @@ def quantity(value: Any, kind: str | None = None, name: str = "quantity") -> Qua
     if isinstance(value, Quantity):
         found = value
     elif not isinstance(value, str):
-        raise TypeError(f"{name} is {shown(value)}, expected a text with a unit, such as '300 W'")
+        raise WrongType(f"{name} is {shown(value)}, expected a text with a unit, such as '300 W'")
     else:
         match = re.fullmatch(rf"\s*({_NUMBER})\s*([A-Za-z/ ]*)\s*", value)
         if not match:
-            raise ValueError(f"{name} is {shown(value)}, expected a number and a unit, such as '300 W'")
+            raise WrongValue(f"{name} is {shown(value)}, expected a number and a unit, such as '300 W'")
         found = Quantity(float(match[1]), _of())
         for i, part in enumerate(match[2].split("/") if match[2].strip() else ()):
             size = _unit(part.strip(), name, value)
             found = found / size if i else found * size
     if not math.isfinite(found.value):
-        raise ValueError(f"{name} is {shown(str(found))}, expected a finite number")
+        raise WrongValue(f"{name} is {shown(str(found))}, expected a finite number")
     if kind is not None:
         wanted = quantity(f"1 {kind}")
         if wanted.dimension != found.dimension:
             has = found.unit or "no unit"
-            raise ValueError(f"{name} is {found} ({has}), expected a number of {wanted.unit}")
+            raise WrongValue(f"{name} is {found} ({has}), expected a number of {wanted.unit}")
     return found
 
 
@@ -169,7 +170,7 @@ def _unit(text: str, name: str, value: str) -> Quantity:
         prefix = text.removesuffix(unit) if text.endswith(unit) else None
         if prefix is not None and (prefix == "" or (prefixed and prefix in _PREFIXES)):
             return Quantity(size * _PREFIXES[prefix], dimension)
-    raise ValueError(
+    raise WrongValue(
         f"{name} is {shown(value, 40)}: {shown(text, 40)} is not a unit, expected one of {', '.join(_UNITS)}, with a "
         "prefix"
     )
@@ -179,7 +180,7 @@ def _unmixed(what: str, one: Quantity, other: Quantity, found: Quantity) -> Quan
     """Return a result, unless it counts both operations and multiply-adds."""
     exponents = dict(zip(KINDS, found.dimension, strict=True))
     if exponents["op"] and exponents["MAC"]:
-        raise ValueError(f"{what}: {shown(one)} and {shown(other)} are not of one kind; {MIXED}")
+        raise WrongValue(f"{what}: {shown(one)} and {shown(other)} are not of one kind; {MIXED}")
     return found
 
 

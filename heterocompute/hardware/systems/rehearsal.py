@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .pipeline import Feed
+    from .pipelines import Feed
 
 __all__ = ["rehearse"]
 
@@ -17,13 +17,13 @@ class _Slots:
     """Slots for batches by number; `get` waits until the batch is there."""
 
     def __init__(self, steps: int) -> None:
-        self._there = [threading.Event() for _ in range(steps)]
+        self._available = [threading.Event() for _ in range(steps)]
 
     def put(self, batch: int) -> None:
-        self._there[batch].set()
+        self._available[batch].set()
 
     def get(self, batch: int) -> None:
-        self._there[batch].wait()
+        self._available[batch].wait()
 
 
 def rehearse(feed: Feed) -> float:
@@ -38,7 +38,7 @@ def rehearse(feed: Feed) -> float:
     float
         From the end of the first step to the end of the last, over the steps between.
     """
-    ready, there = _Slots(feed.steps), _Slots(feed.steps)
+    ready, on_device = _Slots(feed.steps), _Slots(feed.steps)
     storage = threading.Semaphore(feed.storage) if feed.storage else contextlib.nullcontext()
     room = [threading.Semaphore(feed.prefetch) for _ in range(feed.workers)]
     ahead = threading.Semaphore(1)
@@ -61,16 +61,16 @@ def rehearse(feed: Feed) -> float:
             ready.get(batch)
             room[batch % feed.workers].release()
             time.sleep(feed.copying(batch))
-            there.put(batch)
+            on_device.put(batch)
 
-    beside = feed.pinned and feed.workers > 0
+    overlaps = feed.pinned and feed.workers > 0
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in range(feed.workers)]
-    threads += [threading.Thread(target=send, daemon=True)] * beside
+    threads += [threading.Thread(target=send, daemon=True)] * overlaps
     for thread in threads:
         thread.start()
     for batch in range(feed.steps):
-        if beside:
-            there.get(batch)
+        if overlaps:
+            on_device.get(batch)
             ahead.release()
         else:
             if feed.workers:

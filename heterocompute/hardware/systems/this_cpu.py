@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...base import runtime
+from ...base.errors import WrongValue
 from ...base.values import as_int, check_number
 from ...formats import Format
 from ...products.explain import explain
@@ -69,7 +70,7 @@ def check_host(
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.check_host(8, 256, 512, "int8", "int8")  # doctest: +SKIP
+    >>> found = hw.systems.check_host(8, 256, 512, "int8", "int8")  # doctest: +SKIP
     >>> found["path"], found["share"] < 1  # doctest: +SKIP
     ('gemv-batch', True)
     """
@@ -77,7 +78,7 @@ def check_host(
     seconds = check_number("check_host", "seconds", seconds, closed=True)
     seed = as_int(seed, "check_host: seed", 0)
     if rows * k + n * k + rows * n > MOST:
-        raise ValueError(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
+        raise WrongValue(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
     one = host(threads=1) if chip is None else chip
     kind = dtype or ("fp32" if activations is None else "int8")
     rng = np.random.default_rng(seed)
@@ -86,7 +87,7 @@ def check_host(
     model = roofline(Linear(k, n, bias=False), one, kind, format, rows, input_shape=(k,))
     with runtime.use(threads=1):
         plan = explain(x, w.T, activations)
-        taken = measure(lambda: linear(x, w, activations=activations), seconds=seconds)
+        measured = measure(lambda: linear(x, w, activations=activations), seconds=seconds)
     predicted = next((row.predicted_ms for row in plan.candidates if row.path == plan.chosen), None)
     return {
         "rows": rows,
@@ -97,6 +98,6 @@ def check_host(
         "bound": model.bound,
         "path": plan.chosen,
         "predicted_seconds": None if predicted is None else predicted / 1e3,
-        "measured_seconds": taken.seconds,
-        "share": model.seconds / taken.seconds,
+        "measured_seconds": measured.seconds,
+        "share": model.seconds / measured.seconds,
     }

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.values import as_int, as_list, check_count, check_number, shown
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import as_int, as_list, check_count, check_number
 from ..chips.chip import Device, plain_dtype
 from ..chips.database import as_devices
 
@@ -72,7 +73,7 @@ def measure(
     seconds : float, optional
         Minimum measuring time, with at most ten times `runs`.
     synchronize : callable, optional
-        Waits for the device: ``torch.cuda.synchronize``. Without it, a GPU time covers only the launch.
+        Waits for the device, such as ``synchronize`` of the library. Without it, a GPU time covers only the launch.
     clock : callable, optional
         Returns seconds.
 
@@ -97,7 +98,7 @@ def measure(
     """
     for name, one in (("call", call), ("synchronize", synchronize or call), ("clock", clock)):
         if not callable(one):
-            raise TypeError(f"measure: {name} is {shown(one)}, expected a callable")
+            raise WrongType(f"measure: {name} is {shown(one)}, expected a callable")
     batch = check_count("measure", "batch", batch)
     runs = as_int(runs, "measure: runs", 1, 1_000_000)
     warmup = as_int(warmup, "measure: warmup", 0, 1_000_000)
@@ -176,5 +177,5 @@ def possible(
 
 def _narrower(one: Device) -> str:
     if not one.dense_rates:
-        raise ValueError(f"possible: no rate of {one.name} is known")
+        raise WrongValue(f"possible: no rate of {one.name} is known")
     return max(one.dense_rates, key=lambda kind: one.dense_rates[kind])

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import sentence
-from ...base.values import shown
 
 __all__ = ["Batches", "Problem"]
 
@@ -28,7 +28,7 @@ _WANTED = (
 )
 
 
-class Problem(ValueError):
+class Problem(WrongValue):
     """An error of this package, raised while the model runs: it is not the model's own refusal of a batch."""
 
 
@@ -50,33 +50,33 @@ class Batches:
 
     def __init__(self, source: Any, name: str) -> None:
         self.name = name
-        self._once = isinstance(source, Iterator)
+        self._is_iterator = isinstance(source, Iterator)
         self._passes = 0
         self._read: Callable[[], Iterable[Any]]
         if _is_array(source) or isinstance(source, Mapping):
             self._read = lambda: [source]
         elif isinstance(source, (str, bytes)):
-            raise TypeError(f"{name} is {shown(source)}, {_WANTED}")
+            raise WrongType(f"{name} is {shown(source)}, {_WANTED}")
         elif hasattr(source, "__iter__") or hasattr(source, "__getitem__"):
             self._read = lambda: source
         elif callable(source) and not hasattr(source, "parameters"):
             self._read = lambda: self._returned(source)
         else:
-            raise TypeError(f"{name} is {shown(source)}, {_WANTED}")
+            raise WrongType(f"{name} is {shown(source)}, {_WANTED}")
 
     def _returned(self, source: Callable[[], Any]) -> Iterable[Any]:
         found = call_back(source)
         if _is_array(found) or isinstance(found, Mapping):
             return [found]
         if isinstance(found, (str, bytes)) or not hasattr(found, "__iter__"):
-            raise TypeError(f"{self.name} is a function that returned {shown(found)}, expected batches")
+            raise WrongType(f"{self.name} is a function that returned {shown(found)}, expected batches")
         return found  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[Any]:
         """Yield each batch; refuse a second pass over batches that can be read only once."""
         self._passes += 1
-        if self._once and self._passes > 1:
-            raise ValueError(
+        if self._is_iterator and self._passes > 1:
+            raise WrongValue(
                 f"{self.name} is an iterator, which can be read once, but several passes are needed: pass a list, a "
                 "DataLoader or a function that returns the batches"
             )
@@ -84,7 +84,7 @@ class Batches:
         for count, batch in enumerate(self._read(), 1):  # noqa: B007
             yield batch
         if not count:
-            raise ValueError(f"{self.name} is empty, expected one batch or more")
+            raise WrongValue(f"{self.name} is empty, expected one batch or more")
 
     def run(self, model: Any, batch: Any, index: int) -> Any:
         """Call the model with a batch.
@@ -113,7 +113,7 @@ class Batches:
             raise
         except Exception as problem:  # whatever a model raises
             kinds = ", ".join([*map(_kind, args), *(f"{key} {_kind(value)}" for key, value in kwargs.items())])
-            raise ValueError(
+            raise WrongValue(
                 f"{self.name}: the model refuses batch {index} ({kinds}): {sentence(problem)}"
             ) from problem
 
@@ -124,17 +124,17 @@ class Batches:
         if isinstance(batch, Mapping):
             chosen = {key: _tensor(value) for key, value in batch.items() if keys is None or key in keys}
             if not chosen:
-                raise ValueError(
+                raise WrongValue(
                     f"{self.name}: batch {index} has the keys {', '.join(map(str, batch))}, but the model accepts "
                     f"{', '.join(keys or ()) or 'none'}"
                 )
             return [], chosen
         if isinstance(batch, (tuple, list)):
             if not batch:
-                raise ValueError(f"{self.name}: batch {index} is empty, expected the inputs of the model")
+                raise WrongValue(f"{self.name}: batch {index} is empty, expected the inputs of the model")
             return [_tensor(one) for one in batch[:positional]], {}
         if not _is_array(batch):
-            raise TypeError(
+            raise WrongType(
                 f"{self.name}: batch {index} is {shown(batch)}, expected a tensor, a tuple or a dict of tensors"
             )
         return [_tensor(batch)], {}

@@ -10,8 +10,8 @@ import numpy as np
 from ...ptq.calibration import Calibration
 from ..torch.walk import Layer
 from .batches import Batches
-from .listening import Ear, listening
-from .weights import chosen_layers, made_by
+from .recording import ProductRecorder, recording
+from .weights import chosen_layers, weight_source
 
 __all__ = ["calibrated", "calibrated_in_groups"]
 
@@ -45,33 +45,35 @@ def calibrated_in_groups(
     judges = None if held is None or held is False else Batches(held, f"{name}: held")
     order = [one.name for one in left]
     while left:
-        ears = [Ear(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)]
-        _hear(model, source, left, ears if held is None else ears[:1])
+        recorders = [
+            ProductRecorder(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)
+        ]
+        _record(model, source, left, recorders if held is None else recorders[:1])
         if judges is not None:
-            _hear(model, judges, left, ears[1:])
-        yield _calibration(ears, order)
-        left = [one for one in left if one.name in ears[0].postponed]
+            _record(model, judges, left, recorders[1:])
+        yield _calibration(recorders, order)
+        left = [one for one in left if one.name in recorders[0].postponed]
 
 
-def _hear(model: Any, batches: Batches, weights: list[Layer], ears: list[Ear]) -> None:
-    """Run the batches, each for one ear; of two ears, the second hears every fourth batch."""
+def _record(model: Any, batches: Batches, weights: list[Layer], recorders: list[ProductRecorder]) -> None:
+    """Run each batch with one recorder; with two recorders, the second gets every fourth batch."""
     for index, batch in enumerate(batches):
-        ear = ears[-1 if index % EVERY == EVERY - 1 else 0]
-        ear.keep = _tokens(batch)
-        with listening(model, ear, weights):
+        recorder = recorders[-1 if index % EVERY == EVERY - 1 else 0]
+        recorder.keep = _tokens(batch)
+        with recording(model, recorder, weights):
             batches.run(model, batch, index)
-        ear.forget()
+        recorder.forget()
 
 
 def _tensors(weights: Iterable[Layer]) -> dict[str, Any]:
-    return {one.name: getattr(one.module, one.attribute) for one in weights if made_by(one) == "held"}
+    return {one.name: getattr(one.module, one.attribute) for one in weights if weight_source(one) == "held"}
 
 
-def _calibration(ears: list[Ear], order: list[str]) -> Calibration:
+def _calibration(recorders: list[ProductRecorder], order: list[str]) -> Calibration:
     found = []
-    for ear in ears:
-        part = Calibration({name: ear.heard[name] for name in order if name in ear.heard})
-        part.axes = {name: ear.axes[name] for name in part}
+    for recorder in recorders:
+        part = Calibration({name: recorder.hessians[name] for name in order if name in recorder.hessians})
+        part.axes = {name: recorder.axes[name] for name in part}
         found.append(part)
     found[0].held = found[1] or None
     return found[0]

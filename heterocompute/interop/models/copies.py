@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ..torch.carrying import copied
 from ..torch.walk import every_layer
-from .weights import made_by
+from .weights import weight_source
 
 __all__ = ["put", "shared_copy"]
 
@@ -33,7 +34,7 @@ def shared_copy(model: Any, name: str) -> Any:
 
 
 def put(model: Any, values: Mapping[str, Any], name: str) -> None:
-    """Give weights of a module other values, in parameters of their own; tied weights stay tied.
+    """Replace weights of a module by new parameters; tied weights stay tied.
 
     Parameters
     ----------
@@ -51,17 +52,17 @@ def put(model: Any, values: Mapping[str, Any], name: str) -> None:
     """
     import torch  # optional
 
-    made: dict[int, Any] = {}
+    copies: dict[int, Any] = {}
     for weight in every_layer(model, name):
         if weight.name not in values:
             continue
         before = weight.module._parameters.get(weight.attribute)
-        if before is None or made_by(weight) != "held":
-            raise ValueError(
+        if before is None or weight_source(weight) != "held":
+            raise WrongValue(
                 f"{name}: {quoted(weight.name)} is computed in each forward pass, expected a parameter: "
                 "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove make it one"
             )
-        if id(before) not in made:
+        if id(before) not in copies:
             tensor = torch.from_numpy(np.array(values[weight.name])).to(before.dtype)
-            made[id(before)] = torch.nn.Parameter(tensor.reshape(before.shape), requires_grad=before.requires_grad)
-        weight.module._parameters[weight.attribute] = made[id(before)]
+            copies[id(before)] = torch.nn.Parameter(tensor.reshape(before.shape), requires_grad=before.requires_grad)
+        weight.module._parameters[weight.attribute] = copies[id(before)]

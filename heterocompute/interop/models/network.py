@@ -8,6 +8,7 @@ from typing import Any
 from ...arrays.base import PackedArray
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.float_env import call_back
 from ...base.texts import quoted
 from ..torch.conversion import convert
@@ -37,7 +38,7 @@ class ModuleWeights(dict[str, Any]):
     twins: dict[str, str]
     layers: dict[str, Layer]
 
-    def kept(self, name: str, value: Any) -> Any:
+    def trained_or_rounded(self, name: str, value: Any) -> Any:
         """Return a rounded weight; for a weight that was trained in this format, its trained codes."""
         if not isinstance(value, QuantizedArray):
             return value
@@ -67,7 +68,7 @@ def module_network(
     """
     layers = [layer for layer in chosen_layers(model, include, exclude, name) if not layer.problem]
     if not layers:
-        raise ValueError(f"{name}: the model has no layer that can be packed")
+        raise WrongValue(f"{name}: the model has no layer that can be packed")
     weights = ModuleWeights()
     first: dict[Any, str] = {}
     weights.axes, weights.twins, weights.layers = {}, {}, {}
@@ -83,7 +84,7 @@ def module_network(
         return weights, evaluate
 
     def judged(changed: Mapping[str, Any], activations: Any = None) -> Any:
-        changed = {at: weights.kept(at, changed[at]) for at in weights}
+        changed = {at: weights.trained_or_rounded(at, changed[at]) for at in weights}
         packed = {one: changed[at] for one, at in twins.items() if isinstance(changed[at], QuantizedArray)}
         dense = {
             one: _values(changed[at])
@@ -102,7 +103,7 @@ def module_network(
         answer = _numbers(call_back(evaluate, small))
         for path, version in _versions(model).items():
             if before.get(path, version) != version:
-                raise ValueError(
+                raise WrongValue(
                     f"{name}: evaluate changed the parameter {quoted(path)} of the model, expected a function that "
                     "only reads the model"
                 )

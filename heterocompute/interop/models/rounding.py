@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...base.values import as_int
 from ...files.selection import escaped
 from ...formats import Format
@@ -16,7 +17,7 @@ from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
 from .calibration import calibrated, calibrated_in_groups
 from .copies import put, shared_copy
-from .weights import chosen_layers, made_by
+from .weights import chosen_layers, weight_source
 
 __all__ = ["rounded"]
 
@@ -55,7 +56,7 @@ def rounded(
     judges = held if isinstance(held, Calibration) else None
     if isinstance(calibration, Calibration):
         if sequential:
-            raise ValueError("quantize: sequential runs the model again: pass the batches, not what calibrate returned")
+            raise WrongValue("quantize: sequential runs the model again: pass the batches, not what calibrate returned")
         groups = [_chosen(calibration, names)]
         if held is not None and judges is None:
             judges = calibrated(model, held, include, exclude, False, "quantize")
@@ -91,7 +92,7 @@ class _Again:
     def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
         self._model, self._batches = shared_copy(model, "quantize"), batches
         self._held_out = None if held is None else False
-        self._held = {one.name for one in layers if made_by(one) == "held"}
+        self._held = {one.name for one in layers if weight_source(one) == "held"}
 
     def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:
         done = {

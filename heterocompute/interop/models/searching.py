@@ -40,7 +40,7 @@ def searched(
         calibration = calibrated(model, calibration, list(map(escaped, weights)), None, False, "search")
     known = None if calibration is None else {name: h for name, h in calibration.items() if name in weights}
     plan = search(weights, evaluate=judge, hessians=known)
-    rounded = {name: weights.kept(name, value) for name, value in plan.weights.items()}
+    rounded = {name: weights.trained_or_rounded(name, value) for name, value in plan.weights.items()}
     tied = {name: first for name, first in weights.twins.items() if name != first}
     return replace(
         plan,

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 from ...files.selection import patterns
 from ..torch.reading import maker_of
 from ..torch.walk import Layer, check_matches, every_layer, matching
 
-__all__ = ["check_place", "chosen_layers", "made_by"]
+__all__ = ["check_place", "chosen_layers", "weight_source"]
 
 
 def chosen_layers(
     model: Any, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str
 ) -> list[Layer]:
-    """Return the weights of a model that are floats still, without those that patterns leave out.
+    """Return the float weights of a model that no pattern excludes.
 
     Parameters
     ----------
@@ -46,12 +47,12 @@ def chosen_layers(
         if layer.packed is None and not excluded(layer) and (not wanted or included(layer))
     ]
     if not found:
-        raise ValueError(f"{name}: the model has no float weight of two or more dimensions that the patterns leave")
+        raise WrongValue(f"{name}: the model has no float weight of two or more dimensions that the patterns leave")
     return found
 
 
-def made_by(layer: Layer) -> str:
-    """Tell what makes the weight of a layer.
+def weight_source(layer: Layer) -> str:
+    """Return how a layer computes its weight: one of the words below.
 
     Parameters
     ----------
@@ -86,8 +87,8 @@ def check_place(model: Any, name: str) -> None:
     """
     for path, one in model.named_parameters():
         if one.device.type == "meta":
-            raise ValueError(f"{name}: {quoted(path)} of the model is on meta, without values: load the weights first")
+            raise WrongValue(f"{name}: {quoted(path)} of the model is on meta, without values: load the weights first")
         if one.device.type != "cpu":
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: {quoted(path)} of the model is on {one.device}, expected the CPU: call model.cpu()"
             )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base.texts import printable, quoted, shortened
+from ...base.errors import WrongValue, printable
+from ...base.texts import quoted, shortened
 from ...files.containers.onnx_graph import inner_graphs
 
 __all__ = ["check_graph"]
@@ -25,41 +26,41 @@ def check_graph(graph: Any, around: frozenset[str] = frozenset(), depth: int = 0
         Number of graphs around it.
     """
     if depth > MAX_DEPTH:
-        raise ValueError(f"subgraphs are nested more than {MAX_DEPTH} deep")
+        raise WrongValue(f"subgraphs are nested more than {MAX_DEPTH} deep")
     held = [one.name for one in graph.initializer] + [one.values.name for one in graph.sparse_initializer]
     inputs = [one.name for one in graph.input]
     for what, names in (("tensor", held), ("input", inputs)):
         _check_names(what, names)
-    made = {*held, *inputs}
+    produced = {*held, *inputs}
     later = {name for node in graph.node for name in node.output}
     for node in graph.node:
         if not node.op_type:
-            raise ValueError(f"{_called(node)} has no operator")
-        known = made | around if depth else made
+            raise WrongValue(f"{_called(node)} has no operator")
+        known = produced | around if depth else produced
         for name in node.input:
             if name and name not in known:
                 reason = "which only a later node or itself makes" if name in later else "which nothing makes"
-                raise ValueError(f"{_called(node)} reads {quoted(name)}, {reason}")
+                raise WrongValue(f"{_called(node)} reads {quoted(name)}, {reason}")
         outputs = [name for name in node.output if name]
-        if twice := [name for i, name in enumerate(outputs) if name in made or name in outputs[:i]]:
-            raise ValueError(f"{_called(node)} makes {quoted(twice[0])}, which is made already")
+        if twice := [name for i, name in enumerate(outputs) if name in produced or name in outputs[:i]]:
+            raise WrongValue(f"{_called(node)} makes {quoted(twice[0])}, which is made already")
         for _, inner in inner_graphs(node, ""):
             check_graph(inner, frozenset(known), depth + 1)
-        made.update(outputs)
+        produced.update(outputs)
     for one in graph.output:
         if not one.name:
-            raise ValueError("an output has no name")
-        if one.name not in made and one.name not in around:
-            raise ValueError(f"nothing makes the output {quoted(one.name)}")
+            raise WrongValue("an output has no name")
+        if one.name not in produced and one.name not in around:
+            raise WrongValue(f"nothing makes the output {quoted(one.name)}")
 
 
 def _check_names(what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if not name:
-            raise ValueError(f"an {what} has no name" if what == "input" else f"a {what} has no name")
+            raise WrongValue(f"an {what} has no name" if what == "input" else f"a {what} has no name")
         if name in seen:
-            raise ValueError(f"two {what}s have the name {quoted(name)}")
+            raise WrongValue(f"two {what}s have the name {quoted(name)}")
         seen.add(name)
 
 

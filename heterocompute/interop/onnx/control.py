@@ -1,4 +1,4 @@
-"""If, Loop and Scan whose graphs hold our products: the graphs are cut, and their parts run here in turn."""
+"""If, Loop and Scan whose graphs hold matmuls of this package: the graphs are cut and their parts run in order."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Control:
         self._around, self._graphs, self._needs = around, graphs, needs
         self.inputs = [text_of(name) for name in node.input]
         self.outputs = [text_of(name) for name in node.output]
-        self.made = {name for name in self.outputs if name}
+        self.produced = {name for name in self.outputs if name}
         self.attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         self.names = [text_of(one.name) for one in node.attribute if one.HasField("g")]
 
     def needs(self) -> list[str]:
         return self._needs
 
-    def run(self, values: Values, asked: Any) -> None:
+    def run(self, values: Values, request: Any) -> None:
         given = [self._around.value(name, values) if name else None for name in self.inputs]
-        answers = self.answers(given, ChainMap({}, values), asked)
+        answers = self.answers(given, ChainMap({}, values), request)
         values.update((name, one) for name, one in zip(self.outputs, answers, strict=False) if name)
 
-    def answers(self, given: list[Any], values: ChainMap[str, Any], asked: Any) -> list[Any]:
+    def answers(self, given: list[Any], values: ChainMap[str, Any], request: Any) -> list[Any]:
         raise NotImplementedError
 
     def stacked(self, rows: list[Any], declared: Any, axis: int = 0) -> Any:
@@ -62,22 +62,22 @@ class Control:
 
 
 class If(Control):
-    def answers(self, given: list[Any], values: ChainMap[str, Any], asked: Any) -> list[Any]:
+    def answers(self, given: list[Any], values: ChainMap[str, Any], request: Any) -> list[Any]:
         holds = bool(self._around.plain(given[0]).reshape(-1)[0])
         graph: Any = self._graphs[self.names.index("then_branch" if holds else "else_branch")]
-        found: list[Any] = graph.run(values, asked)
+        found: list[Any] = graph.run(values, request)
         return found
 
 
 class Loop(Control):
-    def answers(self, given: list[Any], values: ChainMap[str, Any], asked: Any) -> list[Any]:
+    def answers(self, given: list[Any], values: ChainMap[str, Any], request: Any) -> list[Any]:
         body = self._graphs[0]
         limit = None if given[0] is None else int(self._around.plain(given[0]).reshape(-1)[0])
         holds = given[1] is None or bool(self._around.plain(given[1]).reshape(-1)[0])
         state, rows, i = given[2:], [], 0
         while holds and (limit is None or i < limit):
             inputs = [np.array(i, np.int64), np.array(holds), *state]
-            answers = body.run(values.new_child(dict(zip(body.inputs, inputs, strict=True))), asked)
+            answers = body.run(values.new_child(dict(zip(body.inputs, inputs, strict=True))), request)
             holds = bool(self._around.plain(answers[0]).reshape(-1)[0])
             state, i = answers[1 : 1 + len(state)], i + 1
             rows.append(answers[1 + len(state) :])
@@ -86,7 +86,7 @@ class Loop(Control):
 
 
 class Scan(Control):
-    def answers(self, given: list[Any], values: ChainMap[str, Any], asked: Any) -> list[Any]:
+    def answers(self, given: list[Any], values: ChainMap[str, Any], request: Any) -> list[Any]:
         body, n_scanned = self._graphs[0], self.attributes["num_scan_inputs"]
         n_state = len(given) - n_scanned
         n_rows = len(body.outputs) - n_state
@@ -98,7 +98,7 @@ class Scan(Control):
         rows = []
         for slices in zip(*scanned, strict=True):
             inputs = [*state, *(np.array(one) for one in slices)]
-            answers = body.run(values.new_child(dict(zip(body.inputs, inputs, strict=True))), asked)
+            answers = body.run(values.new_child(dict(zip(body.inputs, inputs, strict=True))), request)
             state = answers[:n_state]
             rows.append(answers[n_state:])
         out_axes = self.attributes.get("scan_output_axes", [0] * n_rows)

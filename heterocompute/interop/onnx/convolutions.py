@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue
 from .quantizers import as_column, centred, saturated
 
 __all__ = ["CONVOLUTIONS"]
@@ -61,9 +62,9 @@ def convolve(
 ) -> tuple[Array]:  # fmt: skip
     axes, kernel = x.ndim - 2, w.shape[2:]
     if w.ndim != x.ndim or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
-        raise ValueError(f"filters of shape {w.shape} in {group} groups do not fit a tensor of shape {x.shape}")
+        raise WrongValue(f"filters of shape {w.shape} in {group} groups do not fit a tensor of shape {x.shape}")
     if kernel_shape and tuple(kernel_shape) != kernel:
-        raise ValueError(f"kernel_shape is {tuple(kernel_shape)}, but the filters have {kernel}")
+        raise WrongValue(f"kernel_shape is {tuple(kernel_shape)}, but the filters have {kernel}")
     steps, holes = list(strides or [1] * axes), list(dilations or [1] * axes)
     around = padding_of(x.shape[2:], kernel, steps, holes, auto_pad, pads)
     view = windows(x, kernel, steps, holes, around)

@@ -32,7 +32,7 @@ from .control import CONTROLS, Control
 from .model import array_of, plain_opset
 from .products import Product
 
-__all__ = ["Asked", "Cut", "Network"]
+__all__ = ["Request", "Cut", "Network"]
 
 Array = np.ndarray[Any, Any]
 # Operators that multiply, of any domain, and the operands that may be weights.
@@ -46,7 +46,7 @@ MULTIPLIED = {
 Values = MutableMapping[str, Any]
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """The weights of one evaluation, and the rounding of the other operands."""
 
     weights: Mapping[str, Any]
@@ -86,17 +86,17 @@ class Segment:
 
     def __init__(self, cut: Cut, nodes: list[Any]) -> None:
         self._cut, self.nodes = cut, nodes
-        made = {text_of(name) for node in nodes for name in node.output if name}
+        produced = {text_of(name) for node in nodes for name in node.output if name}
         read = dict.fromkeys(name for node in nodes for name in reads(node))
-        self.inputs = [name for name in read if name not in made and cut.fixed.get(name) is None]
+        self.inputs = [name for name in read if name not in produced and cut.fixed.get(name) is None]
         self.outputs: list[str] = []  # values that other steps read: known after all steps are built
-        self.made = made
+        self.produced = produced
         self._session: Any = None
 
     def needs(self) -> list[str]:
         return self.inputs
 
-    def run(self, values: Values, asked: Asked) -> None:
+    def run(self, values: Values, request: Request) -> None:
         if not self.outputs:
             return
         feeds = {name: values[name] for name in self.inputs}
@@ -110,18 +110,18 @@ class Step:
 
     def __init__(self, cut: Cut, product: Product) -> None:
         self._cut, self.product = cut, product
-        self.made = {product.output}
+        self.produced = {product.output}
 
     def needs(self) -> list[str]:
         return self.product.needs()
 
-    def run(self, values: Values, asked: Asked) -> None:
+    def run(self, values: Values, request: Request) -> None:
         product = self.product
         x, *rest = (self._cut.plain(self._cut.value(name, values)) for name in self.needs())
-        stored = asked.weights.get(product.weight.name)
+        stored = request.weights.get(product.weight.name)
         if stored is None:
             stored = self._cut.network.array(product.weight.name)
-        values[product.output] = product.compute(x, rest[0] if rest else None, stored, asked.activations)
+        values[product.output] = product.compute(x, rest[0] if rest else None, stored, request.activations)
 
 
 class Cut:
@@ -154,10 +154,10 @@ class Cut:
         self._cut(graph, prefix)
         self._connect()
 
-    def run(self, values: Values, asked: Asked) -> list[Any]:
+    def run(self, values: Values, request: Request) -> list[Any]:
         """Return the outputs of the graph; `values` holds its inputs, and receives all computed values."""
         for step, dead in zip(self.steps, self._dead, strict=True):
-            step.run(values, asked)
+            step.run(values, request)
             for name in dead:
                 values.pop(name, None)
         return [self.value(name, values) for name in self.outputs]
@@ -252,7 +252,7 @@ class Cut:
             self.steps += after
 
     def _hide(self, names: list[str]) -> None:
-        """Let names stand for values of this graph, not for constants of an outer graph with the same names."""
+        """Bind names to values of this graph, not to constants of an outer graph with the same names."""
         self.fixed.maps[0].update(dict.fromkeys(names))
         for name in names:
             self._constants.maps[0].setdefault(name, None)  # type: ignore[arg-type]
@@ -291,8 +291,8 @@ class Cut:
         """Tell whether an operator, or one of a graph inside, multiplies values by a weight."""
         if any(self._multiplies_inside(graph) for _, graph in inner_graphs(node, "")):
             return True
-        places = MULTIPLIED.get(node.op_type, ())
-        names = [text_of(node.input[i]) for i in places if i < len(node.input) and node.input[i]]
+        operands = MULTIPLIED.get(node.op_type, ())
+        names = [text_of(node.input[i]) for i in operands if i < len(node.input) and node.input[i]]
         return any(self.fixed.get(name) is not None or name in around for name in names)
 
     def _multiplies_inside(self, graph: Any) -> bool:
@@ -322,16 +322,16 @@ class Cut:
         kept = set(self.outputs)
         for i, step in enumerate(self.steps):
             if isinstance(step, Segment):
-                step.outputs = sorted(name for name in step.made if name in kept or last.get(name, -1) > i)
-        made = {name: i for i, step in enumerate(self.steps) for name in step.made}
+                step.outputs = sorted(name for name in step.produced if name in kept or last.get(name, -1) > i)
+        produced = {name: i for i, step in enumerate(self.steps) for name in step.produced}
         self._dead: list[list[str]] = [[] for _ in self.steps]
-        for name, i in made.items():
+        for name, i in produced.items():
             if name not in kept:
                 self._dead[max(i, last.get(name, i))].append(name)
 
 
 def reads(node: Any) -> list[str]:
-    """Return the values that a node reads, including those that its subgraphs take from outside."""
+    """Return the values that a node reads, including outer values that its subgraphs read."""
     names = [text_of(name) for name in node.input if name]
     for _, inner in inner_graphs(node, ""):
         names += free(inner)

@@ -1,4 +1,4 @@
-"""An ONNX model as it is evaluated: loaded, functions inlined, sparse tensors dense, opset converted if needed."""
+"""An ONNX model for evaluation: functions are inlined, sparse tensors dense, the opset converted if needed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongType, WrongValue, printable, shown
 from ...base.regular import open_regular
-from ...base.texts import decoded, file_name, printable, quoted, shortened
-from ...base.values import shown
+from ...base.texts import decoded, file_name, quoted, shortened
 from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node_name, text_of
 from .checks import check_graph
 from .operators import OLD_NEAREST
@@ -48,7 +48,7 @@ def loaded(model: Any) -> tuple[Any, bool]:
     except ImportError:
         raise ImportError("run_onnx: evaluating ONNX models needs onnx: pip install 'heterocompute[onnx]'") from None
     if not isinstance(model, (str, os.PathLike, bytes, onnx.ModelProto)):
-        raise TypeError(f"{place} is {shown(model)}, expected a path, bytes or an onnx.ModelProto")
+        raise WrongType(f"{place} is {shown(model)}, expected a path, bytes or an onnx.ModelProto")
     if isinstance(model, (str, os.PathLike)):
         with open_regular(file_name(model)):
             pass  # a missing file is an OSError, not onnx's own
@@ -60,7 +60,7 @@ def loaded(model: Any) -> tuple[Any, bool]:
         else:
             proto = onnx.load(os.fspath(model), load_external_data=False)
         if not proto.HasField("graph"):
-            raise ValueError("it has no graph")
+            raise WrongValue("it has no graph")
         proto, is_changed = decoded(proto, is_own=proto is not model)
         if not proto.functions:
             check_graph(proto.graph)
@@ -85,7 +85,7 @@ def blaming(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # protobuf's errors and onnx's own
-        raise ValueError(f"{place}: not an ONNX model: {sentence_of(error)}") from None
+        raise WrongValue(f"{place}: not an ONNX model: {sentence_of(error)}") from None
 
 
 @contextmanager
@@ -99,12 +99,12 @@ def evaluating(place: str) -> Iterator[None]:
         text = str(error)
         if place == ARGUMENT or text.startswith(place):
             raise
-        raise ValueError(f"{place}: {text.removeprefix('run_onnx: ')}") from None
+        raise WrongValue(f"{place}: {text.removeprefix('run_onnx: ')}") from None
     except Exception as error:  # of attributes with other types, missing graphs and the like
         text = sentence_of(error)
         if isinstance(error, LookupError):
             text = f"an attribute, a graph or a value is missing ({text})"
-        raise ValueError(f"{place}: not an ONNX model that can be evaluated: {text}") from None
+        raise WrongValue(f"{place}: not an ONNX model that can be evaluated: {text}") from None
 
 
 def sentence_of(error: Exception) -> str:
@@ -128,7 +128,7 @@ def array_of(tensor: Any, folder: str) -> Array:
     except OSError:
         raise
     except Exception as error:  # onnx's own
-        raise ValueError(f"run_onnx: tensor {quoted(text_of(tensor.name))}: {sentence_of(error)}") from None
+        raise WrongValue(f"run_onnx: tensor {quoted(text_of(tensor.name))}: {sentence_of(error)}") from None
     return found
 
 
@@ -150,7 +150,7 @@ def converted(model: Any, opset: int, folder: str) -> Any:
     try:
         found = version_converter.convert_version(copy, opset)
     except Exception as error:  # onnx's own
-        raise ValueError(f"opset {plain_opset(model)} has no conversion to {opset}: {sentence_of(error)}") from None
+        raise WrongValue(f"opset {plain_opset(model)} has no conversion to {opset}: {sentence_of(error)}") from None
     return found
 
 
@@ -167,7 +167,7 @@ def as_before_11(graph: Any) -> None:
 
 
 def _name_nodes(graph: Any) -> None:
-    """Give nodes with subgraphs the names that prefix their tensors, which come from positions until then."""
+    """Name nodes with subgraphs by position; these names prefix their tensors."""
     for place, node in enumerate(graph.node):
         name = node_name("", node, place)
         for _, inner in inner_graphs(node, ""):

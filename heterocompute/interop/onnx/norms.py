@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue
+
 __all__ = ["NORMS"]
 
 Array = np.ndarray[Any, Any]
@@ -57,7 +59,7 @@ def group(
 ) -> tuple[Array]:
     n, c = x.shape[:2]
     if num_groups < 1 or c % num_groups:
-        raise ValueError(f"{c} channels do not divide into {num_groups} groups")
+        raise WrongValue(f"{c} channels do not divide into {num_groups} groups")
     parts = x.reshape(n, num_groups, *([-1] if x.size else [c // num_groups, *x.shape[2:]]))
     y = standardized(parts, tuple(range(2, parts.ndim)), epsilon)[0].reshape(x.shape)
     if scale.size == num_groups != c:  # before opset 21: one value per group
@@ -143,7 +145,7 @@ def likelihood(
     n_classes = x.shape[1]
     is_used = np.ones(target.shape, bool) if ignore_index is None else target != ignore_index
     if ((target < -n_classes) | (target >= n_classes))[is_used].any():
-        raise ValueError(f"a target is outside of the {n_classes} classes")
+        raise WrongValue(f"a target is outside of the {n_classes} classes")
     at = np.where(is_used, target, 0).astype(np.int64)
     picked = -np.take_along_axis(x.astype(np.float64), np.expand_dims(at, 1), 1).squeeze(1)
     shares = np.where(is_used, 1.0 if weight is None else weight.astype(np.float64)[at], 0)

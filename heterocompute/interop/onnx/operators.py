@@ -156,11 +156,11 @@ def operators() -> list[type]:
                 scales = None
             return super()._run(x, roi, scales, sizes, **options)
 
-    defined = [made(OpRun, *one) for table in (CONVOLUTIONS, NORMS, QUANTIZERS) for one in table.items()]
+    defined = [operator_class(OpRun, *one) for table in (CONVOLUTIONS, NORMS, QUANTIZERS) for one in table.items()]
     return [LRN, LpNormalization, GlobalMaxPool, GlobalLpPool, Optional, MaxPool, ConvTranspose, Resize, *defined]
 
 
-def made(base: type, name: str, compute: Callable[..., Any]) -> type:
+def operator_class(base: type, name: str, compute: Callable[..., Any]) -> type:
     """Return the class of an operator that a function defines: inputs in order, attributes by name."""
 
     def run(_: Any, *inputs: Any, **attributes: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue, shown
 from ...base.texts import quoted
-from ...base.values import shown
 from ...files.containers.onnx_graph import Constant, text_of
 from ...products.conv import conv2d
 from ...products.matmul import linear, matmul
@@ -38,7 +38,7 @@ class Product:
         self.output = text_of(node.output[0])
         self.attributes: dict[str, Any] = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         self._geometry = _geometry(self.attributes)
-        self._made: tuple[Any, Any] = (None, None)
+        self._prepared: tuple[Any, Any] = (None, None)
 
     def needs(self) -> list[str]:
         """Return the values that it multiplies and adds."""
@@ -56,15 +56,15 @@ class Product:
             The weight with the axes of the file.
         activations : Format or None
         """
-        made = self._made
-        if made[0] is not stored:  # a transposed array keeps its prepared panels
+        prepared = self._prepared
+        if prepared[0] is not stored:  # a transposed array keeps its prepared panels
             w = turned(stored, self.weight.order)
-            made = self._made = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
-        w = made[1]
+            prepared = self._prepared = (stored, as_image(w) if self.kind == "Conv" and w.ndim == 3 else w)
+        w = prepared[1]
         try:
             y = getattr(self, f"_{self.kind.lower()}")(x, w, other, activations)
         except ValueError as error:
-            raise ValueError(f"run_onnx: {self.kind} of {quoted(self.weight.name)}: {error}") from None
+            raise WrongValue(f"run_onnx: {self.kind} of {quoted(self.weight.name)}: {error}") from None
         return np.asarray(y).astype(x.dtype, copy=False)
 
     def _conv(self, x: Array, w: Any, bias: Array | None, activations: Any) -> Array:
@@ -130,7 +130,7 @@ def _geometry(given: dict[str, Any]) -> tuple[Any, Any, Any]:
         return stride, {b"SAME_UPPER": "same", b"VALID": "valid"}.get(auto_pad), dilation
     pads = tuple(given.get("pads") or (0, 0, 0, 0))
     if len(pads) not in (2, 4):
-        raise ValueError(f"run_onnx: Conv has the pads {shown(pads)}, expected 2 of a signal or 4 of an image")
+        raise WrongValue(f"run_onnx: Conv has the pads {shown(pads)}, expected 2 of a signal or 4 of an image")
     top, left, bottom, right = (0, pads[0], 0, pads[1]) if len(pads) == 2 else pads
     return stride, _one((_one((top, bottom)), _one((left, right)))), dilation
 

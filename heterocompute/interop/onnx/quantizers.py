@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue
+
 __all__ = ["QUANTIZERS"]
 
 Array = np.ndarray[Any, Any]
@@ -25,7 +27,7 @@ def dtype_of(kind: int) -> np.dtype[Any]:
 
 
 def saturated(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return rounded values as integers; those outside of the range become its ends."""
+    """Return rounded values as integers, clipped to the range."""
     if dtype.kind in "iu":
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     else:
@@ -44,11 +46,11 @@ def spread(values: Array, shape: tuple[int, ...], axis: int, block_size: int) ->
         sizes = [1] * len(shape)
         sizes[axis] = values.size
         if values.size != shape[axis]:
-            raise ValueError(f"{values.size} scales or zero points for {shape[axis]} slices along axis {axis}")
+            raise WrongValue(f"{values.size} scales or zero points for {shape[axis]} slices along axis {axis}")
         return values.reshape(sizes)
     found = np.repeat(values, block_size, axis).take(range(shape[axis]), axis)
     if found.shape != shape:
-        raise ValueError(f"scales or zero points of shape {values.shape} for blocks of {block_size} of {shape}")
+        raise WrongValue(f"scales or zero points of shape {values.shape} for blocks of {block_size} of {shape}")
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue
 from ...files.containers.onnx_graph import STANDARD, inner_graphs, text_of
 from .model import array_of, sentence_of
 from .operators import operators, reason_to_refuse
@@ -66,7 +67,7 @@ def refuse_wrong(model: Any, opset: int, is_converted: bool) -> None:
         reason = reason_to_refuse(node, opset, is_converted)
         if reason is not None:
             name = text_of(node.op_type)
-            raise ValueError(f"run_onnx: operator {name} {reason} needs onnxruntime: pip install onnxruntime")
+            raise WrongValue(f"run_onnx: operator {name} {reason} needs onnxruntime: pip install onnxruntime")
 
 
 def all_nodes(graph: Any) -> Any:
@@ -85,7 +86,7 @@ class Reference:
         try:
             self._inner = evaluator()(model, new_ops=changed)
         except Exception as error:  # onnx's own
-            raise ValueError(f"run_onnx: onnx's evaluator: {sentence_of(error)}; pip install onnxruntime") from None
+            raise WrongValue(f"run_onnx: onnx's evaluator: {sentence_of(error)}; pip install onnxruntime") from None
 
     def run(self, outputs: list[str], feeds: Mapping[str, Any]) -> list[Any]:
         with np.errstate(all="ignore"):
@@ -118,7 +119,7 @@ def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
         except Exception as error:  # any exception: the evaluator checks little
             if isinstance(error, TypeError) and isinstance(error.__cause__, Exception):  # onnx hides it
                 error = error.__cause__
-            raise ValueError(f"run_onnx: operator {name}: {sentence_of(error)}; onnxruntime may run it: "
+            raise WrongValue(f"run_onnx: operator {name}: {sentence_of(error)}; onnxruntime may run it: "
                              "pip install onnxruntime") from None  # fmt: skip
 
     return run
@@ -132,7 +133,7 @@ def _widened(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
         return call
     schema = onnx.defs.get_schema(node.op_type)
     given = [one.type_str for one in schema.inputs]
-    made = [one.type_str for one in schema.outputs]
+    operator_class = [one.type_str for one in schema.outputs]
 
     def run(*arguments: Any, **options: Any) -> Any:
         halves: dict[str, Any] = {}
@@ -146,7 +147,7 @@ def _widened(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
             return found
         if node.op_type == "LinearAttention":  # its state has the dtype of the query if there is no earlier state
             halves.setdefault("S", halves.get("T"))
-        dtypes = [halves.get(made[min(i, len(made) - 1)]) for i in range(len(found))]
+        dtypes = [halves.get(operator_class[min(i, len(operator_class) - 1)]) for i in range(len(found))]
         return tuple(
             one.astype(dtype) if dtype is not None and isinstance(one, np.ndarray) else one
             for one, dtype in zip(found, dtypes, strict=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import runtime
+from ...base.errors import WrongValue
 from .model import Refused, array_of, sentence_of
 
 __all__ = ["Sessions", "options_of"]
@@ -87,7 +88,7 @@ class Sessions:
         return Session(self, model.SerializeToString(), options, large)
 
     def whole(self, source: str | bytes) -> Session:
-        """Return a session of a model as it is."""
+        """Return a session of an unchanged model."""
         return Session(self, source, options_of(self._ort, self.threads), None)
 
     def value(self, array: Array) -> Any:
@@ -164,7 +165,7 @@ class Session:
         except Exception as error:  # onnxruntime's own, of many classes
             if any(words in str(error) for words in LIMITS):
                 raise Refused(sentence_of(error)) from None
-            raise ValueError(f"run_onnx: onnxruntime: {sentence_of(error)}") from None
+            raise WrongValue(f"run_onnx: onnxruntime: {sentence_of(error)}") from None
 
 
 def _copied(value: Any, element: str) -> Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ...base.values import shown
+from ...base.errors import shown
 
 if TYPE_CHECKING or find_spec("torch") is not None:
     from .attention import PackedMultiheadAttention

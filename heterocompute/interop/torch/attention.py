@@ -107,7 +107,7 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
         return found
 
     def _longer(self, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any]:
-        """Return keys, values and mask with what `add_bias_kv` and `add_zero_attn` add."""
+        """Return keys, values and mask with the rows of `add_bias_kv` and `add_zero_attn`."""
         more = []
         if self.bias_k is not None:
             more.append((self._heads(self.bias_k), self._heads(self.bias_v)))

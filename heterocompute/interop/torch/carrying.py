@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted, sentence
 
 __all__ = ["FUNCTIONS", "carry", "copied", "is_of_torch", "own_function"]
@@ -97,7 +98,7 @@ def _parametrized(module: Any) -> tuple[str, ...]:
 
 
 def _computes_weights(hook: Any) -> bool:
-    """Tell whether a hook is one of those that make a weight, or of the state of such weights."""
+    """Return True if a hook computes a weight or stores its state."""
     if hasattr(hook, "apply_mask") or hasattr(hook, "compute_weight"):
         return True
     bare = getattr(hook, "hook", hook)
@@ -136,14 +137,14 @@ def copied(model: Any, memo: dict[int, Any], replaced: Iterable[Any], name: str,
             continue
         if any(id(one) in chosen for shared in _shared(vars(module)[function]) for one in shared.modules()):
             place = f"of {quoted(path)}" if path else "of the model"
-            raise ValueError(
+            raise WrongValue(
                 f"{name}: {function} {place} was replaced by a function that refers to modules of the model, so that "
                 f"a copy would compute with the original layers, expected {how}"
             )
     try:
         return copy.deepcopy(model, memo)
     except (RuntimeError, TypeError, NotImplementedError) as problem:
-        raise ValueError(f"{name}: the model cannot be copied ({sentence(problem)}), expected {how}") from problem
+        raise WrongValue(f"{name}: the model cannot be copied ({sentence(problem)}), expected {how}") from problem
 
 
 def _shared(function: Any) -> Iterator[Any]:

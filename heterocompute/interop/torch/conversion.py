@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import torch
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import quoted
-from ...base.values import shown
 from ...files.selection import escaped, patterns, unknown
 from ...formats import Format
 from ...formats.base import or_words
@@ -85,11 +85,11 @@ def convert(
     found = every_layer(model, "convert")
     check_replaceable(model, "convert")
     if method not in METHODS:
-        raise ValueError(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
+        raise WrongValue(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
     if method == "gptq" and calibration is None:
-        raise ValueError("convert: calibration is missing, expected the batches that method='gptq' rounds under")
+        raise WrongValue("convert: calibration is missing, expected the batches that method='gptq' rounds under")
     if method != "gptq" and calibration is not None:
-        raise ValueError(f"convert: calibration is for method='gptq', not for {shown(method)}")
+        raise WrongValue(f"convert: calibration is for method='gptq', not for {shown(method)}")
     recipe = recipe_of(format)
     if method == "gptq":
         wanted_formats: Any = recipe
@@ -110,13 +110,13 @@ def convert(
             continue
         if layer.problem:
             if isinstance(fmt, QuantizedArray):
-                raise ValueError(f"convert: {quoted(layer.name)} is rounded, but cannot be packed: {layer.problem}")
+                raise WrongValue(f"convert: {quoted(layer.name)} is rounded, but cannot be packed: {layer.problem}")
             continue
         if wanted and not included(layer):
             continue
         chosen.append((layer, fmt))
     if not chosen:
-        raise ValueError(f"convert: no layer is left to pack: {_why_none(found)}")
+        raise WrongValue(f"convert: no layer is left to pack: {_why_none(found)}")
     weights = packed_weights(chosen, activations, method)
     picked = [layer for layer, _ in chosen]
     if not inplace:
@@ -163,17 +163,17 @@ def load_packed(
     found = every_layer(model, "load_packed")
     check_replaceable(model, "load_packed")
     if not isinstance(state, Mapping):
-        raise TypeError(f"load_packed: state is {shown(state)}, expected a dict of tensors, as of torch.load")
+        raise WrongType(f"load_packed: state is {shown(state)}, expected a dict of tensors, as of torch.load")
     for key in state:
         if not isinstance(key, str):
-            raise TypeError(f"load_packed: state has the key {shown(key)}, expected names")
+            raise WrongType(f"load_packed: state has the key {shown(key)}, expected names")
     names = {key.removesuffix(".format") for key in state if key.endswith(".format")}
     if not names:
-        raise ValueError("load_packed: state has no packed weight, expected the state_dict() of a converted model")
+        raise WrongValue("load_packed: state has no packed weight, expected the state_dict() of a converted model")
     known = {layer.name: layer for layer in found}
     for name in names:
         if name not in known:
-            raise ValueError(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
+            raise WrongValue(f"load_packed: state has the packed weight {unknown(name, known, 'weight of the model')}")
     parts_of: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for key, part in state.items():
         name, _, end = key.rpartition(".")
@@ -189,7 +189,7 @@ def load_packed(
             q, activations = restored(parts, layer.name)
             wanted = packed_shape(layer)
             if tuple(q.shape) != wanted:
-                raise ValueError(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
+                raise WrongValue(f"load_packed: {layer.name} has shape {tuple(q.shape)}, expected {wanted}")
             same[identity] = PackedWeight(q, activations)
         if identity in same:
             chosen.append(layer)
@@ -207,7 +207,7 @@ def load_packed(
 def _check_state(
     model: Any, chosen: list[Layer], weights: list[PackedWeight], state: Mapping[str, Any], strict: bool
 ) -> None:
-    """Raise what loading a state will raise, before a model is changed: load it into a copy without its weights."""
+    """Raise errors of loading a state before the model changes, by loading into a copy without weights."""
     memo: dict[int, Any] = {}
     packed = {id(layer.module._parameters.get(layer.attribute)) for layer in chosen}
     for one in (*model.parameters(), *model.buffers()):
@@ -244,7 +244,7 @@ def packed_weights(
                 else:
                     q = packed_of(layer, weight_now(layer), fmt, method)
             except ValueError as problem:
-                raise ValueError(f"convert: {quoted(layer.name)}: {problem}") from None
+                raise WrongValue(f"convert: {quoted(layer.name)}: {problem}") from None
             known[key] = PackedWeight(q, activations)
         found.append(known[key])
     return found
@@ -310,7 +310,7 @@ class _Unsaved:
     """A conversion of weights that transformers undoes in `save_pretrained`, before it writes them."""
 
     def reverse_transform(self) -> NoReturn:
-        raise ValueError(
+        raise WrongValue(
             "save_pretrained: the model was packed by convert, and its folder would not say so: expected "
             "torch.save(model.state_dict(), file) and load_packed, or a model of from_pretrained with HeteroConfig"
         )

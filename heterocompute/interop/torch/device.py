@@ -1,8 +1,8 @@
-"""The operators of `interop.torch` for tensors on a CUDA device, on the current stream of PyTorch.
+"""The operators of `interop.torch` for tensors on a device, on the current stream of PyTorch.
 
-    stream       torch.cuda.current_stream(device)
-    memory       from PyTorch's allocator: results, and in a CUDA graph the scratch memory of kernels
-    waiting      none, so that a CUDA graph can capture every call
+    stream       the current one of PyTorch on that device
+    memory       from PyTorch's allocator: results, and in a graph the scratch memory of kernels
+    waiting      none, so that a graph can capture every call
 
 A call that does not wait cannot raise for a value. So a value that the format lacks makes all NaN that depends on its
 scale, as in the functions of heterocompute for arrays on a device.
@@ -10,7 +10,7 @@ scale, as in the functions of heterocompute for arrays on a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,16 +19,15 @@ import torch
 from ... import _heterocompute as _core
 from ...arrays.components import core_format, stored_format
 from ...arrays.device import c_strides
-from ...arrays.streams import raw_stream
-from ...base.cuda import devices
-from ...base.errors import Refused, refusals, unsupported
-from ...base.runtime import device_order
+from ...arrays.memory import Memory
+from ...base.devices import devices, raw_stream, wait
+from ...base.errors import Refused, WrongType, WrongValue, refusals, unsupported
+from ...base.runtime import run_on
 from ...base.texts import counted
 from ...formats import Format, has_pattern
 from ...products.arguments import as_format
-from ...products.device_conv import convolution_window
-from ...products.window import as_window
-from ...training.device import Place, passed_there, rounded_there
+from ...products.window import as_window, check_channels
+from ...training.device import passed_there, rounded_there
 
 __all__ = ["convolved", "decoded", "nearest", "passed", "prepacked", "product", "rounded"]
 
@@ -48,19 +47,19 @@ def product(x: Any, q: Packed, activations: str) -> Any:
     n, k = q[1]
     if x.dim() == 0 or x.shape[-1] != k:
         had = f"{counted(x.shape[-1], 'feature')}" if x.dim() else "no dimensions"
-        raise ValueError(f"linear: x has {had} but q has {counted(k, 'column')}")
+        raise WrongValue(f"linear: x has {had} but q has {counted(k, 'column')}")
     fmt = as_format(activations, "linear: activations") if activations else None
     shape = (*x.shape[:-1], n)
     y = x.new_empty(shape, dtype=torch.float32)
     if 0 in shape:
         return y
-    rows, answer = _view(x), (y.data_ptr(), "float32", shape, c_strides(shape, 4))
+    rows, answer = _view(x), (y.data_ptr(), "float32", shape, c_strides(shape, 4), x.get_device())
     if len(shape) == 1:
-        rows = *rows[:2], (1, k), (0, *rows[3])
-        answer = *answer[:2], (1, n), (0, *answer[3])
-    weights, core = _packed(q, x), None if fmt is None else core_format(fmt)
+        rows = *rows[:2], (1, k), (0, *rows[3]), rows[4]
+        answer = *answer[:2], (1, n), (0, *answer[3]), answer[4]
+    weights, core = _packed(q, x, True), None if fmt is None else core_format(fmt)
     try:
-        _core.cuda_matmul(*_start(x), rows, False, core, weights, 0, answer, device_order())
+        _core.matmul(Tensors(x).run(), rows, weights, core, None, answer)
     except (NotImplementedError, Refused):
         with _refusals("linear", fmt):  # entering it takes longer than the call
             raise
@@ -71,14 +70,15 @@ def convolved(x: Any, q: Packed, window: Any, activations: str) -> Any:
     """Return the float32 convolution of images (N, C, H, W); window is stride, padding, dilation and groups."""
     stride, padding, dilation, groups = window
     where = as_window("conv2d", x.shape[2:], q[1][2:], stride, padding, dilation, groups, x.shape[1])
-    core_window = convolution_window(where, x.shape[1], q[1])
+    check_channels("conv2d", where, x.shape[1], q[1])
     fmt = as_format(activations, "conv2d: activations") if activations else None
     y = x.new_empty((x.shape[0], q[1][0], *where.answer), dtype=torch.float32)
     if y.numel() == 0:
         return y
     with _refusals("conv2d", fmt):
         core = None if fmt is None else core_format(fmt)
-        _core.cuda_conv2d(*_start(x), _view(x), core, _packed(q, x), core_window, False, 0, _view(y))
+        sizes = where.stride, where.before, where.dilation, where.groups
+        _core.conv2d(Tensors(x).run(), _view(x), _packed(q, x), None, *sizes, core, _view(y))
     return y
 
 
@@ -88,7 +88,7 @@ def decoded(q: Packed) -> Any:
     y = first.new_empty(q[1], dtype=torch.float32)
     if y.numel():
         with _refusals("dequantize", q[0]):
-            _core.cuda_dequantize(*_start(first), _packed(q, first), _view(y))
+            _core.dequantize(Tensors(first).run(), _packed(q, first), _view(y))
     return y
 
 
@@ -112,13 +112,13 @@ def prepacked(q: Packed, most: float, old: Any = None) -> Any:
         made.append(old if fits else first.new_empty(nbytes, dtype=torch.uint8))
         return int(made[0].data_ptr())
 
-    number, stream, _ = _start(first)
+    memory = Tensors(first)
     try:
-        _core.cuda_prepack(number, stream, allocate, _packed(q, first))
+        _core.prepack(run_on(memory.number, memory.stream, allocate), _packed(q, first))
     except _TooLarge:
         return None
     if made:
-        _core.cuda_wait(number, stream)  # calls on other streams may follow
+        memory.wait()  # calls on other streams may follow
     return made[0] if made else None
 
 
@@ -128,7 +128,7 @@ class _TooLarge(Exception):
 
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
-    y, note = rounded_there(_place(t), _view(t), fmt, axes, clip, rounding, seed)
+    y, note = rounded_there(Tensors(t), _view(t), fmt, axes, clip, rounding, seed)
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
 
 
@@ -138,9 +138,9 @@ def nearest(t: Any, fmt: Format, axes: tuple[int, ...]) -> Any:
         return rounded(t, fmt, axes, None, "nearest", 0)[0]
     shape = tuple(t.shape)
     y = t.new_empty(shape, dtype=torch.float32)
-    to = y.data_ptr(), "float32", shape, c_strides(shape, 4)
+    to = y.data_ptr(), "float32", shape, c_strides(shape, 4), t.get_device()
     try:
-        _core.cuda_fake_quantize(*_start(t), _view(t), core_format(fmt), axes, to)
+        _core.fake_quantize(Tensors(t).run(), _view(t), core_format(fmt), axes, None, to)
     except (NotImplementedError, Refused):
         with _refusals("fake_quantize", fmt):
             raise
@@ -149,16 +149,7 @@ def nearest(t: Any, fmt: Format, axes: tuple[int, ...]) -> Any:
 
 def passed(g: Any, note: Any) -> Any:
     """Return the passing part of a gradient, in the dtype of g."""
-    return passed_there(_place(g), _view(g), note).to(g.dtype)
-
-
-def _place(t: Any) -> Place:
-    """Return memory of PyTorch on the device of a tensor, and the current stream."""
-
-    def empty(shape: tuple[int, ...], dtype: str) -> Any:
-        return t.new_empty(shape, dtype=getattr(torch, dtype))
-
-    return Place(_start(t), empty, _view, lambda array: int(array.data_ptr()))
+    return passed_there(Tensors(g), _view(g), note).to(g.dtype)
 
 
 @contextmanager
@@ -174,39 +165,61 @@ def _refusals(name: str, fmt: Any) -> Iterator[None]:
 _is_open = list[bool]()
 
 
-def _start(t: Any) -> tuple[int, int, Callable[[int], int]]:
-    """Return device and stream of a call, and a function that allocates memory until the call ends."""
-    if not _is_open:
-        devices()  # opens the driver
-        _is_open.append(True)
-    kept = []
+class Tensors(Memory):
+    """The memory of PyTorch on the device of a tensor, and the current stream there.
 
-    def allocate(nbytes: int) -> int:  # in a CUDA graph, and for much
-        made = t.new_empty(nbytes, dtype=torch.uint8)
-        kept.append(made)  # until the call ends; later work of the stream may reuse the memory
-        return int(made.data_ptr())
+    Memory that a call allocates in a graph, or much of it, is kept until the object dies: later work of the stream may
+    reuse it.
+    """
 
-    number = t.device.index or 0
-    return number, raw_stream(number), allocate
+    __slots__ = ("kept", "near", "number", "stream")
+
+    def __init__(self, near: Any) -> None:
+        if not _is_open:
+            devices()  # opens the driver
+            _is_open.append(True)
+        self.near, self.number, self.kept = near, near.device.index or 0, list[Any]()
+        self.stream = raw_stream(self.number)
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        return self.near.new_empty(shape, dtype=getattr(torch, dtype))
+
+    def run(self, waits: bool = True) -> tuple[Any, ...]:
+        return run_on(self.number, self.stream, self.allocate)
+
+    def allocate(self, nbytes: int) -> int:
+        self.kept.append(self.near.new_empty(nbytes, dtype=torch.uint8))
+        return int(self.kept[-1].data_ptr())
+
+    def view(self, array: Any) -> Any:
+        return _view(array)
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+    def wait(self) -> None:
+        wait(self.number, self.stream)
 
 
-def _view(t: Any) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+def _view(t: Any) -> tuple[int, str, tuple[int, ...], tuple[int, ...], int]:
     """Return a tensor in the form that the core accepts; it must not have a pending negation."""
     size = t.element_size()
-    return t.data_ptr(), NAMES[t.dtype], tuple(t.shape), tuple([step * size for step in t.stride()])
+    return t.data_ptr(), NAMES[t.dtype], tuple(t.shape), tuple([step * size for step in t.stride()]), t.get_device()
 
 
-def _packed(q: Packed, near: Any) -> tuple[Any, ...]:
-    """Return a packed weight in the form that the core accepts; its components are contiguous."""
+def _packed(q: Packed, near: Any, turned: bool = False) -> tuple[Any, ...]:
+    """Return a packed weight, or its transpose, in the form that the core accepts; its components are contiguous."""
     fmt, shape, axis, parts = q
     number, addresses = near.get_device(), {}
     for name, part in parts.items():
         if part.get_device() != number:
-            raise TypeError(
+            raise WrongType(
                 f"interop.torch: the packed weight is on {part.device}, expected {near.device}: move the model there"
             )
         addresses[name] = part.data_ptr()
     if "values" in parts:
         fmt, addresses["codes"] = stored_format(fmt, NAMES[parts["values"].dtype]), addresses["values"]
-    panels = (addresses.pop(PANELS),) if PANELS in addresses else ()
-    return core_format(fmt), shape, axis, addresses, *panels
+    panels = addresses.pop(PANELS, 0)
+    if turned:
+        shape, axis = shape[::-1], (1 - axis[0],)
+    return core_format(fmt), shape, axis, addresses, panels, number

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.texts import quoted, sentence
-from ...base.values import shown
 from ...files.layouts.onnx.matmul import operands
 from ...files.layouts.onnx.model import OPSET, onnx_of, packed_bits, write_model
 from ...formats import format as parse_format
@@ -78,13 +78,13 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     onnx = onnx_of("onnx")
     packed = {layer.name: layer for layer in every_layer(model, "export_onnx") if layer.packed is not None}
     if not packed:
-        raise ValueError("export_onnx: model has no packed weight, expected what convert returned")
+        raise WrongValue("export_onnx: model has no packed weight, expected what convert returned")
     for name, layer in packed.items():
         weight = layer.packed
         assert weight is not None
         _check(name, weight, layer.module)
         if layer.kind.startswith("embedding") and weight.dtype != torch.float32:
-            raise ValueError(f"export_onnx: {quoted(name)} has dtype {weight.dtype}, expected float32: model.float()")
+            raise WrongValue(f"export_onnx: {quoted(name)} has dtype {weight.dtype}, expected float32: model.float()")
     proto = _exported(with_floats(model), example, options)
     proto = onnx.version_converter.convert_version(proto, OPSET) if _opset(proto) < OPSET else proto
     graph = proto.graph
@@ -111,11 +111,11 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
 def _check(name: str, weight: PackedWeight, module: Any) -> None:
     """Raise ValueError if ONNX cannot represent a weight or its activations."""
     if not isinstance(module, (Packed, PackedMultiheadAttention, torch.nn.Embedding)):
-        raise ValueError(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
+        raise WrongValue(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
     fmt = weight.format
     signed = weight.array()[:1].codes().dtype == np.int8 if fmt.splits_into_rows else False
     if not signed and "zero_points" not in weight._buffers:
-        raise ValueError(f"export_onnx: {quoted(name)} is {fmt}, expected integers, such as int4-g32 or vsq4-g16-s4")
+        raise WrongValue(f"export_onnx: {quoted(name)} is {fmt}, expected integers, such as int4-g32 or vsq4-g16-s4")
     if weight.activations is not None:
         _largest(name, weight.activations)
 
@@ -124,7 +124,7 @@ def _largest(name: str, activations: str) -> int:
     """Return the largest code of a format of activations that has one scale per row; ValueError for others."""
     fmt = parse_format(activations)
     if activations != f"int{fmt.bits}" or fmt.bits > 8:
-        raise ValueError(
+        raise WrongValue(
             f"export_onnx: activations of {quoted(name)} are {activations}, expected None or int8: one scale a row"
         )
     return int(2 ** (fmt.bits - 1) - 1)
@@ -241,11 +241,11 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
     args = () if kwargs is not None else example if isinstance(example, tuple) else (example,)
     for one in (*args, *(kwargs or {}).values()):
         if not isinstance(one, torch.Tensor):
-            raise TypeError(f"export_onnx: example is {shown(one)}, expected tensors, a tuple or a dict of them")
+            raise WrongType(f"export_onnx: example is {shown(one)}, expected tensors, a tuple or a dict of them")
     kinds = {one.dtype for one in model.parameters()} | {one.dtype for one in (*args, *(kwargs or {}).values())}
     kinds = {one for one in kinds if one.is_floating_point} - {torch.float32}
     if kinds:
-        raise ValueError(
+        raise WrongValue(
             f"export_onnx: model or example has dtype {str(min(kinds, key=str)).removeprefix('torch.')}, expected "
             "float32, as the operators for packed weights are: pass model.float() and float32 examples"
         )
@@ -253,7 +253,7 @@ def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
         with torch.no_grad(), _unfused():
             model(*args, **(kwargs or {}))
     except Exception as problem:  # whatever a model raises
-        raise ValueError(f"export_onnx: the model refuses example: {sentence(problem)}") from problem
+        raise WrongValue(f"export_onnx: the model refuses example: {sentence(problem)}") from problem
     data, modern = io.BytesIO(), find_spec("onnxscript") is not None
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad(), _unfused():
         warnings.simplefilter("ignore")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongType, WrongValue
 from ...base.texts import quoted
 from ...files.recipes import parse_recipe
 from ...files.selection import escaped, patterns
@@ -51,9 +52,9 @@ def weight_now(layer: Layer, name: str = "convert") -> torch.Tensor:
         if hasattr(module, "rounded"):
             made = module.rounded(made)
     if made.device.type == "meta":
-        raise TypeError(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
+        raise WrongType(f"{name}: {quoted(layer.name)} is on meta, without values: load the weights of the model first")
     if made.device.type != "cpu":
-        raise TypeError(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
+        raise WrongType(f"{name}: {quoted(layer.name)} is on {made.device}, expected the CPU: call model.cpu() first")
     return made.detach()
 
 
@@ -101,7 +102,7 @@ def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
     if (tuple(q.shape), q.axis) == (shape, form_axis(layer)):
         return q
     if (tuple(q.shape), q.axis) != (layer.shape, layer.axis) or layer.kind.startswith("conv_t"):
-        raise ValueError(
+        raise WrongValue(
             f"the rounded weight has shape {tuple(q.shape)} and axis {q.axis}, expected {layer.shape} and {layer.axis}"
         )
     return q.T if layer.axis == (0,) else q._remade(q.components, shape, form_axis(layer))
@@ -110,9 +111,9 @@ def formed_of(layer: Layer, q: QuantizedArray) -> QuantizedArray:
 def check_rows(layer: Layer, fmt: Format) -> None:
     """Refuse a format whose rows cannot be decoded alone, for a weight that needs it."""
     if layer.kind.startswith("embedding") and not fmt.splits_into_rows:
-        raise ValueError(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+        raise WrongValue(f"rows of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
     if layer.kind == "experts" and not fmt.splits_into_rows:
-        raise ValueError(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
+        raise WrongValue(f"matrices of {fmt} share blocks of scales, expected a format whose rows are decoded alone")
 
 
 def packed_shape(layer: Layer) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from ...arrays.quantized import QuantizedArray
-from ...base.values import shown
+from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format
 from .products import convolve, embedding, linear
 from .weights import PackedWeight
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Packed(torch.nn.Module):
-    """Shared by layers with one packed weight.
+    """Base class of layers with one packed weight.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Packed(torch.nn.Module):
         super().__init__()
         self.weight = q if isinstance(q, PackedWeight) else PackedWeight(q, activations)
         if bias is not None and not isinstance(bias, torch.Tensor):
-            raise TypeError(f"{type(self).__name__}: bias is {shown(bias)}, expected a torch.Tensor or None")
+            raise WrongType(f"{type(self).__name__}: bias is {shown(bias)}, expected a torch.Tensor or None")
         parameter = bias if bias is None or isinstance(bias, torch.nn.Parameter) else torch.nn.Parameter(bias)
         self.register_parameter("bias", parameter)
 
@@ -96,7 +96,7 @@ class PackedLinear(Packed):
     ) -> None:
         super().__init__(q, bias, activations)
         if len(self.weight.shape) != 2:
-            raise ValueError(
+            raise WrongValue(
                 f"PackedLinear: q has shape {tuple(self.weight.shape)}, expected (out_features, in_features)"
             )
         self.out_features, self.in_features = self.weight.shape

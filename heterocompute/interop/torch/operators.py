@@ -25,7 +25,8 @@ from torch.autograd import forward_ad
 from ...arrays.components import VALUES, component_layout, layout_of
 from ...arrays.dense import as_array, normalize_axes
 from ...arrays.quantized import QuantizedArray
-from ...base.values import shown
+from ...base.devices import KIND
+from ...base.errors import WrongIndex, WrongType, WrongValue, shown
 from ...products.arguments import as_format
 from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
@@ -86,7 +87,7 @@ def _about(text: str) -> tuple[Any, ...]:
 
 
 def on_device(parts: Sequence[Any], text: str) -> device.Packed:
-    """Return a packed weight on a CUDA device in the form of `device`; it shares the memory of contiguous tensors.
+    """Return a packed weight on a device in the form of `device`; it shares the memory of contiguous tensors.
 
     Behind the components may be the panels of `PackedWeight.prepack`.
     """
@@ -100,13 +101,13 @@ def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]
     """Return an index or a slice of the first dimension of a packed weight; the memory is shared."""
     fmt, shape, axis, dtype, kinds = _about(text)
     if 0 in axis or not fmt.splits_into_rows:
-        raise ValueError(
+        raise WrongValue(
             f"interop.torch: rows of {fmt} along axis {axis} share scales: call dequantize() of the weight"
         )
     is_one = not isinstance(index, slice)
     rows = range(shape[0])[index : index + 1 or None] if is_one else range(shape[0])[index]
     if (is_one and len(rows) != 1) or rows.step != 1:
-        raise IndexError(
+        raise WrongIndex(
             f"interop.torch: index {shown(index)} of a packed weight, expected one of {shape[0]} or a slice"
         )
     each = prod(n for a, n in enumerate(shape) if a > 0 and a not in axis)
@@ -143,7 +144,7 @@ def _check_devices(t: Any, q: Sequence[Any]) -> None:
     """Raise TypeError if a packed weight is on another device than t: a weight on "meta" has no values, for example."""
     if t.device.type != "meta" and any(part.device != t.device for part in q):
         place = next(part.device for part in q if part.device != t.device)
-        raise TypeError(
+        raise WrongType(
             f"interop.torch: the packed weight is on {place}, expected {t.device}: move the model, or load its values"
         )
 
@@ -160,7 +161,7 @@ def rows_of(q: QuantizedArray, ids: Any) -> Any:
     flat = ids.reshape(-1)
     if flat.size and not 0 <= int(flat.min()) <= int(flat.max()) < count:
         wrong = int(flat.min()) if flat.min() < 0 else int(flat.max())
-        raise IndexError(f"embedding: x has index {wrong}, expected 0 to {count - 1}")
+        raise WrongIndex(f"embedding: x has index {wrong}, expected 0 to {count - 1}")
     layout = layout_of(q.format, q.shape, q.axis)
     parts = {name: part[flat] if layout[name][2] else part for name, part in q.components.items()}
     found = QuantizedArray._trusted(parts, q.format, (flat.size, length), q.axis, q.source_dtype)
@@ -185,7 +186,7 @@ def _bare_values(t: Any) -> Any:
 def _as_ndarray(part: Any) -> Any:
     if part.device.type != "cpu":
         how = "load its values first" if part.device.type == "meta" else "call .cpu() of the model"
-        raise TypeError(f"interop.torch: the packed weight is on {part.device}, expected the CPU: {how}")
+        raise WrongType(f"interop.torch: the packed weight is on {part.device}, expected the CPU: {how}")
     return (part.detach().view(torch.int16) if part.itemsize == 2 else part.detach()).numpy()
 
 
@@ -200,7 +201,7 @@ def defined() -> SimpleNamespace:
 
     def array(t: Any) -> Any:
         if t.device.type != "cpu":
-            raise TypeError(f"interop.torch: the tensor is on {t.device}, expected one of the CPU: pass .cpu() of it")
+            raise WrongType(f"interop.torch: the tensor is on {t.device}, expected one of the CPU: pass .cpu() of it")
         return as_array(t.detach(), "interop.torch: the tensor")
 
     def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:
@@ -213,7 +214,7 @@ def defined() -> SimpleNamespace:
 
     def round_forward(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         parsed = as_format(fmt, "fake_quantize: fmt")
-        if t.device.type == "cuda":
+        if t.device.type == KIND:
             axes = normalize_axes(_axes(axis), t.dim(), "fake_quantize")
             return device.rounded(_bare_values(t), parsed, axes, _clip_of(clip), rounding, seed % 2**64)
         x = array(t)
@@ -224,13 +225,13 @@ def defined() -> SimpleNamespace:
     def round_fake(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         shape = tuple(int(n) for n in t.shape)
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
-        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes, t.device.type == "cuda")
+        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes, t.device.type == KIND)
         kind, size = (np.uint8, (0,)) if note is None else note
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
         return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
 
     def pass_forward(g: Any, note: Any, fmt: str, axis: str) -> Any:
-        if g.device.type == "cuda":
+        if g.device.type == KIND:
             return device.passed(_bare_values(g), note)
         axes = normalize_axes(_axes(axis), g.ndim, "fake_quantize")
         found = passed(array(g).astype(np.float32, copy=False), note.numpy(), as_format(fmt, "fmt"), axes)
@@ -240,7 +241,7 @@ def defined() -> SimpleNamespace:
         return torch.empty_like(g, memory_format=torch.contiguous_format)
 
     def times(x: Any, q: Any, text: str, activations: str) -> Any:
-        if x.device.type == "cuda":
+        if x.device.type == KIND:
             return device.product(_bare_values(x), on_device(q, text), activations)
         return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
 
@@ -249,7 +250,7 @@ def defined() -> SimpleNamespace:
         return x.new_empty((*x.shape[:-1], json.loads(text)["shape"][0]), dtype=torch.float32)
 
     def back(g: Any, q: Any, text: str) -> Any:
-        if g.device.type == "cuda":
+        if g.device.type == KIND:
             return _bare_values(g).to(torch.float32).matmul(device.decoded(on_device(q, text)))
         return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
 
@@ -259,7 +260,7 @@ def defined() -> SimpleNamespace:
 
     def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
         stride, padding, dilation, groups = _window(window)
-        if x.device.type == "cuda":
+        if x.device.type == KIND:
             return device.convolved(_bare_values(x), on_device(q, text), _window(window), activations)
         w = array_of(q, text)
         y = conv2d(array(x), w, None, stride, padding, dilation, groups, activations or None)
@@ -275,7 +276,7 @@ def defined() -> SimpleNamespace:
 
     def convolve_back(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
         stride, padding, dilation, groups = _window(window)
-        is_there = g.device.type == "cuda"
+        is_there = g.device.type == KIND
         w = device.decoded(on_device(q, text)) if is_there else torch.from_numpy(array_of(q, text).dequantize())
         size = (g.shape[0], w.shape[1] * groups, height, width)
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
@@ -286,7 +287,7 @@ def defined() -> SimpleNamespace:
         return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
 
     def rows(ids: Any, q: Any, text: str) -> Any:
-        if ids.device.type == "cuda":
+        if ids.device.type == KIND:
             return _rows_on_device(ids, on_device(q, text))
         return torch.from_numpy(rows_of(array_of(q, text), ids.numpy()))
 
@@ -334,7 +335,7 @@ def _bare(part: Any) -> Any:
     inside = torch._C._functorch
     while inside.is_functorch_wrapped_tensor(part):
         if inside.is_batchedtensor(part):
-            raise TypeError("interop.torch: vmap over packed weights, expected vmap over inputs")
+            raise WrongType("interop.torch: vmap over packed weights, expected vmap over inputs")
         part = inside.get_unwrapped(part)
     return part
 

@@ -14,7 +14,8 @@ import torch
 
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
-from ...base.values import shown
+from ...base.devices import is_far
+from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format
 from ...products.arguments import as_format
 from ...products.conv import conv2d as core_conv2d
@@ -30,7 +31,7 @@ _has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 
 
 def is_direct(x: Any) -> bool:
-    """Tell whether a call with this input can go to the core at once."""
+    """Return True if a call with this input can use the core directly."""
     return is_unobserved(x) and bool(x.is_cpu)
 
 
@@ -53,7 +54,7 @@ def linear(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (..., in), on the CPU or on the CUDA device of a PackedWeight.
+        Floats of shape (..., in), on the CPU or on the device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (out, in), quantized along in.
     bias : torch.Tensor, optional
@@ -83,14 +84,14 @@ def linear(
     """
     activations = _activations(q, activations)
     if dtype is not None and not getattr(dtype, "is_floating_point", False):
-        raise TypeError(f"linear: dtype is {shown(dtype)}, expected a torch.dtype of floats")
+        raise WrongType(f"linear: dtype is {shown(dtype)}, expected a torch.dtype of floats")
     is_free = is_unobserved(x)
     if is_free and x.is_cpu and x.dtype in OPS.dtypes:
         inner = _inner(bias)
         y = torch.from_numpy(core_linear(as_core(x), _array(q, "linear"), inner, activations))
         return _finished(y, x, bias if inner is None else None, "linear", dtype)
     check_tensor(x, "linear: x")
-    if is_free and x.is_cuda:
+    if is_free and is_far(x):
         y = OPS.raw["linear"](x, *_constant(q), _text(activations, "linear"))
         return _finished(y, x, bias, "linear", dtype)
     times = OPS.linear if OPS.is_traced() or _is_tracing() else OPS.eager.linear
@@ -112,7 +113,7 @@ def conv2d(
     Parameters
     ----------
     x : torch.Tensor
-        Floats of shape (N, C, H, W) or (C, H, W), on the CPU or on the CUDA device of a PackedWeight.
+        Floats of shape (N, C, H, W) or (C, H, W), on the CPU or on the device of a PackedWeight.
     q : QuantizedArray or PackedWeight
         Shape (K, C / groups, R, S), quantized with ``axis=(2, 3, 1)``.
     bias : torch.Tensor, optional
@@ -141,7 +142,7 @@ def conv2d(
     """
     check_tensor(x, "conv2d: x")
     if len(q.shape) != 4 or x.dim() not in (3, 4):
-        raise ValueError(
+        raise WrongValue(
             f"conv2d: x has shape {tuple(x.shape)} and q {tuple(q.shape)}, expected (N, C, H, W) and (K, C, R, S)"
         )
     window = _pair(stride), _pair(padding), _pair(dilation)
@@ -159,7 +160,7 @@ def convolve(
     groups: int,
     activations: Any = None,
 ) -> Any:
-    """Do what `conv2d` does, with windows of 1, 2 or 3 dimensions; a batch may be missing.
+    """Convolve like `conv2d`, with windows of 1, 2 or 3 dimensions and an optional batch.
 
     q is (K, C / groups, 1, S) for one dimension, (K, C / groups, T R S, 1) for three: 3-D windows are stored as
     images with one window each.
@@ -169,7 +170,7 @@ def convolve(
     if x.dim() == n + 1:
         return convolve(x[None], q, bias, kernel, stride, padding, dilation, groups, activations)[0]
     if x.dim() != n + 2:
-        raise ValueError(f"{name}: x has shape {tuple(x.shape)}, expected {n + 2} dimensions, or {n + 1} of one image")
+        raise WrongValue(f"{name}: x has shape {tuple(x.shape)}, expected {n + 2} dimensions, or {n + 1} of one image")
     if n == 1:
         y = _images(x[:, :, None], q, None, (1, *stride), (0, *padding), (1, *dilation), groups, activations)
         return _finished(y[:, :, 0], x, bias, name, None)
@@ -206,7 +207,7 @@ def unfolded(
         for size, taps, along, step in zip(x.shape[2:], kernel, stride, dilation, strict=True)
     ]
     if min(sizes) < 1:
-        raise ValueError(f"conv3d: x has {tuple(x.shape[2:])} values with padding, fewer than a window")
+        raise WrongValue(f"conv3d: x has {tuple(x.shape[2:])} values with padding, fewer than a window")
     found = []
     for taps in product(*map(range, kernel)):
         index = [
@@ -243,7 +244,7 @@ def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = 
         No integers.
     """
     if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"embedding: x is {_kind(ids)}, expected a torch.Tensor of int64 or int32")
+        raise WrongType(f"embedding: x is {_kind(ids)}, expected a torch.Tensor of int64 or int32")
     if not torch.compiler.is_compiling() and is_plain(ids) and ids.is_cpu and not _is_tracing():
         y = torch.from_numpy(rows_of(_array(q, "embedding"), ids.numpy()))
     else:
@@ -271,7 +272,7 @@ def _activations(q: Any, activations: Any) -> Any:
 def _array(q: Any, name: str) -> QuantizedArray:
     array = q if isinstance(q, QuantizedArray) else q.array() if isinstance(q, (PackedWeight, PackedPart)) else None
     if array is None:
-        raise TypeError(f"{name}: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
+        raise WrongType(f"{name}: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
     return array
 
 
@@ -305,7 +306,7 @@ def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any
         check_tensor(bias, f"{name}: bias")
         dim = -1 if name == "linear" else 1
         if tuple(bias.shape) != (y.shape[dim],):
-            raise ValueError(f"{name}: bias has shape {tuple(bias.shape)}, expected {(y.shape[dim],)}")
+            raise WrongValue(f"{name}: bias has shape {tuple(bias.shape)}, expected {(y.shape[dim],)}")
         y = y + (bias if dim < 0 else bias.reshape(-1, *[1] * (y.dim() - 2)))
     if dtype is None:
         kind = x.device.type
@@ -321,7 +322,7 @@ def _embedding_as_called(
     input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, *_: Any, **_more: Any
 ) -> Any:
     if max_norm is not None:
-        raise TypeError("embedding: max_norm changes the rows of a table, expected None with a packed weight")
+        raise WrongType("embedding: max_norm changes the rows of a table, expected None with a packed weight")
     return embedding(input, weight, weight.dtype)
 
 

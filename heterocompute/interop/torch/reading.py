@@ -1,4 +1,4 @@
-"""PyTorch's modules of `interop.torch`, and those that read a weight without calling its module.
+"""Modules of `interop.torch`, and modules of PyTorch that read a weight without calling its module.
 
     MultiheadAttention.forward        out_proj.weight           LinearCrossEntropyLoss.forward    linear.weight
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ...base.errors import WrongType, WrongValue
 from ...formats import Format
 from ...products.arguments import as_format, core_clip
 from ...products.quantize import quantize
@@ -153,7 +154,7 @@ def is_called(*_: Any) -> None:
 def _packed(weight: Any, fmt: str, axis: Any, clip: Any, mask: Any) -> Any:
     q = quantize(weight.detach(), fmt, axis, clip)
     if mask is not None and q.dequantize()[mask.cpu().numpy() == 0].any():
-        raise ValueError(f"packed: {fmt} rounds a pruned 0 to another value, expected a format with a 0")
+        raise WrongValue(f"packed: {fmt} rounds a pruned 0 to another value, expected a format with a 0")
     return q
 
 
@@ -296,23 +297,23 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             keeps them: it is rounded afterwards, and pruned values stay 0.
             """
             if not isinstance(layer, torch.nn.Linear):
-                raise TypeError(f"QuantLinear: layer is of type {type(layer).__name__}, expected a torch.nn.Linear")
+                raise WrongType(f"QuantLinear: layer is of type {type(layer).__name__}, expected a torch.nn.Linear")
             if isinstance(layer, torch.jit.ScriptModule):
-                raise TypeError("QuantLinear: layer is made by torch.jit, expected the torch.nn.Linear it was made of")
+                raise WrongType("QuantLinear: layer is made by torch.jit, expected the torch.nn.Linear it was made of")
             if own_function(layer):
-                raise TypeError(
+                raise WrongType(
                     f"QuantLinear: {own_function(layer)} of the layer was replaced, as hooks of accelerate do, "
                     "expected a torch.nn.Linear without it"
                 )
             if not (isinstance(layer, QuantLinear) or is_of_torch(layer, torch.nn.Linear)):
-                raise TypeError(
+                raise WrongType(
                     f"QuantLinear: layer is of type {type(layer).__name__}, whose forward pass is its own, expected a "
                     "torch.nn.Linear"
                 )
             if any(torch.nn.parameter.is_lazy(one) for one in layer._parameters.values()):
-                raise ValueError("QuantLinear: layer has no weight yet, expected one after its first forward pass")
+                raise WrongValue("QuantLinear: layer has no weight yet, expected one after its first forward pass")
             if rounded_already(layer, "weight"):
-                raise ValueError("QuantLinear: weight of the layer is rounded already, expected one that is not")
+                raise WrongValue("QuantLinear: weight of the layer is rounded already, expected one that is not")
             with torch.device("meta"):
                 made = cls(layer.in_features, layer.out_features, fmt, clip=clip)
             made._parameters.clear()

@@ -12,7 +12,9 @@ from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from ...arrays.dense import normalize_axes
 from ...arrays.quantized import QuantizedArray
-from ...base.values import check_text, shown
+from ...base.devices import is_far
+from ...base.errors import Unsupported, WrongType, WrongValue, shown
+from ...base.values import check_text
 from ...formats import Format
 from ...products.arguments import as_format, core_clip
 from ...training.latent import keep
@@ -42,7 +44,7 @@ def fake_quantize(
     Parameters
     ----------
     t : torch.Tensor
-        float32, float64, float16 or bfloat16, on the CPU or on a CUDA device. A CUDA device has no ``clip="search"``,
+        float32, float64, float16 or bfloat16, on the CPU or on a device. A device has no ``clip="search"``,
         and no patterns for float64. A NaN or an infinity that the format lacks makes the values NaN
         that share its scale.
     fmt, axis, clip, rounding, seed
@@ -66,10 +68,10 @@ def fake_quantize(
     """
     check_tensor(t, "fake_quantize: t")
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
-        raise ValueError(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
+        raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     numbers = normalize_axes(axis, t.ndim, "fake_quantize")
     number = as_seed(seed)
-    is_free = bool(t.is_cuda and is_unobserved(t))
+    is_free = bool(is_far(t) and is_unobserved(t))
     if is_free and rounding == "nearest" and clip is None:
         bare = t.detach().resolve_neg() if t.requires_grad or t.is_neg() else t
         return nearest(bare, as_format(fmt, "fake_quantize: fmt"), numbers)
@@ -114,19 +116,19 @@ def parametrize(
     """
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_torchdynamo_orig_callable"):
         made = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
-        raise TypeError(f"parametrize: module is made by {made}, expected the torch.nn.Module that it was made of")
+        raise WrongType(f"parametrize: module is made by {made}, expected the torch.nn.Module that it was made of")
     if OPS.rounds(module, name):
-        raise ValueError(f"parametrize: {name} of the module is rounded already, expected one that is not")
+        raise WrongValue(f"parametrize: {name} of the module is rounded already, expected one that is not")
     hook = maker_of(module, name)[1] if isinstance(module, OPS.Module) else None
     if hook is not None and not hasattr(hook, "apply_mask"):
-        raise ValueError(
+        raise WrongValue(
             f"parametrize: {name} of the module is made by {type(hook).__name__} before each forward pass, expected a "
             "parameter, or one of torch.nn.utils.parametrizations"
         )
     weight: Any = now(module, name) if hook is not None else getattr(module, name, None)
     several = isinstance(module, OPS.Module) and OPS.is_parametrized(module, name)
     if hook is None and not several and not isinstance(weight, OPS.Parameter):
-        raise TypeError(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
+        raise WrongType(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
     fake_quantize(weight.detach(), fmt, axes, clip)  # invalid arguments raise an error here, not inside of torch
     text = str(as_format(fmt, "parametrize: fmt"))
@@ -163,7 +165,7 @@ def packed(module: Any) -> dict[str, Any]:
     {'0.weight': 'QuantizedArray', '0.bias': 'Tensor'}
     """
     if not isinstance(module, OPS.Module):
-        raise TypeError(f"packed: module is {shown(module)}, expected a torch.nn.Module")
+        raise WrongType(f"packed: module is {shown(module)}, expected a torch.nn.Module")
     return computed_with(module)
 
 
@@ -187,7 +189,7 @@ class _Operators:
         def constant_of(q: Any) -> tuple[list[Any], str]:
             """Return a packed weight as the argument of operators: a constant of a graph."""
             if not isinstance(q, QuantizedArray):
-                raise TypeError(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
+                raise WrongType(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
             return list(parts_of(q).values()), described(q)
 
         def is_derived() -> bool:
@@ -204,7 +206,7 @@ class _Operators:
         def is_traced() -> bool:
             """Tell whether torch.compile needs an operator; after NotImplementedError it runs uncompiled code."""
             if torch.compiler.is_compiling() and is_derived():
-                raise NotImplementedError(NESTED)
+                raise Unsupported(NESTED)
             return bool(torch.compiler.is_compiling())
 
         self.constant_of, self.is_traced = constant_of, is_traced
@@ -239,12 +241,12 @@ def _clip_text(clip: Any, name: str) -> str:
 
 def check_tensor(value: Any, name: str) -> None:
     if not isinstance(value, OPS.Tensor):
-        raise TypeError(f"{name} is {shown(value)}, expected a torch.Tensor")
+        raise WrongType(f"{name} is {shown(value)}, expected a torch.Tensor")
     if value.is_nested or value.layout != OPS.strided:
-        raise TypeError(f"{name} is nested, sparse or of another layout, expected a dense torch.Tensor")
+        raise WrongType(f"{name} is nested, sparse or of another layout, expected a dense torch.Tensor")
     if value.dtype not in OPS.dtypes:
         wanted = "float16, bfloat16, float32 or float64: pass .float() of it"
-        raise TypeError(f"{name} has dtype {value.dtype}, expected {wanted}")
+        raise WrongType(f"{name} has dtype {value.dtype}, expected {wanted}")
 
 
 OPS = _Operators()

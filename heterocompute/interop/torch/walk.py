@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import quoted
-from ...base.values import shown
 from ...files.selection import FirstMatch, literal, patterns, unknown
 from .carrying import is_of_torch, own_function
 from .reading import maker_of
@@ -125,13 +125,13 @@ def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: s
         exact, fits = literal(pattern), FirstMatch({pattern: True})
         if pattern in known or (exact in known if exact is not None else any(map(fits, known))):
             continue
-        raise ValueError(f"{name}: pattern {unknown(pattern, known, 'weight or module here')}")
+        raise WrongValue(f"{name}: pattern {unknown(pattern, known, 'weight or module here')}")
 
 
 def every_layer(model: Any, name: str) -> list[Layer]:
     """Return all weights of a model; `name` is the calling function, for errors."""
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
+        raise WrongType(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
     _check_kinds(model, name)
     found = []
     read: dict[str, str] = {}
@@ -158,17 +158,17 @@ WRAPPERS = ("FullyShardedDataParallel", "FSDPModule")  # their weights are parts
 
 
 def _check_kinds(model: Any, name: str) -> None:
-    """Refuse modules that are no layers of Python, or whose parameters are not whole weights."""
+    """Refuse modules without a Python forward pass, or with sharded parameters."""
     for path, module in model.named_modules():
         place, kind = f"{quoted(path)} of model" if path else "model", type(module)
         if isinstance(module, torch.jit.ScriptModule):
-            raise TypeError(
+            raise WrongType(
                 f"{name}: {place} is a {kind.__name__} of torch.jit, which has no layers to read or replace, expected "
                 "the torch.nn.Module that it was made of"
             )
         wrapper = next((base.__name__ for base in kind.__mro__ if base.__name__ in WRAPPERS), None)
         if wrapper is not None:
-            raise TypeError(f"{name}: {place} is a {wrapper}, whose weights are sharded, expected a model before it")
+            raise WrongType(f"{name}: {place} is a {wrapper}, whose weights are sharded, expected a model before it")
 
 
 def check_replaceable(model: Any, name: str) -> None:
@@ -176,12 +176,12 @@ def check_replaceable(model: Any, name: str) -> None:
     for path, module in model.named_modules():
         place = f"{quoted(path)} of model" if path else "model"
         if hasattr(module, "_torchdynamo_orig_callable"):
-            raise TypeError(
+            raise WrongType(
                 f"{name}: {place} is compiled by torch.compile, expected the module before it: {name} its _orig_mod, "
                 "then compile the result"
             )
         if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            raise TypeError(f"{name}: {place} is a DistributedDataParallel, expected its module")
+            raise WrongType(f"{name}: {place} is a DistributedDataParallel, expected its module")
 
 
 def _of_module(path: str, module: Any) -> Iterator[Layer]:
@@ -210,7 +210,7 @@ def _weights_of(module: Any) -> list[str]:
         weight = getattr(module, name, None)
         if weight is not None and torch.nn.parameter.is_lazy(weight):
             title = type(module).__name__
-            raise ValueError(f"{title} has no {name} yet, expected a model after its first forward pass")
+            raise WrongValue(f"{title} has no {name} yet, expected a model after its first forward pass")
         if isinstance(weight, torch.Tensor) and weight.is_floating_point() and weight.ndim >= 2:
             found.append(name)
     return found
@@ -256,7 +256,7 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
 
 
 def _own(module: Any) -> str:
-    """Return why a layer does not compute what its class does, if it does not."""
+    """Return the reason why a layer differs from its class, or None."""
     name = own_function(module)
     return f"{name} of this layer was replaced, as hooks of accelerate do: undo it before" if name else ""
 

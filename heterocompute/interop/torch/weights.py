@@ -17,9 +17,9 @@ import torch
 from ...arrays.components import VALUES, component_layout
 from ...arrays.quantized import QuantizedArray
 from ...arrays.stored import check_source, wrong_part
-from ...base.cuda import has_device
+from ...base.devices import KIND, has_device
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import sentence
-from ...base.values import shown
 from ...formats import Format, format as parse_format, has_pattern
 from ...products.arguments import as_format
 from .device import PANELS, decoded, prepacked
@@ -74,7 +74,7 @@ class PackedWeight(torch.nn.Module):
     def __init__(self, q: QuantizedArray, activations: Format | str | None = None) -> None:
         super().__init__()
         if not isinstance(q, QuantizedArray):
-            raise TypeError(f"PackedWeight: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
+            raise WrongType(f"PackedWeight: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
         fmt = None if activations is None else str(as_format(activations, "PackedWeight: activations"))
         self.activations = fmt
         self.dtype = getattr(torch, q.source_dtype)
@@ -113,10 +113,10 @@ class PackedWeight(torch.nn.Module):
         return [(part, None if part.is_inference() else part._version, part.data_ptr()) for part in self.parts()]
 
     def prepack(self) -> int:
-        """Convert the weight for integer matmuls on a CUDA device, once in place of at each call.
+        """Convert the weight for integer matmuls on a device, once in place of at each call.
 
         The result is the buffer ``panels``, which a state_dict does not contain. `to`, `load_state_dict` and copies of
-        the module remake it. Moving to a CUDA device calls this method if the weight has ``activations`` with one scale
+        the module remake it. Moving to a device calls this method if the weight has ``activations`` with one scale
         per row and the panels need at most twice the memory of the weight. Call it after writing to components of a
         compiled model.
 
@@ -130,7 +130,7 @@ class PackedWeight(torch.nn.Module):
     def _prepack(self, most: float) -> int:
         old, self._panels_of = self._buffers.pop(PANELS, None), None
         parts = self.parts()
-        if len(self.shape) != 2 or self.device.type != "cuda" or not all(is_plain(part) for part in parts):
+        if len(self.shape) != 2 or self.device.type != KIND or not all(is_plain(part) for part in parts):
             return 0
         panels = prepacked(on_device(parts, self.text), most, old) if has_device() else None
         if panels is None:
@@ -184,7 +184,7 @@ class PackedWeight(torch.nn.Module):
 
     def dequantize(self) -> torch.Tensor:
         """Return the values as a float32 tensor of `shape`."""
-        if self.device.type == "cuda":
+        if self.device.type == KIND:
             return decoded(on_device(self.parts(), self.text))
         return torch.from_numpy(self.array().dequantize())
 
@@ -196,7 +196,7 @@ class PackedWeight(torch.nn.Module):
         try:
             at = index if isinstance(index, slice) else int(index)
         except (TypeError, ValueError):
-            raise TypeError(f"indexing: {NEEDED}, use a number or a slice, {LEFT_OUT}") from None
+            raise WrongType(f"indexing: {NEEDED}, use a number or a slice, {LEFT_OUT}") from None
         parts = self.parts()
         if is_plain(parts[0]) and parts[0].is_cpu:
             return PackedPart(self.array()[at], self.activations)
@@ -264,7 +264,7 @@ class PackedWeight(torch.nn.Module):
         try:
             q, activations = restored(found, prefix[:-1])
             if tuple(q.shape) != tuple(self.shape):
-                raise ValueError(f"{prefix.rstrip('.')} has shape {q.shape}, expected {tuple(self.shape)}")
+                raise WrongValue(f"{prefix.rstrip('.')} has shape {q.shape}, expected {tuple(self.shape)}")
         except (TypeError, ValueError) as problem:
             errors.append(str(problem))
             return
@@ -290,7 +290,7 @@ def _refused(name: str) -> Any:
     """Return an operator that Python looks up in the class, and PyTorch does not see."""
 
     def operator(self: PackedWeight, *_: Any) -> Any:
-        raise TypeError(f"{name}: {NEEDED}, {LEFT_OUT}")
+        raise WrongType(f"{name}: {NEEDED}, {LEFT_OUT}")
 
     return operator
 
@@ -336,7 +336,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     if found is None:
         name = getattr(func, "__name__", shown(func))
         known = ", ".join(sorted(one.__name__ for one in PRODUCTS))
-        raise TypeError(f"{name}: {NEEDED}, use {known}, {LEFT_OUT}")
+        raise WrongType(f"{name}: {NEEDED}, use {known}, {LEFT_OUT}")
     return found(*args, **kwargs)
 
 
@@ -366,18 +366,18 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
         check_source(shape, axis, dtype)
         layout = component_layout(fmt, shape, axis, dtype if dtype in VALUES else "float32")
     except (AttributeError, KeyError, TypeError, UnicodeDecodeError, ValueError, RecursionError) as problem:
-        raise ValueError(f"{name}.format is not the text of a packed weight: {problem}") from None
+        raise WrongValue(f"{name}.format is not the text of a packed weight: {problem}") from None
     components = {}
     for key, (kind, size) in layout.items():
         if key not in parts:
-            raise ValueError(f"{name}.{key} is missing, expected {kind} {size}")
+            raise WrongValue(f"{name}.{key} is missing, expected {kind} {size}")
         components[key] = _bytes_of(parts[key], f"{name}.{key}", np.dtype(kind), tuple(size))
     extra = set(parts) - set(layout) - {"format"}
     if extra:
-        raise ValueError(f"{name}.{min(extra)} is not a component of {fmt}")
+        raise WrongValue(f"{name}.{min(extra)} is not a component of {fmt}")
     wrong = wrong_part(components, fmt, shape, axis)
     if wrong is not None:
-        raise ValueError(f"{name}.{wrong[0]} {wrong[1]}")
+        raise WrongValue(f"{name}.{wrong[0]} {wrong[1]}")
     return QuantizedArray._trusted(components, fmt, shape, axis, dtype), activations
 
 
@@ -385,17 +385,17 @@ def _bytes_of(part: Any, name: str, kind: np.dtype[Any], size: tuple[int, ...] |
     """Return a tensor of a state_dict as an array; ValueError if it is no tensor of this dtype and shape."""
     wanted = f"a tensor of {kind}" if size is None else f"{kind} {size}"
     if not isinstance(part, torch.Tensor):
-        raise ValueError(f"{name} is {shown(part)}, expected {wanted}")
+        raise WrongValue(f"{name} is {shown(part)}, expected {wanted}")
     if part.is_nested:
-        raise ValueError(f"{name} is nested, expected {wanted}")
+        raise WrongValue(f"{name} is nested, expected {wanted}")
     fits = part.dim() == 1 if size is None else tuple(part.shape) == size
     if str(part.dtype) != f"torch.{kind.name}" or not fits:
-        raise ValueError(f"{name} is {part.dtype} {tuple(part.shape)}, expected {wanted}")
+        raise WrongValue(f"{name} is {part.dtype} {tuple(part.shape)}, expected {wanted}")
     if part.is_meta or part.layout != torch.strided:
         place = "on meta, without values" if part.is_meta else f"of layout {part.layout}"
-        raise ValueError(f"{name} is {place}, expected a dense tensor with values")
+        raise WrongValue(f"{name} is {place}, expected a dense tensor with values")
     try:
         whole = part.detach().cpu().contiguous()
         return np.asarray((whole.view(torch.int16) if part.itemsize == 2 else whole).numpy()).view(kind)
     except (RuntimeError, TypeError, NotImplementedError) as problem:  # of a class of tensors
-        raise ValueError(f"{name} cannot be read ({sentence(problem)}), expected a torch.Tensor") from None
+        raise WrongValue(f"{name} cannot be read ({sentence(problem)}), expected a torch.Tensor") from None

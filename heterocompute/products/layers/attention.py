@@ -11,13 +11,13 @@ from ... import _heterocompute as _core
 from ...arrays.components import layout_of, rows_stand_alone
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray, is_on_device
-from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
-from ...base.cuda import has_device
+from ...base.devices import A_DEVICE, KIND, has_device
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
-from ...base.values import as_int, as_list, as_real, check_flag, shown
+from ...base.values import as_int, as_list, as_real, check_flag
 from ...formats import Format, has_pattern
 from ..arguments import FloatArray, as_format
 from ..device import settle
@@ -78,7 +78,7 @@ def attention(
         Keys and values of all m tokens, or the result of `KVCache.add`. m is at least n, or at least 1 without `causal`
         and `window`. Packed keys and values are quantized along the last axis and decoded tile by tile. heads is a
         multiple of kv_heads: query head i uses head ``i // (heads // kv_heads)``. All of q, k and v are on the CPU, or
-        all on one CUDA device, in float32 or packed.
+        all on one device, in float32 or packed.
     causal : bool
         Mask all tokens after the query's own.
     scale : float, optional
@@ -93,7 +93,7 @@ def attention(
     ndarray of float32, shape of q
         Bitwise identical on every instruction set and number of threads. Packed keys and values give the result of
         their decoded values. Working memory: two tiles of 64 keys and 16 tokens of queries per thread. Arrays on a
-        CUDA device give an array there, with the same bits. Packed keys and values are decoded there as a whole.
+        device give an array there, with the same bits. Packed keys and values are decoded there as a whole.
 
     Raises
     ------
@@ -123,19 +123,19 @@ def attention(
     kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
     (k_shape, keys, ks), (v_shape, values, vs) = kept
     if k_shape != v_shape:
-        raise ValueError(f"attention: k has shape {_shape_of(k, ks)} and v {_shape_of(v, vs)}, expected one shape")
+        raise WrongValue(f"attention: k has shape {_shape_of(k, ks)} and v {_shape_of(v, vs)}, expected one shape")
     batch, heads, n, width = qs.shape
     hides = check_flag("attention", "causal", causal)
     least = n if hides or window is not None else min(n, 1)
     if heads % max(k_shape[1], 1) or (heads and not k_shape[1]) or k_shape[2] < least:
-        raise ValueError(
+        raise WrongValue(
             f"attention: k has {k_shape[1]} heads of {k_shape[2]} tokens, expected a divisor of {heads} heads and at "
             f"least {counted(least, 'token')}{'; causal=False without a window takes fewer' if least > 1 else ''}"
         )
     times = max(width, 1) ** -0.5 if scale is None else as_real(scale, "attention: scale", "a number")
     limit = 0.0 if cap is None else as_real(cap, "attention: cap", "a number above 0")
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
-        raise ValueError(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
+        raise WrongValue(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
     if any(is_there(one) for one in (qs, ks, vs)):
         there = attention_there(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
@@ -153,7 +153,7 @@ def _heads(x: Any, name: str) -> Any:
     there = heads_there(x, f"attention: {name}")
     found: Any = as_floats(x, f"attention: {name}") if there is None else there
     if found.ndim < 3:
-        raise ValueError(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
+        raise WrongValue(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
     return found
 
 
@@ -170,9 +170,9 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
     if isinstance(x, Kept):
         batch, heads, tokens, width = x.shape
         sizes, steps, packed = x.shape, (heads, 1, batch * heads), x.packed
-    elif isinstance(x, (QuantizedArray, DeviceQuantizedArray)):
+    elif isinstance(x, QuantizedArray):
         if x.ndim < 3 or x.axis != (x.ndim - 1,) or has_pattern(x.format):
-            raise ValueError(
+            raise WrongValue(
                 f"attention: {name} is {x.format} of shape {x.shape} along axis {x.axis}, expected (..., tokens, "
                 "width), quantized along the last axis and without a pattern"
             )
@@ -185,7 +185,7 @@ def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], A
     whole = packed if packed is not None else floats
     found, lead = _shape_of(x, heads_given if packed is None else whole), tuple(shape[:-3])
     if sizes[3] != shape[-1] or sizes[0] != math.prod(lead) or (found[:-3] and found[:-3] != lead):
-        raise ValueError(f"attention: {name} has shape {found}, expected {(*lead, 'kv_heads', 'tokens', shape[-1])}")
+        raise WrongValue(f"attention: {name} has shape {found}, expected {(*lead, 'kv_heads', 'tokens', shape[-1])}")
     if packed is None:
         return sizes, floats.view if isinstance(floats, DeviceArray) else floats, heads_given
     return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3])), packed
@@ -205,7 +205,7 @@ def _by_heads(tokens: Any) -> Any:
 class KVCache:
     """Store the keys and values of all tokens so far, in float32 or packed in a format.
 
-    The first tokens decide where the memory is: on the CPU, or on their CUDA device.
+    The first tokens decide where the memory is: on the CPU, or on their device.
 
     Parameters
     ----------
@@ -252,14 +252,14 @@ class KVCache:
         given = [None] * self.layers if windows is None else as_list(windows, "KVCache: windows", wanted)
         self.windows = [None if one is None else as_int(one, "KVCache: windows", 1) for one in given]
         if len(self.windows) != self.layers:
-            raise ValueError(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
+            raise WrongValue(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
         self.rows = self.heads * self.batch  # rows per token
         self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
         if self.format is not None:
             layout = layout_of(self.format, (1, self.width), (1,))
             if not rows_stand_alone(self.format, self.width):
-                raise ValueError(
+                raise WrongValue(
                     f"KVCache: format is {self.format}, whose rows share a scale, codebook or pattern; expected one "
                     "with all of it per row or group, such as int8, int4-g32 or fp8_e4m3fn-row"
                 )
@@ -279,9 +279,9 @@ class KVCache:
 
     @property
     def device(self) -> str:
-        """Return ``"cpu"``, or the device of the tokens, such as ``"cuda:0"``."""
+        """Return ``"cpu"``, or the name of the device of the tokens."""
         there = self._there
-        return "cpu" if there is None else f"cuda:{there[0]}"
+        return "cpu" if there is None else f"{KIND}:{there[0]}"
 
     @property
     def nbytes(self) -> int:
@@ -297,7 +297,7 @@ class KVCache:
         ----------
         layer : int
         k, v : array_like, shape (batch, heads, tokens, width)
-            On the CPU, or in float32, float16 or bfloat16 on the CUDA device of the tokens so far.
+            On the CPU, or in float32, float16 or bfloat16 on the device of the tokens so far.
 
         Returns
         -------
@@ -325,7 +325,7 @@ class KVCache:
         for one, name in zip(parts, "kv", strict=True):
             if one.shape != (self.batch, self.heads, n, self.width):
                 wanted = (self.batch, self.heads, "tokens", self.width)
-                raise ValueError(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
+                raise WrongValue(f"KVCache.add: {name} has shape {one.shape}, expected {wanted}")
         begin, memory = self._with_room(i, n)
         for whole, new in zip(memory, parts, strict=True):
             self._write(whole, begin, n, new.transpose(2, 0, 1, 3))  # the rows of a token are contiguous
@@ -336,7 +336,7 @@ class KVCache:
     def _add_there(self, i: int, k: Any, v: Any, there: tuple[int, int] | None) -> tuple[Any, Any]:
         """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
         if there is None and any(one.seen for one in self._tokens):
-            raise TypeError(f"KVCache.add: k or v is on a CUDA device and the cache on the CPU, {TOGETHER}")
+            raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
         number, stream = there or (None, None)
         given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
         number, stream = given[0].number, stream or given[0].stream
@@ -365,7 +365,7 @@ class KVCache:
         filled. The caller fills the next ones, then calls `advance`. The memory is on the CPU.
         """
         if self._there is not None:
-            raise TypeError(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
+            raise WrongType(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         begin, memory = self._with_room(layer, n)
         self._tokens[layer] = Tokens(memory, begin, self._tokens[layer].seen)
         return begin, memory

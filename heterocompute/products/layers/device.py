@@ -1,4 +1,4 @@
-"""Layers of transformers on a CUDA device: arrays are contiguous float32, and results stay on the device."""
+"""Layers of transformers on a device: arrays are contiguous float32, and results stay on the device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.device import DeviceArray, as_device, c_strides, in_callers_library, is_on_device
-from ...arrays.device_quantized import DeviceQuantizedArray
-from ...base.cuda import has_device
-from ...base.errors import unsupported
+from ...arrays.quantized import QuantizedArray
+from ...base import runtime
+from ...base.devices import A_DEVICE, KIND, has_device, wait
+from ...base.errors import Unsupported, WrongType, unsupported
 
 __all__ = ["attention_there", "floats_there", "heads_there", "in_library_of_first", "is_there", "layer_there"]
 
 TOGETHER = (
-    "expected all on one device: copy the others there (.to('cuda') of a packed array or a tensor, cupy.asarray of an "
-    "ndarray), or all to the CPU (.to('cpu'), .cpu(), .get())"
+    f"expected all on one device: copy the others there (.to('{KIND}') of a packed array or a tensor, cupy.asarray of "
+    "an ndarray), or all to the CPU (.to('cpu'), .cpu(), .get())"
 )
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,8 +32,8 @@ def floats_there(x: Any, name: str) -> DeviceArray | None:
         return None
     made = as_device(x, name)
     if made.dtype != np.float32 or made.strides != c_strides(made.shape, 4):
-        raise NotImplementedError(
-            f"{name} is {made.dtype} with strides {made.strides}, expected contiguous float32 on a CUDA device"
+        raise Unsupported(
+            f"{name} is {made.dtype} with strides {made.strides}, expected contiguous float32 on {A_DEVICE}"
         )
     return made
 
@@ -43,27 +44,27 @@ def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tupl
     for one in given:
         if not isinstance(one, DeviceArray) or one.number != x.number:
             place = one.device if isinstance(one, DeviceArray) else "the CPU"
-            raise TypeError(f"{name}: x is on {x.device} and another argument on {place}, {TOGETHER}")
+            raise WrongType(f"{name}: x is on {x.device} and another argument on {place}, {TOGETHER}")
     for one in given:
         if one.stream != x.stream:
-            _core.cuda_wait(one.number, one.stream)
+            wait(one.number, one.stream)
     y = DeviceArray.empty(x.shape, np.float32, x.number, x.stream)
     if y.size:
         n = x.shape[-1]
-        addresses = [0 if one is None else one.address for one in (x, weight, bias, y)]
-        sizes: Any = (kind, x.size // n, n, *addresses, *more)
+        views = [None if one is None else one.view for one in (x, weight, bias, y)]
+        sizes: Any = (kind, x.size // n, n, *views, *more)
         try:
-            _core.cuda_layer(x.number, x.stream, None, *sizes)
+            _core.layer(runtime.run_on(x.number, x.stream), *sizes)
         except NotImplementedError as problem:
             raise unsupported(name, problem) from None
     if any(one.stream != x.stream for one in given):
-        _core.cuda_wait(x.number, x.stream)
+        wait(x.number, x.stream)
     return y
 
 
 def is_there(x: Any) -> bool:
     """Tell whether an argument after reading, packed or not, is on a device."""
-    return isinstance(x, (DeviceArray, DeviceQuantizedArray))
+    return isinstance(x, DeviceArray) or (isinstance(x, QuantizedArray) and x._is_far)
 
 
 def heads_there(x: Any, name: str) -> DeviceArray | None:
@@ -72,9 +73,9 @@ def heads_there(x: Any, name: str) -> DeviceArray | None:
         return None
     made = as_device(x, name)
     if made.dtype != np.float32 or (made.shape and made.shape[-1] > 1 and made.strides[-1] != 4):
-        raise NotImplementedError(
-            f"{name} is {made.dtype} with strides {made.strides}, expected float32 with a contiguous last axis on a "
-            "CUDA device"
+        raise Unsupported(
+            f"{name} is {made.dtype} with strides {made.strides}, expected float32 with a contiguous last axis on "
+            f"{A_DEVICE}"
         )
     return made
 
@@ -86,9 +87,9 @@ def in_batches(x: DeviceArray, name: str) -> DeviceArray:
     if x.ndim == 3:
         return DeviceArray(x, x.address, (1, *x.shape), x.dtype, (0, *x.strides), x.number, x.stream)
     if x.strides != c_strides(x.shape, 4):
-        raise NotImplementedError(
-            f"{name} has shape {x.shape} and strides {x.strides}, expected contiguous values or four dimensions on a "
-            "CUDA device"
+        raise Unsupported(
+            f"{name} has shape {x.shape} and strides {x.strides}, expected contiguous values or four dimensions on "
+            f"{A_DEVICE}"
         )
     return x.reshaped((prod(x.shape[:-3]), *x.shape[-3:]))
 
@@ -97,25 +98,26 @@ def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *opti
     """Compute attention.
 
     `q` has four dimensions. `kept` are the keys and values, `cores` their arguments for the C core. `options` are the
-    last arguments of ``cuda_attention``.
+    last arguments of the core's attention.
     """
     given = {"q": q, "k": kept[0], "v": kept[1]}
-    number = next(one.number for one in given.values() if is_there(one))
+    device = next(one.device for one in given.values() if is_there(one))
     for name, one in given.items():
-        if not is_there(one) or one.number != number:
+        if not is_there(one) or one.device != device:
             place = one.device if is_there(one) else "the CPU"
-            raise TypeError(f"attention: {name} is on {place} and another argument on cuda:{number}, {TOGETHER}")
+            raise WrongType(f"attention: {name} is on {place} and another argument on {device}, {TOGETHER}")
+    number: int = q.number
     others = [one for one in kept if one.stream != q.stream]
     for one in others:
-        _core.cuda_wait(one.number, one.stream)
+        wait(number, one.stream)
     out = DeviceArray.empty(q.shape, np.float32, number, q.stream)
     if out.size:
         try:
-            _core.cuda_attention(number, q.stream, None, q.view, *cores, out.view, *options)
+            _core.attention(runtime.run_on(number, q.stream), q.view, *cores, out.view, *options)
         except NotImplementedError as problem:
             raise unsupported("attention", problem) from None
     if others:
-        _core.cuda_wait(number, q.stream)  # before their memory may be freed
+        wait(number, q.stream)  # before their memory may be freed
     return out
 
 

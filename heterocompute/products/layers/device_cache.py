@@ -1,4 +1,4 @@
-"""Keys and values of a `KVCache` in the memory of a CUDA device: tokens are encoded there, and memory grows there."""
+"""Keys and values of a `KVCache` in the memory of a device: tokens are encoded there, and memory grows there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from ... import _heterocompute as _core
 from ...arrays.components import core_format
 from ...arrays.device import DeviceArray, as_device, c_strides, is_on_device
-from ...arrays.device_quantized import DeviceQuantizedArray
 from ...arrays.quantized import QuantizedArray
-from ...base.errors import TO_CPU, unsupported
+from ...base import runtime
+from ...base.devices import A_DEVICE, KIND, move
+from ...base.errors import TO_CPU, Unsupported, WrongType, WrongValue, unsupported
 from ...formats import Float, Format
 from ..device import refuse_row
 from .device import TOGETHER
@@ -38,7 +39,7 @@ class DeviceTokens:
         for name, part in self.parts.items():
             token = part.nbytes // self.sizes[0]
             source = old.parts[name].address + begin * token
-            _core.cuda_move(self.number, self.stream, part.address, source, (end - begin) * token)
+            move(self.number, self.stream, part.address, source, (end - begin) * token)
         return self
 
     def write(self, x: DeviceArray, begin: int, fmt: Format | None) -> int:
@@ -55,8 +56,8 @@ class DeviceTokens:
             _copy(turned, to)
             return -1
         try:
-            packed = core_format(fmt), turned.shape, (3,), at
-            return _core.cuda_quantize(self.number, self.stream, None, turned.view, packed)
+            packed = core_format(fmt), turned.shape, (3,), at, 0, self.number
+            return int(_core.quantize(runtime.run_on(self.number, self.stream), turned.view, None, packed))
         except NotImplementedError as problem:
             raise unsupported("KVCache.add", problem) from None
 
@@ -66,7 +67,7 @@ class DeviceTokens:
         views = {name: part.reshaped((prod(sizes[:3]), *part.shape[1:])) for name, part in self.parts.items()}
         if fmt is None:
             return views["values"].reshaped(sizes)
-        return DeviceQuantizedArray(views, fmt, sizes, (3,), "float32", QuantizedArray._trusted)
+        return QuantizedArray._trusted(views, fmt, sizes, (3,), "float32")  # type: ignore[arg-type]
 
 
 def check_row(row: int, name: str, x: DeviceArray, fmt: Format | None) -> None:
@@ -79,7 +80,8 @@ def check_row(row: int, name: str, x: DeviceArray, fmt: Format | None) -> None:
 
 def _copy(x: DeviceArray, to: DeviceArray) -> None:
     """Copy values of any strides to C order, as float32; waits for nothing."""
-    _core.cuda_fake_quantize(to.number, to.stream, None, x.view, core_format(Float("fp32")), (3,), to.view)
+    run = runtime.run_on(to.number, to.stream)
+    _core.fake_quantize(run, x.view, core_format(Float("fp32")), (3,), None, to.view)
 
 
 def tokens_there(k: Any, v: Any, number: int | None, stream: int | None, shape: tuple[int, ...]) -> list[DeviceArray]:
@@ -90,20 +92,20 @@ def tokens_there(k: Any, v: Any, number: int | None, stream: int | None, shape: 
     found: list[DeviceArray] = []
     for word, one in (("k", k), ("v", v)):
         name = f"KVCache.add: {word}"
-        place = f"the cache on cuda:{number}" if number is not None else "the other argument on a CUDA device"
+        place = f"the cache on {KIND}:{number}" if number is not None else f"the other argument on {A_DEVICE}"
         if not is_on_device(one):
-            raise TypeError(f"{name} is on the CPU and {place}, {TOGETHER}")
+            raise WrongType(f"{name} is on the CPU and {place}, {TOGETHER}")
         made = as_device(one, name, stream)
         number, stream = made.number if number is None else number, made.stream if stream is None else stream
         if made.number != number:
-            raise TypeError(f"{name} is on {made.device} and {place}, {TOGETHER}")
+            raise WrongType(f"{name} is on {made.device} and {place}, {TOGETHER}")
         if made.dtype.name not in FLOATS:
-            wanted = f"expected {', '.join(FLOATS)} on a CUDA device"
-            raise NotImplementedError(f"{name} is {made.dtype}, {wanted}: {TO_CPU}")
+            wanted = f"expected {', '.join(FLOATS)} on {A_DEVICE}"
+            raise Unsupported(f"{name} is {made.dtype}, {wanted}: {TO_CPU}")
         found.append(made)
     n = found[0].shape[2] if found[0].ndim == 4 else 0
     for word, made in zip("kv", found, strict=True):
         batch, heads, width = shape
         if made.shape != (batch, heads, n, width):
-            raise ValueError(f"KVCache.add: {word} has shape {made.shape}, expected {(batch, heads, 'tokens', width)}")
+            raise WrongValue(f"KVCache.add: {word} has shape {made.shape}, expected {(batch, heads, 'tokens', width)}")
     return found

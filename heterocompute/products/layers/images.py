@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...arrays.dense import as_array
+from ...base.errors import WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
-from ...base.values import as_real, shown
+from ...base.values import as_real
 from ..arguments import Array, FloatArray
 from ..window import Padding, as_pair, as_window
 
@@ -140,7 +141,7 @@ def fold_batch_norm(
     """
     filters = converted(as_array(w, "fold_batch_norm: w"), np.float64)
     if filters.ndim < 1:
-        raise ValueError("fold_batch_norm: w has no dimensions")
+        raise WrongValue("fold_batch_norm: w has no dimensions")
     given = {"gamma": gamma, "beta": beta, "mean": mean, "variance": variance}
     if bias is not None:
         given["bias"] = bias
@@ -148,11 +149,11 @@ def fold_batch_norm(
     for name, value in given.items():
         array = as_array(value, f"fold_batch_norm: {name}")
         if array.shape != filters.shape[:1]:
-            raise ValueError(f"fold_batch_norm: {name} has shape {array.shape}, expected {filters.shape[:1]}")
+            raise WrongValue(f"fold_batch_norm: {name} has shape {array.shape}, expected {filters.shape[:1]}")
         parts[name] = converted(array, np.float64)
     spread = parts["variance"] + as_real(epsilon, "fold_batch_norm: epsilon", "a number")
     if not (spread > 0).all():
-        raise ValueError(f"fold_batch_norm: variance + epsilon is {shown(float(spread.min()))}, expected above 0")
+        raise WrongValue(f"fold_batch_norm: variance + epsilon is {shown(float(spread.min()))}, expected above 0")
     scale = parts["gamma"] / np.sqrt(spread)
     folded = filters * scale.reshape(-1, *[1] * (filters.ndim - 1))
     shift = parts["beta"] + (parts["bias"] - parts["mean"]) * scale
@@ -163,10 +164,10 @@ def _windows(name: str, x: Any, size: Any, stride: Any, padding: Any, fill: floa
     """Return the windows of x, (N, C, P, Q, R, S)."""
     image = converted(as_array(x, f"{name}: x"), np.float32)
     if image.ndim != 4:
-        raise ValueError(f"{name}: x has shape {image.shape}, expected four dimensions, N C H W")
+        raise WrongValue(f"{name}: x has shape {image.shape}, expected four dimensions, N C H W")
     kernel = as_pair(size, f"{name}: size")
     if min(kernel) < 1:
-        raise ValueError(f"{name}: size is {shown(size)}, expected 1 or more")
+        raise WrongValue(f"{name}: size is {shown(size)}, expected 1 or more")
     window = as_window(name, image.shape[2:], kernel, size if stride is None else stride, padding)
     around = tuple(zip(window.before, window.after, strict=True))
     padded = np.pad(image, ((0, 0), (0, 0), *around), constant_values=fill)

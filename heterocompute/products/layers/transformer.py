@@ -15,8 +15,10 @@ from ... import _heterocompute as _core
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray
 from ...base import runtime
+from ...base.devices import A_DEVICE
+from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
-from ...base.values import as_real, check_flag, shown
+from ...base.values import as_real, check_flag
 from ..arguments import FloatArray
 from .device import TOGETHER, floats_there, in_library_of_first, layer_there
 
@@ -138,7 +140,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
     xs, cos, sin = _floats(x, "rope: x"), _floats(cosine, "rope: cosine"), _floats(sine, "rope: sine")
     turned = check_flag("rope", "pairs", pairs)
     if not xs.ndim or not cos.ndim or cos.shape != sin.shape or 2 * cos.shape[-1] > xs.shape[-1]:
-        raise ValueError(
+        raise WrongValue(
             f"rope: cosine has shape {cos.shape} and sine {sin.shape}, expected one shape (..., half) with half of at "
             f"most {xs.shape[-1] // 2 if xs.ndim else 0}"
         )
@@ -148,14 +150,14 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
     elif cos.ndim == 2 and lead[-1:] == cos.shape[:1]:
         repeat, turns = 1, cos.shape[0]
     elif isinstance(cos, DeviceArray) or isinstance(sin, DeviceArray):
-        raise NotImplementedError(
-            f"rope: cosine has shape {cos.shape}, expected (tokens, half) or (tokens, 1, half) on a CUDA device"
+        raise Unsupported(
+            f"rope: cosine has shape {cos.shape}, expected (tokens, half) or (tokens, 1, half) on {A_DEVICE}"
         )
     else:
         try:
             cos, sin = (np.ascontiguousarray(np.broadcast_to(part, (*lead, half))) for part in (cos, sin))
         except ValueError:
-            raise ValueError(f"rope: cosine has shape {cos.shape}, which does not fit x of shape {xs.shape}") from None
+            raise WrongValue(f"rope: cosine has shape {cos.shape}, which does not fit x of shape {xs.shape}") from None
         repeat, turns = 1, math.prod(lead)
     return _layer("rope", ROPE, xs, cos, sin, 0.0, half, max(repeat, 1), max(turns, 1), turned)
 
@@ -269,14 +271,14 @@ def _vector(value: Any, xs: FloatArray, name: str) -> FloatArray | None:
         return None
     found: FloatArray = _floats(value, name)
     if not xs.ndim or found.shape != xs.shape[-1:]:
-        raise ValueError(f"{name} has shape {found.shape}, expected {xs.shape[-1:]}")
+        raise WrongValue(f"{name} has shape {found.shape}, expected {xs.shape[-1:]}")
     return found
 
 
 def _same(value: Any, xs: FloatArray, name: str) -> FloatArray:
     found: FloatArray = _floats(value, name)
     if found.shape != xs.shape:
-        raise ValueError(f"{name} has shape {found.shape}, expected {xs.shape}")
+        raise WrongValue(f"{name} has shape {found.shape}, expected {xs.shape}")
     return found
 
 
@@ -286,16 +288,16 @@ def _layer(
 ) -> FloatArray:  # fmt: skip
     added = epsilon if type(epsilon) is float else as_real(epsilon, f"{name}: epsilon", "a number")
     if not 0.0 <= added < math.inf:
-        raise ValueError(f"{name}: epsilon is {shown(epsilon)}, expected 0 or more")
+        raise WrongValue(f"{name}: epsilon is {shown(epsilon)}, expected 0 or more")
     if not xs.ndim:
         if kind in (SILU, GELU):
             return _layer(name, kind, xs.reshape(1), None if weight is None else weight.reshape(1)).reshape(())
-        raise ValueError(f"{name}: x has no dimensions, expected (..., n)")
+        raise WrongValue(f"{name}: x has no dimensions, expected (..., n)")
     if isinstance(xs, DeviceArray):
         more = added, half, repeat, turns, pairs
         return layer_there(name, kind, xs, weight, bias, more)
     if isinstance(weight, DeviceArray) or isinstance(bias, DeviceArray):
-        raise TypeError(f"{name}: x is on the CPU and another argument on a device, {TOGETHER}")
+        raise WrongType(f"{name}: x is on the CPU and another argument on a device, {TOGETHER}")
     out = np.empty(xs.shape, np.float32)
     n = xs.shape[-1]
     if out.size:

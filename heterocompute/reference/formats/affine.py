@@ -83,7 +83,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
 
 
 def terms_above(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Terms, Array]:
-    """Return the factors of the values without their minima, and those.
+    """Return the factors of the values without their minima, and the minima.
 
     Parameters
     ----------

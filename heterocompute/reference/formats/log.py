@@ -43,7 +43,7 @@ POWERS = np.array([float.fromhex(text) for text in _POWERS.replace(",", " ").spl
 
 
 def magnitudes(fmt: Any) -> Array:
-    """Return T_e of every exponent code but the one of zero.
+    """Return T_e of every exponent code except the code of zero.
 
     Parameters
     ----------

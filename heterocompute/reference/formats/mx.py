@@ -129,7 +129,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     return Terms(elements, np.where(stored == 0xFF, np.float32(np.nan), power), None)
 
 
-def integer_places(fmt: Any) -> int:
+def fraction_steps(fmt: Any) -> int:
     """Return a factor that makes every element an int8 integer; 1 if there is none.
 
     Parameters
@@ -160,8 +160,8 @@ def _exponent(fmt: Any, absmax: Array) -> Array:
     elif fmt.scale_rule == "rceil":
         exponent = exponent + (significand > largest)
     elif fmt.scale_rule == "even":
-        places = 2.0 ** (fraction_bits + 1)
-        exponent = exponent + (np.floor(significand * places + 0.5) == places)
+        steps = 2.0 ** (fraction_bits + 1)
+        exponent = exponent + (np.floor(significand * steps + 0.5) == steps)
     elif fmt.scale_rule == "ggml":
         with np.errstate(divide="ignore"):
             logarithm = np.log2(absmax).astype(np.float32)

@@ -94,8 +94,8 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     return Terms(elements, _scale(components["scales"].astype(np.int64), components["coarse"]), None)
 
 
-def integer_places(fmt: Any) -> int:
-    """Return what makes every element an integer.
+def fraction_steps(fmt: Any) -> int:
+    """Return the factor that makes every element an integer.
 
     Parameters
     ----------

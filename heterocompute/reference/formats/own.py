@@ -175,7 +175,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     return Terms(levels, None, scales[:, 0]) if fmt.sharing == "row" else Terms(levels, scales, None)
 
 
-def integer_places(fmt: Any) -> int:
+def fraction_steps(fmt: Any) -> int:
     """Return a factor that makes every level an integer of 8 bits; 1 if there is none.
 
     Parameters

@@ -38,7 +38,7 @@ class Tile(NamedTuple):
     used: Pair
 
 
-def places(height: int, width: int) -> int:
+def stored_values(height: int, width: int) -> int:
     """Return the number of stored complex values of a transformed tile.
 
     Returns
@@ -77,12 +77,12 @@ def tile_of(
     found = []
     for height in (1, *SIZES) if filters[2] == 1 else SIZES:
         for width in SIZES:
-            kept = places(height, width)
-            if reach[0] > height or reach[1] > width or kept > (128 << 20) // (PARTS * 32 * 4 * depth):
+            stored = stored_values(height, width)
+            if reach[0] > height or reach[1] > width or stored > (128 << 20) // (PARTS * 32 * 4 * depth):
                 continue
             answers = (height - reach[0]) // stride[0] + 1, (width - reach[1]) // stride[1] + 1
             tiles = images * (-(-out[0] // answers[0])) * (-(-out[1] // answers[1]))
-            products = PARTS * kept
+            products = PARTS * stored
             passes = 1 if tiles * products * depth * 4 < 16 << 20 else products * depth * filled * 4 // (32 << 20) + 1
             channels = -(-depth // 16) * 16 * groups * passes
             values = TILE_VALUE * tiles * (channels + filled * groups) + FILTER_VALUE * depth * filled * groups
@@ -147,7 +147,7 @@ def _apart(re: Array, im: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def forward(x: Array) -> tuple[Array, Array]:
-    """Return what is kept of twice the transforms of real tiles.
+    """Return the stored half of twice the transforms of real tiles.
 
     Parameters
     ----------
@@ -165,12 +165,12 @@ def forward(x: Array) -> tuple[Array, Array]:
     re, im = (p.reshape(p.shape[0], -1, *x.shape[2:])[:, :height] for p in (re, im))
     two_re, two_im = (np.stack([z_re[k], z_im[k]], axis=1).reshape(-1, *x.shape[2:])[:height] for k in (0, width // 2))
     two = _apart(*transform(two_re, two_im))
-    kept = height // 2 + 1
+    stored = height // 2 + 1
     column_re, column_im = transform(np.moveaxis(re, 1, 0), np.moveaxis(im, 1, 0))
     columns = [np.moveaxis(c, 0, 1).reshape(-1, *x.shape[2:]) for c in (column_re, column_im)]
     return (
-        np.concatenate([two[0][:kept], two[2][:kept], columns[0]]),
-        np.concatenate([two[1][:kept], two[3][:kept], columns[1]]),
+        np.concatenate([two[0][:stored], two[2][:stored], columns[0]]),
+        np.concatenate([two[1][:stored], two[3][:stored], columns[1]]),
     )
 
 
@@ -191,14 +191,14 @@ def back(re: Array, im: Array, size: Pair, rows: range, step: int) -> Array:
     ndarray of float32, (len(rows), width, ...)
     """
     height, width = size
-    kept = height // 2 + 1
-    a_re, a_im, b_re, b_im = re[:kept], im[:kept], re[kept : 2 * kept], im[kept : 2 * kept]
+    stored = height // 2 + 1
+    a_re, a_im, b_re, b_im = re[:stored], im[:stored], re[stored : 2 * stored], im[stored : 2 * stored]
     two_re, two_im = np.zeros((2, height, *re.shape[1:]), np.float32)
-    opposite = -np.arange(kept) % height
+    opposite = -np.arange(stored) % height
     two_re[opposite], two_im[opposite] = a_re + b_im, b_re - a_im
-    two_re[:kept], two_im[:kept] = a_re - b_im, a_im + b_re
+    two_re[:stored], two_im[:stored] = a_re - b_im, a_im + b_re
     two_im, two_re = transform(two_im, two_re)
-    c_re, c_im = (np.moveaxis(c[2 * kept :].reshape(-1, height, *re.shape[1:]), 1, 0) for c in (re, im))
+    c_re, c_im = (np.moveaxis(c[2 * stored :].reshape(-1, height, *re.shape[1:]), 1, 0) for c in (re, im))
     c_im, c_re = transform(c_im, c_re)  # (height, width / 2 - 1, ...)
     c_re, c_im = (np.concatenate([c, np.zeros((step, *c.shape[1:]), np.float32)]) for c in (c_re, c_im))
     two_re, two_im = (np.concatenate([c, np.zeros((step, *c.shape[1:]), np.float32)]) for c in (two_re, two_im))

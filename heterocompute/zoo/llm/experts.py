@@ -17,17 +17,19 @@ import numpy as np
 from ...arrays.base import PackedArray
 from ...arrays.components import rows_stand_alone
 from ...arrays.quantized import QuantizedArray
+from ...families.table import RUN_KINDS
 from .shape import Shape
 
 __all__ = ["PARTS", "add_experts", "of_each_expert", "stack_of"]
 
 Reads = dict[str, Callable[[], Any]]
 Sizes = dict[str, tuple[int, ...]]
-BLOCKS = {"mlp": ("gate_proj", "up_proj", "down_proj"), "block_sparse_moe": ("w1", "w3", "w2")}
+BLOCKS = {kind.experts.block: kind.experts.parts for _, kind in RUN_KINDS.values() if kind.experts is not None}
 PARTS = ("gate", "up", "down")
 STACKS = {"ffn_gate_up_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
-STACK = re.compile(r"(?P<experts>.+\.(?P<block>mlp|block_sparse_moe)\.experts)\.(?P<part>gate|up|down)\.weight")
-LISTED = re.compile(r"(?P<experts>.+\.(?P<block>mlp|block_sparse_moe)\.experts)\.\d+\.(?P<name>\w+)\.weight")
+BLOCK = rf"(?P<experts>.+\.(?P<block>{'|'.join(BLOCKS)})\.experts)"
+STACK = re.compile(rf"{BLOCK}\.(?P<part>gate|up|down)\.weight")
+LISTED = re.compile(rf"{BLOCK}\.\d+\.(?P<name>\w+)\.weight")
 
 
 def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str], set[str]]:

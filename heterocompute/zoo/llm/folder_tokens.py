@@ -14,10 +14,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...base.errors import WrongValue, printable, shown
 from ...base.json_text import json_object
 from ...base.regular import check_regular
-from ...base.texts import printable
-from ...base.values import shown
+from ...families.record import Kind
+from ...families.table import KINDS
 from .tokenizers_package import package, refusals
 from .tokens import Around, Tokens
 
@@ -34,11 +35,8 @@ CLEAN_BPE = f"{CLEAN}_for_bpe_even_though_it_will_corrupt_output"
 CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
            (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
 SPACE = "\u2581"
-# Families whose folders have LlamaTokenizer of transformers if they name it, and its tokens where they name none.
-REBUILT = ("llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3", "gemma3_text")
+# The tokens of LlamaTokenizer where a folder that names it names none.
 LLAMA_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-# The token that ends texts where no file names one: the default of transformers' configuration.
-USUAL_ENDS = {"llama": 2, "mistral": 2, "mixtral": 2, "phi3": 32000, "gemma": 1, "gemma2": 1, "gemma3_text": 1}
 
 
 def of_folder(path: str, config: Mapping[str, Any], vocabulary: int) -> Tokens:
@@ -71,7 +69,7 @@ def ends_of(path: str, config: Mapping[str, Any], vocabulary: int) -> list[int]:
     inner, found = config.get("text_config"), dict[int, None]()
     files = [config, inner if isinstance(inner, Mapping) else {}, _object(path, GENERATION)]
     if not any("eos_token_id" in said for said in files) and not files[2]:
-        files.append({"eos_token_id": USUAL_ENDS.get(str(config.get("model_type")))})
+        files.append({"eos_token_id": kind.end if (kind := _kind(config)) else None})
     for said in files:
         value = said.get("eos_token_id")
         for one in value if isinstance(value, list) else [value]:
@@ -94,11 +92,11 @@ def around_of(path: str, said: Mapping[str, Any], vocabulary: int) -> Around:
         before, after = first + before, after + last
     wrong = next((token for token in (*before, *after) if not 0 <= token < vocabulary), None)
     if wrong is not None:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(path)}: post_processor adds the token {shown(wrong)}, expected 0 to {vocabulary - 1}"
         )
     if len(before) > 1:
-        raise ValueError(f"{printable(path)}: post_processor begins texts with {len(before)} tokens, expected 0 or 1")
+        raise WrongValue(f"{printable(path)}: post_processor begins texts with {len(before)} tokens, expected 0 or 1")
     return Around(before[0] if before else None, tuple(after))
 
 
@@ -129,7 +127,7 @@ def _around_step(path: str, step: Mapping[str, Any]) -> tuple[list[int], list[in
             return [i for ids in before for i in ids or ()], [i for ids in after for i in ids or ()]
     elif kind in ("ByteLevel", None):
         return [], []
-    raise ValueError(f"{printable(path)}: post_processor has a step {shown(kind)} that is not supported")
+    raise WrongValue(f"{printable(path)}: post_processor has a step {shown(kind)} that is not supported")
 
 
 def _named(part: Any, known: Any) -> list[int] | None:
@@ -149,14 +147,14 @@ class _Folder:
         tokenizers = package()
         self._path = place = os.path.join(path, TOKENIZER)
         if not os.path.lexists(place):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(place)}: is missing, expected the tokenizer of the model; copy it here, or pass tokens "
                 "instead of texts"
             )
         check_regular(place)  # the package would wait for a FIFO
         options = _object(path, OPTIONS)
         if options.get("fix_mistral_regex") is True:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(os.path.join(path, OPTIONS))}: fix_mistral_regex is true, which is not supported; pass "
                 "tokens instead of texts"
             )
@@ -199,7 +197,13 @@ def is_rebuilt(steps: Iterable[Any], options: Mapping[str, Any], config: Mapping
     named = options.get("tokenizer_class") or config.get("tokenizer_class")
     is_llama = isinstance(named, str) and named.removesuffix("Fast") == "LlamaTokenizer"
     is_bytes = any("ByteLevel" in repr(step) for step in steps)
-    return is_llama and not is_bytes and config.get("model_type") in REBUILT
+    kind = _kind(config)
+    return is_llama and not is_bytes and kind is not None and kind.is_rebuilt
+
+
+def _kind(config: Mapping[str, Any]) -> Kind | None:
+    found = KINDS.get(str(config.get("model_type")))
+    return None if found is None else found[1]
 
 
 def scheme_of(options: Mapping[str, Any]) -> str:
@@ -215,7 +219,7 @@ def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any], place: str)
     known = {token.content for token in made.get_added_tokens_decoder().values()}
     lost = known - set(map(_content, (options.get("added_tokens_decoder") or {}).values()))
     if "added_tokens_decoder" in options and lost:
-        raise ValueError(
+        raise WrongValue(
             f"{printable(place)}: the token {shown(min(lost))} is not in added_tokens_decoder of {OPTIONS}, without "
             "which LlamaTokenizer does not have it"
         )
@@ -253,7 +257,7 @@ def declared_tokens(
     if entries is not None:
         for key, entry in entries.items() if isinstance(entries, Mapping) else [("", entries)]:
             if not key.isdecimal() or not _is_token(entry):
-                raise ValueError(
+                raise WrongValue(
                     f"{printable(os.path.join(path, OPTIONS))}: added_tokens_decoder has {shown(entry)} for "
                     f"{shown(key)}, expected the content and flags of a token"
                 )
@@ -268,7 +272,7 @@ def declared_tokens(
         texts = {one["content"] for one in named}
         for text, i in _object(path, "added_tokens.json").items():
             if type(i) is not int:
-                raise ValueError(f"{printable(path)}: added_tokens.json has {shown(i)} for {shown(text)}, expected int")
+                raise WrongValue(f"{printable(path)}: added_tokens.json has {shown(i)} for {shown(text)}, expected int")
             found[i] = {"content": text, "special": text in texts, "normalized": text not in texts}
     return sorted(found.items(), key=lambda one: one[0]), named, frozenset(map(_content, roles))
 
@@ -317,7 +321,7 @@ def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any
         made.add_tokens([tokenizers.AddedToken(**entry) for entry in given if entry["content"]])
     for i, entry in with_ids:
         if (number := made.token_to_id(entry["content"])) != i:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(os.path.join(path, OPTIONS))}: added_tokens_decoder has {shown(entry['content'])} as "
                 f"token {i}, which is token {number} in {TOKENIZER}"
             )

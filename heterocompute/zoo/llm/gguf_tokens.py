@@ -19,9 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...base.kept import kept
-from ...base.texts import printable
-from ...base.values import shown
+from ...base.cached import cached
+from ...base.errors import WrongValue, printable, shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
 from .pieces import Pieces
 from .special import Special
@@ -73,7 +72,7 @@ class _Vocabulary:
         return self._metadata.get(f"tokenizer.ggml.{key}")
 
     def _refuse(self, what: str) -> ValueError:
-        return ValueError(f"{printable(self._path)}: {what}")
+        return WrongValue(f"{printable(self._path)}: {what}")
 
     def _flag(self, key: str, usual: bool) -> bool:
         said = self._said(key)
@@ -81,21 +80,21 @@ class _Vocabulary:
             raise self._refuse(f"tokenizer.ggml.{key} is {shown(said)}, expected a bool")
         return usual if said is None else said == "True"
 
-    @kept
+    @cached
     def texts(self) -> list[str]:
         """Texts of all tokens; bytes that are not UTF-8 as surrogates."""
         if self._maybe_texts is None:
             raise self._refuse("the key tokenizer.ggml.tokens is missing or longer than the embedding")
         return self._maybe_texts
 
-    @kept
+    @cached
     def _maybe_texts(self) -> list[str] | None:
         found = self._listed("tokenizer.ggml.tokens")
         if not isinstance(found, list) or not 0 < len(found) <= self._vocabulary:
             return None
         return [one.decode("utf-8", "surrogateescape") or f"[EMPTY_{i}]" for i, one in enumerate(found)]
 
-    @kept
+    @cached
     def _given(self) -> tuple[Any, frozenset[int]]:
         """Types of all tokens as llama.cpp corrects them, and the tokens that end texts by their text."""
         types = self._listed("tokenizer.ggml.token_type")
@@ -120,7 +119,7 @@ class _Vocabulary:
         found = usual.get(name)
         return found if found is not None and found < count else None
 
-    @kept
+    @cached
     def _rule(self) -> Rule:
         name = "default" if self._pre is None else self._pre
         if name not in RULES:
@@ -224,7 +223,7 @@ class _Vocabulary:
 
         return encode
 
-    @kept
+    @cached
     def normalizer(self) -> Literal["NFC"] | None:
         """The form of Unicode to which texts are brought first."""
         said = self._metadata.get(NORMALIZER)
@@ -232,9 +231,9 @@ class _Vocabulary:
             raise self._refuse(f"{NORMALIZER} is {shown(said)}, expected NFC")
         return None if said is None else "NFC"
 
-    @kept
+    @cached
     def scheme(self) -> str | None:
-        """How a space is put before words; None is the rule of llama.cpp."""
+        """Rule for the space before words; None is the rule of llama.cpp."""
         said = self._metadata.get(PREFIX)
         if said is not None and said not in PREFIXES:
             raise self._refuse(f"{PREFIX} is {shown(said)}, expected one of {', '.join(PREFIXES)}")
@@ -242,7 +241,7 @@ class _Vocabulary:
 
     @property
     def is_phi3(self) -> bool:
-        """Whether white space after control tokens has no tokens."""
+        """True if white space after control tokens has no tokens."""
         return is_phi3(self._metadata.get("general.name", ""))
 
 
@@ -255,7 +254,7 @@ def _is_text(text: str) -> bool:
 
 
 class _Coder:
-    """What both kinds of vocabularies share: special tokens of a text are found first, the longest ones first."""
+    """Base of both kinds of vocabularies: special tokens of a text are matched first, the longest ones first."""
 
     def __init__(
         self, said: _Vocabulary, texts: list[str], kinds: Any, encode: Callable[[str], list[int]], prefix: bool

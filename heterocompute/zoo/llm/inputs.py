@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import counted
-from ...base.values import shown
 
 if TYPE_CHECKING:
     from .network import LanguageModel
@@ -25,7 +25,7 @@ def text_ids_of(net: LanguageModel, text: Any, name: str = "perplexity: text") -
     else:
         ids = ids_of(net, text, name, whole=False)
     if ids.ndim != 1 or len(ids) < 2 - (net.tokens.begin is not None):
-        raise ValueError(f"{name} has {counted(ids.size, 'token')}, expected at least 2 in one sequence")
+        raise WrongValue(f"{name} has {counted(ids.size, 'token')}, expected at least 2 in one sequence")
     return ids
 
 
@@ -33,11 +33,11 @@ def sequences_of(net: LanguageModel, given: Sequence[Any], name: str) -> list[In
     """Return the tokens of several texts or sequences."""
     found: list[IntArray] = []
     if len({isinstance(one, str) for one in given}) > 1:
-        raise TypeError(f"{name} has texts and tokens, expected one kind")
+        raise WrongType(f"{name} has texts and tokens, expected one kind")
     for i, one in enumerate(given):
         ids = ids_of(net, net.tokens.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
         if ids.ndim != 1:
-            raise ValueError(f"{name}[{i}]: ids have shape {ids.shape}, expected (n,)")
+            raise WrongValue(f"{name}[{i}]: ids have shape {ids.shape}, expected (n,)")
         found.append(ids)
     return found
 
@@ -47,22 +47,22 @@ def ids_of(net: LanguageModel, ids: Any, name: str, whole: bool = True) -> IntAr
     try:
         array = np.asarray(ids)
     except ValueError:
-        raise ValueError(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
+        raise WrongValue(f"{name}: ids are sequences of different lengths, expected one length per batch") from None
     is_large = array.dtype == object and all(type(one) is int for one in array.flat)  # beyond int64, so out of range
     if array.size and array.dtype.kind not in "iu" and not is_large:
         kind = type(ids).__name__ if array.dtype == object and not array.ndim else array.dtype
-        raise TypeError(f"{name}: ids are {kind}, expected integers")
+        raise WrongType(f"{name}: ids are {kind}, expected integers")
     if not array.size:
-        raise ValueError(f"{name} has no tokens, expected at least 1")
+        raise WrongValue(f"{name} has no tokens, expected at least 1")
     if array.ndim not in (1, 2):
-        raise ValueError(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n)")
+        raise WrongValue(f"{name}: ids have shape {array.shape}, expected (n,) or (batch, n)")
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= net.shape.vocabulary:
-        raise ValueError(
+        raise WrongValue(
             f"{name}: token {shown(low if low < 0 else high)} is out of range, expected 0 to {net.shape.vocabulary - 1}"
         )
     if whole and array.shape[-1] > net.shape.context:
-        raise ValueError(
+        raise WrongValue(
             f"{name}: {array.shape[-1]} tokens are more than the context of {net.shape.context}; shorten the text"
         )
     return array.astype(np.int64)

@@ -1,4 +1,4 @@
-"""How well a language model predicts a text, and its distance from the network as stored."""
+"""Perplexity of a language model on a text, and its distance from the network as stored."""
 
 from __future__ import annotations
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ...base.cached import cached
+from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
-from ...base.kept import kept
 from ...base.progress import Progress, Steps
 from ...base.texts import counted, quoted
-from ...base.values import as_int, as_real, shown
+from ...base.values import as_int, as_real
 from ...products.arguments import as_format
 from ...products.quantize import quantize
 from .inputs import ids_of, is_list, sequences_of, text_ids_of
@@ -216,7 +217,7 @@ class LanguageModel:
         way, count = Way(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
         heat, start = as_real(temperature, "generate: temperature", "a number"), as_int(seed, "generate: seed", 0)
         if not 0.0 <= heat < math.inf:
-            raise ValueError(f"generate: temperature is {shown(temperature)}, expected 0 or more")
+            raise WrongValue(f"generate: temperature is {shown(temperature)}, expected 0 or more")
         Run(self, way, 1)  # refuses names and formats, even if no token is asked for
         is_several = is_list(prompt, equal=True)
         if is_several:
@@ -244,7 +245,7 @@ class LanguageModel:
 
     def _check_room(self, tokens: int, count: int) -> None:
         if tokens + count > self.shape.context:
-            raise ValueError(
+            raise WrongValue(
                 f"generate: the prompt of {counted(tokens, 'token')} and n of {count} are more than the context of "
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
@@ -308,7 +309,7 @@ class LanguageModel:
         texts = [text_ids_of(self, one, name) for name, one in given]
         found = [float(self.judged(ids, [way], stride, window)[0]["perplexity"]) for ids in texts]
         if any(map(math.isnan, found)):
-            raise ValueError(f"perplexity: {NOT_FINITE}")
+            raise WrongValue(f"perplexity: {NOT_FINITE}")
         return found[0] if is_one else found
 
     def judged(
@@ -408,7 +409,7 @@ class LanguageModel:
         begin = self.tokens.begin
         inner = size - (begin is not None)  # tokens of the text in a window
         if inner < 2:
-            raise ValueError(f"perplexity: window is {size}, expected {size + 2 - inner} or more")
+            raise WrongValue(f"perplexity: window is {size}, expected {size + 2 - inner} or more")
         step = max(1, inner // 2) if stride is None else as_int(stride, "perplexity: stride", 1, inner)
         done = 0 if begin is not None else 1  # tokens of the text that need no more prediction
         for at in range(0, len(ids), step):
@@ -433,14 +434,14 @@ class LanguageModel:
 
     def _finite(self, logits: FloatArray) -> FloatArray:
         if not np.isfinite(logits.max()):
-            raise ValueError(f"logits: {NOT_FINITE}")
+            raise WrongValue(f"logits: {NOT_FINITE}")
         return logits
 
     def run(self, weights: Mapping[str, Any] | None = None) -> Run:
         """Begin a pass over one sequence, for callers that run the layers one by one."""
         return Run(self, Way(weights), 1)
 
-    @kept
+    @cached
     def frequencies(self) -> dict[Rope, Array]:
         """Return the angles per position of each RoPE of the network."""
         s = self.shape
@@ -450,7 +451,7 @@ class LanguageModel:
             found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
         return found
 
-    @kept
+    @cached
     def layer_roles(self) -> list[list[tuple[str, str]]]:
         """Return the roles of each layer's tensors: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
         found: list[list[tuple[str, str]]] = [[] for _ in range(self.shape.layers)]
@@ -467,9 +468,9 @@ class LanguageModel:
             return None
         array = self.weights[name] if weights is None or name not in weights else weights[name]
         if not hasattr(array, "shape"):
-            raise TypeError(f"weights[{quoted(name)}] is {shown(array)}, expected an array or a packed array")
+            raise WrongType(f"weights[{quoted(name)}] is {shown(array)}, expected an array or a packed array")
         if tuple(array.shape) != self._expected[role]:
-            raise ValueError(
+            raise WrongValue(
                 f"{self.path}: tensor {quoted(name)} has shape {tuple(array.shape)}, expected {self._expected[role]}"
             )
         if self._plus_one and role.endswith("norm.weight"):
@@ -480,8 +481,8 @@ class LanguageModel:
 def _ways(given: Any) -> list[Way]:
     """Return the configurations of `judged`."""
     if not isinstance(given, (list, tuple)):
-        raise TypeError(f"judged: ways is {shown(given)}, expected a list of (weights, activations, kv_cache, emulate)")
+        raise WrongType(f"judged: ways is {shown(given)}, expected a list of (weights, activations, kv_cache, emulate)")
     for i, one in enumerate(given):
         if not isinstance(one, (list, tuple)) or len(one) > len(Way._fields):
-            raise TypeError(f"judged: ways[{i}] is {shown(one)}, expected (weights, activations, kv_cache, emulate)")
+            raise WrongType(f"judged: ways[{i}] is {shown(one)}, expected (weights, activations, kv_cache, emulate)")
     return [Way(*one) for one in given]

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue, printable
 from ...base.json_text import json_object
-from ...base.texts import file_name, printable, quoted
+from ...base.texts import file_name, quoted
 from .configuration import check_family, is_untied, of_config
 from .experts import add_experts
 from .folder_tokens import of_folder
@@ -44,8 +45,7 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     path : str or os.PathLike
         A GGUF file (or one part of a split one), or a Hugging Face folder with safetensors, config.json and
         tokenizer.json. The folder may hold packed arrays of this package, or be in any layout of another program that
-        `heterocompute.load` reads; config.json or the names of its tensors say which. Families: llama, mistral,
-        mixtral, qwen2, qwen3, qwen3moe, phi3, gemma, gemma2, gemma3.
+        `heterocompute.load` reads; config.json or the names of its tensors say which. An error lists the families.
 
     Returns
     -------
@@ -72,21 +72,21 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
 
 def _gguf(path: str) -> LanguageModel:
     from ...files.containers.gguf_files import Gguf  # files stand above the networks
-    from ...files.layouts.table import readers_in  # files stand above the networks
+    from ...files.layouts.reading import readers_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
 
     reader = reader_of(path)
     try:
         if not isinstance(reader, Gguf):
-            raise ValueError(f"{printable(path)}: is not a GGUF file; expected one, or a folder with config.json")
+            raise WrongValue(f"{printable(path)}: is not a GGUF file; expected one, or a folder with config.json")
         reads = readers_in(reader, "gguf")
         sizes = {name: reader.info(name).shape for name in reads}
         vocabulary = _rows(path, sizes, "token_embd.weight")
         divisors = {name: np.asarray(reads[name](), np.float32).tolist() for name in DIVISORS if name in reads}
         if divisors and FACTORS in reads:
-            raise ValueError(f"{printable(path)}: the tensors {FACTORS} and {DIVISORS[0]} exclude each other")
+            raise WrongValue(f"{printable(path)}: the tensors {FACTORS} and {DIVISORS[0]} exclude each other")
         if len(divisors) == 1:
-            raise ValueError(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
+            raise WrongValue(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
         shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists)
         roles = gguf_names(reads, shape)
         used = _check(path, shape, roles, sizes)
@@ -95,7 +95,7 @@ def _gguf(path: str) -> LanguageModel:
         if FACTORS in reads:
             factors = np.asarray(reads[FACTORS](), np.float32)
             if factors.shape != (shape.rope.width // 2,) or not (np.isfinite(factors) & (factors > 0)).all():
-                raise ValueError(
+                raise WrongValue(
                     f"{printable(path)}: tensor {quoted(FACTORS)} does not hold {shape.rope.width // 2} numbers above 0"
                 )
         source = _Source(reader)
@@ -119,7 +119,7 @@ class _Source:
 
 
 def _folder(path: str) -> LanguageModel:
-    from ...files.layouts.table import operands_in  # files stand above the networks
+    from ...files.layouts.reading import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
     from ...files.safetensors import entries, read_array  # files stand above the networks
 
@@ -141,7 +141,7 @@ def _folder(path: str) -> LanguageModel:
         experts, parts = add_experts(reads, sizes, shape)
         roles = {**hf_names(path, reads, shape), **experts}
         if "output.weight" not in roles and is_untied(config):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"
             )
         _check_biases(path, shape, roles, table.removesuffix("embed_tokens.weight"))
@@ -160,9 +160,9 @@ def _folder(path: str) -> LanguageModel:
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
     shape = sizes.get(name)
     if shape is None:
-        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing: this is not a language model")
+        raise WrongValue(f"{printable(path)}: the tensor {quoted(name)} is missing: this is not a language model")
     if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"{printable(path)}: tensor {quoted(name)} has shape {shape}, expected (vocabulary, width)")
+        raise WrongValue(f"{printable(path)}: tensor {quoted(name)} has shape {shape}, expected (vocabulary, width)")
     return shape[0]
 
 
@@ -172,9 +172,9 @@ def _check(path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str
     for role, wanted in wanted_shapes.items():
         name = roles.get(role)
         if name is None:
-            raise ValueError(f"{printable(path)}: the tensor {quoted(role)} is missing")
+            raise WrongValue(f"{printable(path)}: the tensor {quoted(role)} is missing")
         if name in sizes and tuple(sizes[name]) != wanted:
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(path)}: tensor {quoted(name)} has shape {tuple(sizes[name])}, expected {wanted}"
             )
     return {roles[role] for role in wanted_shapes}
@@ -184,9 +184,9 @@ def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str
     """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
     wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
     missing = next((role for role in wanted if role not in roles), None)
-    if missing is not None and (shape.family != "qwen2" or any(role in roles for role in wanted)):
+    if missing is not None and (not shape.options.always_biased or any(role in roles for role in wanted)):
         name = wanted_names(shape, prefix, "lm_head.weight")[missing]
-        raise ValueError(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
+        raise WrongValue(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
 
 
 def _refuse_unused(
@@ -195,7 +195,7 @@ def _refuse_unused(
     """Refuse a tensor that would not be read."""
     for name in names:
         if name not in used and not harmless.fullmatch(name):
-            raise ValueError(
+            raise WrongValue(
                 f"{printable(path)}: tensor {quoted(name)} is not part of the family {shape.family} with "
                 f"{shape.layers} layers and these keys; the results would be wrong without it"
             )

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
+from ...base.errors import WrongValue
 from ...base.texts import quoted
 
 __all__ = ["Pieces"]
@@ -118,5 +119,5 @@ class Pieces:
         if len(tokens) == len(found):
             return tokens
         if self._unknown is None:
-            raise ValueError(f"encode: the vocabulary has no token for the character {quoted(piece)}")
+            raise WrongValue(f"encode: the vocabulary has no token for the character {quoted(piece)}")
         return [] if earlier and earlier[-1] == self._unknown else [self._unknown]

@@ -13,16 +13,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...base.values import shown
-from .families import Family
-from .keys import Keys
-from .known import ROPE_TYPES, check_rope
+from ...base.errors import shown
+from ...families.keys import Keys
+from ...families.known import ROPE_TYPES, check_rope
+from ...families.record import Family
 from .shape import Rope, long_ropes
 
 __all__ = ["ropes_of"]
 
 LAYERS = ("full_attention", "sliding_attention")
-LONG = ("su", "yarn")  # early names of longrope in Phi-3
 
 
 def ropes_of(
@@ -53,15 +52,15 @@ def ropes_of(
     if family.local_base is None:
         name = "rope_scaling" if scaling else "rope_parameters"
         outer = {key: config.get(key) for key in ("rope_theta", "partial_rotary_factor")}
-        rope, long_rope = _rope(keys, {**_set(outer), **_set(scaling or given)}, kind, head_width, name)
+        rope, long_rope = _rope(keys, {**_set(outer), **_set(scaling or given)}, family, head_width, name)
         return rope, rope, long_rope
     if strange := next((key for key in given if key not in LAYERS), None):
         keys.fail(f"rope_parameters has {shown(strange)}, expected {' and '.join(LAYERS)} in the family {kind}")
     whole, local = (_object(keys, given, one) for one in LAYERS)
     outer = {"rope_theta": config.get("rope_theta", 1e6)}
-    rope, long_rope = _rope(keys, {**outer, **_set(whole), **_set(scaling)}, kind, head_width, LAYERS[0], nested=True)
+    rope, long_rope = _rope(keys, {**outer, **_set(whole), **_set(scaling)}, family, head_width, LAYERS[0], nested=True)
     outer = {"rope_theta": config.get("rope_local_base_freq", family.local_base)}
-    windowed, more = _rope(keys, {**outer, **_set(local)}, kind, head_width, LAYERS[1], nested=True)
+    windowed, more = _rope(keys, {**outer, **_set(local)}, family, head_width, LAYERS[1], nested=True)
     if more is not None:
         keys.fail("rope_type is longrope in sliding_attention, which is not read")
     return rope, windowed, long_rope
@@ -80,19 +79,19 @@ def _set(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rope(
-    keys: Keys, given: Mapping[str, Any], kind: str, head_width: int, name: str, nested: bool = False
+    keys: Keys, given: Mapping[str, Any], family: Family, head_width: int, name: str, nested: bool = False
 ) -> tuple[Rope, Rope | None]:
     """Return the RoPE that an object of config.json describes, and the RoPE of long texts."""
     found = Keys(keys.path, given)
     scaling = given.get("rope_type", given.get("type", "default"))
-    scaling = "longrope" if kind == "phi3" and scaling in LONG else scaling
-    types = ("default", "longrope") if kind == "phi3" else tuple(ROPE_TYPES)
+    types = family.rope_types or dict(zip(ROPE_TYPES, ROPE_TYPES, strict=True))
     if scaling not in types:
-        keys.fail(f"rope_type is {shown(scaling)}, expected one of {', '.join(types)}")
+        keys.fail(f"rope_type is {shown(scaling)}, expected one of {', '.join(dict.fromkeys(types.values()))}")
+    scaling = types[scaling]
     check_rope(keys, given, scaling, name)
     share = found.number("partial_rotary_factor", 1.0, 0.0, 1.0)
-    if share < 1 and kind != "phi3":
-        keys.fail(f"partial_rotary_factor is {share:g}, expected 1 in all families but phi3")
+    if share < 1 and not family.is_partial:
+        keys.fail(f"partial_rotary_factor is {share:g}, expected 1 in the family {family.name}")
     plain = Rope(found.number("rope_theta", 10_000.0, 1.0 + 1e-6, 1e12), int(head_width * share))
     context = float(keys.count("max_position_embeddings"))
     place = keys if not nested and "original_max_position_embeddings" in keys else found

@@ -11,9 +11,9 @@ import numpy as np
 from ... import _heterocompute as _core, emulate as emulation
 from ...arrays.components import core_format
 from ...base import runtime
+from ...base.errors import WrongType, WrongValue, printable, shown
 from ...base.runtime import tuned, use
-from ...base.texts import near_words, printable, quoted
-from ...base.values import shown
+from ...base.texts import near_words, quoted
 from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
@@ -47,14 +47,14 @@ class Way(NamedTuple):
 def _check_names(net: LanguageModel, weights: Any) -> None:
     """Refuse weights that replace no tensor."""
     if not isinstance(weights, Mapping):
-        raise TypeError(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
+        raise WrongType(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
     unknown = next((name for name in weights if name not in net.weights), None)
     if unknown is not None:
         stack = stack_of(str(unknown))
         if stack in net.weights:
-            raise ValueError(f"weights has {shown(unknown)}, expected the stack of all experts, {quoted(str(stack))}")
+            raise WrongValue(f"weights has {shown(unknown)}, expected the stack of all experts, {quoted(str(stack))}")
         near = "".join(f"; the nearest is {quoted(one)}" for one in near_words(str(unknown), net.matrices)[:1])
-        raise ValueError(f"weights has {shown(unknown)}, which is not a tensor of {printable(net.path)}{near}")
+        raise WrongValue(f"weights has {shown(unknown)}, which is not a tensor of {printable(net.path)}{near}")
 
 
 class Run:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...arrays.components import rows_stand_alone
+from ...base.errors import WrongValue
 from ...base.runtime import tuned
 from ...products.arguments import as_format
 from .run import Run, Way
@@ -80,7 +81,7 @@ def continued(
 def drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> int:
     """Return a token for logits: the most likely one, or one drawn from ``softmax(logits / heat)``."""
     if not np.isfinite(logits.max()):
-        raise ValueError(f"generate: {NOT_FINITE}")
+        raise WrongValue(f"generate: {NOT_FINITE}")
     if heat == 0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64)

@@ -13,28 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ...base.texts import near_words
-from ...base.values import shown
-from .families import FAMILIES, Family
-from .keys import Keys
-from .known import check_gguf
+from ...base.errors import shown
+from ...families.keys import Keys
+from ...families.known import check_gguf
+from ...families.record import LOGIT_CAPS, Family
+from ...families.sizes import Sizes, sizes_of_keys
+from ...families.table import FAMILIES, family_of
 
-__all__ = [
-    "MAX_LAYERS",
-    "Rope",
-    "Shape",
-    "checked",
-    "family_of",
-    "long_ropes",
-    "of_gguf",
-    "periodic",
-]
+__all__ = ["Rope", "Shape", "checked", "long_ropes", "of_gguf"]
 
-MAX_LAYERS = 4096
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
-WINDOWED = ("gemma2", "gemma3")  # llama.cpp: layers with a window have a RoPE of their own
 YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
-CAPPED = {"attn_logit_softcapping": ("gemma2",), "final_logit_softcapping": ("gemma2", "gemma3")}
 
 
 @dataclass(frozen=True)
@@ -108,26 +97,21 @@ class Rope:
         return max(first, 0), min(last, self.width - 1)
 
 
-@dataclass(frozen=True)
-class Shape:
+@dataclass(frozen=True, kw_only=True)
+class Shape(Sizes):
     """Sizes and options of a language model.
 
     Attributes
     ----------
     family : str
         Key of `FAMILIES`.
-    layers, width, heads, kv_heads, head_width, hidden, vocabulary, context : int
     epsilon : float
         Epsilon of all norms.
     rope, local_rope : Rope
         For layers that see all positions, and for layers with a sliding window.
-    windows : tuple of int or None
-        Positions that each layer sees; None: all.
     scale : float
         Multiplies ``q @ k.T``.
     attention_cap, logit_cap : float or None
-    experts, experts_used, expert_hidden : int
-        0 without experts.
     shares_sum_to_one : bool
         The shares of the used experts are a softmax over these; otherwise over all experts.
     long_rope : Rope or None
@@ -137,31 +121,19 @@ class Shape:
     """
 
     family: str
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    hidden: int
-    vocabulary: int
-    context: int
     epsilon: float
     rope: Rope
     local_rope: Rope
-    windows: tuple[int | None, ...]
     scale: float
     attention_cap: float | None = None
     logit_cap: float | None = None
-    experts: int = 0
-    experts_used: int = 0
-    expert_hidden: int = 0
     long_rope: Rope | None = None
     biases: frozenset[str] | None = None
     shares_sum_to_one: bool = True
 
     @property
     def options(self) -> Family:
-        """The options of the family."""
+        """The record of the family."""
         return FAMILIES[self.family]
 
 
@@ -175,18 +147,6 @@ def checked(keys: Keys, shape: Shape) -> Shape:
                 f"RoPE rotates {rope.width} of {shape.head_width} values, expected an even number of at most these"
             )
     return shape
-
-
-def periodic(layers: int, period: int, window: int | None) -> tuple[int | None, ...]:
-    return tuple(None if period and (i + 1) % period == 0 else window for i in range(layers))
-
-
-def family_of(keys: Keys, text: Any, names: Mapping[str, str], key: str) -> str:
-    if not isinstance(text, str) or text not in names:
-        near = near_words(text, names) if isinstance(text, str) else []
-        hint = f"; the nearest is {near[0]}" if near else ""
-        keys.fail(f"{key} is {shown(text)}, expected one of {', '.join(names)}{hint}")
-    return names[text]
 
 
 def long_ropes(
@@ -261,54 +221,42 @@ def of_gguf(
         A family that is not known, a key that is missing, a value that is absurd.
     """
     keys = Keys(path, metadata)
-    name = family_of(keys, metadata.get("general.architecture"), {key: key for key in FAMILIES}, "general.architecture")
-    family = FAMILIES[name]
+    family = family_of(keys, metadata.get("general.architecture"))
+    name = family.name
     check_gguf(keys, {**metadata, **dict.fromkeys(lists)}, name)
-    for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
-        if f"{name}.{key}" not in metadata and listed(f"{name}.{key}") is not None:
-            keys.fail(f"{name}.{key} is a list, expected one number: layers of different sizes are not supported")
-    layers = keys.count(f"{name}.block_count", high=MAX_LAYERS)
-    width = keys.count(f"{name}.embedding_length")
-    heads = keys.count(f"{name}.attention.head_count", high=1 << 16)
-    head_width = keys.count(f"{name}.attention.key_length", max(width // heads, 1), high=1 << 16)
-    if keys.count(f"{name}.attention.value_length", head_width) != head_width:
-        keys.fail(f"{name}.attention.value_length differs from the length of keys, which is {head_width}")
-    context = keys.count(f"{name}.context_length")
-    rope, local, long_rope = _ropes(keys, name, family, head_width, context, divisors)
-    window = keys.count(f"{name}.attention.sliding_window", family.window, low=0) or None
-    windows = _windows(keys, f"{name}.attention.sliding_window_pattern", layers, family.period, window, listed)
-    experts = keys.count(f"{name}.expert_count", 0, low=0, high=1 << 12)
-    scale = _scale(family, layers, width // heads, head_width)
+    sizes = sizes_of_keys(keys, family, vocabulary, listed)
+    if keys.count(f"{name}.attention.value_length", sizes.head_width) != sizes.head_width:
+        keys.fail(f"{name}.attention.value_length differs from the length of keys, which is {sizes.head_width}")
+    rope, local, long_rope = _ropes(keys, family, sizes, divisors)
+    # Files of Gemma lack the factor of q @ k.T; llama.cpp knows the largest model by its layers.
+    share = sizes.width // sizes.heads if sizes.layers == family.largest else sizes.head_width
+    scale = float(share**-0.5)
     if abs(keys.number(f"{name}.attention.scale", scale, 0.0) / scale - 1) > 1e-5:
         keys.fail(f"{name}.attention.scale is {metadata[f'{name}.attention.scale']}, expected {scale:.7g}")
-    cap = _cap(keys, name, "attn_logit_softcapping", family.attention_cap)
-    logit_cap = _cap(keys, name, "final_logit_softcapping", family.logit_cap)
+    cap, logit_cap = (_cap(keys, family, key) for key in LOGIT_CAPS)
     return checked(
         keys,
         Shape(
-            name, layers, width, heads, keys.count(f"{name}.attention.head_count_kv", heads, high=heads), head_width,
-            keys.count(f"{name}.feed_forward_length"), vocabulary, context,
-            keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0), rope, local,
-            windows, scale, cap, logit_cap,
-            experts, keys.count(f"{name}.expert_used_count", high=experts) if experts else 0,
-            keys.count(f"{name}.expert_feed_forward_length", keys.count(f"{name}.feed_forward_length")), long_rope,
+            **vars(sizes), family=name, epsilon=keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0),
+            rope=rope, local_rope=local, scale=scale, attention_cap=cap, logit_cap=logit_cap, long_rope=long_rope,
         ),
     )  # fmt: skip
 
 
 def _ropes(
-    keys: Keys, name: str, family: Family, head_width: int, context: int, divisors: Mapping[str, Any] | None
+    keys: Keys, family: Family, sizes: Sizes, divisors: Mapping[str, Any] | None
 ) -> tuple[Rope, Rope, Rope | None]:
     """Return the RoPE of layers that see all positions, of layers with a window, and of long texts.
 
     As in llama.cpp, src/llama-model.cpp and src/llama-context.cpp: without a type the scaling is linear, `longrope`
     divides positions by the factor as well, and the attention factor applies to every type.
     """
+    name, context = family.name, sizes.context
     at = f"{name}.rope"
-    rotated = keys.count(f"{at}.dimension_count", head_width, high=1 << 16)
+    rotated = keys.count(f"{at}.dimension_count", sizes.head_width, high=1 << 16)
     base = keys.number(f"{at}.freq_base", 10_000.0, 1.0 + 1e-6, 1e12)
     local_base = keys.number(f"{at}.freq_base_swa", family.local_base or base, 1.0 + 1e-6, 1e12)
-    if name not in WINDOWED and local_base != base:
+    if family.has_windows != "read" and local_base != base:
         keys.fail(f"{at}.freq_base_swa is {local_base:g}, expected {base:g} in the architecture {name}")
     kind = keys.found.get(f"{at}.scaling.type", "linear")
     if kind not in SCALINGS:
@@ -346,28 +294,15 @@ def _ropes(
     return rope, replace(rope, base=local_base), None
 
 
-def _cap(keys: Keys, name: str, key: str, usual: float | None) -> float | None:
+def _cap(keys: Keys, family: Family, key: str) -> float | None:
     """Return a cap of Gemma; llama.cpp reads none in other architectures."""
-    found = keys.number(f"{name}.{key}", usual or 0.0, 0.0)
-    if found and name not in CAPPED[key]:
-        keys.fail(f"{name}.{key} is {found:g}, which llama.cpp does not apply in the architecture {name}; expected 0")
+    usual = family.caps.get(key)
+    found = keys.number(f"{family.name}.{key}", usual or 0.0, 0.0)
+    if found and key not in family.caps:
+        keys.fail(
+            f"{family.name}.{key} is {found:g}, which llama.cpp does not apply in the architecture {family.name}; "
+            "expected 0"
+        )
     if not found and usual:
-        keys.fail(f"{name}.{key} is 0, by which llama.cpp divides; expected more")
+        keys.fail(f"{family.name}.{key} is 0, by which llama.cpp divides; expected more")
     return found or None
-
-
-def _scale(family: Family, layers: int, share: int, head_width: int) -> float:
-    """Return the factor of ``q @ k.T``. Files of Gemma lack it; llama.cpp knows the largest model by its layers."""
-    return float((share if layers == family.largest else head_width) ** -0.5)
-
-
-def _windows(
-    keys: Keys, key: str, layers: int, period: int, window: int | None, listed: Callable[[str], Any]
-) -> tuple[int | None, ...]:
-    """Return the window of each layer: every `period`-th sees all positions, or the file has a flag per layer."""
-    flags = listed(key)
-    if flags is None:
-        return periodic(layers, keys.count(key, period, low=0), window)
-    if len(flags) < layers:
-        keys.fail(f"{key} has {len(flags)} values, expected one per layer, which are {layers}")
-    return tuple(window if flag else None for flag in flags[:layers])

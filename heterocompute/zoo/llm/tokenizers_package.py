@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...base.texts import printable, shortened
+from ...base.errors import WrongValue, printable
+from ...base.texts import shortened
 from .tokens import MISSING
 
 __all__ = ["package", "refusals"]
@@ -33,4 +34,4 @@ def refusals(path: str, action: str) -> Iterator[None]:
         raise
     except BaseException as error:
         said = shortened(" ".join(str(error).split()), 160)
-        raise ValueError(f"{printable(path)}: the package tokenizers does not {action} ({printable(said)})") from None
+        raise WrongValue(f"{printable(path)}: the package tokenizers does not {action} ({printable(said)})") from None

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...base.kept import kept
-from ...base.values import check_text, shown
+from ...base.cached import cached
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import check_text
 
 __all__ = ["MISSING", "Around", "Coder", "Tokens"]
 
@@ -62,7 +63,7 @@ class Tokens:
     ) -> None:
         self._make, self._around, self._ends, self.vocabulary = make, around, ends, vocabulary
 
-    @kept
+    @cached
     def around(self) -> Around:
         """The tokens before and after each text."""
         return self._around()
@@ -72,11 +73,11 @@ class Tokens:
         """The token that begins texts, None if the model wants none."""
         return self.around.before
 
-    @kept
+    @cached
     def _ordered_ends(self) -> tuple[int, ...]:
         return tuple(self._ends())
 
-    @kept
+    @cached
     def ends(self) -> frozenset[int]:
         """Tokens that end texts or the turn of a chat model."""
         return frozenset(self._ordered_ends)
@@ -86,7 +87,7 @@ class Tokens:
         """The token that ends texts, None if there is none."""
         return next(iter(self._ordered_ends), None)
 
-    @kept
+    @cached
     def coder(self) -> Coder:
         """The coder of the vocabulary."""
         return self._make()
@@ -117,7 +118,7 @@ class Tokens:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise ValueError(
+            raise WrongValue(
                 f"encode: text has half a surrogate pair at index {error.start}, which UTF-8 does not have"
             ) from None
         ids = self.coder.encode(text)
@@ -159,8 +160,8 @@ class Tokens:
     def _checked(self, ids: Any) -> list[int]:
         given = list(ids) if isinstance(ids, (Sequence, np.ndarray)) else [ids]
         if not all(isinstance(i, (int, np.integer)) for i in given):
-            raise TypeError(f"decode: ids is {shown(ids)}, expected a sequence of integers")
+            raise WrongType(f"decode: ids is {shown(ids)}, expected a sequence of integers")
         wrong = next((i for i in given if not 0 <= i < self.vocabulary), None)
         if wrong is not None:
-            raise ValueError(f"decode: token {wrong} is out of range, expected 0 to {self.vocabulary - 1}")
+            raise WrongValue(f"decode: token {wrong} is out of range, expected 0 to {self.vocabulary - 1}")
         return [int(i) for i in given]

@@ -10,16 +10,16 @@ import numpy as np
 
 from ...arrays.base import PackedArray
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, printable
 from ...base.float_env import converted
-from ...base.texts import printable, quoted
+from ...base.texts import quoted
+from ...families.record import HF_NAMES, LAYER
 from ...products.quantize import quantize
-from .families import HF_LAYER, HF_NAMES, HF_POST_NORMS
 from .memory import Memory
 from .shape import Shape
 
 __all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
 
-NORMED = ("qwen3", "qwen3moe", "gemma3")  # with a norm of queries and of keys
 QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
 FUSED = ("attn_qkv", "ffn_gate_up")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -47,7 +47,7 @@ class Stored(Mapping[str, Any]):
         if found is None:
             found = operand_of(self._reads[name]())
             if not isinstance(found, PackedArray) and found.dtype.name not in FLOATS:
-                raise ValueError(
+                raise WrongValue(
                     f"{printable(self.path)}: tensor {quoted(name)} is {found.dtype.name}, expected {', '.join(FLOATS)}"
                 )
             found = self._held[name] = self._memory.placed(found)
@@ -103,12 +103,13 @@ def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.n
 
 def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
     """Return role -> name of the tensor in a GGUF file; the roles have the names of GGUF."""
-    found = {name: name for name in names if shape.family in NORMED or not QK_NORM.search(name)}
-    if shape.family == "phi3":  # gate and up are one tensor
-        for i in range(shape.layers):
-            role = f"blk.{i}.ffn_up.weight"
-            if role in found and f"blk.{i}.ffn_gate.weight" not in found:
-                found[f"blk.{i}.ffn_gate_up.weight"] = found.pop(role)
+    found = {name: name for name in names if shape.options.qk_norm or not QK_NORM.search(name)}
+    for role, part in shape.options.gguf.items():
+        for at in (f"blk.{i}." for i in range(shape.layers)):
+            is_split = role == "ffn_gate_up" and f"{at}ffn_gate.weight" in found
+            for end in ("weight", "bias") if not is_split else ():
+                if f"{at}{part}.{end}" in found:
+                    found[f"{at}{role}.{end}"] = found.pop(f"{at}{part}.{end}")
     return found
 
 
@@ -116,7 +117,7 @@ def hf_names(path: str, names: Mapping[str, Any], shape: Shape) -> dict[str, str
     """Return role -> name of the tensor in a Hugging Face checkpoint."""
     table = next((name for name in names if name.endswith("embed_tokens.weight")), None)
     if table is None:
-        raise ValueError(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
+        raise WrongValue(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
     prefix = table.removesuffix("embed_tokens.weight")
     head = prefix.removesuffix("model.") + "lm_head.weight"
     wanted = wanted_names(shape, prefix, head if head in names else "lm_head.weight")
@@ -128,8 +129,8 @@ def _has(shape: Shape, role: str) -> bool:
     part, _, end = role.removesuffix("_norm").rpartition(".")
     part = part.rpartition(".")[2]
     if QK_NORM.search(role):
-        return shape.family in NORMED and end == "weight"
-    if part in FUSED and shape.family != "phi3":
+        return bool(shape.options.qk_norm) and end == "weight"
+    if part in FUSED and not shape.options.is_fused:
         return False
     return end == "weight" or shape.biases is None or part in shape.biases
 
@@ -145,7 +146,7 @@ def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
     head : str
         The name of the last matrix.
     """
-    roles = {**HF_LAYER, **(HF_POST_NORMS if shape.options.post_norms else {})}
+    roles = {**LAYER, **shape.options.layer}
     found = {f"{role}.weight": f"{prefix}{part}.weight" for role, part in HF_NAMES.items()}
     found["output.weight"] = head
     for i in range(shape.layers):
@@ -177,7 +178,7 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
             if f"{at}{part}.bias" in roles:
                 found[f"{at}{part}.bias"] = (rows,)
         for part in ("attn_q_norm", "attn_k_norm"):
-            if shape.family in NORMED:
+            if shape.options.qk_norm:
                 found[f"{at}{part}.weight"] = (shape.head_width,)
         if shape.options.post_norms:
             found[f"{at}post_attention_norm.weight"] = found[f"{at}post_ffw_norm.weight"] = (width,)

@@ -51,9 +51,9 @@ typedef struct {
 
 /* Thresholds as clip= computes them: finite magnitudes, 0 included. */
 static const float *draw_thresholds(const array *a) {
-    if (draw_below(3) || ops->clip_domain(&a->format) == HC_CLIP_NONE)
+    if (draw_below(3) || hc_clip_domain_of(&a->format) == HC_CLIP_NONE)
         return NULL;
-    const bool is_whole = ops->clip_domain(&a->format) == HC_CLIP_WHOLE;
+    const bool is_whole = hc_clip_domain_of(&a->format) == HC_CLIP_WHOLE;
     float *thresholds = items(a->x.rows * a->geometry.groups, 4);
     for (int64_t i = 0; i < a->x.rows * a->geometry.groups; i++) {
         thresholds[i] = is_whole && i > 0 ? thresholds[0] : fabsf(draw_float(a->kind));
@@ -116,7 +116,7 @@ static float *copy_of_shared(const array *a) {
 /* All passes of the scalar definition. */
 static void observe_all(array *a) {
     a->is_legal = true;
-    for (int pass = 0; pass < ops->passes(&a->format) && a->is_legal; pass++) {
+    for (int pass = 0; pass < hc_passes(&a->format) && a->is_legal; pass++) {
         a->is_legal = ops->observe(&a->format, &a->geometry, pass, &a->x, a->thresholds, &a->state) == HC_DONE;
         ops->finish(&a->format, pass, &a->state);
     }
@@ -186,7 +186,7 @@ typedef bool test_fn(const hc_format_simd *set, array *a);
 
 static bool test_observe(const hc_format_simd *set, array *a) {
     bool serves = false, goes_on = true;
-    for (int pass = 0; pass < ops->passes(&a->format) && goes_on; pass++) {
+    for (int pass = 0; pass < hc_passes(&a->format) && goes_on; pass++) {
         hc_encode_state state = a->state;
         state.shared = copy_of_shared(a);
         const int64_t done = set->observe(&a->format, &a->geometry, pass, &a->x, a->thresholds, &state);

@@ -15,10 +15,8 @@
 typedef void check_fn(const hc_kernel *kernel);
 static check_fn *const CHECKS[HC_N_FAMILIES] = {
 #define HC_FAMILY(name, type) [HC_FAMILY_##name] = check_##name,
-#define HC_KERNEL(family, isa, ...)
-#include "kernels/kernels.def"
+#include "kernels/families.def"
 #undef HC_FAMILY
-#undef HC_KERNEL
 };
 
 /* The case that runs now. */

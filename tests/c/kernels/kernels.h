@@ -23,10 +23,8 @@ int kernels(int n_arguments, char **arguments);
 
 /* A family without a test does not link. */
 #define HC_FAMILY(name, type) void check_##name(const hc_kernel *kernel);
-#define HC_KERNEL(family, isa, ...)
-#include "kernels/kernels.def"
+#include "kernels/families.def"
 #undef HC_FAMILY
-#undef HC_KERNEL
 
 /* Checks a kernel of a format, such as "encode" of "int", of a SIMD set; false if there is no such kernel. */
 bool check_format_kernel(const char *kind, const char *format, const hc_format_simd *set);

@@ -1,4 +1,4 @@
-/* An interpreter of PTX: what nvcc makes of the kernels, run thread by thread on the fibres of csrc/cuda/host.cpp.
+/* An interpreter of PTX: what nvcc makes of the kernels, run thread by thread on the fibres of ../host/host.cpp.
  *
  *   parse.cpp       text of an entry to instructions         opcodes.cpp  the name of an instruction to its function
  *   arithmetic.cpp  integers, floats, comparisons            convert.cpp  cvt

@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void hc_load_across(const float *x,
                                                                  int64_t first, float32x4_t lanes[4]) {
     for (int64_t g = 0; g < 4; g++)
         lanes[g] = g < count && first < n ? hc_magnitudes(x + g * n + first, n - first) : vdupq_n_f32(0);
-    transpose_f32(lanes);
+    lanes_transpose(lanes);
 }
 
 /* The same for 8 values of 8 groups, as float64 with `stride` doubles from value to value. */

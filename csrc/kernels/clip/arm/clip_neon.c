@@ -3,12 +3,6 @@
 
 #define HC_DOUBLES 2
 #define HC_REGISTERS 4
-#define HC_BEYOND(sum, count, value, bound)                                                                            \
-    do {                                                                                                               \
-        const hc_words beyond = (value) > (bound);                                                                     \
-        sum += (hc_doubles)((hc_words)(value) & beyond);                                                               \
-        count -= beyond;                                                                                               \
-    } while (0)
 #define HC_ANY(words) (((words)[0] | (words)[1]) != 0)
 #include "kernels/clip/octav_across.h"
 

@@ -1,5 +1,5 @@
 /* hc_csr_spmm_neon: kernels/compressed/csr_spmm.h. */
-#include "kernels/floats/neon.h"
+#include "base/lanes/neon.h"
 
 #include "kernels/compressed/csr_spmm.h"
 

@@ -1,4 +1,4 @@
-/* Codes of 8 bits, 16 values at a time, as in codes_s8_avx512.c. */
+/* hc_codes_s8_neon and hc_largest_f32_neon: codes of 8 bits, 16 values at a time, as in codes_s8_avx512.c. */
 #include "kernels/conv/codes_s8.h"
 
 #include <arm_neon.h>
@@ -8,24 +8,15 @@
 
 enum { LANES = 4, STEP = 4 * LANES };
 
-INLINE uint32x4_t magnitude_of(const float *x) { return vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x))); }
+typedef int32x4_t words;
 
-uint32_t hc_largest_f32_neon(const float *x, int64_t n, uint32_t so_far) {
-    uint32x4_t most[4];
-    for (int j = 0; j < 4; j++)
-        most[j] = vdupq_n_u32(so_far);
-    int64_t i = 0;
-    for (; i + STEP <= n; i += STEP)
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++)
-            most[j] = vmaxq_u32(most[j], magnitude_of(x + i + j * LANES));
-    for (int64_t at = i; at < n; at += LANES) {
-        float last[LANES] = {0};
-        memcpy(last, x + at, (size_t)(n - at < LANES ? n - at : LANES) * sizeof *x);
-        most[0] = vmaxq_u32(most[0], magnitude_of(last));
-    }
-    return vmaxvq_u32(vmaxq_u32(vmaxq_u32(most[0], most[1]), vmaxq_u32(most[2], most[3])));
+INLINE words magnitude_of(const float *x) { return vreinterpretq_s32_f32(vabsq_f32(vld1q_f32(x))); }
+
+INLINE words every(uint32_t value) { return vreinterpretq_s32_u32(vdupq_n_u32(value)); }
+INLINE words larger(words a, words b) {
+    return vreinterpretq_s32_u32(vmaxq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
 }
+INLINE uint32_t largest_of(words all) { return vmaxvq_u32(vreinterpretq_u32_s32(all)); }
 
 /* Codes of STEP values plus `zero`; false if they must be computed by division. */
 INLINE bool units(const float *x, float reciprocal, int zero, int32x4_t unit[4]) {
@@ -53,25 +44,6 @@ INLINE void put(const int32x4_t unit[4], int form, int64_t at, void *to) {
     vst1q_u8((uint8_t *)to + at, vmaxq_u8(bytes, vdupq_n_u8(ZERO - LARGEST)));
 }
 
-INLINE void codes(const float *x, int64_t n, float scale, const int form, void *to) {
-    const float reciprocal = 1.0f / scale;
-    const int zero = form == HC_PANEL_S16 ? 0 : ZERO;
-    int64_t i = 0;
-    for (; i + STEP <= n; i += STEP) {
-        int32x4_t unit[4];
-        if (__builtin_expect(units(x + i, reciprocal, zero, unit), 1))
-            put(unit, form, i, to);
-        else
-            divided_codes(x + i, STEP, scale, form, i, to);
-    }
-    divided_codes(x + i, n - i, scale, form, i, to);
-}
+#include "kernels/conv/codes_s8_units.h"
 
-void hc_codes_s8_neon(const float *x, int64_t n, float scale, int form, void *to) {
-    if (!inverts(scale))
-        divided_codes(x, n, scale, form, 0, to);
-    else if (form == HC_PANEL_S16)
-        codes(x, n, scale, HC_PANEL_S16, to);
-    else
-        codes(x, n, scale, HC_PANEL_U8, to);
-}
+HC_CODES_S8(neon)

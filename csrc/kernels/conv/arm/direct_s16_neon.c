@@ -31,12 +31,7 @@ INLINE void tile(const int n, int64_t pairs, const int16_t *const *rows, const i
     }
 }
 
-#define HC_CASE(n)                                                                                                     \
-    case n:                                                                                                            \
-        tile(n, pairs, rows, panel, c, ldc);                                                                           \
-        break;
+#define HC_OWN_TILE
+#include "kernels/conv/direct_s16.h"
 
-void hc_direct_s16_neon(int64_t pairs, const int16_t *const *rows, const int16_t *panel, int n_rows, int32_t *c,
-                        int64_t ldc) {
-    switch (n_rows) { HC_CASE(1) HC_CASE(2) HC_CASE(3) HC_CASE(4) HC_CASE(5) HC_CASE(6) }
-}
+HC_DIRECT_S16(neon, HC_CASES_6)

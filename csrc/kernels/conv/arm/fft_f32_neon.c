@@ -1,11 +1,8 @@
 /* The Fourier transforms of tiles, with 4 channels or filters in lanes: hc_fft_forward_f32_neon and
  * hc_fft_back_f32_neon; kernels/conv/conv.h. */
-#include "kernels/floats/neon.h"
+#include "base/lanes/neon.h"
 #include "kernels/kernel.h"
 
-#define HC_NAME(name) name##_lanes
-#include "kernels/conv/fft_f32.h"
-
-#include "kernels/conv/fft_tiles.h"
+#include "kernels/conv/transforms/fft_tiles.h"
 
 HC_FFT(neon)

@@ -19,25 +19,9 @@ static void four_rows(const char *from, int64_t row_bytes, int64_t units, char *
     }
 }
 
-static void one_row(const char *from, int64_t units, char *to, int lanes, uint32_t flip) {
-    for (int64_t u = 0; u < units; u++) {
-        uint32_t unit;
-        memcpy(&unit, from + u * 4, sizeof unit);
-        unit ^= flip;
-        memcpy(to + u * lanes * 4, &unit, sizeof unit);
-    }
-}
+#include "kernels/gemm/pack_x32.h"
 
 void hc_pack_x32_neon(const void *rows, int64_t row_bytes, int n_rows, int64_t units, void *panel, int lanes,
                       uint32_t flip) {
-    const int64_t whole = units / 4 * 4;
-    const char *from = rows;
-    char *to = panel;
-    int row = 0;
-    for (; row + 4 <= n_rows; row += 4)
-        four_rows(from + row * row_bytes, row_bytes, whole, to + row * 4, lanes, flip);
-    for (int i = 0; i < n_rows; i++) {
-        const int64_t done = i < row ? whole : 0;
-        one_row(from + i * row_bytes + done * 4, units - done, to + (done * lanes + i) * 4, lanes, flip);
-    }
+    other_rows(rows, row_bytes, 0, n_rows, units, panel, lanes, flip);
 }

@@ -1,24 +1,14 @@
-/* Shared by the ARM kernels of gemv: dots of bytes by sdot or without it, floats by a table of 16, transposing. */
+/* Shared by the ARM kernels of gemv: dots of bytes by sdot or without it, floats by a table of 16. */
 #ifndef HC_GEMV_ARM_H
 #define HC_GEMV_ARM_H
 
+#include "base/lanes/neon.h"
 #include "kernels/gemv/gemv_tail.h"
 
 #include <arm_neon.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-
-/* Lane i of out[j] is lane j of in[i]. */
-INLINE void transpose_f32(float32x4_t a[4]) {
-    const float32x4x2_t low = vtrnq_f32(a[0], a[1]), high = vtrnq_f32(a[2], a[3]);
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        const float64x2_t first = vreinterpretq_f64_f32(low.val[i]), second = vreinterpretq_f64_f32(high.val[i]);
-        a[i] = vreinterpretq_f32_f64(vzip1q_f64(first, second));
-        a[i + 2] = vreinterpretq_f32_f64(vzip2q_f64(first, second));
-    }
-}
 
 /* Entries for the 8 nibbles of each of 4 words, nibble j in c[j]. The first bytes of all entries are planes[0], and so
  * on: four byte lookups give four floats of each word, whose bytes are then combined. */

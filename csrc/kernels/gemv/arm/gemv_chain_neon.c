@@ -20,8 +20,8 @@ void hc_gemv_chain_neon(int64_t n, int64_t ld, const float *x_scales, const floa
                 dot[i] = corrections ? vcvtq_f32_s32(vsubq_s32(stored, vld1q_s32(correction)))
                                      : vreinterpretq_f32_s32(stored);
             }
-            transpose_f32(scale);
-            transpose_f32(dot);
+            lanes_transpose(scale);
+            lanes_transpose(dot);
             for (int64_t i = 0; i < steps; i++)
                 acc = vfmaq_f32(acc, scale[i], dot[i]);
         }

@@ -1,7 +1,7 @@
-/* gemv_groups: 4 groups in lanes, the four quarters of 16 one after the other; the chains of 4 rows are interleaved. */
+/* hc_gemv_groups_neon: 4 groups in lanes, the four quarters of 16 one after the other; the chains of 4 rows are interleaved. */
 #include "kernels/gemv/arm/gemv_arm.h"
 
-enum { LANES = 4, QUARTERS = 16 / LANES };
+enum { QUARTERS = 16 / LANES };
 
 /* How a code becomes c: two's complement, the same times a power of two, an integer less a zero point, an entry of a
  * table, a float of 8 bits, a float32. */
@@ -34,7 +34,7 @@ INLINE void load_words(const uint8_t *codes, int64_t words, int64_t first, int n
     }
     for (int64_t i = 0; i < LANES; i++)
         row[i] = i < groups ? vreinterpretq_f32_u8(vld1q_u8(codes + 4 * (i * words + first))) : vdupq_n_f32(0);
-    transpose_f32(row);
+    lanes_transpose(row);
     for (int i = 0; i < LANES; i++)
         out[i] = vreinterpretq_u32_f32(row[i]);
 }
@@ -175,27 +175,6 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
     }
 }
 
-INLINE void choose(const hc_gemv_floats_args *args, int n_vectors) {
-    const bool is_signed = (unsigned)args->flip == 1u << (args->bits - 1) && !args->zeros[0];
-    if (args->bits == 32)
-        gemv_groups(args, 32, n_vectors, CODES_FLOATS);
-    else if (args->exponent_bits)
-        gemv_groups(args, 8, n_vectors, CODES_FLOAT8);
-    else if (args->unit != 1)
-        gemv_groups(args, 8, n_vectors, CODES_FRACTION);
-    else if (args->bits == 8)
-        is_signed ? gemv_groups(args, 8, n_vectors, CODES_SIGNED) : gemv_groups(args, 8, n_vectors, CODES_ZERO);
-    else if (args->table[0])
-        gemv_groups(args, 4, n_vectors, CODES_TABLE);
-    else
-        is_signed ? gemv_groups(args, 4, n_vectors, CODES_SIGNED) : gemv_groups(args, 4, n_vectors, CODES_ZERO);
-}
+#include "kernels/gemv/gemv_groups.h"
 
-void hc_gemv_groups_neon(const hc_gemv_floats_args *args) {
-    if (args->n_vectors == 1)
-        choose(args, 1);
-    else if (args->n_vectors == 2)
-        choose(args, 2);
-    else
-        choose(args, 4);
-}
+HC_GEMV_GROUPS(neon)

@@ -199,7 +199,7 @@ INLINE void load_scales(int scale_bits, const uint8_t *const *from, int64_t s, i
             scales[row] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
         }
     }
-    transpose_f32(scales);
+    lanes_transpose(scales);
 }
 
 INLINE void four_rows(const hc_gemv_scaled_args *args, const uint8_t *const *codes, const uint8_t *const *from,

@@ -30,4 +30,4 @@ static inline void hc_code_floats(const int8_t *codes, hc_floats *values) {
 
 void hc_attend_neon(const hc_attend *some) { hc_attend_body(some, false, false); }
 
-void hc_attend_codes_neon(const hc_attend *some) { hc_attend_codes_body(some); }
+void hc_attend_codes_neon(const hc_attend *some) { hc_attend_body(some, some->k.codes != NULL, some->v.codes != NULL); }

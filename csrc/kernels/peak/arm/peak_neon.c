@@ -1,5 +1,5 @@
 /* Limits of the machine: kernels/peak/peak.h. */
-#include "kernels/peak/peak.h"
+#include "kernels/kernel.h"
 
 #include <arm_neon.h>
 

@@ -1,5 +1,5 @@
 /* hc_gemm_nm_f32_neon: kernels/sparse/gemm_nm_f32.h. */
-#include "kernels/floats/neon.h"
+#include "base/lanes/neon.h"
 
 enum { SUMS = 16 };
 

@@ -1,4 +1,4 @@
-"""Whether two descriptions of a language model compute the same: keys of GGUF and config.json.
+"""Comparison of two descriptions of a language model: keys of GGUF and config.json.
 
 Each description is read as the networks read it. A value that one of them cannot hold then differs, and is refused by
 its name instead of being left out.

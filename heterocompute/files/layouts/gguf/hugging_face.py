@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongValue
 from ....base.texts import quoted
+from ....families.record import Kind
 from ....zoo.llm.configuration import of_config
 from ....zoo.llm.gguf_tokens import of_gguf as of_gguf_tokens
 from ....zoo.llm.shape import Rope, Shape, of_gguf
@@ -26,9 +28,8 @@ from ...configuration import CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
 from .agreement import difference
-from .architectures import LONG
 from .llama_cpp import paired
-from .sizes import FACTORS, factors_of
+from .sizes import FACTORS, LONG, factors_of
 
 __all__ = ["Renamed", "renamed"]
 
@@ -36,14 +37,6 @@ EMBEDDING = "token_embd.weight"
 LOW, HIGH = 1.0, 4.0  # the values of all known llama3 models
 LLAMA3 = {"low_freq_factor": LOW, "high_freq_factor": HIGH}
 CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # contexts before the scaling, the most common first
-ATTENTION, QKV = ("attn_q", "attn_k", "attn_v", "attn_output"), ("attn_q", "attn_k", "attn_v")
-MLP = ("ffn_gate", "ffn_up", "ffn_down")
-# Key of config.json -> the tensors of a layer to which it gives a bias. "": biases that the family always has.
-BIASES: dict[str, dict[str, tuple[str, ...]]] = {
-    "llama": {"attention_bias": ATTENTION, "mlp_bias": MLP}, "qwen2": {"": QKV}, "qwen3": {"attention_bias": ATTENTION},
-    "gemma": {"attention_bias": ATTENTION}, "gemma2": {"attention_bias": ATTENTION},
-    "gemma3_text": {"attention_bias": ATTENTION},
-}  # fmt: skip
 TOKENS = {"bos_token_id": "bos", "pad_token_id": "padding"}
 
 
@@ -79,27 +72,27 @@ def renamed(reader: Gguf) -> Renamed:
         something that no configuration there describes.
     """
     if EMBEDDING not in reader:
-        raise ValueError(f"the tensor {EMBEDDING} is missing")
+        raise WrongValue(f"the tensor {EMBEDDING} is missing")
     divisors = reader.tensor(FACTORS) if FACTORS in reader else None
     long = {name: np.asarray(reader.tensor(name), np.float32).tolist() for name in LONG if name in reader}
     if len(long) == 1:
-        raise ValueError(f"only one of the tensors {' and '.join(LONG)} is there")
+        raise WrongValue(f"only one of the tensors {' and '.join(LONG)} is there")
     rows = reader.info(EMBEDDING).shape[0]
     shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long, reader.lists)
     if divisors is not None and (shape.rope.scaling != "none" or shape.rope.amplitude != 1):
-        raise ValueError(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
+        raise WrongValue(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
     if shape.experts:
-        raise ValueError("stacks of experts have several names there")
+        raise WrongValue("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
     wanted = wanted_names(shape, "model.", "lm_head.weight")
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
     if strange := next((name for role, name in roles.items() if role not in wanted or role not in sizes), None):
-        raise ValueError(f"the tensor {quoted(strange)} has no name there")
+        raise WrongValue(f"the tensor {quoted(strange)} has no name there")
     for role, size in sizes.items():
         if role not in roles or reader.info(roles[role]).shape != size:
-            raise ValueError(f"the tensor for {role} is missing or has another shape than {size}")
+            raise WrongValue(f"the tensor for {role} is missing or has another shape than {size}")
     orders = {}
     heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if shape.options.pairs else {}
     for role in roles:
@@ -111,22 +104,21 @@ def renamed(reader: Gguf) -> Renamed:
     said = of_config(f"{reader.path}, as {CONFIG}", config, rows)
     what = difference(shape, said, (divisors, None))
     if what is not None:
-        raise ValueError(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
+        raise WrongValue(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
     return Renamed({wanted[role]: name for role, name in roles.items()}, orders, minus_one, config)
 
 
-def _kind(shape: Shape) -> str:
-    """Return the model_type."""
-    if shape.family == "llama" and any(one is not None for one in shape.windows):
-        return "mistral"
-    return shape.options.hf[0]
+def _kind(shape: Shape) -> Kind:
+    """Return the kind that describes the model: the first that has windows, or none, as it does."""
+    kinds, has = shape.options.kinds, any(one is not None for one in shape.windows)
+    return next((kind for kind in kinds if (kind.windows is not None) == has), kinds[0])
 
 
-def _biases(shape: Shape, kind: str, roles: set[str]) -> dict[str, bool]:
+def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
     """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
     held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles if role.endswith(".bias")}
     found, said = dict[str, bool](), set[str]()
-    for key, parts in BIASES.get(kind, {}).items():
+    for key, parts in kind.biases.items():
         has = not key or not held.isdisjoint(parts)
         said |= {*parts} if has else set()
         found |= {key: has} if key else {}
@@ -134,16 +126,16 @@ def _biases(shape: Shape, kind: str, roles: set[str]) -> dict[str, bool]:
         for part in sorted(held | said):
             if (part in said) != (f"blk.{i}.{part}.bias" in roles):
                 state = "lacks" if part in said else "has"
-                raise ValueError(f"layer {i} {state} a bias of {part}, unlike every layer of {kind} there")
+                raise WrongValue(f"layer {i} {state} a bias of {part}, unlike every layer of {kind.name} there")
     return found
 
 
 def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None) -> dict[str, Any]:
     kind = _kind(shape)
     activation = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}[shape.options.activation]
-    name = "Mistral" if kind == "mistral" else shape.family.capitalize()
+    name = kind.title or shape.family.capitalize()
     found: dict[str, Any] = {
-        "architectures": [f"{name}ForCausalLM"], "model_type": kind, "hidden_act": activation,
+        "architectures": [f"{name}ForCausalLM"], "model_type": kind.name, "hidden_act": activation,
         "hidden_size": shape.width, "intermediate_size": shape.hidden, "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_width,
         "rms_norm_eps": _short(shape.epsilon), "vocab_size": shape.vocabulary,
@@ -197,15 +189,15 @@ def _share(rotated: int, width: int) -> float:
     return share if int(width * share) == rotated else float(np.nextafter(share, 1.0))
 
 
-def _windows(shape: Shape, kind: str) -> dict[str, Any]:
+def _windows(shape: Shape, kind: Kind) -> dict[str, Any]:
     """Return the keys for layers with a window."""
     window = min((one for one in shape.windows if one is not None), default=None)
-    if kind in ("mistral", "phi3"):
+    if kind.windows is not None and kind.windows.every:
         return {"sliding_window": window}
-    if window is None and not shape.options.post_norms:
+    if kind.windows is None or (window is None and kind.windows.is_switched):
         return {}
     found: dict[str, Any] = {} if window is None else {"sliding_window": window}
-    if kind.startswith("qwen"):
+    if kind.windows.is_switched:
         found["use_sliding_window"] = True
     kinds = ["full_attention" if one is None else "sliding_attention" for one in shape.windows]
     return found | {"layer_types": kinds}
@@ -221,7 +213,7 @@ def _scaling(shape: Shape, divisors: Array | None) -> dict[str, Any] | None:
     if divisors is not None:
         plain = rope.base ** (-np.arange(0, rope.width, 2, dtype=np.float64) / rope.width)
         if divisors.shape != plain.shape or not (np.isfinite(divisors) & (divisors > 0)).all():
-            raise ValueError(f"the tensor {FACTORS} does not hold {len(plain)} numbers above 0")
+            raise WrongValue(f"the tensor {FACTORS} does not hold {len(plain)} numbers above 0")
         return _divided(shape, plain / rope.frequencies() * divisors.astype(np.float64))
     if rope.scaling == "none":
         return None

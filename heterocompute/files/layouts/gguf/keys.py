@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongType, WrongValue, shown
 from ....base.texts import quoted
-from ....base.values import shown
 
 __all__ = ["add_key", "check_text"]
 
@@ -22,19 +22,19 @@ def check_text(said: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"save_gguf: {said} is {shown(text)}, expected text that UTF-8 holds") from None
+        raise WrongValue(f"save_gguf: {said} is {shown(text)}, expected text that UTF-8 holds") from None
 
 
 def add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
     """Write one key; TypeError or ValueError for a value that GGUF cannot represent."""
     if not isinstance(key, str) or not key:
-        raise TypeError(f"save_gguf: a key of metadata is {shown(key)}, expected a str")
+        raise WrongType(f"save_gguf: a key of metadata is {shown(key)}, expected a str")
     check_text("a key of metadata", key)
     if key == ALIGNMENT_KEY and value != ALIGNMENT:
-        raise ValueError(f"save_gguf: {key} is {shown(value)}, expected {ALIGNMENT}, as the file is laid out")
+        raise WrongValue(f"save_gguf: {key} is {shown(value)}, expected {ALIGNMENT}, as the file is laid out")
     each = value if isinstance(value, list) else [value]
     if not each or len(set(map(type, each))) != 1 or not isinstance(each[0], NUMBERS):
-        raise TypeError(
+        raise WrongType(
             f"save_gguf: {quoted(key)} is {shown(value)}, expected a str, bool, int, float or a list of one"
         )
     if isinstance(each[0], str):
@@ -59,7 +59,7 @@ def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
         return "FLOAT32" if one.dtype == np.float16 else one.dtype.name.upper()
     if isinstance(one, float):
         if any(math.isfinite(x) and abs(x) > float(np.finfo(np.float32).max) for x in each):
-            raise ValueError(
+            raise WrongValue(
                 f"save_gguf: {quoted(key)} is {shown(value)}, beyond float32, as which Python's floats are stored; "
                 "np.float64 is stored as 64 bits"
             )
@@ -72,5 +72,5 @@ def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
         return "UINT32"
     bits = 32 if isinstance(value, list) else 64
     if isinstance(value, list) or not -(2**63) <= low <= high < 2**63:
-        raise ValueError(f"save_gguf: {quoted(key)} is {shown(value)}, expected integers of {bits} bits")
+        raise WrongValue(f"save_gguf: {quoted(key)} is {shown(value)}, expected integers of {bits} bits")
     return "INT64"

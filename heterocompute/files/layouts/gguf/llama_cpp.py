@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongValue
 from ....base.json_text import json_object
-from ....base.places import is_file
+from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
 from ....zoo.llm.configuration import of_config
@@ -94,12 +95,12 @@ def model_in(reader: Tensors) -> Model:
     folder = os.path.dirname(reader.path)
     place = os.path.join(folder, CONFIG)
     if not is_file(place):
-        raise ValueError(f"{CONFIG} is missing")
+        raise WrongValue(f"{CONFIG} is missing")
     config = json_object(place, MAX_CONFIG)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
     table = next((shape for name, shape in names.items() if name.endswith("embed_tokens.weight")), None)
     if table is None or len(table) != 2:
-        raise ValueError("the tensor model.embed_tokens.weight is missing")
+        raise WrongValue("the tensor model.embed_tokens.weight is missing")
     shape = of_config(place, config, table[0])
     roles = hf_names(reader.path, names, shape)
     _check(shape, roles, names)
@@ -113,26 +114,27 @@ def model_in(reader: Tensors) -> Model:
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     said = described(shape, roles)
     keys = said.keys | vocabulary_keys(folder, config, shape.vocabulary)
+
+    def called(role: str) -> str:
+        part = role.split(".")[-2]
+        return role.replace(f".{part}.", f".{family.gguf.get(part, part)}.")
+
     return Model(
-        shape.family, keys, {name: _called(role) for role, name in roles.items()},
-        {_called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,
+        shape.family, keys, {name: called(role) for role, name in roles.items()},
+        {called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,
     )  # fmt: skip
-
-
-def _called(role: str) -> str:
-    return role.replace(".ffn_gate_up.", ".ffn_up.")
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ValueError for tensors that the family does not have, or that are missing or of another shape."""
     taken = set(roles.values())
     if strange := next((name for name in names if name not in taken), None):
-        raise ValueError(f"the tensor {quoted(strange)} has no place in the architecture {shape.family}")
+        raise WrongValue(f"the tensor {quoted(strange)} has no place in the architecture {shape.family}")
     for role, wanted in expected(shape, roles).items():
         if role not in roles:
-            raise ValueError(f"the tensor for {role} is missing")
+            raise WrongValue(f"the tensor for {role} is missing")
         if names[roles[role]] != wanted:
-            raise ValueError(f"tensor {quoted(roles[role])} has shape {names[roles[role]]}, expected {wanted}")
+            raise WrongValue(f"tensor {quoted(roles[role])} has shape {names[roles[role]]}, expected {wanted}")
 
 
 def paired(heads: int, width: int) -> Array:

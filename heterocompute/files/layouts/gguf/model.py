@@ -21,6 +21,7 @@ import numpy as np
 
 from ....arrays.quantized import QuantizedArray
 from ....arrays.stored import wrong_part
+from ....base.errors import WrongType, WrongValue
 from ....base.float_env import converted
 from ....base.rereading import drawn, refuse_different
 from ....base.tensors import Info, Tensors
@@ -73,9 +74,9 @@ def _check_names(arrays: Mapping[str, Any]) -> None:
     taken: set[str] = set()
     for name in [*arrays, *map(scale_name, scaled)]:
         if len(name.encode()) > MOST_NAME:
-            raise ValueError(f"save: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
+            raise WrongValue(f"save: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
         if name in taken:
-            raise ValueError(f"save: two tensors would be called {quoted(name)}")
+            raise WrongValue(f"save: two tensors would be called {quoted(name)}")
         taken.add(name)
 
 
@@ -86,7 +87,7 @@ def blocks_of(name: str, q: QuantizedArray) -> Blocks:
         what = f"tensor {quoted(name)} of shape {q.shape} and axis {q.axis}"
         smaller = block > BLOCK and q.ndim > 0 and q.shape[-1] % BLOCK == 0
         fits = "; q8_0, q4_0 and iq4_nl have blocks of 32" if smaller else ""
-        raise ValueError(
+        raise WrongValue(
             f"save: {what}: gguf stores rows of whole blocks of {block}, quantized along the last axis{fits}"
         )
     scales = q.components.get("scales", np.zeros(0, np.uint8))
@@ -117,7 +118,7 @@ def readers(reader: Tensors) -> dict[str, Callable[[], Any]]:
         Another file.
     """
     if not isinstance(reader, Gguf):
-        raise ValueError("is not a GGUF file")
+        raise WrongValue("is not a GGUF file")
     scales = {name: scale_name(name) for name in reader.names if reader.kind(name) == "NVFP4"}
     scales = {name: scale for name, scale in scales.items() if scale in reader}
     several = {name for name, scale in scales.items() if not _is_one(reader.info(scale))}
@@ -149,7 +150,7 @@ def _packed(reader: Gguf, name: str, kind: str, scale: str | None) -> Any:
     if wrong is not None and wrong[0] == "codes" and kind in ("Q8_0", "TQ2_0"):
         return reader.tensor(name)  # -128, or 2 in TQ2_0: codes that ggml never writes but reads
     if wrong is not None:
-        raise ValueError(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
+        raise WrongValue(f"tensor {quoted(name)}: component {wrong[0]} {wrong[1]}")
     return q
 
 
@@ -160,13 +161,8 @@ def _floats_of(name: str, kind: str, data: Array, shape: tuple[int, ...], scale:
     """Return the array of blocks of 4-bit floats."""
     q = array_of(FLOATS[kind], data, shape, {"coarse": scale.reshape(())} if kind == "NVFP4" else None)
     if kind == "MXFP4" and (q.components["scales"] == 255).any():
-        raise ValueError(f"tensor {quoted(name)}: component scales holds the byte 255, which MXFP4 of ggml never uses")
+        raise WrongValue(f"tensor {quoted(name)}: component scales holds the byte 255, which MXFP4 of ggml never uses")
     return q
-
-
-def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
-    """Write a file of tensors alone."""
-    write(path, arrays, None, check)
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model | None, check: str) -> None:
@@ -212,7 +208,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         plain = np.asarray(array)
         if plain.dtype.name not in PLAIN or plain.ndim > 4:
             what = f"tensor {quoted(name)} is {plain.dtype} {plain.shape}"
-            raise TypeError(f"save: {what}: gguf needs {', '.join(PLAIN)} and at most 4 dimensions")
+            raise WrongType(f"save: {what}: gguf needs {', '.join(PLAIN)} and at most 4 dimensions")
         if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
             plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
             plain = plain + np.float32(1) if name in model.plus_one else plain

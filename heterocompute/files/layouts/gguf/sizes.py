@@ -12,20 +12,22 @@ The keys are read again as `zoo.open_llm` reads them, and a model that they do n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ....base.errors import WrongValue
+from ....families.record import LOGIT_CAPS
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
-from .architectures import ARCHITECTURES, ATTENTION_CAP, LOGIT_CAP, LONG
 
-__all__ = ["FACTORS", "Described", "described", "factors_of"]
+__all__ = ["FACTORS", "LONG", "Described", "described", "factors_of"]
 
 FACTORS = "rope_freqs.weight"
+LONG = ("rope_factors_short.weight", "rope_factors_long.weight")
 MAX_PERIOD = 64
 YARN = (1.0, 32.0)  # beta_slow and beta_fast of llama.cpp, which reads no others
 
@@ -62,13 +64,13 @@ def described(shape: Shape, roles: Mapping[str, str]) -> Described:
     ValueError
         llama.cpp cannot represent the model, or would compute something else.
     """
-    refusal = ARCHITECTURES[shape.family].refusal_of(shape, roles)
+    refusal = _refusal(shape, roles)
     if refusal is not None:
-        raise ValueError(refusal)
+        raise WrongValue(refusal)
     notes: list[str] = []
     found = _sizes(shape, notes) | _rope(shape.rope, shape.long_rope, notes)
     if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
-        raise ValueError("llama.cpp multiplies the layers with a window by attention_factor, too")
+        raise WrongValue("llama.cpp multiplies the layers with a window by attention_factor, too")
     keys = {f"{shape.family}.{key}": value for key, value in found.items()}
     tensors = _tensors(shape)
     _check(shape, {"general.architecture": shape.family} | keys, tensors)
@@ -81,6 +83,29 @@ def factors_of(rope: Rope) -> Array:
     return (plain / rope.frequencies()).astype(np.float32)
 
 
+def _refusal(shape: Shape, roles: Iterable[str]) -> str | None:
+    """Return why the architecture cannot hold a model, as a sentence; None if it can."""
+    family, name = shape.options, shape.family
+    for role in roles:
+        part, end = role.split(".")[-2:]
+        is_known = role.startswith("blk.") and part in (family.biases if end == "bias" else family.parts)
+        if not is_known and (role.startswith("blk.") or end == "bias"):
+            return f"the architecture {name} has no tensor {role}"
+    if "output.weight" in roles and not family.has_output:
+        return f"the output of the architecture {name} is the embedding, and this model has another one"
+    if family.is_square and shape.heads * shape.head_width != shape.width:
+        what = f"{shape.heads} heads of {shape.head_width} values have another width than the model, {shape.width}"
+        return f"{what}, which the architecture {name} does not have"
+    for key, cap in zip(LOGIT_CAPS, (shape.attention_cap, shape.logit_cap), strict=True):
+        if cap is not None and key not in family.caps:
+            return f"the architecture {name} has no {key}"
+    if shape.rope.scaling == "llama3" and not family.has_divisors:
+        return f"the architecture {name} has no divisors of RoPE's frequencies, which llama3 needs"
+    if shape.long_rope is not None and not family.has_long:
+        return f"the architecture {name} has no factors of longrope"
+    return None
+
+
 def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) -> None:
     """Raise ValueError if the keys describe another model."""
     texts = {key: str(float(np.float32(value)) if isinstance(value, float) else value) for key, value in keys.items()
@@ -90,7 +115,7 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
     said = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
     what = difference(shape, said, (None, tensors.get(FACTORS)))
     if what is not None:
-        raise ValueError(f"config.json and the keys of the architecture {shape.family} differ in {what}")
+        raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")
 
 
 def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
@@ -101,7 +126,7 @@ def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
         "attention.value_length": shape.head_width, "attention.layer_norm_rms_epsilon": shape.epsilon,
         "vocab_size": shape.vocabulary,
     }  # fmt: skip
-    for key, cap in ((ATTENTION_CAP, shape.attention_cap), (LOGIT_CAP, shape.logit_cap)):
+    for key, cap in zip(LOGIT_CAPS, (shape.attention_cap, shape.logit_cap), strict=True):
         found |= {} if cap is None else {key: cap}
     return found | _windows(shape, notes)
 
@@ -111,7 +136,7 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
     window = min((one for one in shape.windows if one is not None), default=None)
     if window is None:
         return {}
-    if ARCHITECTURES[shape.family].has_windows:
+    if shape.options.has_windows == "read":
         found: dict[str, Any] = {"attention.sliding_window": window}
         if shape.options.local_base is not None:
             found["rope.freq_base_swa"] = shape.local_rope.base
@@ -119,8 +144,8 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
         return found if pattern == shape.options.period else {**found, "attention.sliding_window_pattern": pattern}
     if window >= shape.context:
         return {}
-    if shape.family == "phi3":
-        notes.append(f"llama.cpp reads no sliding window in phi3, and differs after {window} tokens")
+    if shape.options.has_windows:
+        notes.append(f"llama.cpp reads no sliding window in {shape.family}, and differs after {window} tokens")
         return {"attention.sliding_window": window}
     notes.append(
         f"the context is {window} instead of {shape.context} tokens, because llama.cpp has no sliding window in "
@@ -132,7 +157,7 @@ def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:
 def _pattern(shape: Shape) -> int | list[bool]:
     """Return the number of layers after which one sees all positions, or whether each layer has a window."""
     kinds = [one is not None for one in shape.windows]
-    periods: list[int] = [shape.options.period, 0, *range(2, MAX_PERIOD)]
+    periods: list[int] = [shape.options.period or 0, 0, *range(2, MAX_PERIOD)]
     for period in periods:
         if kinds == [not period or (i + 1) % period != 0 for i in range(shape.layers)]:
             return period
@@ -145,7 +170,7 @@ def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any
         found |= {"rope.scaling.type": rope.scaling, "rope.scaling.factor": rope.factor}
     if rope.scaling == "yarn":
         if (rope.low, rope.high) != YARN:
-            raise ValueError(f"llama.cpp does not read beta_slow {rope.low:g} and beta_fast {rope.high:g} of yarn")
+            raise WrongValue(f"llama.cpp does not read beta_slow {rope.low:g} and beta_fast {rope.high:g} of yarn")
         found["rope.scaling.original_context_length"] = _integer(rope.original)
         usual = 0.1 * math.log(max(rope.factor, 1.0)) + 1.0
         if abs(rope.amplitude / usual - 1) > 1e-7:
@@ -162,7 +187,7 @@ def _rope(rope: Rope, long_rope: Rope | None, notes: list[str]) -> dict[str, Any
 
 def _integer(original: float) -> int:
     if original != int(original):
-        raise ValueError(f"original_max_position_embeddings is {original:g}, expected an integer")
+        raise WrongValue(f"original_max_position_embeddings is {original:g}, expected an integer")
     return int(original)
 
 

@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....base.errors import WrongValue, shown
 from ....base.json_text import json_object
-from ....base.places import is_file
+from ....base.locations import is_file
 from ....base.texts import read_small
-from ....base.values import shown
 from ....zoo.llm.control_tokens import (
     BYTE,
     CONTROL,
@@ -76,7 +76,7 @@ def vocabulary_keys(folder: str, config: Mapping[str, Any], vocabulary: int) -> 
     """
     place = os.path.join(folder, TOKENIZER)
     if not is_file(place):
-        raise ValueError(f"{TOKENIZER} is missing")
+        raise WrongValue(f"{TOKENIZER} is missing")
     said = json_object(place, MAX_TOKENIZER)
     options = json_object(os.path.join(folder, OPTIONS), MAX_CONFIG) if is_file(os.path.join(folder, OPTIONS)) else {}
     found = _Folder(folder, said, options, config, vocabulary)
@@ -94,7 +94,7 @@ def _name(name: str, is_wanted: bool) -> str:
 
 
 def _refuse(what: str) -> ValueError:
-    return ValueError(f"{TOKENIZER}: {what}")
+    return WrongValue(f"{TOKENIZER}: {what}")
 
 
 class _Folder:
@@ -115,7 +115,7 @@ class _Folder:
             if model.get(key):
                 raise _refuse(f"{key} is {shown(model[key])}, which GGUF has no key for")
         if options.get("split_special_tokens") is True:
-            raise ValueError(f"{OPTIONS}: split_special_tokens is true, which GGUF has no key for")
+            raise WrongValue(f"{OPTIONS}: split_special_tokens is true, which GGUF has no key for")
         self._model, self._words = model, model["vocab"]
         self._is_rebuilt = is_rebuilt(
             [said.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")], options, config
@@ -316,7 +316,7 @@ class _Folder:
         by_text = corrected(texts, types, {})[1]  # llama.cpp ends texts at these without a key
         others = [i for i in ends[1:] if i not in by_text]
         if len(others) > 2:
-            raise ValueError(f"eos_token_id has {len(ends)} tokens, of which GGUF has no keys for more than 3")
+            raise WrongValue(f"eos_token_id has {len(ends)} tokens, of which GGUF has no keys for more than 3")
         found |= dict(zip(("eot_token_id", "eom_token_id"), others, strict=False))
         for key, name in (("bos_token_id", "bos_token_id"), ("pad_token_id", "padding_token_id")):
             value = self._config.get(key)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ....arrays.bits import pack, unpack
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
 from ....base.tensors import Tensors
 from ....base.texts import quoted
 from ....formats import Int
@@ -38,7 +39,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
         Another file.
     """
     if not isinstance(reader, Onnx):
-        raise ValueError("is not an ONNX model")
+        raise WrongValue("is not an ONNX model")
     found: dict[str, Callable[[], Any]] = {}
     used: set[str] = set()
     for node in reader.packed:
@@ -56,7 +57,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
             continue
         name = name if name.endswith(".weight") else f"{name}.weight"
         if name in found:
-            raise ValueError(f"two weights would be called {quoted(name)}")
+            raise WrongValue(f"two weights would be called {quoted(name)}")
         found[name] = read
     reader.skipped = {name: what for name, what in reader.skipped.items() if name not in used}
     return [name for name in reader.names if name not in used], found
@@ -65,7 +66,7 @@ def readers(reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Any]]]:
 def _made(name: str, bits: int, group: int | None, codes: Codes, scales: Array, points: Array) -> QuantizedArray:
     """Return an array; it is symmetric if all zero points are the middle and the lowest code is not used."""
     if scales.dtype.name not in SCALES or not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
+        raise WrongValue(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
     middle, kind = 1 << (bits - 1), "f16" if scales.dtype == np.float16 else "f32"
     if (points == middle).all() and not codes.holds(0):
         return array_of(Int(bits, group, True, kind), codes._replace(flip=middle), scales, None)
@@ -77,13 +78,13 @@ def _of_blocks(reader: Onnx, node: Any) -> Any:
     sizes = [node.numbers.get(key, 0) for key in ("K", "N", "bits", "block_size")]
     count, rows, bits, group = sizes
     if min(sizes) < 1 or max(sizes) >= 1 << 31 or bits not in BITS or group & (group - 1) or group < 8:
-        raise ValueError(f"{stored}: K, N, bits and block_size are {sizes}, expected 2, 4 or 8 bits in blocks of 2^n")
+        raise WrongValue(f"{stored}: K, N, bits and block_size are {sizes}, expected 2, 4 or 8 bits in blocks of 2^n")
     if given[4]:
-        raise ValueError(f"{stored}: g_idx of MatMulNBits is not read, expected columns in order")
+        raise WrongValue(f"{stored}: g_idx of MatMulNBits is not read, expected columns in order")
     codes, scales, blocks = reader.tensor(stored), reader.tensor(given[2]), -(-count // group)
     if codes.dtype != np.uint8 or codes.size != rows * blocks * group * bits // 8 or scales.size != rows * blocks:
         what = f"{codes.dtype} {codes.shape} with {scales.size} scales"
-        raise ValueError(f"{stored} is {what}, expected uint8 {(rows, blocks, group * bits // 8)}")
+        raise WrongValue(f"{stored} is {what}, expected uint8 {(rows, blocks, group * bits // 8)}")
     whole = Codes(np.ascontiguousarray(codes.reshape(rows, -1)), bits, count)
     points = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
     if given[3] and reader.info(given[3]).dtype in SCALES:
@@ -92,7 +93,7 @@ def _of_blocks(reader: Onnx, node: Any) -> Any:
         packed, width = reader.tensor(given[3]), -(-blocks * bits // 8)
         if packed.dtype != np.uint8 or packed.size != rows * width:
             what = f"{packed.dtype} {packed.shape}"
-            raise ValueError(f"{given[3]} is {what}, expected uint8 {(rows, width)}: other zero points are not read")
+            raise WrongValue(f"{given[3]} is {what}, expected uint8 {(rows, width)}: other zero points are not read")
         points = unpack(packed.reshape(rows, width), bits, blocks)
     return _made(stored, bits, min(group, count), whole, scales.reshape(rows, blocks), points)
 
@@ -101,9 +102,9 @@ def _with_float_zeros(name: str, codes: Codes, zeros: Array, scales: Array, grou
     """Return an array, or the values if no format here represents them exactly."""
     shape = len(codes.packed), -(-codes.length // group)
     if zeros.size != scales.size or not np.isfinite(zeros.astype(np.float32)).all():
-        raise ValueError(f"{name}: zero points are {zeros.dtype} {zeros.shape}, expected finite floats {shape}")
+        raise WrongValue(f"{name}: zero points are {zeros.dtype} {zeros.shape}, expected finite floats {shape}")
     if scales.dtype.name not in SCALES or not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
+        raise WrongValue(f"{name}: scales of {scales.dtype}, expected finite {', '.join(SCALES)}")
     wide = zeros.astype(np.float32).reshape(shape), scales.astype(np.float32).reshape(shape)
     q = with_float_zeros(codes, *wide, group)
     return float_zero_values(codes, *wide, group) if q is None else q
@@ -117,11 +118,11 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
     if len(node.inputs) > 2 and node.inputs[2]:
         zeros = reader.codes(node.inputs[2])[0].astype(np.int16)
     if zeros.shape != scales.shape:
-        raise ValueError(f"{stored}: zero points {zeros.shape} next to scales {scales.shape}")
+        raise WrongValue(f"{stored}: zero points {zeros.shape} next to scales {scales.shape}")
     shape, block = codes.shape, node.numbers.get("block_size", 0)
     axis = node.numbers.get("axis", 1) % len(shape)
     if block < 0 or 0 in shape:
-        raise ValueError(f"{stored}: codes {shape} in blocks of {block}, expected sizes above 0")
+        raise WrongValue(f"{stored}: codes {shape} in blocks of {block}, expected sizes above 0")
     wanted = tuple(
         (-(-n // block) if i == axis else n) if block else n if i == axis else 1 for i, n in enumerate(shape)
     )
@@ -131,7 +132,7 @@ def _of_tensor(reader: Onnx, node: Any) -> QuantizedArray:
     elif scales.ndim == 1 and not block:
         scales, zeros = (part.reshape([-1 if i == axis else 1 for i in range(len(shape))]) for part in (scales, zeros))
     if scales.shape not in (wanted, one):
-        raise ValueError(f"{stored}: scales {scales.shape}, expected {wanted} next to codes {shape}")
+        raise WrongValue(f"{stored}: scales {scales.shape}, expected {wanted} next to codes {shape}")
     offset = 1 << (bits - 1) if is_signed else 0
     unsigned, points = ((part.astype(np.int16) + offset).astype(np.uint8) for part in (codes, zeros))
     along = _axes(node.output, shape, axis, block)

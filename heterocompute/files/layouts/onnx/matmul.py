@@ -11,7 +11,6 @@ packed are initializers. onnxruntime, docs/ContribOperators.md, com.microsoft.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,12 +18,15 @@ import numpy as np
 
 from ....arrays.base import PackedArray
 from ....arrays.bits import pack
+from ....arrays.components import entry_of
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
+from ....base.tensors import Tensors
 from ....base.texts import counted, quoted
 from ....formats import Int
 from ...selection import FLOATS
-from ..linear import prefix_of, refuse
-from .model import OPSET, check_names, onnx_of, write_model
+from ..linear import Packed, prefix_of, refuse
+from .model import ONNX, OPSET, check_names, onnx_of
 
 NAME = "onnx-matmulnbits"
 BITS = (2, 4, 8)  # onnxruntime 1.32 refuses 3 and 5 to 7 on a CPU
@@ -66,7 +68,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             values = np.asarray(array, np.float32 if name in added else None)
             held.append(onnx.numpy_helper.from_array(values, name))
     if not nodes:
-        raise ValueError(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
+        raise WrongValue(f"save: {NAME} of {counted(len(arrays), 'array')}, none of which is quantized{_first(arrays)}")
     check_names([one.name for some in (inputs, outputs, held) for one in some])
     graph = helper.make_graph(nodes, "weights", inputs, outputs, held)
     sets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
@@ -79,12 +81,7 @@ def operands(name: str, q: QuantizedArray, block: int = 0) -> dict[str, np.ndarr
 
     `block` is the size of a block for a format with one scale per row, which is repeated for each block.
     """
-    fmt = q.format
-    group = getattr(fmt, "group", None) or block
-    fits = isinstance(fmt, Int) and fmt.bits in BITS and group >= 16 and not group & (group - 1)
-    if not isinstance(fmt, Int) or not fits or group > LARGEST.get(fmt.bits, group):
-        refuse(name, q, NAME, "int4-g32, or int8-g32, is the nearest")
-    prefix_of(name, q, NAME)
+    fmt, group = _checked(name, q, block)
     rows, count = q.shape
     blocks, middle = -(-count // group), 1 << (fmt.bits - 1)
     codes = np.full((rows, blocks * group), middle, np.uint8)
@@ -98,17 +95,39 @@ def operands(name: str, q: QuantizedArray, block: int = 0) -> dict[str, np.ndarr
     return parts
 
 
+def _checked(name: str, q: Packed, block: int = 0) -> tuple[Int, int]:
+    """Return the format of a weight and the values of its blocks, or refuse it."""
+    fmt = q.format
+    group = getattr(fmt, "group", None) or block
+    fits = isinstance(fmt, Int) and fmt.bits in BITS and group >= 16 and not group & (group - 1)
+    if not isinstance(fmt, Int) or not fits or group > LARGEST.get(fmt.bits, group):
+        refuse(name, q, NAME, "int4-g32, or int8-g32, is the nearest")
+    prefix_of(name, q, NAME)
+    return fmt, group
+
+
 def _check_bias(name: str, array: Any, rows: int) -> None:
     values = None if isinstance(array, PackedArray) else np.asarray(array)
     if values is None or values.shape != (rows,) or values.dtype.name not in FLOATS:
         what = type(array).__name__ if values is None else f"{values.dtype} {values.shape}"
-        raise ValueError(f"save: tensor {quoted(name)} is {what}, expected floats ({rows},), which {NAME} adds")
+        raise WrongValue(f"save: tensor {quoted(name)} is {what}, expected floats ({rows},), which {NAME} adds")
 
 
 def _first(arrays: Mapping[str, Any]) -> str:
     return "".join(f", such as {quoted(name)}" for name in list(arrays)[:1])
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
-    """Write the model; the file appears under its name when it is complete."""
-    write_model(path, model_of(arrays), check)
+class OnnxMatMulNBits(ONNX):
+    name = NAME
+    programs = ("onnxruntime",)
+    turns = True
+    examples = ("int4-g32",)
+
+    def recognizes(self, reader: Tensors) -> bool:
+        return False  # files of both layouts are read in the same way
+
+    def check_format(self, name: str, shape: tuple[int, ...], fmt: Int) -> None:
+        _checked(name, entry_of(fmt, shape, (1,), "float32"))
+
+    def model(self, arrays: Mapping[str, Any]) -> bytes:
+        return model_of(arrays)

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....arrays.bits import pack
 from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
 from ....base.rereading import drawn, refuse_other_bytes
-from ....base.tensors import CHUNK
+from ....base.tensors import CHUNK, Tensors
 from ....base.texts import quoted
 from ....base.writer import naming, replacing
 from ....formats import Int
+from ...containers.onnx_files import Onnx
+from ..layout import Layout, Target
 from ..linear import refuse
+from ..weight import Weight, of_packed, of_values
+from . import graph
 
 OPSET = 21
 OPSET_2 = 25  # has INT2 and UINT2
@@ -59,7 +65,7 @@ def model_of(arrays: Mapping[str, Any]) -> bytes:
             refuse(name, array, "onnx", "int4-g32 or int8 of a matrix or a filter is the nearest")
         kind = getattr(proto, ("" if fmt.symmetric else "U") + f"INT{fmt.bits}", None)
         if kind is None:
-            raise ValueError(f"save: tensor {quoted(name)} is {fmt}, expected onnx with INT2: pip install -U onnx")
+            raise WrongValue(f"save: tensor {quoted(name)} is {fmt}, expected onnx with INT2: pip install -U onnx")
         opset = max(opset, OPSET_2 if fmt.bits == 2 else OPSET)
         kept, along = [i for i in range(array.ndim) if i not in array.axis], array.axis[-1]
         blocks: dict[str, Any] = {"axis": along, "block_size": fmt.group or array.shape[along]}
@@ -89,16 +95,11 @@ def packed_bits(values: np.ndarray[Any, Any], bits: int) -> bytes:
     return pack(values.reshape(1, -1).view(np.uint8) & np.uint8((1 << bits) - 1), bits).tobytes()
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str) -> None:
-    """Write the model; the file appears under its name when it is complete."""
-    write_model(path, model_of(arrays), check)
-
-
 def check_names(names: Sequence[str]) -> None:
     """Raise ValueError if two values of a graph would have the same name."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise ValueError(f"save: two tensors would be called {quoted(twice)}")
+        raise WrongValue(f"save: two tensors would be called {quoted(twice)}")
 
 
 def write_model(path: str | os.PathLike[str], data: bytes, check: str = "sample") -> None:
@@ -114,3 +115,47 @@ def write_model(path: str | os.PathLike[str], data: bytes, check: str = "sample"
                 file.seek(start)
                 found = np.frombuffer(file.read(CHUNK), np.uint8)
                 refuse_other_bytes(os.fspath(path), "of the model", wanted[start : start + CHUNK], found, start)
+
+
+class ONNX(Layout):
+    name = "onnx"
+    is_file = True
+    turns = False
+    examples: tuple[str, ...] = ("int4-g32", "int8")
+
+    def recognizes(self, reader: Tensors) -> bool:
+        return isinstance(reader, Onnx) and bool(reader.packed)
+
+    def readers(self, reader: Tensors) -> dict[str, Callable[[], Any]]:
+        plain, packed = graph.readers(reader)
+        return {name: partial(reader.tensor, name) for name in plain} | packed
+
+    def weights(self, reader: Tensors) -> tuple[list[str], dict[str, Callable[[], Weight]]]:
+        plain, packed = graph.readers(reader)
+        return [*plain, *packed], {name: partial(_weight, read) for name, read in packed.items()}
+
+    def check(self, name: str, shape: tuple[int, ...], target: Target) -> None:
+        if not isinstance(target, Int) or len(shape) != 2 or not name.endswith(".weight"):
+            raise WrongValue(f"{self.name} has no place for {target} of shape {shape}")
+        self.check_format(name, shape, target)
+
+    def check_format(self, name: str, shape: tuple[int, ...], fmt: Int) -> None:
+        """Raise ValueError if a matrix of a format has no place."""
+        if fmt.bits not in (2, 4, 8):
+            raise WrongValue(f"{self.name} has no place for {fmt}: int4-g32 or int8 is the nearest")
+
+    def write(
+        self, path: str | os.PathLike[str], arrays: Mapping[str, Any], packed: Mapping[str, QuantizedArray], check: str
+    ) -> None:
+        write_model(path, self.model(arrays), check)
+
+    def model(self, arrays: Mapping[str, Any]) -> bytes:
+        """Return the model of some arrays, serialized."""
+        return model_of(arrays)
+
+
+def _weight(read: Callable[[], Any]) -> Weight:
+    found = read()
+    if isinstance(found, QuantizedArray):
+        return of_packed(found)
+    return of_values(found, "MatMulNBits with float zero points", found.nbytes)

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue
 from .. import scaled
-from ..linear import Array, no_format
+from ..layout import Layout
+from ..linear import Array, check_finite, no_format
+from ..weight import Weight, of_codes, of_values
 
-__all__ = ["ENDS", "array_from", "blocks_from", "values_from"]
-
-NAME = "quanto"
 ENDS = (".weight._data", ".weight._scale")
 CODES = ("int8", "float8_e4m3fn", "float8_e5m2")
 
@@ -30,39 +29,31 @@ def _parts(prefix: str, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
     """Return the codes of a weight, and its scales (out,) or (1,)."""
     codes, scales = (tensors[f"{prefix}{end}"] for end in ENDS)
     if codes.dtype.name not in CODES or codes.ndim not in (2, 3, 4) or 0 in codes.shape:
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {', '.join(CODES)} (out, in)")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {', '.join(CODES)} (out, in)")
     if scales.dtype.name not in scaled.SCALES or (
         scales.size != 1 and scales.shape != (len(codes), *[1] * (codes.ndim - 1))
     ):
-        raise ValueError(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{ENDS[1]} holds a value that is not finite")
+        raise WrongValue(f"{prefix}{ENDS[1]} is {scales.dtype} {scales.shape}, expected floats ({len(codes)}, 1)")
+    check_finite(f"{prefix}{ENDS[1]}", scales)
     return codes, scales.reshape(-1)
 
 
-def _codes_in(prefix: str, tensors: Mapping[str, Array]) -> scaled.Codes:
-    codes, scales = _parts(prefix, tensors)
-    if codes.ndim != 2:
-        raise ValueError(f"{prefix}{ENDS[0]}: filters {codes.shape} {no_format(NAME)}")
-    high = 1 if len(scales) == len(codes) else len(codes)
-    return scaled.Codes(codes, scales.reshape(-1, 1), None, (high, codes.shape[1]))
+class Quanto(Layout):
+    name = "quanto"
+    marks = (".weight._scale",)
+    ends = ENDS
+    signs = ((".weight._scale", ".weight._data"),)
+    needs_config = False
+    has_several = True
+    is_written = False
 
-
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one matrix with one scale per row, or one for all rows."""
-    return scaled.array_of(prefix, _codes_in(prefix, tensors), NAME)
-
-
-def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return the codes and scales of a matrix that no format here represents; None for other tensors."""
-    codes = _codes_in(prefix, tensors)
-    return None if scaled.format_of(codes) is not None else (codes, codes.codes.shape, None)
-
-
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of a filter, a description, its bytes; None for matrices."""
-    codes, scales = _parts(prefix, tensors)
-    if codes.ndim == 2:
-        return None
-    wide = scales.astype(np.float32).reshape(-1, *[1] * (codes.ndim - 1))
-    return codes.astype(np.float32) * wide, f"{codes.dtype} with a scale for each filter", codes.nbytes + scales.nbytes
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        codes, scales = _parts(prefix, tensors)
+        if codes.ndim == 2:
+            high = 1 if len(scales) == len(codes) else len(codes)
+            found = scaled.Codes(codes, scales.reshape(-1, 1), None, (high, codes.shape[1]))
+            return of_codes(f"{prefix}.weight", self.name, found)
+        wide = scales.astype(np.float32).reshape(-1, *[1] * (codes.ndim - 1))
+        said, nbytes = f"{codes.dtype} with a scale for each filter", codes.nbytes + scales.nbytes
+        why = f"{prefix}{ENDS[0]}: filters {codes.shape} {no_format(self.name)}"
+        return of_values(codes.astype(np.float32) * wide, said, nbytes, why)

@@ -12,22 +12,21 @@ quantization/quantize_/workflows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....arrays.quantized import QuantizedArray
+from ....base.errors import WrongValue, shown
 from ....base.json_text import strict_json
-from ....base.values import shown
+from ....base.tensors import Tensors
 from ....formats import Int
 from .. import linear, scaled
-from ..linear import Array, no_format
+from ..layout import Layout
+from ..linear import Array, check_finite, no_format
+from ..weight import Weight, of_array, of_codes, of_values
 from . import torchao_int4, torchao_mx
 
-__all__ = ["ENDS", "array_from", "blocks_from", "is_described", "values_from"]
-
-NAME = "torchao"
 ENDS = (
     "._weight_qdata",
     "._weight_scale",
@@ -45,37 +44,33 @@ TYPES: dict[str, tuple[str, ...]] = {
 KINDS = (*TYPES, *torchao_int4.KINDS, *torchao_mx.KINDS)
 
 
-def is_described(prefix: str, metadata: Mapping[str, str]) -> bool:
-    """Tell whether the metadata of a file describe the tensors of a layer."""
-    return f"{prefix}.weight" in metadata
-
-
 def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
     """Return the type of a weight and its attributes; `block_size` are two numbers of values, of MX and NVFP4 any."""
     name = f"{prefix}.weight"
     if name not in metadata:
-        raise ValueError(f"{name}: the metadata of the file do not describe it, expected those of torchao")
+        raise WrongValue(f"{name}: the metadata of the file do not describe it, expected those of torchao")
     said = strict_json(metadata[name])
     kind, data = (said.get(key) for key in ("_type", "_data")) if isinstance(said, Mapping) else (None, None)
     if not isinstance(kind, str) or kind not in KINDS or not isinstance(data, Mapping):
         what = f"{name} is a tensor of type {shown(kind)}, which is not read here"
-        raise ValueError(f"{what}: expected {', '.join(KINDS)}, or the original")
+        raise WrongValue(f"{what}: expected {', '.join(KINDS)}, or the original")
     if kind in torchao_mx.KINDS:
         return kind, data
     block = data.get("block_size")
     if not isinstance(block, list) or len(block) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in block):
-        raise ValueError(f"{name}: block_size is {shown(block)}, expected two numbers of values")
+        raise WrongValue(f"{name}: block_size is {shown(block)}, expected two numbers of values")
     return kind, data
 
 
-def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[scaled.Codes, int]:
+def _codes_in(
+    prefix: str, kind: str, data: Mapping[str, Any], tensors: Mapping[str, Array]
+) -> tuple[scaled.Codes, int]:
     """Return the codes and scales of a weight of 8 bits, and the bits of its integers."""
-    kind, data = _said(prefix, config["metadata"])
     high, wide = data["block_size"]
     target: Any = data.get("target_dtype") if kind == "IntxUnpackedToInt8Tensor" else {"_data": "int8"}
     dtype = target.get("_data") if isinstance(target, Mapping) else None
     if dtype not in INTEGERS:
-        raise ValueError(f"{prefix}.weight: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
+        raise WrongValue(f"{prefix}.weight: target_dtype is {shown(target)}, expected {', '.join(INTEGERS)}")
     bits = int(dtype.removeprefix("int"))
     codes, scales, points = (
         tensors[f"{prefix}{ENDS[0]}"],
@@ -84,10 +79,10 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, An
     )
     if codes.dtype.name not in TYPES[kind] or codes.ndim != 2 or 0 in codes.shape:
         wanted = " or ".join(TYPES[kind])
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {wanted} (out, in)")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.dtype} {codes.shape}, expected {wanted} (out, in)")
     rows, columns = codes.shape
     if rows % min(high, rows) or columns % min(wide, columns):
-        raise ValueError(f"{prefix}{ENDS[0]} is {codes.shape}, expected whole blocks of {high} x {wide}")
+        raise WrongValue(f"{prefix}{ENDS[0]} is {codes.shape}, expected whole blocks of {high} x {wide}")
     blocks = rows // min(high, rows), columns // min(wide, columns)
     kinds = (scales, ENDS[1], scaled.SCALES), (points, ENDS[2], ("int8",))
     for part, end, dtypes in kinds:
@@ -95,60 +90,55 @@ def _codes_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, An
             continue
         if part.dtype.name not in dtypes or (part.shape != blocks and not (part.size == 1 and blocks == (1, 1))):
             what = f"{part.dtype} {part.shape}"
-            raise ValueError(
+            raise WrongValue(
                 f"{prefix}{end} is {what}, expected {', '.join(dtypes)} {blocks} of blocks {high} x {wide}"
             )
-    if not np.isfinite(scales.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{ENDS[1]} holds a value that is not finite")
+    check_finite(f"{prefix}{ENDS[1]}", scales)
     if points is not None and (kind == "Float8Tensor" or not points.any()):
         points = None
     points = None if points is None else points.reshape(blocks)
     return scaled.Codes(codes, scales.reshape(blocks), points, (min(high, rows), min(wide, columns))), bits
 
 
-def _int4_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> torchao_int4.Weight | None:
-    """Return a weight of packed int4, None for others."""
-    kind, data = _said(prefix, config["metadata"])
-    return torchao_int4.weight_of(prefix, kind, data, tensors, ENDS[:4]) if kind in torchao_int4.KINDS else None
-
-
-def array_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> QuantizedArray:
-    """Return one matrix with scales per row, per group, or one scale; float8 with scales per block."""
-    kind, data = _said(prefix, config["metadata"])
-    if kind in torchao_mx.KINDS:
-        return torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4]))
-    four = _int4_in(prefix, tensors, config)
-    if four is not None:
-        if (q := torchao_int4.array_of(four)) is None:
-            raise ValueError(f"{prefix}.weight: zero points whose values are rounded otherwise {no_format(NAME)}")
-        return q
-    weight, bits = _codes_in(prefix, tensors, config)
+def _of_eight_bits(prefix: str, layout: str, weight: scaled.Codes, bits: int) -> Weight:
+    """Return a weight of 8 bits: integers of fewer bits where all codes fit."""
     codes, scales, points, (high, wide) = weight
     least = -(1 << (bits - 1))
     held = [codes] if points is None else [codes, points]
     fits = all(part.min() >= least and part.max() < -least for part in held)
     if codes.dtype != np.int8 or bits in (1, 8) or high > 1 or not fits:
-        return scaled.array_of(prefix, weight, NAME)
+        return of_codes(f"{prefix}.weight", layout, weight)
     is_symmetric = points is None and bool(codes.min() > least)
     group = wide if wide < codes.shape[1] else None
     fmt = Int(bits, group, is_symmetric, "f16" if scales.dtype == np.float16 else "f32")
     if is_symmetric:
-        return linear.array_of(fmt, codes.view(np.uint8) & np.uint8((1 << bits) - 1), scales, None)
+        return of_array(linear.array_of(fmt, codes.view(np.uint8) & np.uint8((1 << bits) - 1), scales, None))
     middle = np.zeros(scales.shape, np.int8) if points is None else points
-    return linear.array_of(
-        fmt, (codes - np.int8(least)).view(np.uint8), scales, (middle - np.int8(least)).view(np.uint8)
-    )
+    unsigned, points = ((part - np.int8(least)).view(np.uint8) for part in (codes, middle))
+    return of_array(linear.array_of(fmt, unsigned, scales, points))
 
 
-def blocks_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Any:
-    """Return codes with scales per block; otherwise None."""
-    if _said(prefix, config["metadata"])[0] not in TYPES:
-        return None
-    weight, _ = _codes_in(prefix, tensors, config)
-    return None if scaled.format_of(weight) is not None else (weight, weight.codes.shape, None)
+class TorchAO(Layout):
+    name = "torchao"
+    marks = ("._weight_qdata",)
+    ends = ENDS
+    signs = (("._weight_qdata",),)
+    needs_config = False
+    has_several = True
+    reads_metadata = True
+    is_written = False
 
+    def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
+        return f"{prefix}.weight" in reader.metadata
 
-def values_from(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> tuple[Array, str, int] | None:
-    """Return the float32 values of packed int4 that no format here holds, what it is, its bytes; None of others."""
-    four = _int4_in(prefix, tensors, config)
-    return None if four is None or torchao_int4.array_of(four) is not None else torchao_int4.values_of(four)
+    def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
+        kind, data = _said(prefix, config["metadata"])
+        if kind in torchao_mx.KINDS:
+            return of_array(torchao_mx.array_of(prefix, kind, data, tensors, (*ENDS[:2], ENDS[4])))
+        if kind in torchao_int4.KINDS:
+            four = torchao_int4.weight_of(prefix, kind, data, tensors, ENDS[:4])
+            if (q := torchao_int4.array_of(four)) is not None:
+                return of_array(q)
+            why = f"{prefix}.weight: zero points whose values are rounded otherwise {no_format(self.name)}"
+            return of_values(*torchao_int4.values_of(four), why)
+        return _of_eight_bits(prefix, self.name, *_codes_in(prefix, kind, data, tensors))

@@ -6,7 +6,7 @@
 
 value = (code - 8) scale + zero in float32, of Int4PlainInt32Tensor (code - zero) scale; both (groups, out). Tiles are
 padded. Lane l of 32 holds row l / 4. Its word holds columns 2 (l % 4) + 8 p + h of two tiles, p = 0 to 3, h = 0 and 1,
-in the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, native/cuda/int4mm.cu,
+in the bits 4 p + 16 h. torchao 0.18, quantize_/workflows/int4; PyTorch, int4mm.cu,
 matrix_to_m16n8k16_Bint4_layout.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from ....arrays.bits import pack, rows_at_once
 from ....arrays.quantized import QuantizedArray
-from ....base.values import shown
+from ....base.errors import WrongValue, shown
 from ....formats import Int
 from .. import linear, scaled
 from ..forms import AT_ONCE
@@ -58,9 +58,9 @@ def _part(prefix: str, tensors: Mapping[str, Array], end: str, dtypes: tuple[str
     part = tensors[f"{prefix}{end}"]
     if part.dtype.name not in dtypes or (shape is not None and part.shape != shape):
         wanted = f"{' or '.join(dtypes)} {shape or '(out / 8, in / 128, 32, 4)'}"
-        raise ValueError(f"{prefix}{end} is {part.dtype} {part.shape}, expected {wanted}")
-    if part.dtype.kind != "i" and part.dtype.kind != "u" and not np.isfinite(part.astype(np.float32)).all():
-        raise ValueError(f"{prefix}{end} holds a value that is not finite")
+        raise WrongValue(f"{prefix}{end} is {part.dtype} {part.shape}, expected {wanted}")
+    if part.dtype.kind not in "iu":
+        linear.check_finite(f"{prefix}{end}", part)
     return part
 
 
@@ -98,24 +98,24 @@ def weight_of(prefix: str, kind: str, said: Mapping[str, Any], tensors: Mapping[
     """
     name, shape, block = f"{prefix}.weight", said.get("shape"), said["block_size"]
     if not isinstance(shape, list) or len(shape) != 2 or any(type(n) is not int or not 0 < n < 1 << 31 for n in shape):
-        raise ValueError(f"{name}: shape is {shown(shape)}, expected two numbers (out, in)")
+        raise WrongValue(f"{name}: shape is {shown(shape)}, expected two numbers (out, in)")
     (rows, columns), group = shape, block[1]
     if block[0] != 1 or columns % group or columns % 2:
-        raise ValueError(f"{name}: block_size is {block} of {rows} x {columns} values, expected whole groups of a row")
+        raise WrongValue(f"{name}: block_size is {block} of {rows} x {columns} values, expected whole groups of a row")
     groups = columns // group
     qdata, scale, zero, both = ends
     if kind == KINDS[2]:
         stored = _part(prefix, tensors, qdata, ("int32",), None)
         padded = (8 * len(stored), stored.shape[1] * stored.shape[-1] * 2 * PER_TILE) if stored.ndim == 4 else (0, 0)
         if stored.ndim != 4 or stored.shape[2] != LANES or padded[0] < rows or padded[1] < columns or padded[1] % group:
-            raise ValueError(f"{prefix}{qdata} is {stored.shape}, expected tiles of {rows} x {columns} values")
+            raise WrongValue(f"{prefix}{qdata} is {stored.shape}, expected tiles of {rows} x {columns} values")
         pairs = _part(prefix, tensors, both, scaled.SCALES, (padded[1] // group, padded[0], 2))[:groups, :rows]
         scales, zeros = (np.ascontiguousarray(pairs[:, :, i].T) for i in (0, 1))
         codes = np.ascontiguousarray(_from_tiles(stored)[:rows, :columns])
         return Weight(codes, scales, zeros, None, group, stored.nbytes + tensors[f"{prefix}{both}"].nbytes)
     is_plain = kind == KINDS[1]
     if is_plain and columns % 8:
-        raise ValueError(f"{name}: shape is {shown(shape)}, expected whole words of 8 columns")
+        raise WrongValue(f"{name}: shape is {shown(shape)}, expected whole words of 8 columns")
     sizes = (("int32", (rows, columns // 8)), ("int8", (rows, columns // 2)))
     dtype, size = sizes[0 if is_plain else 1]
     stored = np.ascontiguousarray(_part(prefix, tensors, qdata, (dtype,), size))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays.quantized import QuantizedArray
-from ....base.values import shown
+from ....base.errors import WrongValue, shown
 from ....formats import MX, NVFP4, Format
 from ..linear import Array
 
@@ -58,20 +58,20 @@ def array_of(
     element: Any = said.get("elem_dtype") if is_mx else {"_data": HALVES}
     dtype = element.get("_data") if isinstance(element, Mapping) else None
     if dtype not in ELEMENTS:
-        raise ValueError(f"{name}: elem_dtype is {shown(element)}, expected {', '.join(ELEMENTS)}")
+        raise WrongValue(f"{name}: elem_dtype is {shown(element)}, expected {', '.join(ELEMENTS)}")
     group, scale = (32, "float8_e8m0fnu") if is_mx else (16, "float8_e4m3fn")
     if said.get("block_size") != group:
-        raise ValueError(f"{name}: block_size is {shown(said.get('block_size'))}, expected {group}")
+        raise WrongValue(f"{name}: block_size is {shown(said.get('block_size'))}, expected {group}")
     codes, scales = (tensors[f"{prefix}{end}"] for end in ends[:2])
     wanted, per_byte = ("uint8", 2) if dtype == HALVES else (dtype, 1)
     if codes.dtype.name != wanted or codes.ndim != 2 or 0 in codes.shape or codes.shape[1] * per_byte % group:
-        raise ValueError(f"{prefix}{ends[0]} is {codes.dtype} {codes.shape}, expected {wanted} of groups of {group}")
+        raise WrongValue(f"{prefix}{ends[0]} is {codes.dtype} {codes.shape}, expected {wanted} of groups of {group}")
     shape = codes.shape[0], codes.shape[1] * per_byte
     size = shape[0], shape[1] // group
     is_turned = said.get("is_swizzled_scales") is True
     held = (32 * -(-size[0] // HIGH), 16 * -(-size[1] // WIDE)) if is_turned else size
     if scales.dtype.name != scale or scales.shape != held:
-        raise ValueError(f"{prefix}{ends[1]} is {scales.dtype} {scales.shape}, expected {scale} {held}")
+        raise WrongValue(f"{prefix}{ends[1]} is {scales.dtype} {scales.shape}, expected {scale} {held}")
     stored = np.ascontiguousarray(scales).view(np.uint8)
     parts = {"codes": np.ascontiguousarray(codes).view(np.uint8)}
     parts["scales"] = np.ascontiguousarray(_in_rows(stored, *size) if is_turned else stored)
@@ -79,6 +79,6 @@ def array_of(
     if not is_mx:
         coarse = tensors.get(f"{prefix}{ends[2]}", np.ones((), np.float32))
         if coarse.dtype != np.float32 or coarse.size != 1:
-            raise ValueError(f"{prefix}{ends[2]} is {coarse.dtype} {coarse.shape}, expected one float32")
+            raise WrongValue(f"{prefix}{ends[2]} is {coarse.dtype} {coarse.shape}, expected one float32")
         parts["coarse"] = coarse.reshape(())
     return QuantizedArray(parts, fmt, shape, (1,))

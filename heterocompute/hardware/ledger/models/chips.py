@@ -12,7 +12,7 @@ from ...cost.roofline import roofline
 from ...network.builtin import networks
 from ...silicon.speedup import explain_gain, overhead, series
 from ...systems.arithmetic import ratio as quantity_ratio
-from ...systems.utilization import hbm_bandwidth, utilization
+from ...systems.saturation import hbm_bandwidth, utilization
 
 __all__ = [
     "attainable",
@@ -151,7 +151,7 @@ def _served(row: str) -> float:
 
 
 def times_over(row: str, name: str, other: str) -> float:
-    """Return the rate of a CPU or GPU over that of another, on one of the six networks with fp32 weights."""
+    """Return the ratio of the rates of two chips, on one of the six networks with fp32 weights."""
     reuse = _served(row)
     return attainable(name=name, dtype="fp32", reuse=reuse) / attainable(name=other, dtype="fp32", reuse=reuse)
 

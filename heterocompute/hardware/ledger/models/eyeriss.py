@@ -1,4 +1,4 @@
-"""Eyeriss, and row stationary beside other dataflows on equal area."""
+"""Eyeriss, and row stationary compared with other dataflows on equal area."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def gated_share(network: str) -> float:
 
 
 def _element(found: AcceleratorReport) -> float:
-    """Return the energy in pJ of the multipliers and of the pads beside them."""
+    """Return the energy in pJ of the multipliers and their pads."""
     pads = sum(pj for one in found.layers for name, pj in one.stores.items() if name.startswith("pads"))
     return pads + 1e12 * found.energy_parts["arithmetic"]
 

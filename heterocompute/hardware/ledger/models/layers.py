@@ -63,7 +63,7 @@ def mlp0_over(name: str) -> float:
 
 
 def instructions_share() -> float:
-    """Return the energy of a V100's instructions over that of their arithmetic, on ResNet-50."""
+    """Return the ratio of a V100's energy of instructions to the energy of arithmetic, on ResNet-50."""
     parts = tensor_core("volta").report("resnet50").energy_parts
     return parts["instructions"] / parts["arithmetic"]
 

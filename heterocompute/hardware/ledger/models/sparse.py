@@ -1,4 +1,4 @@
-"""Machines that skip zeros: EIE and SCNN beside their dense rivals."""
+"""Machines that skip zeros: EIE and SCNN compared with dense machines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def eie_over_memory(bandwidth: float) -> float:
 
 @cache
 def eie_work(row: str) -> float:
-    """Return the share of a layer's products that EIE computes, excluding those of padding."""
+    """Return the share of a layer's products that EIE computes, without products of padding."""
     inputs, outputs, weights, values = LAYERS[row]
     if row.startswith("Alex"):
         layer = matrices().layers[int(row[-1]) - 6]
@@ -89,7 +89,7 @@ def eie_work(row: str) -> float:
 
 
 def eie_zero_weights() -> float:
-    """Return the weights of AlexNet's fully connected layers over those that remain."""
+    """Return the ratio of all weights to nonzeros in AlexNet's fully connected layers."""
     loops = [one for one in networks["alexnet_original"].problems() if one.name in FULLY_CONNECTED]
     shares = DENSITIES["alexnet_original"]
     return sum(one.weights for one in loops) / sum(one.weights * shares[one.name]["W"] for one in loops)
@@ -108,7 +108,7 @@ def eie_skipping() -> float:
 
 
 def dram_over_sram() -> float:
-    """Return the energy of a bit of DRAM over that of a bit of an 8 KB SRAM, 45 nm."""
+    """Return the ratio of the energies per bit of DRAM and of an 8 KB SRAM, 45 nm."""
     return DRAM / sram(8192, "45nm")
 
 
@@ -121,7 +121,7 @@ def outer_products(network: str, density: float | None = None) -> AcceleratorRep
 
 
 def scnn_speed(row: str = "", network: str = "", density: float | None = None) -> float:
-    """Return the time of SCNN's dense rival over that of SCNN."""
+    """Return the speedup of SCNN over its dense rival."""
     layers = outer_products(row or network, density).layers
     return sum(float(layer.detail["dense_cycles"]) for layer in layers) / sum(layer.cycles for layer in layers)
 
@@ -132,7 +132,7 @@ def scnn_speed_mean() -> float:
 
 
 def scnn_energy(network: str, density: float | None = None) -> float:
-    """Return the energy of SCNN over that of its dense rival."""
+    """Return the ratio of the energies of SCNN and its dense rival."""
     layers = outer_products(network, density).layers
     return sum(layer.picojoules for layer in layers) / sum(float(layer.detail["dense_energy"]) for layer in layers)
 
@@ -153,7 +153,7 @@ def _gated(network: str, density: float | None = None) -> float:
 
 
 def scnn_dense_gating() -> float:
-    """Return the geometric mean of the plain dense rival's energy over that of the gated one."""
+    """Return the geometric mean of the energy ratio of the plain and the gated dense rival."""
 
     def gating(network: str) -> float:
         layers = outer_products(network).layers
@@ -172,8 +172,8 @@ def scnn_even(of: str) -> float:
             / sum(layer.picojoules for layer in outer_products("googlenet", density).layers)
         ),
     }
-    places = [(density, math.log(gains[of](density))) for density in (0.7, 0.75, 0.8, 0.85, 0.9)]
-    pairs = zip(places, places[1:], strict=False)
+    points = [(density, math.log(gains[of](density))) for density in (0.7, 0.75, 0.8, 0.85, 0.9)]
+    pairs = zip(points, points[1:], strict=False)
     low, high = next((a, b) for a, b in pairs if a[1] >= 0 > b[1])
     return low[0] + (high[0] - low[0]) * low[1] / (low[1] - high[1])
 

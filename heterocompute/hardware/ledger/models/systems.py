@@ -18,7 +18,7 @@ __all__ = [
 
 
 def link_ratio(row: str) -> float:
-    """Return the rate of a generation of NVLink over that of its predecessor."""
+    """Return the ratio of the rates of a generation of NVLink and its predecessor."""
     return multi.NVLINK[int(row)].rate / multi.NVLINK[int(row) - 1].rate
 
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....base.values import check_count, check_number, shown
+from ....base.errors import WrongValue, shown
+from ....base.values import check_count, check_number
 from ...network.lookup import as_network
 from ...network.loops import Loops
 
@@ -135,7 +136,7 @@ def chiplets(
     )
     for name, number in (("count", count), ("elements", elements)):
         if number > MOST:
-            raise ValueError(f"multi.chiplets: {name} is {shown(number)}, at most {MOST} are possible")
+            raise WrongValue(f"multi.chiplets: {name} is {shown(number)}, at most {MOST} are possible")
     operand_bytes, sum_bytes, element_rate, link, pj_a_bit = (
         check_number("multi.chiplets", name, value)
         for name, value in (("operand_bytes", operand_bytes), ("sum_bytes", sum_bytes), ("element_rate", element_rate),

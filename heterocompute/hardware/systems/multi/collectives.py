@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from ....base.values import check_count, check_flag, check_number, shown
+from ....base.errors import WrongValue
+from ....base.values import check_choice, check_count, check_flag, check_number
 from ...chips.chip import Device
 from ...chips.database import device
 from .fabric import Fabric, Tier
@@ -73,8 +74,7 @@ def allreduce(
     pipelined = check_flag("multi.allreduce", "pipelined", pipelined)
     size = check_number("multi.allreduce", "size", size, closed=True)
     latency = check_number("multi.allreduce", "latency", latency, closed=True)
-    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise ValueError(f"multi.allreduce: algorithm is {shown(algorithm)}, expected one of {', '.join(ALGORITHMS)}")
+    check_choice("multi.allreduce", "algorithm", algorithm, ALGORITHMS)
     tiers = link.of(count).tiers if isinstance(link, Fabric) else (Tier("links", count, link_rate(link)),)
     moving, waiting = [], 0.0
     for tier in tiers:
@@ -138,8 +138,7 @@ def collective(kind: str, size: float, count: int, link: float | str | Device, l
     True
     """
     name = "multi.collective"
-    if not isinstance(kind, str) or kind not in COLLECTIVES:
-        raise ValueError(f"{name}: kind is {shown(kind)}, expected one of {', '.join(COLLECTIVES)}")
+    check_choice(name, "kind", kind, COLLECTIVES)
     count = check_count(name, "count", count)
     size = check_number(name, "size", size, closed=True)
     latency = check_number(name, "latency", latency, closed=True)
@@ -179,7 +178,7 @@ def link_rate(link: float | str | Device) -> float:
         return check_number("multi", "link", link)
     one = device(link)
     if not one.links:
-        raise ValueError(f"{one.name}: no link is known; pass link in B/s")
+        raise WrongValue(f"{one.name}: no link is known; pass link in B/s")
     return max(one.links.values()) / 2
 
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from ....base.errors import WrongValue, shown
 from ....base.texts import near_words
-from ....base.values import as_list, check_count, check_fields, check_number, shown
+from ....base.values import as_list, check_count, check_fields, check_number
 
 __all__ = ["NVLINK", "Fabric", "Tier", "fabric"]
 
@@ -70,7 +71,7 @@ class Fabric:
         if not as_list(self.tiers, "Fabric: tiers", "one Tier or more") or not all(
             isinstance(tier, Tier) for tier in self.tiers
         ):
-            raise ValueError(f"Fabric: tiers are {shown(self.tiers)}, expected one Tier or more")
+            raise WrongValue(f"Fabric: tiers are {shown(self.tiers)}, expected one Tier or more")
 
     @property
     def count(self) -> int:
@@ -111,12 +112,12 @@ class Fabric:
         """
         count = check_count("fabric", "count", count)
         if count > self.count:
-            raise ValueError(f"fabric: count is {shown(count)}, {self.name} has {self.count} devices")
+            raise WrongValue(f"fabric: count is {shown(count)}, {self.name} has {self.count} devices")
         tiers, left = [], count
         for tier in self.tiers:
             here = min(left, tier.count)
             if left % here:
-                raise ValueError(
+                raise WrongValue(
                     f"fabric: count is {count}, expected a multiple of the {tier.count} devices of one {tier.name}"
                 )
             tiers.append(replace(tier, count=here))
@@ -126,7 +127,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class NVLink:
-    """A generation of NVLink as its first chip has it: `rate` is B/s one way out of the chip over all its links."""
+    """A generation of NVLink on its first chip: `rate` is B/s out of the chip over all links, in one direction."""
 
     year: int
     chip: str
@@ -189,7 +190,7 @@ def fabric(name: str, count: int | None = None) -> Fabric:
     if not isinstance(name, str) or name not in _SYSTEMS:
         near = near_words(str(name), _SYSTEMS, 3)
         words = f"; the nearest are {', '.join(near)}" if near else f", expected one of {', '.join(_SYSTEMS)}"
-        raise ValueError(f"fabric: {shown(name)} is not a known system{words}")
+        raise WrongValue(f"fabric: {shown(name)} is not a known system{words}")
     size, inside, network, outside, nodes, source = _SYSTEMS[name]
     whole = Fabric(name, (Tier("node", size, inside), Tier(network, nodes, outside)), source)
     return whole.of(size if count is None else count)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ....base.errors import WrongValue
 from ....base.values import check_count, check_number
 from ...chips.chip import Device
 from .collectives import allreduce, collective, link_rate
@@ -155,14 +156,14 @@ def parameter_server(
     count = check_count("multi.parameter_server", "count", count)
     servers = check_count("multi.parameter_server", "servers", servers)
     rate = link_rate(link)
-    alone = count / (step_seconds + 2 * gradient_bytes / rate)
+    single_rate = count / (step_seconds + 2 * gradient_bytes / rate)
     served = servers * rate / gradient_bytes if gradient_bytes else math.inf
-    updates = min(alone, served)
+    updates = min(single_rate, served)
     return {
         "updates": updates,
         "efficiency": updates * step_seconds / count,
         "staleness": float(count - 1),
-        "bound": "workers" if alone <= served else "servers",
+        "bound": "workers" if single_rate <= served else "servers",
     }
 
 
@@ -214,8 +215,8 @@ def tensor_parallel(
     blocks = check_count("multi.tensor_parallel", "blocks", blocks)
     reductions = check_count("multi.tensor_parallel", "reductions", reductions)
     reduce = blocks * reductions * allreduce(activation_bytes, count, link)
-    alone = step_seconds / count
-    return {"seconds": alone + reduce, "allreduce": reduce, "efficiency": alone / (alone + reduce)}
+    single_rate = step_seconds / count
+    return {"seconds": single_rate + reduce, "allreduce": reduce, "efficiency": single_rate / (single_rate + reduce)}
 
 
 def pipeline_parallel(
@@ -264,13 +265,13 @@ def pipeline_parallel(
     if isinstance(stages, Sequence):
         times = [check_number(name, "stages", seconds) for seconds in stages]
         if interleaved > 1 and len(set(times)) > 1:
-            raise ValueError(f"{name}: interleaved is {interleaved}, expected 1: the stages are not equal")
+            raise WrongValue(f"{name}: interleaved is {interleaved}, expected 1: the stages are not equal")
     else:
         if check_count(name, "stages", stages) > 1 << 20:
-            raise ValueError(f"{name}: stages is {stages}, expected at most 2^20")
+            raise WrongValue(f"{name}: stages is {stages}, expected at most 2^20")
         times = [1.0] * stages
     if not times:
-        raise ValueError(f"{name}: stages are empty, expected one or more")
+        raise WrongValue(f"{name}: stages are empty, expected one or more")
     first = sum(times) - max(times) + copy_seconds * (len(times) - 1) * interleaved
     seconds = first / interleaved + microbatches * max(times)
     busy = microbatches * math.fsum(times)

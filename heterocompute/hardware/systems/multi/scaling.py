@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ....base.values import as_list, check_count, check_number, shown
+from ....base.errors import WrongType, shown
+from ....base.values import as_list, check_count, check_number
 from ...chips.chip import Device, dtype_bits
 from ...cost.roofline import is_work, roofline
 from ...network.graph import Network
@@ -81,7 +82,7 @@ def scaling(
     batch = check_count("multi.scaling", "batch", batch)
     utilization = check_number("multi.scaling", "utilization", utilization, high=1.0)
     if not isinstance(fabric, Fabric):
-        raise TypeError(f"multi.scaling: fabric is {shown(fabric)}, expected a Fabric: multi.fabric('dgx-a100')")
+        raise WrongType(f"multi.scaling: fabric is {shown(fabric)}, expected a Fabric: multi.fabric('dgx-a100')")
     bits = dtype_bits(dtype)
     layers = [3 * row["seconds"] / utilization for row in roofline(network, chip, dtype, None, batch).layers]
     step, gradients = math.fsum(layers), (network.params - network.frozen) * bits / 8

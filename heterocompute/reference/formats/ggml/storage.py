@@ -187,7 +187,7 @@ def _joined_trits(codes: Array) -> Array:
 
 
 def _split_trits(data: Array) -> Array:
-    """Return the codes: digit i is the integer part of 3 times what the digits above it leave of byte / 256."""
+    """Return the codes: digit i is the integer part of 3 times the fraction of byte / 256 below the digits above."""
     found, at = [], 0
     for _, inner, digits in TRIT_RUNS:
         rest = data[..., None, at : at + inner].astype(np.int64) * 3 ** np.arange(digits)[:, None] % 256

@@ -1,0 +1,87 @@
+/* Shared by every set of Winograd's transforms of floats: tiles in lanes, those of one channel or filter for channels
+ * that do not fill lanes, and the kernels, with constant n, r and dims. Included after a header of base/lanes/. */
+#ifdef HC_LANES_SCALAR_H /* a vector is one float */
+#define input_tile_lanes input_tile_one
+#define filter_tile_lanes filter_tile_one
+#define output_tile_lanes output_tile_one
+#else
+#include "kernels/conv/transforms/each_lanes.h"
+#include "kernels/conv/transforms/winograd_floats.h"
+
+#include "kernels/conv/transforms/winograd.h"
+#endif
+
+#include "kernels/conv/transforms/each_one.h"
+#include "kernels/conv/transforms/winograd_floats.h"
+
+#include "kernels/conv/transforms/winograd.h"
+
+#define INLINE __attribute__((always_inline)) static inline
+
+INLINE void input_all(int n, int dims, const float *const *pixel, int64_t count, float *v, int64_t step) {
+    int64_t at = 0;
+    for (; at + LANES <= count; at += LANES)
+        input_tile_lanes(n, dims, pixel, at, LANES, v, step);
+    if (LANES > 1 && at < count)
+        input_tile_lanes(n, dims, pixel, at, (int)(count - at), v, step);
+}
+
+INLINE void filter_all(int n, int r, int dims, const float *const *tap, int64_t count, float *u, int64_t step) {
+    int64_t at = 0;
+    for (; LANES > 1 && at + LANES <= count; at += LANES)
+        filter_tile_lanes(n, r, dims, tap, at, u, step);
+    for (; at < count; at++)
+        filter_tile_one(n, r, dims, tap, at, u, step);
+}
+
+INLINE void output_all(int n, int r, int dims, const float *y, int64_t step, int64_t count, const float *bias,
+                       bool relu, float *const *answer) {
+    int64_t at = 0;
+    for (; LANES > 1 && at + LANES <= count; at += LANES)
+        output_tile_lanes(n, r, dims, y, step, at, bias, relu, answer);
+    for (; at < count; at++)
+        output_tile_one(n, r, dims, y, step, at, bias, relu, answer);
+}
+
+/* n, r and dims as constants; in one dimension r is 3, and tiles of 4 pixels never have 4 taps. */
+#define HC_WINOGRAD_TAPS(call, n, ...)                                                                                 \
+    if (dims == 1)                                                                                                     \
+        call(n, 3, 1, __VA_ARGS__);                                                                                    \
+    else if (r == 2)                                                                                                   \
+        call(n, 2, 2, __VA_ARGS__);                                                                                    \
+    else if (r == 3 || n == 4)                                                                                         \
+        call(n, 3, 2, __VA_ARGS__);                                                                                    \
+    else                                                                                                               \
+        call(n, 4, 2, __VA_ARGS__);
+#define HC_WINOGRAD_CASES(call, ...)                                                                                   \
+    if (n == 4) {                                                                                                      \
+        HC_WINOGRAD_TAPS(call, 4, __VA_ARGS__)                                                                         \
+    } else if (n == 6) {                                                                                               \
+        HC_WINOGRAD_TAPS(call, 6, __VA_ARGS__)                                                                         \
+    } else {                                                                                                           \
+        HC_WINOGRAD_TAPS(call, 8, __VA_ARGS__)                                                                         \
+    }
+#define HC_WINOGRAD_INPUT(n, ...)                                                                                      \
+    if (dims == 2)                                                                                                     \
+        input_all(n, 2, __VA_ARGS__);                                                                                  \
+    else                                                                                                               \
+        input_all(n, 1, __VA_ARGS__);
+#define HC_WINOGRAD(isa)                                                                                               \
+    void hc_winograd_input_f32_##isa(int n, int dims, const float *const *pixel, int64_t count, float *v,              \
+                                     int64_t step) {                                                                   \
+        if (n == 4) {                                                                                                  \
+            HC_WINOGRAD_INPUT(4, pixel, count, v, step)                                                                \
+        } else if (n == 6) {                                                                                           \
+            HC_WINOGRAD_INPUT(6, pixel, count, v, step)                                                                \
+        } else {                                                                                                       \
+            HC_WINOGRAD_INPUT(8, pixel, count, v, step)                                                                \
+        }                                                                                                              \
+    }                                                                                                                  \
+    void hc_winograd_filter_f32_##isa(int n, int r, int dims, const float *const *tap, int64_t count, float *u,        \
+                                      int64_t step) {                                                                  \
+        HC_WINOGRAD_CASES(filter_all, tap, count, u, step)                                                             \
+    }                                                                                                                  \
+    void hc_winograd_output_f32_##isa(int n, int r, int dims, const float *y, int64_t step, int64_t count,             \
+                                      const float *bias, bool relu, float *const *answer) {                            \
+        HC_WINOGRAD_CASES(output_all, y, step, count, bias, relu, answer)                                              \
+    }

@@ -1,0 +1,1 @@
+"""CUDA alone: its driver, the streams of other libraries, and how they lend arrays."""

@@ -1,0 +1,21 @@
+"""Llama, Mistral and Mixtral: one architecture of llama.cpp, three model types of transformers."""
+
+from __future__ import annotations
+
+from .record import ATTENTION, MLP, Experts, Family, Kind, Windows
+
+__all__ = ["FAMILIES"]
+
+LLAMA = Family(
+    "llama",
+    (
+        Kind("llama", biases={"attention_bias": ATTENTION, "mlp_bias": MLP}, end=2, is_rebuilt=True),
+        Kind("mistral", {"sliding_window": 4096}, windows=Windows(every=True, is_listed=True), end=2, title="Mistral"),
+        Kind(
+            "mixtral", {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2},
+            windows=Windows(every=True), experts=Experts(8, block="block_sparse_moe", parts=("w1", "w3", "w2")), end=2,
+        ),
+    ),
+    pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True,
+)  # fmt: skip
+FAMILIES = (LLAMA,)

@@ -1,0 +1,279 @@
+"""The record of a family of language models: its configurations, its layers, its tensors, and its GGUF files.
+
+    Family    one architecture of llama.cpp: the order of a block, norms, attention, and the keys of GGUF
+    Kind      one ``model_type`` of config.json: keys, defaults, biases, windows and experts
+
+`Family` with its defaults is the block of Llama. A family states what differs. The networks (zoo), their counts
+(hardware) and their files (GGUF and back, axes of weights) read these records and know no family by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["ATTENTION", "HF_NAMES", "LAYER", "LOGIT_CAPS", "MLP", "POST_NORMS", "QKV", "Experts", "Family", "Kind",
+           "Windows"]  # fmt: skip
+
+QKV = ("attn_q", "attn_k", "attn_v")
+ATTENTION = (*QKV, "attn_output")
+MLP = ("ffn_gate", "ffn_up", "ffn_down")
+LOGIT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")  # the same in config.json and GGUF
+
+# Role, which is the name in GGUF -> name in a Hugging Face checkpoint: of the model, and of each layer.
+HF_NAMES = {"token_embd": "embed_tokens", "output_norm": "norm"}
+LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_gate_up": "mlp.gate_up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+POST_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The keys of config.json for layers with a sliding window, whose size is ``sliding_window``.
+
+    Attributes
+    ----------
+    every : bool
+        Every layer has the window.
+    is_switched : bool
+        There is a window only with ``use_sliding_window``.
+    is_listed : bool
+        ``layer_types`` decides where it is given; with `every` it must agree.
+    is_late : bool
+        Layers from ``max_window_layers`` on have the window.
+    period : int
+        Every `period`-th layer sees all positions.
+    period_key : str
+        Key that replaces `period`.
+    by_rope : bool
+        Layers without rotary positions have the window: ``no_rope_layers``, else ``no_rope_layer_interval``.
+    """
+
+    every: bool = False
+    is_switched: bool = False
+    is_listed: bool = False
+    is_late: bool = False
+    period: int = 0
+    period_key: str = ""
+    by_rope: bool = False
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The keys of config.json for experts; their number is in any of the keys that transformers knows.
+
+    Attributes
+    ----------
+    count : int
+        Default number of experts.
+    hidden : str
+        Key of the hidden width of an expert.
+    dense : {"", "first", "step"}
+        Layers with one dense feed-forward part instead: the first ``first_k_dense_replace`` layers; or those of
+        ``mlp_only_layers`` and all but every ``decoder_sparse_step``-th.
+    shared : {"", "count", "width"}
+        Experts that every token uses: ``n_shared_experts``, or the width ``shared_expert_intermediate_size``.
+    is_shared_gated : bool
+        A gate scales the shared experts.
+    shares : str
+        Flag that the shares of the used experts sum to 1; "": they always do.
+    block, parts : str, tuple of str
+        Names of listed experts in a checkpoint: ``layers.3.BLOCK.experts.5.PART.weight``, for gate, up and down.
+    """
+
+    count: int
+    hidden: str = "intermediate_size"
+    dense: Literal["", "first", "step"] = ""
+    shared: Literal["", "count", "width"] = ""
+    is_shared_gated: bool = False
+    shares: str = ""
+    block: str = "mlp"
+    parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One ``model_type`` of a family.
+
+    Attributes
+    ----------
+    name : str
+        The value of ``model_type``.
+    defaults : mapping of str to Any
+        Values of missing keys, as in transformers, where they differ from those of Llama.
+    keys : mapping of str to tuple of str
+        Usual key -> its names here, the first that is found counts.
+    reads : collection of str
+        Keys that are read, beyond those of every family.
+    biases : mapping of str to tuple of str
+        Flag -> the matrices to which it gives a bias; "": biases that the model always has.
+    windows : Windows or None
+    experts : Experts or None
+    hidden : int
+        Default of the hidden width, in widths of the model; 0: the key is required.
+    activations : tuple of str
+        Further names of the activation.
+    end : int or None
+        Default token that ends texts.
+    is_rebuilt : bool
+        transformers opens a folder that names LlamaTokenizer with the tokens of that tokenizer.
+    turned : {"", "conv1d", "experts"}
+        Weights stored as (in, out): those of the module Conv1D, or stacks of experts.
+    title : str
+        Name of the class of transformers without its ending; default: the name of the family.
+    """
+
+    name: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    reads: Collection[str] = ()
+    biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    windows: Windows | None = None
+    experts: Experts | None = None
+    hidden: int = 0
+    activations: tuple[str, ...] = ()
+    end: int | None = None
+    is_rebuilt: bool = False
+    turned: Literal["", "conv1d", "experts"] = ""
+    title: str = ""
+
+    def read_keys(self) -> set[str]:
+        """Return the keys that are read, beyond those of every kind."""
+        found = {*self.reads, *self.biases}
+        if (windows := self.windows) is not None:
+            found |= {"sliding_window", windows.period_key}
+            found |= {"use_sliding_window"} if windows.is_switched else set()
+            found |= {"layer_types"} if windows.is_listed else set()
+            found |= {"max_window_layers"} if windows.is_late else set()
+            found |= {"no_rope_layers", "no_rope_layer_interval"} if windows.by_rope else set()
+        if (experts := self.experts) is not None:
+            found |= {"num_local_experts", "num_experts", "num_experts_per_tok", experts.hidden, experts.shares}
+            found |= {"decoder_sparse_step", "mlp_only_layers"} if experts.dense == "step" else set()
+        return found - {""}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture: its block, its tensors, and its keys in GGUF.
+
+    Attributes
+    ----------
+    name : str
+        The value of ``general.architecture``.
+    kinds : tuple of Kind
+        The first describes a file of this architecture in Hugging Face, unless only another one has windows.
+    runs : bool
+        `zoo.open_llm` computes it; otherwise its operations are counted only.
+    pairs : bool
+        GGUF rotates neighbors (2 i, 2 i + 1); otherwise i and i + width / 2, as in Hugging Face.
+    activation : {"silu", "gelu"}
+        gelu has the tanh form.
+    is_gated : bool
+        The feed-forward part multiplies by a gate.
+    scaled_embedding : bool
+        Embeddings are multiplied by sqrt(width).
+    learned_positions : bool
+        A table of positions is added to the embeddings; there is no RoPE.
+    plus_one : bool
+        Hugging Face stores weights of norms minus 1.
+    norm_bias, pre_norms, post_norms : bool
+        Norms have a bias; a norm comes before attention and before the feed-forward part; after each of them.
+    qk_norm : {"", "head", "all"}
+        Queries and keys are normalized, per head or all heads together.
+    sinks : bool
+        Each head has a further score.
+    is_latent : bool
+        Keys and values come from latents (DeepSeek).
+    is_fused : bool
+        Queries, keys and values are one matrix, gate and up another.
+    layer : mapping of str to str
+        Names in a Hugging Face checkpoint that differ from `LAYER`.
+    gguf : mapping of str to str
+        Roles whose tensors have another name in GGUF.
+    period : int or None
+        GGUF without a pattern: every `period`-th layer sees all positions, 0: none does; None: no layer has a window.
+    window : int
+        Default size of the window in a GGUF file; 0: all positions.
+    local_base : float or None
+        RoPE's base in the layers with a sliding window.
+    caps : mapping of str to float or None
+        Which of `LOGIT_CAPS` llama.cpp reads, with the default.
+    largest : int
+        Number of layers of the model whose scores are scaled by ``(width / heads) ** -0.5`` instead of the head width.
+    is_partial : bool
+        RoPE may rotate a part of a head (``partial_rotary_factor``).
+    rope_types : mapping of str to str
+        Values of ``rope_type`` -> their meaning; empty: every known type.
+    biases : tuple of str
+        Those that may have a bias in llama.cpp.
+    has_output : bool
+        The output may be another matrix than the embedding in llama.cpp.
+    has_divisors, has_long : bool
+        llama.cpp reads ``rope_freqs.weight``; ``rope_factors_short.weight`` and ``rope_factors_long.weight``.
+    is_square : bool
+        All heads together have the width of the model in llama.cpp.
+    has_windows : {"", "key", "read"}
+        llama.cpp knows no window; the file has its key, but llama.cpp does not compute it; or computes it.
+    """
+
+    name: str
+    kinds: tuple[Kind, ...] = ()
+    runs: bool = True
+    pairs: bool = False
+    activation: Literal["silu", "gelu"] = "silu"
+    is_gated: bool = True
+    scaled_embedding: bool = False
+    learned_positions: bool = False
+    plus_one: bool = False
+    norm_bias: bool = False
+    pre_norms: bool = True
+    post_norms: bool = False
+    qk_norm: Literal["", "head", "all"] = ""
+    sinks: bool = False
+    is_latent: bool = False
+    is_fused: bool = False
+    layer: Mapping[str, str] = field(default_factory=dict)
+    gguf: Mapping[str, str] = field(default_factory=dict)
+    period: int | None = 0
+    window: int = 0
+    local_base: float | None = None
+    caps: Mapping[str, float | None] = field(default_factory=dict)
+    largest: int = 0
+    is_partial: bool = False
+    rope_types: Mapping[str, str] = field(default_factory=dict)
+    biases: tuple[str, ...] = QKV
+    has_output: bool = True
+    has_divisors: bool = False
+    has_long: bool = False
+    is_square: bool = False
+    has_windows: Literal["", "key", "read"] = ""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Return the tensors of a layer, by role."""
+        matrices = ("attn_qkv", "ffn_gate_up") if self.is_fused else (*QKV, "ffn_gate", "ffn_up")
+        norms = (*self.layer, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
+        return frozenset({"attn_norm", "attn_output", "ffn_norm", "ffn_down", *matrices, *norms})
+
+    @property
+    def always_biased(self) -> bool:
+        """Tell whether some matrices always have a bias."""
+        return any("" in kind.biases for kind in self.kinds)

@@ -1,0 +1,41 @@
+"""The families, by the name of their architecture in GGUF and by the ``model_type`` of config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from ..base.errors import shown
+from ..base.texts import near_words
+from .keys import Keys
+from .record import Family, Kind
+
+__all__ = ["FAMILIES", "KINDS", "RUN", "RUN_KINDS", "family_of", "kind_named"]
+
+# The modules of this folder with a tuple FAMILIES, in the order of lists in messages.
+MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others")
+FAMILIES: dict[str, Family] = {
+    family.name: family for name in MODULES for family in import_module(f".{name}", __package__).FAMILIES
+}
+KINDS = {kind.name: (family, kind) for family in FAMILIES.values() for kind in family.kinds}
+RUN = {name: family for name, family in FAMILIES.items() if family.runs}  # by zoo.open_llm
+RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs}
+
+
+def family_of(keys: Keys, architecture: Any) -> Family:
+    """Return the family of a GGUF file that zoo.open_llm runs, or raise ValueError."""
+    return RUN[_checked(keys, architecture, RUN, "general.architecture")]
+
+
+def kind_named(keys: Keys, name: Any, kinds: Mapping[str, tuple[Family, Kind]]) -> tuple[Family, Kind]:
+    """Return the family and the kind of a ``model_type``, or raise ValueError."""
+    return kinds[_checked(keys, name, kinds, "model_type")]
+
+
+def _checked(keys: Keys, text: Any, names: Mapping[str, Any], key: str) -> str:
+    if not isinstance(text, str) or text not in names:
+        near = near_words(text, names) if isinstance(text, str) else []
+        hint = f"; the nearest is {near[0]}" if near else ""
+        keys.fail(f"{key} is {shown(text)}, expected one of {', '.join(names)}{hint}")
+    return text

@@ -1,0 +1,303 @@
+"""The inputs of a PyTorch model's layers: every product with a weight is recorded while the model runs.
+
+    aten.mm, addmm, mv, addmv, linear     x w^T or x w: the axis that is summed is the one that the operator sums
+    aten.bmm, baddbmm                     each matrix of a stack of weights by itself
+    aten.convolution                      windows of x in the order of the weight's axes, each group by itself
+
+An operator's operand is a weight if it is the weight's memory, perhaps transposed, or a copy of it in another dtype: so
+`MultiheadAttention`, tied weights and handwritten products are recorded like layers. A weight that is computed in each
+forward pass (rounding in training, parametrizations, pruning) is recognized by the tensor that the layer multiplies by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...arrays.dense import as_array
+from ...base.errors import shown
+from ...ptq.hessian import Hessian
+from ..torch.walk import Layer
+from .batches import Problem
+from .weights import weight_source
+
+__all__ = ["ProductRecorder", "recording", "windows"]
+
+Array = np.ndarray[Any, Any]
+PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2)}
+COPIES = ("_to_copy", "clone")
+
+
+class ProductRecorder:
+    """The Hessians of weights, gathered from recorded products.
+
+    Parameters
+    ----------
+    weights : dict of str to torch.Tensor
+        The parameters whose products are recorded, by name.
+    memory : int, optional
+        Bytes of Hessians at most, though always one: further weights are `postponed`.
+
+    Attributes
+    ----------
+    hessians : dict of str to Hessian
+    axes : dict of str to tuple of int
+        Axes of each weight that were summed.
+    postponed : set of str
+        Weights that another pass records.
+    keep : ndarray of bool, (sequences, tokens), or None
+        What of a batch is a token, not padding. It is used for layers that are called with an input of this shape.
+    """
+
+    def __init__(self, weights: dict[str, Any], memory: int | None = None) -> None:
+        self.hessians: dict[str, Hessian] = {}
+        self.axes: dict[str, tuple[int, ...]] = {}
+        self.postponed: set[str] = set()
+        self.keep: Any = None
+        self._called: dict[str, tuple[int, ...]] = {}  # the shape of the input without its last axis
+        self._memory, self._used = memory, 0
+        self._known: dict[int, tuple[tuple[str, ...], Any]] = {}
+        self._fleeting: list[int] = []  # of tensors that exist only during a batch
+        for name, tensor in weights.items():
+            names = self._known.get(tensor.data_ptr(), ((), None))[0]
+            self._known[tensor.data_ptr()] = ((*names, name), tensor)
+
+    def computed(self, name: str, tensor: Any, lasting: bool = False) -> None:
+        """Store the tensor that a layer multiplies by, for this batch or for the whole run."""
+        self._known[tensor.data_ptr()] = ((name,), tensor)
+        if not lasting:
+            self._fleeting.append(tensor.data_ptr())
+
+    def called(self, name: str, inputs: tuple[Any, ...]) -> None:
+        """Note that a layer is called, before its product."""
+        if self.keep is not None and inputs and hasattr(inputs[0], "shape"):
+            self._called[name] = tuple(inputs[0].shape[:-1])
+
+    def forget(self) -> None:
+        """Forget the tensors computed in a batch."""
+        for place in self._fleeting:
+            self._known.pop(place, None)
+        self._fleeting.clear()
+        self._called.clear()
+
+    def copied(self, source: Any, copy: Any) -> None:
+        """Treat a copy of a weight as the weight."""
+        found = self._known.get(source.data_ptr()) if source.dim() > 1 else None
+        same = found is not None and (source.shape, source.stride()) == (found[1].shape, found[1].stride())
+        if found is not None and same and copy.data_ptr() not in self._known:
+            self._known[copy.data_ptr()] = (found[0], copy)
+            self._fleeting.append(copy.data_ptr())
+
+    def product(self, a: Any, b: Any) -> None:
+        """Record the inputs of a @ b, for matrices, stacks of matrices, or a matrix and a vector."""
+        for weight, x, side in ((b, a, 0), (a, b, 1)):
+            found = self._known.get(weight.data_ptr()) if weight.dim() > 1 else None
+            if found is None:
+                continue
+            names, whole = found
+            summed = weight.dim() - 2 if side == 0 else weight.dim() - 1
+            axis = _axis_in(whole, weight, summed)
+            if axis is None or whole.dim() != 2:
+                continue
+            inputs = x if side == 0 or x.dim() < 2 else x.transpose(-1, -2)
+            self._add(names, (axis,), inputs.reshape(-1, inputs.shape[-1]), 1, rows=True)
+            return
+
+    def convolution(self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+        """Record a convolution that is not transposed."""
+        found = self._known.get(weight.data_ptr())
+        if found is None or found[1].shape != weight.shape:
+            return
+        spatial = weight.dim() - 2
+        images = x if x.dim() == weight.dim() else x[None]
+        sizes = [tuple(given) * (spatial // len(given)) for given in (stride, padding, dilation)]
+        axes = (*range(2, weight.dim()), 1)
+        for image in images:
+            array = as_array(image.detach(), "calibrate: the input of a convolution")
+            parts = [
+                windows(part, tuple(weight.shape[2:]), *sizes)
+                for part in np.split(array, groups)  # along channels
+            ]
+            rows = np.stack(parts, axis=1) if groups > 1 else parts[0]
+            self._add(found[0], axes, rows, groups, rows=False)
+
+    def _add(self, names: tuple[str, ...], axes: tuple[int, ...], inputs: Any, groups: int, rows: bool) -> None:
+        first, *others = names
+        if first in self.postponed:
+            return
+        k = inputs.shape[-1]
+        if first not in self.hessians:
+            size = 8 * groups * k * k
+            if self._memory is not None and self.hessians and self._used + size > self._memory:
+                self.postponed.update(names)
+                return
+            self._used += size
+            self.hessians[first], self.axes[first] = Hessian(k, groups), axes
+            for other in others:  # tied weights share their inputs
+                self.hessians[other], self.axes[other] = self.hessians[first], axes
+        if self.axes[first] != axes:
+            raise Problem(
+                f"calibrate: {shown(first)} is multiplied along the axes {self.axes[first]} and {axes}, expected one "
+                "of them: leave it out with exclude="
+            )
+        if rows:
+            array = as_array(inputs.detach(), f"calibrate: inputs of {shown(first)}")
+            tokens = self.keep is not None and any(self._called.get(name) == self.keep.shape for name in names)
+            if tokens and self.keep.size == len(array):
+                array = array[self.keep.reshape(-1)]
+        else:
+            array = inputs
+        try:
+            self.hessians[first].add(array)
+        except ValueError as problem:
+            raise Problem(f"calibrate: {shown(first)}: {problem}") from None
+
+
+def _axis_in(whole: Any, weight: Any, summed: int) -> int | None:
+    """Return the axis of a weight along which an operand, the weight or its transposed view, is summed."""
+    if weight.dim() != whole.dim():
+        return None
+    if weight.shape == whole.shape and weight.stride() == whole.stride():
+        return summed
+    turned = whole.transpose(-1, -2)
+    if weight.shape == turned.shape and weight.stride() == turned.stride():
+        return int(2 * whole.dim() - 3 - summed)  # the other one of the last two axes
+    return None
+
+
+def windows(
+    image: Array, size: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+) -> Array:
+    """Return the windows of an image (C, ...) as rows over (taps, channels), the order of a weight's axes.
+
+    Parameters
+    ----------
+    image : ndarray, (C, ...)
+    size, stride, padding, dilation : tuple of int
+        One number for each axis after the channels.
+
+    Returns
+    -------
+    ndarray, (positions, taps * C)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> windows(np.float32([[1, 2, 3]]), (2,), (1,), (0,), (1,))
+    array([[1., 2.],
+           [2., 3.]], dtype=float32)
+    """
+    n = len(size)
+    padded = np.pad(image, ((0, 0), *((p, p) for p in padding)))
+    reach = tuple((taps - 1) * d + 1 for taps, d in zip(size, dilation, strict=True))
+    if any(length < needed for length, needed in zip(padded.shape[1:], reach, strict=True)):
+        return np.empty((0, prod(size) * len(image)), image.dtype)
+    view = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(1, n + 1)))
+    steps = (slice(None), *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
+    view = view[steps]
+    order = (*range(1, 2 * n + 1), 0)
+    return np.ascontiguousarray(view.transpose(order)).reshape(-1, prod(size) * len(image))
+
+
+@functools.cache
+def _mode() -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode  # optional
+
+    class _RecordingMode(TorchDispatchMode):  # type: ignore[misc]
+        """Reports each product to an `ProductRecorder`, and computes it as usual."""
+
+        def __init__(self, recorder: ProductRecorder) -> None:
+            super().__init__()
+            self.recorder = recorder
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func._schema.name.removeprefix("aten::")
+            result = func(*args, **(kwargs or {}))
+            _record_operator(self.recorder, name, args)  # only for arguments that the operator accepted
+            if name in COPIES:
+                self.recorder.copied(args[0], result)
+            return result
+
+    return _RecordingMode
+
+
+def _record_operator(recorder: ProductRecorder, name: str, args: Any) -> None:
+    if name in PRODUCTS:
+        first, second = PRODUCTS[name]
+        recorder.product(args[first], args[second])
+    elif name == "linear":
+        recorder.product(args[0].reshape(-1, args[0].shape[-1]), args[1].t())
+    elif name in ("convolution", "_convolution") and not args[6]:
+        x, weight, _, stride, padding, dilation, _, _, groups = args[:9]
+        recorder.convolution(x, weight, stride, padding, dilation, groups)
+
+
+@contextlib.contextmanager
+def recording(model: Any, recorder: ProductRecorder, layers: list[Layer]) -> Iterator[None]:
+    """Record a model's products: in evaluation mode, without gradients; its state is restored afterwards.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    recorder : ProductRecorder
+    layers : list of Layer
+        The layers whose products are recorded.
+    """
+    import torch  # optional
+
+    modes = [(one, one.training) for one in model.modules()]
+    fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
+    with contextlib.ExitStack() as stack:
+        stack.callback(_restore, torch, modes, fast, onednn)
+        model.eval()
+        torch.backends.mha.set_fastpath_enabled(False)  # it would hide the products of a whole block in one operator
+        torch._C._set_mkldnn_enabled(False)  # it would do the same with recurrent layers
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.nn.utils.parametrize.cached())
+        for layer in layers:
+            stack.callback(_announced(recorder, layer))
+            if layer.attribute == "weight":
+                call = functools.partial(_call, recorder, layer.name)
+                stack.callback(layer.module.register_forward_pre_hook(call).remove)
+        stack.enter_context(_mode()(recorder))
+        yield
+
+
+def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool) -> None:
+    for one, training in modes:
+        one.training = training
+    torch.backends.mha.set_fastpath_enabled(fast)
+    torch._C._set_mkldnn_enabled(onednn)
+
+
+def _call(recorder: ProductRecorder, name: str, _: Any, inputs: Any) -> None:
+    recorder.called(name, inputs)
+
+
+def _announced(recorder: ProductRecorder, weight: Layer) -> Callable[[], None]:
+    """Make a module report its computed weight to the recorder; return a function that ends this."""
+    module, attribute, name = weight.module, weight.attribute, weight.name
+    origin = weight_source(weight)
+    if origin == "held":
+        return lambda: None
+    if origin == "rounded":
+        rounded = module.rounded
+
+        def record(value: Any) -> Any:
+            result = rounded(value)
+            recorder.computed(name, result)
+            return result
+
+        module.__dict__["rounded"] = record
+        return functools.partial(module.__dict__.pop, "rounded")
+    if origin == "parametrized":  # computed once, while the context keeps it
+        recorder.computed(name, getattr(module, attribute), lasting=True)
+        return lambda: None
+    hook = module.register_forward_pre_hook(lambda one, _: recorder.computed(name, getattr(one, attribute)))
+    return hook.remove  # type: ignore[no-any-return]

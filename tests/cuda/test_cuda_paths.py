@@ -1,0 +1,92 @@
+"""The table of paths of a device: choices, reasons, forced paths, and one result of all paths."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import emulated
+import numpy as np
+import planned
+import pytest
+
+import heterocompute as hc
+
+# Of the steps of 4,000 matmuls and 3,000 convolutions, with blocks and bytes. Other costs may change them: planned.py.
+DIGEST = "3af94ba92d1f3eea880dcaf956e78bde7af993067d2865420dab2dcbdc79bdc4"
+CONVOLUTIONS = "9d47f7ce29644c0dae8f08587686cded5bb8e1bc8b2eade9fc16fe90fd48f0ac"
+
+
+def recorded() -> list[tuple[planned.Case, str]]:
+    """Return the matmuls of choices.csv and the kernels that multiply."""
+    with (Path(__file__).parent / "choices.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = []
+    for row in rows:
+        numbers = {name: int(row[name]) for name in planned.Case._fields[2:]}
+        numbers["device_order"] = bool(numbers["device_order"])
+        found.append((planned.Case(row["w"], row["activations"] or None, **numbers), row["kernels"]))
+    return found
+
+
+def test_choices_are_those_that_were_recorded() -> None:
+    wrong = [(case, kernels) for case, kernels in recorded() if planned.multiplying(planned.steps(case)) != kernels]
+    assert not wrong
+
+
+def test_thousands_of_plans_are_those_that_were_recorded() -> None:
+    assert planned.digest(planned.steps(case) for case in planned.cases(1, 4000)) == DIGEST
+    assert planned.digest(planned.steps_of(case) for case in planned.convolutions(1, 3000)) == CONVOLUTIONS
+
+
+def test_every_path_refuses_with_a_reason_or_has_an_estimate() -> None:
+    admitted, chosen = set(), set()
+    for case, kernels in recorded():
+        found = planned.explain(case)
+        for one in found.candidates[: found.n]:
+            assert one.reason or 0 < one.seconds < 2e6, (case, one.path)
+            admitted |= set() if one.reason else {one.id.decode()}
+        best = found.candidates[found.chosen]
+        chosen.add(best.id.decode())
+        assert best.seconds == min(one.seconds for one in found.candidates[: found.n] if not one.reason)
+        assert planned.multiplying(planned.steps(case, path=best.path)) == kernels
+    assert admitted == chosen  # each path is somewhere the fastest
+    assert len(admitted) > 40
+
+
+def test_a_forced_path_refuses_by_its_name() -> None:
+    case = planned.Case("int8", "int8", 100, 64, 128, 80, 0, False, 0, 0)
+    assert "hc_gemm_s8_128_folded" in planned.steps(case, path=b"tiles-128")
+    assert planned.steps(case, path=b"few") == "path 'few' refuses this matmul: x has more than 64 rows"
+    text = "path 'gemm' does not apply to this matmul on a device; available paths: tiles-64, tiles-128"
+    assert planned.steps(case, path=b"gemm") == text
+    with pytest.raises(ValueError, match="path 'gemm' does not apply"):
+        planned.explain(case, path=b"gemm")
+    assert planned.explain(case, path=b"tiles-128").chosen == 4
+
+
+MATMULS = [
+    *[("int8", "int8"), ("vsq4-g16-s4", "int8"), ("int8+2:4", "int8"), ("int4-g32-f16", "int8"), ("int8-g64", "int8")],
+    *[("int8-g128", "int8"), ("int4-g64-f16", "int8"), ("int8-g32+2:4", "int8"), ("int8+2:4", None), ("int8", None)],
+]
+
+
+@pytest.mark.parametrize(("w_text", "x_text"), MATMULS)
+@pytest.mark.sweep(every=3)
+def test_all_paths_of_a_matmul_give_the_same_bits(w_text: str, x_text: str | None) -> None:
+    rng = np.random.default_rng(0)
+    name, _, pattern = w_text.partition("+")
+    ran = set()
+    for m, n, k in [(6, 40, 256), (70, 33, 256)]:
+        x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+        q = hc.quantize(hc.prune(w, pattern) if pattern else w, name)
+        activations = hc.format(x_text) if x_text else None
+        wanted = hc.linear(x, q, activations=x_text).tobytes()
+        for architecture in (80, 90):
+            found = planned.explain(planned.Case(w_text, x_text, m, n, k, architecture, 0, False, 0, 0))
+            for one in found.candidates[: found.n]:
+                if not one.reason:
+                    got = emulated.linear(x, q, activations=activations, path=one.path, architecture=architecture)
+                    assert got.tobytes() == wanted, (m, architecture, one.path)
+                    ran.add((architecture, one.path))
+    assert len(ran) >= (2 if x_text is None else 4)
