@@ -19,8 +19,7 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base.errors import WrongType, WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional, or_words
-from .elements import KNOWN, Element, Integer, Levels, Logs, Minifloat
-from .tapered import Posit, Takum
+from .elements import Element, Integer, Levels, Logs, Minifloat, Posit, PowersOfTwo, Takum, levels_named
 
 __all__ = ["Own", "element"]
 
@@ -84,8 +83,11 @@ def _element(text: str) -> Element | None:
     if match:
         unsigned, bits, fraction, full = match.groups()
         return Integer(int(bits), unsigned is None, full is not None, int(fraction or 0))
-    if text in KNOWN:
-        return KNOWN[text]
+    known = levels_named(text)
+    if known is not None:
+        return known
+    if text == "e8m0":
+        return PowersOfTwo()
     if text in ("ternary", "binary"):
         return Levels.ternary() if text == "ternary" else Levels.binary()
     match = re.fullmatch(r"posit([0-9])\.([0-9])", text)

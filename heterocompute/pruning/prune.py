@@ -114,7 +114,7 @@ def _masked(w: Any, pattern: str, nm: tuple[int, int] | None, axis: Any, scores:
     if values.dtype == np.float64:
         _check_range(np.where(kept, values, 0))
     (n, m), length = nm, values.shape[axes[-1]]
-    for _, index in row_blocks(values.shape, axes, _AT_ONCE):
+    for _, index in row_blocks(values.shape, axes, _CHUNK):
         runs = rows_first(kept, axes)[index].reshape(-1, length)
         counts = np.add.reduceat(runs, np.arange(0, length, m), axis=1, dtype=np.int64)
         if counts.max(initial=0) > n:

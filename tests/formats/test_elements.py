@@ -10,8 +10,8 @@ import pytest
 
 from heterocompute.formats import Integer, Levels, Minifloat
 from heterocompute.formats.elements import Element, Logs, PowersOfTwo
+from heterocompute.formats.elements.tapered import Posit, Takum, posit, takum
 from heterocompute.formats.own import element
-from heterocompute.formats.tapered import Posit, Takum, posit, takum
 
 TYPES = {
     "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2": "e5m2", "float8_e5m2fnuz": "e5m2fnuz",
@@ -67,8 +67,10 @@ def test_powers_of_two_are_those_of_ml_dtypes() -> None:
 
 def test_every_code_decodes_to_itself() -> None:
     texts = [
-        "e3m4", "e2m1", "e1m6finite", "e5m2fnuz", "ue5m3", "ue4m4fn", "e4m3ns", "e3m2b5", "binary8p3se", "binary6p4uf", "binary4p2sf",
-        "binary8p1ue", "int3", "int8full", "uint4f2", "ternary", "binary", "posit8.1", "posit5.0", "takum8", "takum6", "log5-3", "log8-32",
+        "e3m4", "e2m1", "e1m6finite", "e5m2fnuz", "ue5m3", "ue4m4fn", "e4m3ns", "e3m2b5", "binary8p3se", "binary6p4uf",
+        "binary4p2sf", "binary8p1ue",
+        "int3", "int8full", "uint4f2", "ternary", "binary", "posit8.1", "posit5.0", "takum8",
+        "takum6", "log5-3", "log8-32",
     ]  # fmt: skip
     for text in texts:
         kind = element(text)

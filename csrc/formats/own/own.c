@@ -1,76 +1,20 @@
-/* Formats that a sentence defines (own.h). x is what is encoded, S the scale of a group, a row, a block or the array:
+/* Formats that a sentence defines (base/sentence.h). S is the scale of a group, a row, a block or the array:
  *
- *   limit = absmax, threshold of clip=, or float32(mean of |x|)      target: a number of the element
- *   S = limit / target, rounded to the type of the scale             code = nearest element to float64(x) / float64(S)
- *   value = float32(level of the code * S)                            codes are 0 where S is 0
+ *   limit = absmax, threshold of clip=, or float32(mean of |x|)     S = limit / target, rounded to the type of the scale
+ *   code = nearest element to float64(x) / float64(S), 0 where S is 0            value = float32(level of the code * S)
  *
- *   small floats below a second level   p = maximum / (target * largest scale), 1 where that is 0
- *                                       byte = (limit / target) / p, S = float32(value of the byte * p)
- *   integers below a second level       s = limit / target, gamma = largest s / (2^M - 1), s_q = RNE(s / gamma), S = gamma s_q;
- *                                       codes are made with s
- *   e8m0   S = 2^(byte - 127), by the rules of mx.c, from the largest magnitude in its own precision; a group with a NaN
- *          or an infinity is NaN
- *
- * Divisions of scales are float32. A mean is a float64 sum by ascending column of each group, then of groups by ascending
- * row, divided by the number of values without padding.
+ * Two levels of floats: p = maximum / (target * largest scale) or 1, S = float32(byte * p), byte = (limit / target) / p.
+ * Of integers: s = limit / target, gamma = largest s / (2^M - 1), s_q = RNE(s / gamma), S = gamma s_q, codes are made
+ * with s. e8m0: as mx.c. Divisions of scales are float32. A mean is a float64 sum by ascending column of each group,
+ * then of groups by ascending row, divided by the number of values without padding.
  */
 #include "formats/own/own.h"
 #include "formats/levels.h"
 
-#include <stdatomic.h>
-#include <stdlib.h>
-
-static _Atomic(hc_sentence *) records[HC_OWN_MOST];
-
-const hc_sentence *hc_sentence_find(int32_t number) {
-    return number >= 0 && number < HC_OWN_MOST ? atomic_load_explicit(&records[number], memory_order_acquire) : NULL;
-}
-
-/* Whether all functions can run with a record: whoever made it has checked what it means. */
-static bool is_safe(const hc_sentence *own) {
-    const bool is_wide = own->ranks == 0 && (own->codes == HC_CODES_INTEGER || own->codes == HC_CODES_FLOAT);
-    const bool has_table = own->ranks > 0 && own->ranks <= HC_OWN_LEVELS && own->bits <= 8;
-    const int most = own->scale == OWN_INTEGER ? 10 : 8;
-    return own->bits >= 1 && own->bits <= 16 && (is_wide || has_table) && own->codes > HC_CODES_UNSTATED &&
-           own->codes < HC_CODES_LEARNED && own->scale >= 0 && own->scale < OWN_N_SCALES && own->sharing >= 0 &&
-           own->sharing < OWN_N_SHARINGS && own->block_rows >= 1 && own->second >= 0 && own->second < OWN_N_SECONDS &&
-           own->rule >= 0 && own->rule < OWN_N_RULES && own->scale_bits >= 0 && own->scale_bits <= most &&
-           own->target > 0 && own->places >= 0 && own->places <= 1024 && own->type.fraction_bits <= 10 &&
-           own->scale_type.fraction_bits <= 10;
-}
-
-hc_status hc_sentence_define(const hc_sentence *own, int32_t *number, hc_error *error) {
-    hc_sentence *copy = NULL;
-    if (!is_safe(own))
-        return hc_fail(error, HC_VALUE, "define: a field of the record is out of range");
-    for (int32_t i = 0; i < HC_OWN_MOST; i++) {
-        hc_sentence *found = atomic_load_explicit(&records[i], memory_order_acquire);
-        if (!found) {
-            if (!copy) {
-                copy = malloc(sizeof *copy);
-                if (!copy)
-                    return hc_fail(error, HC_MEMORY, "define: out of memory");
-                memcpy(copy, own, sizeof *copy);
-            }
-            if (atomic_compare_exchange_strong(&records[i], &found, copy)) {
-                *number = i;
-                return HC_OK;
-            }
-        }
-        if (memcmp(found, own, sizeof *own) == 0) { /* found: what another thread wrote meanwhile, too */
-            free(copy);
-            *number = i;
-            return HC_OK;
-        }
-    }
-    free(copy);
-    return hc_fail(error, HC_MEMORY, "define: this process has %d formats of its own already", HC_OWN_MOST);
-}
-
 static hc_status own_check(const hc_format *format, hc_error *error) {
     const hc_sentence *own = hc_sentence_of(format);
     if (!own)
-        return hc_fail(error, HC_VALUE, "format: own has no record %d", (int)format->option[0]);
+        return hc_fail(error, HC_VALUE, "format: own has no record %d", own_number(format));
     if (format->bits != own->bits)
         return hc_fail(error, HC_VALUE, "format: this own format has %d bits, not %d", (int)own->bits,
                        (int)format->bits);
@@ -583,25 +527,7 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
     hc_form_fill_table(format, form);
 }
 
-const hc_format_ops hc_format_own = {
-    .name = "own",
-    .description = "formats that a sentence defines: element, scale, rule and sharing",
-    .check = own_check,
-    .layout = own_layout,
-    .has_groups = own_groups,
-    .passes = own_passes,
-    .observe = own_observe,
-    .finish = own_finish,
-    .shared = own_shared,
-    .share = own_share,
-    .legal = own_legal,
-    .encode = own_encode,
-    .decode = own_decode,
-    .decode_f64 = own_decode_f64,
-    .int_form = own_int_form,
-    .splits = true,
-    .decode_int = own_decode_int,
-    .decode_codes = own_decode_codes,
-    .stored_form = own_stored_form,
-    .clip_domain = own_clip_domain,
-};
+HC_FORMAT_OPS(own, "formats that a sentence defines: element, scale, rule and sharing", .has_groups = own_groups,
+              .passes = own_passes, .observe = own_observe, .finish = own_finish, .shared = own_shared,
+              .share = own_share, .legal = own_legal, .encode = own_encode, .int_form = own_int_form, .splits = true,
+              .decode_int = own_decode_int, .clip_domain = own_clip_domain);

@@ -1,20 +1,12 @@
-"""Formats that a sentence defines: an element, a scale S, the rule of the scale and its sharing.
+"""Formats that a sentence defines. S is the scale of a group, a row, a block or the array; `csrc/formats/own/own.c`.
 
-    limit  = absmax, the threshold of a clip, or float32(mean of |x|)        of a group, a row, a block or the array
-    S      = limit / target, rounded to the type of the scale                target: a number of the element
-    code   = the element nearest to x / S, a float64                         0 where S is 0
-    value  = float32(level of the code * S)
+    limit = absmax, threshold of a clip, float32(mean of |x|)      S = limit / target, rounded to the scale's type
+    code = the element nearest to x / S, 0 where S is 0            value = float32(level of the code * S)
 
-    float scale below a second level     p = maximum / (target * largest scale), 1 where that is 0
-                                         S = float32(RNE to the scale's type of (limit / target) / p, times p)
-    integers below a second level        s = limit / target     gamma = max s / (2^M - 1)     s_q = RNE(s / gamma)
-                                         S = gamma * s_q; codes are made with s, and 0 where s_q is 0
-    e8m0                                 S = 2^(byte - 127) as `mx` has it, from absmax in its own precision
-
-The element is a table: the code of a value has as rank the number of bounds below it. Divisions of scales are
-float32. A mean
-is a float64 sum by ascending column of each group, then of groups by ascending row, divided by the values without
-padding.
+Two levels: of floats p = maximum / (target * largest scale) or 1, S = float32(RNE((limit / target) / p) * p); of
+integers s = limit / target, gamma = max s / (2^M - 1), s_q = RNE(s / gamma), S = gamma * s_q, and codes are made
+with s. e8m0: as `mx`. Divisions of scales are float32. A mean is a float64 sum by ascending column of each group,
+then of groups by ascending row, divided by the values without padding.
 """
 
 from __future__ import annotations
@@ -293,11 +285,7 @@ def _second(fmt: Any, most: Array) -> Array:
 
 
 def _scale_dtype(fmt: Any) -> Any:
-    if fmt.scale_kind == "bf16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return {"f32": np.float32, "f16": np.float16}.get(fmt.scale_kind, np.uint8)
+    return {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}.get(fmt.scale_kind, np.uint8)
 
 
 def _float_type(fmt: Any) -> minifloat.FloatType:

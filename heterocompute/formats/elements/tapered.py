@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from .base import Parameters
-from .elements import LARGEST, LEAST, Element, Table
+from ..base import Parameters
+from .element import LARGEST, LEAST, Element, Table
 
 __all__ = ["Posit", "Takum"]
 
@@ -45,7 +45,7 @@ class Posit(Element, Parameters):
 
     Examples
     --------
-    >>> from heterocompute.formats.tapered import Posit
+    >>> from heterocompute.formats.elements.tapered import Posit
     >>> float(Posit(8, 1).table().levels[0b01000000]), Posit(8, 1).largest
     (1.0, 4096.0)
     """
@@ -100,7 +100,7 @@ class Takum(Element, Parameters):
 
     Examples
     --------
-    >>> from heterocompute.formats.tapered import Takum
+    >>> from heterocompute.formats.elements.tapered import Takum
     >>> float(Takum(8).table().levels[0b01000000]), float(Takum(8).table().levels[0b01000100])
     (1.0, 1.5)
     """
@@ -144,7 +144,7 @@ def posit(bits: int, es: int, code: int) -> float:
 
     Examples
     --------
-    >>> from heterocompute.formats.tapered import posit
+    >>> from heterocompute.formats.elements.tapered import posit
     >>> posit(8, 0, 0b01100000), posit(8, 2, 0b00000001)
     (2.0, 5.960464477539063e-08)
     """
@@ -172,7 +172,7 @@ def takum(bits: int, code: int) -> float:
 
     Examples
     --------
-    >>> from heterocompute.formats.tapered import takum
+    >>> from heterocompute.formats.elements.tapered import takum
     >>> takum(12, 0b010000000000), takum(12, 0b011000100000)
     (1.0, 2.5)
     """

@@ -12,9 +12,7 @@ from collections.abc import Callable
 from itertools import product
 from statistics import NormalDist
 
-from ..base.errors import WrongValue
-from .base import Parameters
-from .elements import Levels
+from ...base.errors import WrongValue, shown
 
 __all__ = ["apot", "normal_float", "student_float"]
 
@@ -27,15 +25,10 @@ NF4 = (
 # fmt: on
 
 
-def _check_bits(bits: int, name: str, least: int = 2) -> int:
-    class Bits(Parameters):
-        pass
-
-    given = Bits()
-    given.bits = bits  # type: ignore[attr-defined]
-    Bits.__name__ = name
-    given._set_integer("bits", range(least, 9))
-    return int(given.bits)  # type: ignore[attr-defined]
+def _checked(bits: int, name: str, least: int = 2) -> int:
+    if type(bits) is not int or not least <= bits <= 8:
+        raise WrongValue(f"{name}: bits is {shown(bits)}, expected {least} to 8")
+    return bits
 
 
 def _quantiles(bits: int, quantile: Callable[[float], float]) -> tuple[float, ...]:
@@ -48,7 +41,7 @@ def _quantiles(bits: int, quantile: Callable[[float], float]) -> tuple[float, ..
     return tuple(one / higher[0] for one in [*lower, 0.0, *reversed(higher)])
 
 
-def normal_float(bits: int) -> Levels:
+def normal_float(bits: int) -> tuple[float, ...]:
     """Return quantiles of a normal distribution; with 4 bits the published ones.
 
     Parameters
@@ -58,19 +51,19 @@ def normal_float(bits: int) -> Levels:
 
     Returns
     -------
-    Levels
+    tuple of float
 
     Examples
     --------
-    >>> from heterocompute.formats.quantiles import normal_float
-    >>> [round(one, 3) for one in normal_float(3).values]
+    >>> from heterocompute.formats.elements.quantiles import normal_float
+    >>> [round(one, 3) for one in normal_float(3)]
     [-1.0, -0.536, -0.247, 0.0, 0.183, 0.381, 0.623, 1.0]
     """
-    bits = _check_bits(bits, "normal_float")
-    return Levels(NF4 if bits == 4 else _quantiles(bits, NormalDist().inv_cdf))
+    bits = _checked(bits, "normal_float")
+    return NF4 if bits == 4 else _quantiles(bits, NormalDist().inv_cdf)
 
 
-def student_float(bits: int, nu: float = 5.0) -> Levels:
+def student_float(bits: int, nu: float = 5.0) -> tuple[float, ...]:
     """Return quantiles of Student's t-distribution.
 
     Parameters
@@ -82,18 +75,18 @@ def student_float(bits: int, nu: float = 5.0) -> Levels:
 
     Returns
     -------
-    Levels
+    tuple of float
 
     Examples
     --------
-    >>> from heterocompute.formats.quantiles import student_float
-    >>> [round(one, 3) for one in student_float(4, 5).values[8:]]
+    >>> from heterocompute.formats.elements.quantiles import student_float
+    >>> [round(one, 3) for one in student_float(4, 5)[8:]]
     [0.066, 0.133, 0.205, 0.284, 0.376, 0.491, 0.657, 1.0]
     """
-    bits = _check_bits(bits, "student_float")
+    bits = _checked(bits, "student_float")
     if not 0.5 <= nu <= 1000:
         raise WrongValue(f"student_float: nu is {nu!r}, expected 0.5 to 1000")
-    return Levels(_quantiles(bits, lambda p: _student_quantile(p, float(nu))))
+    return _quantiles(bits, lambda p: _student_quantile(p, float(nu)))
 
 
 def _student_quantile(p: float, nu: float) -> float:
@@ -131,7 +124,7 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
     return front * fraction
 
 
-def apot(bits: int, term_bits: int = 2) -> Levels:
+def apot(bits: int, term_bits: int = 2) -> tuple[float, ...]:
     """Return sums of powers of two, scaled to a largest of 1.
 
     Parameters
@@ -143,19 +136,19 @@ def apot(bits: int, term_bits: int = 2) -> Levels:
 
     Returns
     -------
-    Levels
+    tuple of float
 
     Examples
     --------
-    >>> from heterocompute.formats.quantiles import apot
-    >>> [round(one, 4) for one in apot(5).values[15:]]
+    >>> from heterocompute.formats.elements.quantiles import apot
+    >>> [round(one, 4) for one in apot(5)[15:]]
     [0.0, 0.0208, 0.0417, 0.0625, 0.0833, 0.125, 0.1667, 0.1875, 0.25, 0.3333, 0.3542, 0.375, 0.4167, 0.6667, 0.75, 1.0]
     """
-    bits = _check_bits(bits, "apot", 3)
+    bits = _checked(bits, "apot", 3)
     terms, rest = divmod(bits - 1, term_bits if isinstance(term_bits, int) and term_bits > 0 else bits)
     if rest or not terms:
         raise WrongValue(f"apot: term_bits is {term_bits!r}, expected a divisor of the {bits - 1} bits of a magnitude")
     powers = [[0.0, *(2.0 ** -(i + j * terms) for j in range((1 << term_bits) - 1))] for i in range(terms)]
     sums = sorted({sum(chosen) for chosen in product(*powers)})
     magnitudes = [one / sums[-1] for one in sums]
-    return Levels(tuple([-one for one in reversed(magnitudes[1:])] + magnitudes))
+    return tuple([-one for one in reversed(magnitudes[1:])] + magnitudes)

@@ -1,0 +1,51 @@
+/* The records of this process: each once, by number, never freed. Several threads may define formats. */
+#include "formats/own/own.h"
+
+#include <stdatomic.h>
+
+static _Atomic(hc_sentence *) records[HC_OWN_MOST];
+
+const hc_sentence *hc_sentence_find(int32_t number) {
+    return number >= 0 && number < HC_OWN_MOST ? atomic_load_explicit(&records[number], memory_order_acquire) : NULL;
+}
+
+/* Whether all functions can run with a record: whoever made it has checked what it means. */
+static bool is_safe(const hc_sentence *own) {
+    const bool is_wide = own->ranks == 0 && (own->codes == HC_CODES_INTEGER || own->codes == HC_CODES_FLOAT);
+    const bool has_table = own->ranks > 0 && own->ranks <= HC_OWN_LEVELS && own->bits <= 8;
+    const int most = own->scale == OWN_INTEGER ? 10 : 8;
+    return own->bits >= 1 && own->bits <= 16 && (is_wide || has_table) && own->codes > HC_CODES_UNSTATED &&
+           own->codes < HC_CODES_LEARNED && own->scale >= 0 && own->scale < OWN_N_SCALES && own->sharing >= 0 &&
+           own->sharing < OWN_N_SHARINGS && own->block_rows >= 1 && own->second >= 0 && own->second < OWN_N_SECONDS &&
+           own->rule >= 0 && own->rule < OWN_N_RULES && own->scale_bits >= 0 && own->scale_bits <= most &&
+           own->target > 0 && own->places >= 0 && own->places <= 1024 && own->type.fraction_bits <= 10 &&
+           own->scale_type.fraction_bits <= 10;
+}
+
+hc_status hc_sentence_define(const hc_sentence *own, int32_t *number, hc_error *error) {
+    hc_sentence *copy = NULL;
+    if (!is_safe(own))
+        return hc_fail(error, HC_VALUE, "define: a field of the record is out of range");
+    for (int32_t i = 0; i < HC_OWN_MOST; i++) {
+        hc_sentence *found = atomic_load_explicit(&records[i], memory_order_acquire);
+        if (!found) {
+            if (!copy) {
+                copy = hc_alloc_aligned(sizeof *copy);
+                if (!copy)
+                    return hc_fail(error, HC_MEMORY, "define: out of memory");
+                memcpy(copy, own, sizeof *copy);
+            }
+            if (atomic_compare_exchange_strong(&records[i], &found, copy)) {
+                *number = i;
+                return HC_OK;
+            }
+        }
+        if (memcmp(found, own, sizeof *own) == 0) { /* found: what another thread wrote meanwhile, too */
+            hc_free_aligned(copy);
+            *number = i;
+            return HC_OK;
+        }
+    }
+    hc_free_aligned(copy);
+    return hc_fail(error, HC_MEMORY, "define: this process has %d formats of its own already", HC_OWN_MOST);
+}
