@@ -48,7 +48,7 @@ _NO_NAMES = frozenset(
 )
 _REASONS = {
     "memory": r"shares? memory|read-only|overflows the size|out of memory|takes? more memory",
-    "device": r"\bis on \w|\bon (?:a|the) (?:CPU|CUDA)\b|\bCUDA device",
+    "device": r"\bis on \w|\bon (?:a|the) [A-Z]{3,4}\b|\b[A-Z]{4} device",
     "axis": r"quantized along|out of range for an array|reduction ax",
     "dtype": r"\bdtype\b",
     "shape": r"\bshapes?\b|\bdimensions?\b|^has \d+ |along axis|wrong length",

@@ -22,7 +22,7 @@ INLINE void multiply(int64_t n, const float *const *rows, int n_groups, int n_ve
             for (int i = 0; i < LANES; i++) {
                 const float *row = rows[g * LANES + i] + k;
                 w[i] = steps == LANES ? lanes_load(row) : lanes_load_some(row, steps);
-                if (AHEAD && k % 16 == 0)
+                if (AHEAD > 0 && k % 16 == 0)
                     __builtin_prefetch(row + AHEAD, 0, 2);
             }
             lanes_transpose(w);

@@ -1,4 +1,4 @@
-"""Times on a device, next to its copy rate and to PyTorch with CUDA. The candidates of a row are interleaved.
+"""Times on a device, next to its copy rate and to PyTorch on the device. The candidates of a row are interleaved.
 
 A time is the wall clock from the first launch to the end of the stream, divided by the number of calls. A ratio is the
 median over the rounds.
@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays.device import DEFAULT_STREAM, DeviceArray
 from ...arrays.prepacked import prepack
-from ...base.devices import wait
+from ...base.devices import KIND, wait
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
@@ -63,12 +63,12 @@ def _ratio(row: Row, least: list[float], seconds: list[float], goal: str, factor
 
 
 def _torch() -> Any:
-    """Return PyTorch if it has CUDA, otherwise None."""
+    """Return PyTorch if it reaches the device, otherwise None."""
     try:
         import torch  # optional
     except ImportError:
         return None
-    return torch if torch.cuda.is_available() else None
+    return torch if getattr(torch, KIND).is_available() else None
 
 
 def _values(*shape: int) -> DeviceArray:
@@ -86,7 +86,7 @@ def vectors(options: Options) -> Table:
         calls[f"{activations or 'float32'} x vsq4-g16-s4, {m} x {n} x {n}"] = partial(linear, x, q, None, activations)
     names = [*calls]
     if torch:
-        source = torch.empty(q.nbytes // 2, dtype=torch.uint8, device="cuda")  # read and written: as many bytes
+        source = torch.empty(q.nbytes // 2, dtype=torch.uint8, device=KIND)  # read and written: as many bytes
         calls["copy"] = partial(torch.empty_like(source).copy_, source)
     options.say("times few rows")
     found = _times(calls, options.quick)
@@ -116,7 +116,7 @@ def matmuls(options: Options) -> Table:
         calls[name] = call
     names, torch = [*calls], _torch()
     if torch:
-        a, b = (torch.randint(-127, 128, size, dtype=torch.int8, device="cuda") for size in ((m, k), (n, k)))
+        a, b = (torch.randint(-127, 128, size, dtype=torch.int8, device=KIND) for size in ((m, k), (n, k)))
         calls["torch._int_mm, codes given"] = partial(torch._int_mm, a, b.t())
         calls["torch bfloat16"] = partial(torch.matmul, a.bfloat16(), b.bfloat16().t())
     options.say("times large matmuls")
@@ -151,7 +151,7 @@ def rows_of_x(options: Options) -> Table:
         }
         names = [*calls]
         if torch:
-            a, b = (torch.randn(size, dtype=torch.bfloat16, device="cuda") for size in ((m, n), (n, n)))
+            a, b = (torch.randn(size, dtype=torch.bfloat16, device=KIND) for size in ((m, n), (n, n)))
             calls[f"torch bfloat16, {m} rows"] = partial(torch.matmul, a, b.t())
         found = _times(calls, options.quick)
         for name in calls:
@@ -168,7 +168,7 @@ def codecs(options: Options) -> Table:
     x, torch, rows = _values(*size), _torch(), list[Row]()
     peers: dict[str, Call] = {}
     if torch:
-        given = torch.randn(size, device="cuda")
+        given = torch.randn(size, device=KIND)
         peers["copy"] = partial(torch.empty_like(given).copy_, given)
         peers["eager"] = partial(_eager, torch, given)
     for text in CODECS:
