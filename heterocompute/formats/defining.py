@@ -121,7 +121,7 @@ def define(
         if taken == made:
             return made
         if reads:
-            by = "a family of formats" if taken is None else f"{taken!r}"
+            by = "a family of formats" if taken is None else shown(taken)
             raise WrongValue(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
         NAMES[name] = made
     return made

@@ -66,7 +66,7 @@ def element(text: str) -> Element:
     """
     found = _element(text)
     if found is None or str(found) != text:
-        usual = "" if found is None else f"; the nearest is {str(found)!r}"
+        usual = "" if found is None else f"; the nearest is {shown(str(found))}"
         raise WrongValue(
             f"element: {shown(text[:64])} is not an element, expected one such as 'e3m4', 'int12', 'uint4', 'ternary', "
             f"'posit8.1' or 'log5-3'{usual}"
@@ -212,8 +212,8 @@ class Own(Format):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             raise WrongValue(
-                f"define: target is {value!r}, expected above 0 and at most {self.element.largest!r}, the largest "
-                f"number of {self.element}"
+                f"define: target is {shown(value)}, expected above 0 and at most {shown(self.element.largest)}, "
+                f"the largest number of {self.element}"
             )
         self._set(target=None if value == self.element.target else value)
 
@@ -356,7 +356,7 @@ class Own(Format):
         return self.name or self.sentence
 
     def __repr__(self) -> str:
-        name = "" if self.name is None else f", name={self.name!r}"
+        name = "" if self.name is None else f", name={shown(self.name)}"
         return f"{type(self).__name__}({self.sentence!r}{name})"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -84,7 +84,7 @@ def test_help_has_an_example_that_parses(capsys, command):
         (["nonsense"], ["nonsense"]),
         (["quantize", "a"], ["OUT"]),
         (["quantize", "a", "b"], ["--format or --recipe"]),
-        (["quantize", "a", "b", "--format", "int9"], ["--format", "int9", "int8"]),
+        (["quantize", "a", "b", "--format", "int17"], ["--format", "int17", "int16"]),
         (["quantize", "a", "b", "--form", "int8"], ["--form", "the nearest is --format"]),
         (["quantize", "a", "b", "--format", "int8,int4"], ["'int8,int4' are several, expected one format"]),
         (["quantize", "a", "b", "--format", "gptq"], ["'gptq' is not a format; 'heterocompute formats' lists them"]),
@@ -151,10 +151,10 @@ def test_without_a_command_the_help_is_shown(capsys):
 
 def test_unknown_format_in_a_recipe_is_a_usage_error(capsys, model, out, tmp_path):
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('[formats]\n"*" = "int9"\n')
+    recipe.write_text('[formats]\n"*" = "int17"\n')
     code, _, stderr = run(capsys, "quantize", model, out, "--recipe", recipe)
     assert code == 2
-    assert_usage(stderr, "heterocompute quantize", "recipe.toml", "int9")
+    assert_usage(stderr, "heterocompute quantize", "recipe.toml", "int17")
 
 
 # Failures.

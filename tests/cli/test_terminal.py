@@ -66,7 +66,7 @@ def test_files(capsys, model, tmp_path):
     ):
         assert_harmless(capsys, *arguments, code=2, shows=shows)
     recipe = tmp_path / f"{name}.toml"
-    for text, code in (("x", 1), ('[formats]\n"*" = "int9"\n', 2), ("[formats]\n'*' = 3\n", 1), ("[x]\n", 1)):
+    for text, code in (("x", 1), ('[formats]\n"*" = "int17"\n', 2), ("[formats]\n'*' = 3\n", 1), ("[x]\n", 1)):
         recipe.write_text(text)
         assert_harmless(capsys, "quantize", given, out, "--recipe", recipe, code=code, shows=shows)
     page = tmp_path / f"{name}.html"

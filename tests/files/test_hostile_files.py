@@ -176,7 +176,7 @@ def rename(old, new):
     [
         (lambda *_: "{", ["not JSON"]),
         (lambda *_: [], ["not a JSON object"]),
-        (lambda d, _: d | {"version": 2}, ["version 2, expected 1"]),
+        (lambda d, _: d | {"version": 3}, ["version 3, expected 1"]),
         (lambda d, _: d | {"version": True}, ["version True"]),
         (lambda d, _: d | {"more": 1}, ["exactly"]),
         (lambda d, _: d | {"single": 1}, ["single"]),
@@ -185,7 +185,7 @@ def rename(old, new):
         (lambda d, _: d | {"tensors": {"array": 3}}, ["'array'", "exactly"]),
         (lambda d, _: d | {"tensors": {"other": d["tensors"]["array"]}}, ["'other'", "lacks", "'other.codes'"]),
         (set_field(more=1), ["'array'", "exactly"]),
-        (set_field(format="int9"), ["'array'", "int9"]),
+        (set_field(format="int17"), ["'array'", "int17"]),
         (set_field(format=4), ["'array'", "format"]),
         (set_field(format="int4-g16"), ["'array.scales'", "int4-g16"]),
         (set_field(format="vsq4-g16-s4-tensor"), ["'array.coarse'"]),

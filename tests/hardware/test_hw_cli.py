@@ -150,7 +150,7 @@ def test_study_with_a_device(capsys: pytest.CaptureFixture[str]) -> None:
         (("count", "missing.onnx"), 1, "missing.onnx"),
         (("roofline", "resnet50", "v100-sxm2", "--dtype", "bf16"), 1, "no rate for 'bf16'; it has fp64, fp32, fp16"),
         (("roofline", "resnet50", "diannao"), 1, "its bandwidth is not known"),
-        (("roofline", "resnet50", "t4", "--format", "int9"), 2, "'int9' is not a format"),
+        (("roofline", "resnet50", "t4", "--format", "int17"), 2, "'int17' is not a format"),
         (("roofline", "resnet50", "t4", "--dtype", "int9"), 2, "dtype is 'int9', expected one of fp64"),
         (("roofline", "gpt2", "t4", "--context", "-1"), 2, "--context is -1"),
         (("count", "resnet50", "--dtype", "int9"), 2, "dtype is 'int9', expected one of fp64"),

@@ -218,8 +218,8 @@ def test_bad_questions_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_an_unknown_format_names_the_nearest() -> None:
-    with bad_argument(ValueError, None, "value", "'int9'"):
-        hw.mac("int9", "int8")
+    with bad_argument(ValueError, None, "value", "'int17'"):
+        hw.mac("int17", "int8")
 
 
 def test_four_bit_vsq_against_eight_bit_integers_beside_the_paper() -> None:

@@ -150,7 +150,7 @@ def test_networks_and_their_layers() -> None:
     [
         (lambda: hw.roofline("resnet50", "v100-sxm2", "bf16"), "v100-sxm2: no rate for 'bf16'"),
         (lambda: hw.roofline("resnet50", "diannao", "int16"), "diannao: its bandwidth is not known"),
-        (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "int9"), "'int9' is not a format"),
+        (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "int17"), "'int17' is not a format"),
         (lambda: hw.roofline("resnet50", "h100-sxm", "fp16", "5:4"), "expected 1 <= N <= M <= 32"),
         (lambda: hw.roofline("resnet50", "h100-sxm", batch=0), "batch is 0"),
         (lambda: hw.roofline([{"operations": 1}], "h100-sxm"), "expected name, operations and bytes"),

@@ -64,7 +64,7 @@ def test_patterns_are_of_weights_and_modules():
 def test_what_cannot_be_converted_is_said():
     for call, error, words in (
         (lambda: ht.convert([1], "int8"), TypeError, r"convert: model is \[1\], expected a torch.nn.Module"),
-        (lambda: ht.convert(network(), "int9"), ValueError, "int9"),
+        (lambda: ht.convert(network(), "int17"), ValueError, "int17"),
         (lambda: ht.convert(network(), "int8", exclude="head*"), ValueError, "pattern 'head\\*'"),
         (lambda: ht.convert(network(), {"nothing": "int8"}), ValueError, "pattern 'nothing', which is not a weight"),
         (lambda: ht.convert(torch.nn.LSTM(8, 8), "int8"), ValueError, "no layer is left to pack: 'weight_ih_l0'"),

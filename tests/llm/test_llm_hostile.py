@@ -194,7 +194,7 @@ IDS = list(range(2, 12))
         (lambda net: net.generate(IDS, 1, temperature=-1), ValueError, "temperature is -1, expected 0 or more"),
         (lambda net: net.generate(IDS, 1, temperature=float("nan")), ValueError, "temperature is nan"),
         (lambda net: net.generate(IDS, 1, seed=-1), ValueError, "seed is -1"),
-        (lambda net: net.logits(IDS, activations="int9"), ValueError, "int9"),
+        (lambda net: net.logits(IDS, activations="int17"), ValueError, "int17"),
         (lambda net: net.logits(IDS, kv_cache="nvfp4"), ValueError, "whose rows share a scale"),
         (lambda net: net.logits(IDS, {"model.norm.weight": np.ones(3)}), ValueError, r"shape \(3,\), expected \(64,\)"),
         (lambda net: net.logits(IDS, {"model.norm.wait": np.ones(3)}), ValueError, "model.norm.wait', which is"),

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, shown
 from ..base import Parameters
 from .element import LEAST, Element, Table, least_above, negated
 
@@ -105,7 +105,7 @@ class Minifloat(Element, Parameters):
 
     def _check_specials(self) -> None:
         specials, bits = self.used_specials, self.bits
-        said = f"Minifloat: specials is {specials!r}"
+        said = f"Minifloat: specials is {shown(specials)}"
         if specials == "ieee" and (self.mantissa == 0 or self.exponent == 1):
             with_words = f"exponent {self.exponent} and mantissa {self.mantissa}"
             raise WrongValue(f"{said} with {with_words}, which leave no NaN or no number; expected 'finite'")

@@ -84,7 +84,8 @@ class Levels(Element):
         for i, one in enumerate(between):
             if not values[i] <= one <= values[i + 1]:
                 raise WrongValue(
-                    f"Levels: thresholds[{i}] is {one!r}, expected {values[i]!r} to {values[i + 1]!r}, its two levels"
+                    f"Levels: thresholds[{i}] is {shown(one)}, expected {shown(values[i])} to "
+                    f"{shown(values[i + 1])}, its two levels"
                 )
         object.__setattr__(self, "thresholds", between)
 
@@ -214,7 +215,7 @@ def _numbers(given: Any, name: str) -> tuple[float, ...]:
         raise WrongType(f"Levels: {name} is {shown(given)}, expected a sequence of numbers") from None
     for i, one in enumerate(found):
         if not math.isfinite(one):
-            raise WrongValue(f"Levels: {name}[{i}] is {one!r}, expected a finite number")
+            raise WrongValue(f"Levels: {name}[{i}] is {shown(one)}, expected a finite number")
     return found
 
 
@@ -222,7 +223,8 @@ def _check_ascending(values: Sequence[float], name: str, how: str) -> None:
     for i, (low, high) in enumerate(zip(values, values[1:], strict=False)):
         if not low < high:
             raise WrongValue(
-                f"Levels: {name}[{i + 1}] is {high!r} and {name}[{i}] is {low!r}, expected numbers that {how}ascend"
+                f"Levels: {name}[{i + 1}] is {shown(high)} and {name}[{i}] is {shown(low)}, "
+                f"expected numbers that {how}ascend"
             )
 
 

@@ -57,7 +57,7 @@ def normal_float(bits: int) -> tuple[float, ...]:
     --------
     >>> from heterocompute.formats.elements.quantiles import normal_float
     >>> [round(one, 3) for one in normal_float(3)]
-    [-1.0, -0.536, -0.247, 0.0, 0.183, 0.381, 0.623, 1.0]
+    [-1.0, -0.535, -0.247, 0.0, 0.183, 0.382, 0.623, 1.0]
     """
     bits = _checked(bits, "normal_float")
     return NF4 if bits == 4 else _quantiles(bits, NormalDist().inv_cdf)
@@ -85,7 +85,7 @@ def student_float(bits: int, nu: float = 5.0) -> tuple[float, ...]:
     """
     bits = _checked(bits, "student_float")
     if not 0.5 <= nu <= 1000:
-        raise WrongValue(f"student_float: nu is {nu!r}, expected 0.5 to 1000")
+        raise WrongValue(f"student_float: nu is {shown(nu)}, expected 0.5 to 1000")
     return _quantiles(bits, lambda p: _student_quantile(p, float(nu)))
 
 
@@ -142,12 +142,14 @@ def apot(bits: int, term_bits: int = 2) -> tuple[float, ...]:
     --------
     >>> from heterocompute.formats.elements.quantiles import apot
     >>> [round(one, 4) for one in apot(5)[15:]]
-    [0.0, 0.0208, 0.0417, 0.0625, 0.0833, 0.125, 0.1667, 0.1875, 0.25, 0.3333, 0.3542, 0.375, 0.4167, 0.6667, 0.75, 1.0]
+    [0.0, 0.0208, 0.0417, 0.0625, 0.0833, 0.125, 0.1667, 0.1875, 0.25, 0.3333, 0.375, 0.5, 0.6667, 0.6875, 0.75, 1.0]
     """
     bits = _checked(bits, "apot", 3)
     terms, rest = divmod(bits - 1, term_bits if isinstance(term_bits, int) and term_bits > 0 else bits)
     if rest or not terms:
-        raise WrongValue(f"apot: term_bits is {term_bits!r}, expected a divisor of the {bits - 1} bits of a magnitude")
+        raise WrongValue(
+            f"apot: term_bits is {shown(term_bits)}, expected a divisor of the {bits - 1} bits of a magnitude"
+        )
     powers = [[0.0, *(2.0 ** -(i + j * terms) for j in range((1 << term_bits) - 1))] for i in range(terms)]
     sums = sorted({sum(chosen) for chosen in product(*powers)})
     magnitudes = [one / sums[-1] for one in sums]

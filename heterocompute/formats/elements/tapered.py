@@ -173,7 +173,7 @@ def takum(bits: int, code: int) -> float:
     Examples
     --------
     >>> from heterocompute.formats.elements.tapered import takum
-    >>> takum(12, 0b010000000000), takum(12, 0b011000100000)
+    >>> takum(12, 0b010000000000), takum(12, 0b010010010000)
     (1.0, 2.5)
     """
     text = f"{code:0{bits - 1}b}".ljust(11, "0")  # without the sign

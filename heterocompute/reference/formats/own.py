@@ -18,7 +18,7 @@ import numpy as np
 from .. import minifloat
 from ..arithmetic import Array, decoded, quotient
 from ..clip import thresholds
-from ..layout import Geometry, Terms, pack, real, row_bytes, unpack, unsigned_codes as stored_codes
+from ..layout import Geometry, Terms, pack, real, row_bytes, unpack, unsigned_codes
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
@@ -128,6 +128,24 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     return {"codes": _packed(fmt, sizes, codes), **stored}
 
 
+def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
+    """Return the codes: integers with their sign, others as they are stored.
+
+    Parameters
+    ----------
+    fmt : Own
+    sizes : Geometry
+    components : dict of str to ndarray
+
+    Returns
+    -------
+    ndarray of int64, (rows, groups, group)
+    """
+    signed = fmt.element.kind == "integer" and fmt.element.signed
+    codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=signed)
+    return codes.reshape(sizes.rows, sizes.groups, sizes.group)
+
+
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     """Return the factors of the values.
 
@@ -141,7 +159,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
     -------
     Terms
     """
-    levels = _levels(fmt)[stored_codes(fmt, sizes, components)]
+    levels = _levels(fmt)[unsigned_codes(fmt, sizes, components)]
     if fmt.sharing == "none":
         return Terms(levels, None, None)
     if fmt.sharing == "tensor":
