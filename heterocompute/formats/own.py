@@ -75,6 +75,8 @@ def element(text: str) -> Element:
 
 
 def _element(text: str) -> Element | None:
+    if text == "e8m0":  # without a sign, unlike the floats of this pattern
+        return PowersOfTwo()
     match = re.fullmatch(_FLOAT, text)
     if match:
         unsigned, exponent, mantissa, bias, specials, flat = match.groups()
@@ -86,8 +88,6 @@ def _element(text: str) -> Element | None:
     known = levels_named(text)
     if known is not None:
         return known
-    if text == "e8m0":
-        return PowersOfTwo()
     if text in ("ternary", "binary"):
         return Levels.ternary() if text == "ternary" else Levels.binary()
     match = re.fullmatch(r"posit([0-9])\.([0-9])", text)
@@ -215,6 +215,8 @@ class Own(Format):
                 f"define: target is {shown(value)}, expected above 0 and at most {shown(self.element.largest)}, "
                 f"the largest number of {self.element}"
             )
+        if float(f"{value:.9f}") != value or value >= 1e9:
+            raise WrongValue(f"define: target is {shown(value)}, expected below 1e9, with at most 9 decimals")
         self._set(target=None if value == self.element.target else value)
 
     def _check_scale(self) -> None:
@@ -284,7 +286,7 @@ class Own(Format):
     @cached_property
     def scale_kind(self) -> str:
         """Return the kind of scale: one of `SCALES`."""
-        text = self.scale or "f32"
+        text = "f32" if self.scale is None else self.scale
         if text in ("f32", "f16", "bf16", "e8m0"):
             return text
         if re.fullmatch(r"s[0-9]{1,2}", text):
@@ -366,7 +368,7 @@ class Own(Format):
     @property
     def sentence(self) -> str:
         """Return the format as a sentence: element, sharing, scale, rule."""
-        target = "" if self.target is None else f"@{self.target:.9g}"
+        target = "" if self.target is None else f"@{self.target:.9f}".rstrip("0").rstrip(".")
         if self.group is not None:
             shared = f"-g{self.group}" if self.block_rows is None else f"-b{self.block_rows}x{self.group}"
         else:

@@ -44,6 +44,40 @@ bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored
            (is_expanded && hc_gemv_zero_code(form) < 0);
 }
 
+/* Whether codes, or what `table` makes of them, are the integers of the format. */
+static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
+    enum { MOST = 127 /* two products of such bytes and int8 fit into 16 bits */ };
+    const hc_stored_form *form = &weights->form;
+    if (form->codes == HC_CODES_INTEGER)
+        return form->scale != HC_SCALE_NONE || product->order != HC_ORDER_GROUPED;
+    weights->as_integers = true;
+    weights->flip = 0;
+    if (form->e2_bits) {
+        weights->zero = (float)hc_e2_zero(form->e2_bits);
+        for (int code = 0; code < 16; code++)
+            weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
+        return true;
+    }
+    if (!hc_form_has_table(form) || form->scale == HC_SCALE_NONE)
+        return false;
+    hc_int_form integers;
+    const hc_int_mode mode = product->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    hc_format_find(weights->packed->format->family)->int_form(weights->packed->format, mode, &integers);
+    double level[16], lowest = 0;
+    for (int code = 0; code < 16; code++) {
+        level[code] = ldexp((double)form->table[code], integers.fraction_bits);
+        lowest = fmin(lowest, level[code]);
+    }
+    weights->zero = (float)-lowest;
+    for (int code = 0; code < 16; code++) {
+        const double byte = level[code] - lowest;
+        if (!(byte <= MOST && byte == floor(byte)))
+            return false;
+        weights->table[code] = (uint8_t)byte;
+    }
+    return true;
+}
+
 bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, bool may_decode) {
     const hc_packed_context *packed = product->w_packed;
     const hc_geometry *geometry = packed->geometry;
@@ -64,13 +98,8 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
     weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
-    weights->as_integers = !may_decode && form->e2_bits;
-    if (weights->as_integers) {
-        weights->flip = 0;
-        weights->zero = (float)hc_e2_zero(form->e2_bits);
-        for (int code = 0; code < 16; code++)
-            weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
-    }
+    if (!may_decode && !set_integers(weights, product))
+        return false;
     const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zero points, and bytes before conversion */
     weights->scales = HC_PICK(gemv_scales, packed->run);

@@ -308,8 +308,9 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     job->sum = HC_PICK(gemv_sum, run);
     job->chain = HC_PICK(gemv_chain, run);
     const int64_t words = job->segment / 8;
-    if (job->folds && p->w_packed->format->bits == 4 && job->weights.form.scale_bits == 4 &&
-        geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) && job->segment == geometry->group)
+    if (job->folds && !job->weights.as_integers && p->w_packed->format->bits == 4 &&
+        job->weights.form.scale_bits == 4 && geometry->columns <= 1 << 20 && (words == 2 || words == 4 || words == 8) &&
+        job->segment == geometry->group)
         job->folded = HC_PICK(gemv_folded, run);
     hc_integers_scaled_plan(job, run);
     const int64_t tasks_rows = (64 << 10) / hc_max(job->weights.row_bytes, 1);
