@@ -25,7 +25,7 @@ _Operand: TypeAlias = _View | _Packed
 def cuda_addresses() -> dict[str, int]: ...
 def formats() -> dict[str, str]: ...
 def define(
-    fields: tuple[int, ...], reals: tuple[float, float, float], levels: bytes, bounds: bytes, ranked: bytes, /
+    fields: tuple[int, ...], reals: tuple[float, float, float, float], levels: bytes, bounds: bytes, ranked: bytes, /
 ) -> int: ...
 def check_format(params: _Format, /) -> None: ...
 def stored_form(params: _Format, /) -> dict[str, Any]: ...
@@ -84,7 +84,7 @@ def llm_layers(
     layers: list[
         tuple[
             tuple[int, int, int, int, int, bool, bool, int],
-            tuple[float, float, float],
+            tuple[float, float, float, float],
             tuple[NDArray[np.float32] | None, ...],
             tuple[Any, ...],
             tuple[Any, ...],

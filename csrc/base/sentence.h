@@ -30,7 +30,8 @@ typedef struct {
     int32_t nan, minus_zero; /* codes, or -1 */
     int32_t lowest, largest; /* integers that rounding gives */
     int32_t places;          /* bits of the fraction, of integers and floats; steps per octave, of logs */
-    int32_t is_plain;        /* floats whose special codes are those of IEEE, or NaN alone as the last */
+    int32_t is_plain;        /* floats whose special codes are those of IEEE, or NaN alone as the last; of 6 and 8
+                                bits with IEEE's bias, which kernels assume */
     int32_t whole;           /* levels times 2^whole are integers of 8 bits with a sign; -1: they are not */
     hc_own_float type;       /* of floats */
 
@@ -42,6 +43,7 @@ typedef struct {
     double target;           /* the number of the element that a scale maps a limit to */
     double largest_scale;    /* of OWN_FLOAT */
     double least;            /* values below it are NaN */
+    double most;             /* the largest magnitude of a level */
 
     double level[HC_OWN_LEVELS]; /* by code */
     double bound[HC_OWN_LEVELS]; /* ascending, then infinity */

@@ -137,11 +137,12 @@ static inline hc_clip_domain hc_clip_domain_of(const hc_format *format) {
 
 /* The format as data, without its pattern; form->codes says if it is unstated. */
 hc_stored_form hc_form_of(const hc_format *format);
-/* True if sums of codes times float32 values can overflow before the scale is applied: scaled floats with 8 exponent
- * bits, whose largest code is float32's. Matmuls add their values instead, for any number of rows. */
+/* True if sums of codes times float32 values can overflow before the scale is applied, or lose bits: scaled floats with 8
+ * exponent bits, whose largest code is float32's, and own formats whose largest number is far from 1. Matmuls add their
+ * values instead, for any number of rows. */
 static inline bool hc_sums_of_codes_overflow(const hc_format *format) {
     const hc_stored_form form = hc_form_of(format);
-    return form.codes == HC_CODES_FLOAT && form.maximum > 0x1p64f &&
+    return (form.maximum > 0x1p64f || (form.maximum > 0 && form.maximum < 0x1p-32f)) &&
            (form.scale != HC_SCALE_NONE || form.second != HC_SECOND_NONE);
 }
 /* Fills c of all 4-bit codes, as float32. */

@@ -19,7 +19,7 @@ static PyObject *check_format(PyObject *self, PyObject *argument) {
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
 
-/* define(fields, (target, largest_scale, least), levels, bounds, ranked) -> number: fields in the order of hc_sentence, the others as bytes. */
+/* define(fields, (target, largest_scale, least, most), levels, bounds, ranked) -> number: fields in the order of hc_sentence, the others as bytes. */
 static PyObject *define(PyObject *self, PyObject *args) {
     (void)self;
     hc_sentence own;
@@ -33,8 +33,8 @@ static PyObject *define(PyObject *self, PyObject *args) {
     PyObject *given;
     const char *levels, *bounds, *ranked;
     Py_ssize_t sizes[3];
-    if (!PyArg_ParseTuple(args, "O!(ddd)y#y#y#", &PyTuple_Type, &given, &own.target, &own.largest_scale, &own.least,
-                          &levels, &sizes[0], &bounds, &sizes[1], &ranked, &sizes[2]))
+    if (!PyArg_ParseTuple(args, "O!(dddd)y#y#y#", &PyTuple_Type, &given, &own.target, &own.largest_scale, &own.least,
+                          &own.most, &levels, &sizes[0], &bounds, &sizes[1], &ranked, &sizes[2]))
         return NULL;
     if (PyTuple_GET_SIZE(given) != ALL || sizes[0] != sizeof own.level || sizes[1] != sizeof own.bound ||
         sizes[2] != sizeof own.ranked) {

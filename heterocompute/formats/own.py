@@ -473,6 +473,9 @@ def _number_of(fmt: Own) -> int:
     elif isinstance(kind, Minifloat):
         places = kind.mantissa
         is_plain = kind.signed and kind.subnormals and kind.used_specials in ("ieee", "fn", "finite")
+        if kind.bits in (6, 8):  # kernels read these codes by shifts
+            usual = kind.exponent > 1 and kind.used_bias == (1 << (kind.exponent - 1)) - 1
+            is_plain = is_plain and usual and (kind.bits == 6) == (kind.used_specials == "finite")
     elif isinstance(kind, Logs):
         places = kind.gamma
     fields = (
@@ -483,7 +486,8 @@ def _number_of(fmt: Own) -> int:
         *_float_fields(fmt.scale_type),
     )  # fmt: skip
     largest_scale = fmt.scale_type.largest if fmt.scale_kind == "float" and fmt.scale_type is not None else 0.0
-    reals = float(fmt.used_target), largest_scale, least
+    most = kind.largest if wide else float(np.nanmax(np.abs(np.where(np.isinf(levels), 0, levels))))
+    reals = float(fmt.used_target), largest_scale, least, most
     return _core.define(tuple(map(int, fields)), reals, levels.tobytes(), bounds.tobytes(), ranked.tobytes())
 
 

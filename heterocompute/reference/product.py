@@ -21,6 +21,7 @@ import numpy as np
 
 from . import exact_rows, geometry, integer_terms, quantize, terms, terms_above
 from .arithmetic import Array, decoded, fma
+from .formats.own import largest_magnitude
 from .layout import Geometry, Terms, from_groups, normal_axes
 from .minifloat import TYPES
 
@@ -334,6 +335,8 @@ def _one(left: _Side, right: _Side, i: int, j: int, gemv: bool) -> Array:
 
 def _sums_of_codes_overflow(fmt: Any) -> bool:
     fmt = getattr(fmt, "base", fmt)
+    if fmt.family == "own":
+        return fmt.scale is not None and not 2.0**-32 <= largest_magnitude(fmt) <= 2.0**64
     return getattr(fmt, "scaled", None) is not None and TYPES[fmt.name].maximum > 2.0**64
 
 

@@ -501,8 +501,9 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
                                        : scale == HC_SCALE_E4M3                                ? HC_SECOND_SCALE
                                                                                                : HC_SECOND_NONE,
                              .is_shared = own->sharing == OWN_TENSOR || own->second == OWN_SECOND_TENSOR};
-    /* the kernels of few vectors know places after the point for 8 bits with groups alone */
-    const bool has_places = own->places > 0 && own->ranks > 0 && !(own->bits == 8 && own_has_groups(own));
+    /* the kernels of few vectors know places after the point for 8 bits with a sign and groups alone */
+    const bool is_known = own->bits == 8 && own->is_signed && own_has_groups(own);
+    const bool has_places = own->places > 0 && own->ranks > 0 && !is_known;
     if (own->codes == HC_CODES_INTEGER && !has_places) {
         form->is_signed = own->is_signed != 0;
         form->is_nearest = own->sharing == OWN_ROW && own->scale == OWN_F32 && own->rule == OWN_ABSMAX &&
@@ -512,6 +513,7 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
         form->largest = own->largest;
         return;
     }
+    const float maximum = own->most < (double)FLT_MAX ? (float)own->most : FLT_MAX;
     form->level = own->ranks ? level_of : NULL;
     form->codes = own->codes == HC_CODES_INTEGER ? HC_CODES_TABLE : form->codes;
     form->steps = own->codes == HC_CODES_LOG ? own->places : 0;
@@ -524,6 +526,7 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
             form->lift = form->exponent_bits = form->special_bits = 0;
         }
     }
+    form->maximum = maximum;
     hc_form_fill_table(format, form);
 }
 

@@ -48,8 +48,9 @@ bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored
 static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
     enum { MOST = 127 /* two products of such bytes and int8 fit into 16 bits */ };
     const hc_stored_form *form = &weights->form;
+    const bool is_folded = product->order == HC_ORDER_FOLDED;
     if (form->codes == HC_CODES_INTEGER)
-        return form->scale != HC_SCALE_NONE || product->order != HC_ORDER_GROUPED;
+        return is_folded ? form->fraction_bits == 0 : form->scale != HC_SCALE_NONE;
     weights->as_integers = true;
     weights->flip = 0;
     if (form->e2_bits) {
@@ -61,8 +62,10 @@ static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
     if (!hc_form_has_table(form) || form->scale == HC_SCALE_NONE)
         return false;
     hc_int_form integers;
-    const hc_int_mode mode = product->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
-    hc_format_find(weights->packed->format->family)->int_form(weights->packed->format, mode, &integers);
+    hc_format_find(weights->packed->format->family)
+        ->int_form(weights->packed->format, is_folded ? HC_INT_FOLDED : HC_INT_GROUPED, &integers);
+    if (is_folded && integers.fraction_bits != 0) /* the kernels have no place for a power of two */
+        return false;
     double level[16], lowest = 0;
     for (int code = 0; code < 16; code++) {
         level[code] = ldexp((double)form->table[code], integers.fraction_bits);

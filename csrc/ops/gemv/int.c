@@ -90,7 +90,7 @@ static int64_t folded_sum(const hc_integers_job *job, const hc_gemv_row *row, in
     for (int d = job->n_signed_limbs - 1; d >= 0; d--)
         sum = sum * 256 + job->sum(job->segments, job->folds ? row->scales : scratch->ones,
                                    scratch->dots + (v * job->n_signed_limbs + d) * n, corrections + d * n);
-    return job->weights.form.second && !job->folds ? sum * (int64_t)row->scales[0] : sum;
+    return job->weights.form.scale == HC_SCALE_INTEGER && !job->folds ? sum * (int64_t)row->scales[0] : sum;
 }
 
 /* Dot products of a row with n lines of x from `first` on: limbs of a vector, vector after vector. */
@@ -295,7 +295,7 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
         return false;
     const hc_geometry *geometry = job->geometry = job->densifies ? &job->dense.geometry : p->w_packed->geometry;
     job->unit = p->order == HC_ORDER_GROUPED ? 1.0f / (float)(1 << p->w->form[HC_INT_GROUPED].fraction_bits) : 1;
-    job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.second;
+    job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.scale == HC_SCALE_INTEGER;
     job->segment = choose_segment(job, x_geometry);
     if (job->segment == 0)
         return false;

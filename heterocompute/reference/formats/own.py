@@ -332,6 +332,21 @@ def _levels(fmt: Any) -> Array:
     return levels
 
 
+def largest_magnitude(fmt: Any) -> float:
+    """Return the largest magnitude of an element.
+
+    Parameters
+    ----------
+    fmt : Own
+
+    Returns
+    -------
+    float
+    """
+    levels = np.abs(_levels(fmt))
+    return float(levels[np.isfinite(levels)].max())
+
+
 def _codes(fmt: Any, values: Array) -> Array:
     """Return the codes of quotients."""
     table = fmt.element.table(fmt.saturate)
