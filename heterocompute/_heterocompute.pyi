@@ -84,7 +84,7 @@ def llm_layers(
     layers: list[
         tuple[
             tuple[int, int, int, int, int, bool, bool, int],
-            tuple[float, float, float, float],
+            tuple[float, float, float],
             tuple[NDArray[np.float32] | None, ...],
             tuple[Any, ...],
             tuple[Any, ...],
