@@ -83,7 +83,7 @@ def page_with(page: str, numbers: list[list[str]]) -> str:
         rows += [cells(entry, fmt, next(rest), i == 0) for i, fmt in enumerate(entry.made())]
     makers = [entry.formats for entry in ENTRIES if callable(entry.formats)]
     code = "\n\n".join(inspect.getsource(one).rstrip() for one in makers)
-    used = "from statistics import NormalDist\n\n\n"
+    used = "from statistics import NormalDist\n\n"
     sources = "\n".join(f"- {entry.name}: {'; '.join(map(str, entry.sources))}" for entry in ENTRIES)
     parts = {"table": table(HEADS, rows), "definitions": f"```python\n{used}{code}\n```", "sources": sources}
     for name, words in parts.items():
@@ -117,9 +117,8 @@ def drawn(numbers: list[list[str]]) -> str:
     for name, string, (bits, *found) in rows:
         if round(bits - 0.3) != shown:
             shown = round(bits - 0.3)
-            most = max(row[2][0] for row in rows if round(row[2][0] - 0.3) == shown)
-            least = min(row[2][0] for row in rows if round(row[2][0] - 0.3) == shown)
-            words = f"{least:.1f} bits" if f"{least:.1f}" == f"{most:.1f}" else f"{least:.1f} to {most:.1f} bits"
+            group = [row[2][0] for row in rows if round(row[2][0] - 0.3) == shown]
+            words = " to ".join(f"{one:.2f}" for one in sorted({min(group), max(group)})) + " bits"
             lines.append(text(4, y + 4, words, 'font-weight="600"'))
             lines.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - 20}" y2="{y}" {GRID}/>')
             y += ROW
