@@ -75,6 +75,8 @@ def element(text: str) -> Element:
 
 
 def _element(text: str) -> Element | None:
+    if text == "e8m0":  # not the float of 8 bits of exponent
+        return PowersOfTwo()
     match = re.fullmatch(_FLOAT, text)
     if match:
         unsigned, exponent, mantissa, bias, specials, flat = match.groups()
@@ -86,8 +88,6 @@ def _element(text: str) -> Element | None:
     known = levels_named(text)
     if known is not None:
         return known
-    if text == "e8m0":
-        return PowersOfTwo()
     if text in ("ternary", "binary"):
         return Levels.ternary() if text == "ternary" else Levels.binary()
     match = re.fullmatch(r"posit([0-9])\.([0-9])", text)
@@ -109,7 +109,7 @@ def _element(text: str) -> Element | None:
 
 _ELEMENTS = rf"{_uncounted(_FLOAT)}|{_uncounted(_INTEGER)}|{_OTHERS}"
 _SENTENCE = re.compile(
-    rf"(?P<element>{_ELEMENTS}|[a-z][a-z0-9_]*)(?:@(?P<target>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?))?"
+    rf"(?P<element>{_ELEMENTS}|[a-z][a-z0-9_]*)(?:@(?P<target>[0-9]{{1,39}}(?:\.[0-9]{{1,26}})?))?"
     r"(?:-g(?P<group>[0-9]{1,12})|-b(?P<rows>[0-9]{1,9})x(?P<columns>[0-9]{1,12})|-(?P<per>row|tensor))?"
     rf"(?:-(?P<scale>f32|f16|bf16|e8m0|s[0-9]{{1,2}}|{_uncounted(_FLOAT)}))?"
     rf"(?:-f32(?P<second>row|tensor))?(?:-(?P<rule>{'|'.join(RULES)}))?(?P<nosat>-nosat)?"
@@ -165,6 +165,7 @@ class Own(Format):
 
     bits: int = field(init=False, compare=False)
 
+    called: ClassVar[str] = "define"
     family: ClassVar[str] = "own"
     reads_sentences: ClassVar[bool] = True
     description: ClassVar[str] = "formats that a sentence defines: element, scale, rule and sharing"
@@ -212,7 +213,7 @@ class Own(Format):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             raise WrongValue(
-                f"define: target is {shown(value)}, expected above 0 and at most {shown(self.element.largest)}, "
+                f"define: target is {shown(value)}, expected at least 1e-9 and at most {shown(self.element.largest)}, "
                 f"the largest number of {self.element}"
             )
         self._set(target=None if value == self.element.target else value)
@@ -366,7 +367,7 @@ class Own(Format):
     @property
     def sentence(self) -> str:
         """Return the format as a sentence: element, sharing, scale, rule."""
-        target = "" if self.target is None else f"@{self.target:.9g}"
+        target = "" if self.target is None else f"@{np.format_float_positional(self.target, trim='-')}"
         if self.group is not None:
             shared = f"-g{self.group}" if self.block_rows is None else f"-b{self.block_rows}x{self.group}"
         else:
