@@ -29,7 +29,8 @@ HEADS = ("format", "format string", "bits", "Gaussian dB", "Laplace dB", "MiniLM
 KINDS = (("Gaussian", SERIES[0]), ("Laplace", SERIES[1]), ("MiniLM", SERIES[2]))
 STEP = 20 * np.log10(2)  # dB per bit
 SHAPE = (256, 4096)
-ROW, TOP, LEFT, WIDTH, LOW, HIGH = 17, 62, 320, 960, -24, 0
+ROW, TOP, LEFT, WIDTH, LOW, HIGH = 19, 62, 330, 960, -24, 0
+SIZE = 14  # of letters
 Array = np.ndarray[Any, Any]
 
 
@@ -107,7 +108,7 @@ def drawn(numbers: list[list[str]]) -> str:
     for words, mark in KINDS:
         lines.append(f'<path d="{outline(mark, x + 6, 38, 5)}" fill="{mark.color}"/>')
         lines.append(text(x + 18, 43, f"{words} numbers" if words != "MiniLM" else "weights of MiniLM"))
-        x += 150
+        x += 165
     for value in range(LOW, HIGH + 1, 4):
         at = across(value)
         lines.append(f'<line x1="{at}" y1="{TOP - 6}" x2="{at}" y2="{height - 28}" {GRID}/>')
@@ -119,16 +120,16 @@ def drawn(numbers: list[list[str]]) -> str:
             shown = round(bits - 0.3)
             group = [row[2][0] for row in rows if round(row[2][0] - 0.3) == shown]
             words = " to ".join(f"{one:.2f}" for one in sorted({min(group), max(group)})) + " bits"
-            lines.append(text(4, y + 4, words, 'font-weight="600"'))
+            lines.append(text(4, y + 5, words, 'font-weight="600"'))
             lines.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - 20}" y2="{y}" {GRID}/>')
             y += ROW
-        lines.append(text(LEFT - 10, y + 4, string, 'text-anchor="end"'))
+        lines.append(text(LEFT - 10, y + 5, string, 'text-anchor="end"'))
         ends = [across(value - STEP * bits) for value in found]
         lines.append(f'<path d="M{min(ends)} {y}H{max(ends)}" stroke="{GREY}" stroke-opacity="0.5"/>')
         for at, (_, mark) in zip(ends, KINDS, strict=True):
             lines.append(f'<path d="{outline(mark, at, y, 4.5)}" fill="{mark.color}"><title>{name}</title></path>')
         y += ROW
-    return picture(WIDTH, height, "SQNR of formats of the literature at equal bits", lines)
+    return picture(WIDTH, height, "SQNR of formats of the literature at equal bits", lines, SIZE)
 
 
 def main() -> None:
