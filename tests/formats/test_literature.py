@@ -16,6 +16,7 @@ from common import reals, same_bits
 import heterocompute as hc
 from heterocompute import reference
 from heterocompute.formats import Own
+from heterocompute.formats.elements.quantiles import NF4
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "docs" / "figures" / "literature"))
 ENTRIES = {entry.name: entry for entry in SCRIPT["ENTRIES"]}
@@ -80,11 +81,12 @@ def test_tables_of_levels_are_those_of_their_sources() -> None:
     af4 = [-1, -0.69441008, -0.51243739, -0.3736951, -0.25607552, -0.14982478, -0.04934812, 0, 0.04273164, 0.12934483,
            0.21961274, 0.31675666, 0.42563882, 0.55496234, 0.72424863, 1]  # fmt: skip
     np.testing.assert_allclose(levels("AF4"), af4, atol=6e-6)
-    # arXiv 2305.14314 and 2311.12023: even steps of probability from delta to 1/2 and from 1/2 to 1 - delta
-    delta, normal = (1 / 14 + 1 / 16) / 2, NormalDist()
+    # arXiv 2311.12023: even steps of probability, with the outermost of NF4
+    delta, normal = (1 / 30 + 1 / 32) / 2, NormalDist()
     below = [normal.inv_cdf(p) for p in np.linspace(delta, 0.5, 4)]
     above = [normal.inv_cdf(p) for p in np.linspace(0.5, 1 - delta, 5)]
     np.testing.assert_allclose(levels("NF3"), np.array([*below[:-1], *above]) / above[-1], atol=1e-7)
+    assert set(np.float32(levels("NF3")[3:]).round(6)) <= set(np.float32(NF4).round(6))  # every second of NF4
     # arXiv 1909.13144, equation 4, with n = 2 and k = 2
     sums = [a + b for a, b in product((0, 1, 2**-2, 2**-4), (0, 2**-1, 2**-3, 2**-5))]
     np.testing.assert_allclose(levels("APoT"), np.array(both_signs(sums)) / 1.5, atol=1e-7)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from entries import ENTRIES, Entry
+from entries import ENTRIES, Entry, Source
 
 import heterocompute as hc
 from heterocompute.report.chart import outline, picture
@@ -85,7 +85,11 @@ def page_with(page: str, numbers: list[list[str]]) -> str:
     makers = [entry.formats for entry in ENTRIES if callable(entry.formats)]
     code = "\n\n".join(inspect.getsource(one).rstrip() for one in makers)
     used = "from statistics import NormalDist\n\n"
-    sources = "\n".join(f"- {entry.name}: {'; '.join(map(str, entry.sources))}" for entry in ENTRIES)
+    names: dict[Source, list[str]] = {}
+    for entry in ENTRIES:
+        for source in entry.sources:
+            names.setdefault(source, []).append(entry.name)
+    sources = "\n".join(f"- {source}: {', '.join(formats)}" for source, formats in names.items())
     parts = {"table": table(HEADS, rows), "definitions": f"```python\n{used}{code}\n```", "sources": sources}
     for name, words in parts.items():
         page = filled(page, name, words)

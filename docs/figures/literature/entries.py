@@ -105,7 +105,7 @@ ENTRIES = (
     ),
     Entry(
         "FP8 E5M2", ["e5m2-row"], [FP8],
-        "The upper byte of float16: the range of gradients, at 6 dB.",
+        "The upper byte of float16. The range for gradients costs 6 dB.",
     ),
     Entry(
         "FP8 E4M3FNUZ", ["e4m3fnuz-row"], [FNUZ],
@@ -122,7 +122,7 @@ ENTRIES = (
     ),
     Entry(
         "FP8 E4M3B11FNUZ", ["e4m3b11fnuz-row"],
-        [Source("JAX authors", "ml_dtypes, float8_e4m3b11fnuz", 2023)],
+        [Source("ml_dtypes authors", "ml_dtypes, float8_e4m3b11fnuz", 2023)],
         "Under float32 scales a bias changes nothing.",
     ),
     Entry(
@@ -159,7 +159,7 @@ ENTRIES = (
         [Source("Dettmers et al.", "QLoRA: Efficient Finetuning of Quantized LLMs", 2023, "2305.14314"),
          Source("Guo et al.", "LQ-LoRA: Low-rank Plus Quantized Matrix Decomposition for Efficient Language Model "
                 "Finetuning", 2023, "2311.12023")],
-        "NF4's quantiles with 8 levels.",
+        "Quantiles of the normal distribution as in NF4, 8 of them.",
     ),
     Entry(
         "any4", ["cb4-g128"],
