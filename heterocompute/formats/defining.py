@@ -17,7 +17,6 @@ from .sparse import Sparse, has_pattern, parse_pattern
 __all__ = ["define", "definition_of", "from_definition"]
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-LEVELS = re.compile(r"levels[0-9]+_[0-9a-f]{8}")
 FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
 _lock = threading.Lock()
 
@@ -113,8 +112,6 @@ def define(
             "'_', '.' and '-'"
         )
     made = Own(element, scale, group, rows, per, second, rule, target, saturate, name)
-    if LEVELS.match(name):
-        raise WrongValue(f"define: name is {shown(name)}, which is how levels without a name begin; choose another")
     with _lock:
         try:
             taken = NAMES.get(name) or parse_family(name)
