@@ -75,7 +75,7 @@ def element(text: str) -> Element:
 
 
 def _element(text: str) -> Element | None:
-    if text == "e8m0":  # not the float of 8 bits of exponent
+    if text == "e8m0":  # without a sign, unlike the floats of this pattern
         return PowersOfTwo()
     match = re.fullmatch(_FLOAT, text)
     if match:

@@ -95,6 +95,7 @@ def test_powers_of_two_round_as_ml_dtypes() -> None:
     # as subnormals; here they saturate, and are rounded to nearest
     same = (wanted != 255) & ((x <= powers[0]) | (x >= powers[1]))
     found = hc.quantize(x[None], "e8m0").components["codes"][0]
+    assert element("e8m0") == PowersOfTwo()
     assert (found == codes_of(PowersOfTwo(), x)).all() and (found[same] == wanted[same]).all() and same.sum() > 1500
     assert (found[wanted == 255] == 254).all() and set(found[x < powers[1]]) == {0, 1}
 
