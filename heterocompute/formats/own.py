@@ -109,7 +109,7 @@ def _element(text: str) -> Element | None:
 
 _ELEMENTS = rf"{_uncounted(_FLOAT)}|{_uncounted(_INTEGER)}|{_OTHERS}"
 _SENTENCE = re.compile(
-    rf"(?P<element>{_ELEMENTS}|[a-z][a-z0-9_]*)(?:@(?P<target>[0-9]{{1,39}}(?:\.[0-9]{{1,26}})?))?"
+    rf"(?P<element>{_ELEMENTS}|[a-z][a-z0-9_]*)(?:@(?P<target>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?))?"
     r"(?:-g(?P<group>[0-9]{1,12})|-b(?P<rows>[0-9]{1,9})x(?P<columns>[0-9]{1,12})|-(?P<per>row|tensor))?"
     rf"(?:-(?P<scale>f32|f16|bf16|e8m0|s[0-9]{{1,2}}|{_uncounted(_FLOAT)}))?"
     rf"(?:-f32(?P<second>row|tensor))?(?:-(?P<rule>{'|'.join(RULES)}))?(?P<nosat>-nosat)?"
@@ -217,9 +217,11 @@ class Own(Format):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             raise WrongValue(
-                f"define: target is {shown(value)}, expected at least 1e-9 and at most {shown(self.element.largest)}, "
+                f"define: target is {shown(value)}, expected above 0 and at most {shown(self.element.largest)}, "
                 f"the largest number of {self.element}"
             )
+        if float(f"{value:.9f}") != value or value >= 1e9:
+            raise WrongValue(f"define: target is {shown(value)}, expected below 1e9, with at most 9 decimals")
         self._set(target=None if value == self.element.target else value)
 
     def _check_scale(self) -> None:
@@ -371,7 +373,7 @@ class Own(Format):
     @property
     def sentence(self) -> str:
         """Return the format as a sentence: element, sharing, scale, rule."""
-        target = "" if self.target is None else f"@{np.format_float_positional(self.target, trim='-')}"
+        target = "" if self.target is None else f"@{self.target:.9f}".rstrip("0").rstrip(".")
         if self.group is not None:
             shared = f"-g{self.group}" if self.block_rows is None else f"-b{self.block_rows}x{self.group}"
         else:

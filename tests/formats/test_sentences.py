@@ -144,10 +144,13 @@ def test_texts_have_one_form() -> None:
 
 
 def test_every_target_has_a_sentence() -> None:
-    for target in (1 / 3, 1e-9, 0.1, 3e37, 4096 / 7):
+    for target in (1e-9, 0.1, 2.5, 999999.5):
         fmt = hc.define(None, "takum8", target=target)
         assert hc.format(str(fmt)) == fmt, str(fmt)
-    with pytest.raises(ValueError, match="target is 2.0, expected at least 1e-9 and at most 1.0"):
+    for target in (1 / 3, 3e37):
+        with pytest.raises(ValueError, match="expected below 1e9, with at most 9 decimals"):
+            hc.define(None, "takum8", target=target)
+    with pytest.raises(ValueError, match="target is 2.0, expected above 0 and at most 1.0"):
         hc.format("ternary@2")
 
 
