@@ -28,6 +28,17 @@ HANG = 600  # seconds after which a process of about one second counts as hangin
 FORMATS = [text for family in hc.Format.families() for text in family.examples]
 
 
+def codes_of(kind: Any, values: Any, saturate: bool = True) -> Any:
+    """Return the code of each float64 as an element's table says, which the core reads."""
+    table, values = kind.table(saturate), np.asarray(values, np.float64)
+    codes = table.ranked[np.searchsorted(table.bounds, values, side="left")]
+    if table.minus_zero is not None:
+        codes = np.where((values == 0) & np.signbit(values), table.minus_zero, codes)
+    if table.nan is None:
+        return codes
+    return np.where(np.isnan(values) | (values < table.lowest), table.nan, codes)
+
+
 @contextmanager
 def bad_argument(
     kind: type[Exception] | tuple[type[Exception], ...], argument: str | None, reason: str, match: str | None = None

@@ -94,7 +94,7 @@ def format(text: str | Format) -> Format:
         words = f"{'the nearest is' if len(nearest) == 1 else 'it could be'} {or_words(map(repr, nearest))}"
         raise WrongValue(f"format: {shown(text)} is not a format{reason}; {words}")
     raise WrongValue(
-        f"format: {shown(text)} is not a format; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'"
+        f"format: {shown(text)} is not a format{reason}; 'heterocompute formats' lists them, such as 'vsq4-g16-s4'"
     )
 
 

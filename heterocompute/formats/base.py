@@ -41,12 +41,14 @@ class StoredRules:
 class Parameters:
     """Checks of the fields of a frozen dataclass."""
 
+    called: ClassVar[str] = ""  # what messages name; else the class
+
     # Each setter stores the plain value, so that Int(np.int64(4)) and Int(4) print and pickle alike.
     def _set_integer(self, field: str, *wanted: range, optional: bool = False) -> None:
         value = getattr(self, field)
         if value is None and optional:
             return
-        name = f"{type(self).__name__}: {field}"
+        name = f"{self.called or type(self).__name__}: {field}"
         words = or_words([*(_range_words(part) for part in wanted), *(["None"] if optional else [])])
         try:
             if isinstance(value, bool):
@@ -62,14 +64,14 @@ class Parameters:
     def _check_flag(self, field: str) -> None:
         value = getattr(self, field)
         if not isinstance(value, bool):
-            name, kind = f"{type(self).__name__}: {field}", type(value).__name__
+            name, kind = f"{self.called or type(self).__name__}: {field}", type(value).__name__
             raise WrongType(f"{name} is {shown(value)} of type {kind}, expected True or False")
 
     def _check_word(self, field: str, *wanted: str, optional: bool = False) -> None:
         value = getattr(self, field)
         if value is None and optional:
             return
-        name = f"{type(self).__name__}: {field}"
+        name = f"{self.called or type(self).__name__}: {field}"
         words = or_words([*map(repr, wanted), *(["None"] if optional else [])])
         if not isinstance(value, str):
             raise WrongType(f"{name} is {shown(value)} of type {type(value).__name__}, expected {words}")

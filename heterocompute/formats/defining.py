@@ -100,6 +100,8 @@ def define(
             rows, group = block
         except (TypeError, ValueError):
             raise WrongType(f"define: block is {shown(block)}, expected (rows, columns)") from None
+        if rows is None or group is None:
+            raise WrongType(f"define: block is {shown(block)}, expected (rows, columns)")
     if name is None:
         return Own(element, scale, group, rows, per, second, rule, target, saturate)
     if not isinstance(name, str):

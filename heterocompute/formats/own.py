@@ -165,6 +165,7 @@ class Own(Format):
 
     bits: int = field(init=False, compare=False)
 
+    called: ClassVar[str] = "define"
     family: ClassVar[str] = "own"
     reads_sentences: ClassVar[bool] = True
     description: ClassVar[str] = "formats that a sentence defines: element, scale, rule and sharing"
@@ -194,6 +195,10 @@ class Own(Format):
         self._check_levels()
         if not self.saturate and not self._has_beyond:
             raise WrongValue(f"define: {self.element} has neither infinity nor NaN, expected saturate=True")
+        if self.name is not None and re.match(r"levels[0-9]+_[0-9a-f]{8}", self.name):
+            raise WrongValue(
+                f"define: name is {shown(self.name)}, which is how levels without a name begin; choose another"
+            )
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

@@ -53,6 +53,7 @@ FAMILIES = {
     "nvfp4": Mark("#5b57f0", _regular(5, 90, 0.45), "NVFP4"),
     "ggml": Mark("#8a8f00", _regular(4, 45, 0.5), "ggml"),
     "affine": Mark("#a8497a", _regular(6, 0, 0.5), "affine"),
+    "own": Mark("#0f8aa8", _regular(5, 270), "own"),
     "sparse": Mark("#d55e00", _CROSS, "sparse"),
     "mixed": Mark("#8c6a5c", _regular(3, 180), "mixed"),
     "other": Mark("#7d74b5", _regular(5), "other"),
@@ -69,12 +70,14 @@ _BEGINNINGS = {
 
 
 def family(text: str) -> str:
-    """Return the family of a format's text, a key of `FAMILIES`; "other" without a mark, "mixed" for a recipe.
+    """Return the family of a format's text, a key of `FAMILIES`; "mixed" for a recipe.
+
+    Sentences of integers and logs have the marks of integers and logs, all other sentences and defined names "own".
 
     Examples
     --------
-    >>> family("vsq4-g16-s4"), family("int8+2:4"), family("fp32"), family("fp8_e4m3fn")
-    ('vsq', 'sparse', 'plain', 'float')
+    >>> family("vsq4-g16-s4"), family("int8+2:4"), family("fp32"), family("fp8_e4m3fn"), family("e2m1-g16")
+    ('vsq', 'sparse', 'plain', 'float', 'own')
     """
     if text == "fp32":
         return "plain"
@@ -85,7 +88,9 @@ def family(text: str) -> str:
     if re.search(r"[0-9]:[0-9]", text):
         return "sparse"
     found = re.match(r"[a-z]+(?=[0-9])", text)
-    return _BEGINNINGS.get(found[0], "other") if found else "mixed"
+    if found and found[0] in _BEGINNINGS:
+        return _BEGINNINGS[found[0]]
+    return "own" if re.fullmatch(r"[a-z][a-z0-9_.@-]*", text) else "mixed"
 
 
 def css() -> str:

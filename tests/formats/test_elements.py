@@ -1,69 +1,16 @@
-"""Elements: every code and every tie against ml_dtypes, the standards of posits and takums, and the literature."""
+"""Elements: their texts, ties, levels of the literature, and what is no element; see test_standards.py, too."""
 
 from __future__ import annotations
 
 import math
 
-import ml_dtypes
 import numpy as np
 import pytest
+from common import codes_of
 
 from heterocompute.formats import Integer, Levels, Minifloat
-from heterocompute.formats.elements import Element, Logs, PowersOfTwo
-from heterocompute.formats.elements.tapered import Posit, Takum, posit, takum
+from heterocompute.formats.elements import Logs
 from heterocompute.formats.own import element
-
-TYPES = {
-    "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2": "e5m2", "float8_e5m2fnuz": "e5m2fnuz",
-    "float8_e3m4": "e3m4", "float8_e4m3b11fnuz": "e4m3b11fnuz", "float8_e4m3": "e4m3", "float4_e2m1fn": "e2m1",
-    "float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2", "float16": "e5m10", "bfloat16": "e8m7",
-}  # fmt: skip
-
-
-def codes_of(kind: Element, values: np.ndarray, saturate: bool = True) -> np.ndarray:
-    table = kind.table(saturate)
-    codes = table.ranked[np.searchsorted(table.bounds, values, side="left")]
-    if table.minus_zero is not None:
-        codes = np.where((values == 0) & np.signbit(values), table.minus_zero, codes)
-    if table.nan is None:
-        return codes
-    return np.where(np.isnan(values) | (values < table.lowest), table.nan, codes)
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_floats_are_those_of_ml_dtypes(name: str) -> None:
-    kind, dtype = element(TYPES[name]), np.dtype(getattr(ml_dtypes, name, name))
-    assert isinstance(kind, Minifloat)
-    table = kind.table(False)
-    stored = np.arange(1 << kind.bits).astype(np.uint16 if kind.bits > 8 else np.uint8)
-    with np.errstate(invalid="ignore"):
-        values = stored.view(dtype).astype(np.float64)
-    np.testing.assert_array_equal(table.levels, values)
-    numbers = ~np.isnan(values)
-    assert np.array_equal(np.signbit(values)[numbers], np.signbit(table.levels)[numbers])
-    finite = np.unique(values[np.isfinite(values)])
-    middle = (finite[1:] + finite[:-1]) / 2
-    last = kind.largest + (kind.number(kind.largest_code + 1) - kind.largest) / 2
-    rng = np.random.default_rng(3)
-    drawn = rng.normal(size=20_000) * np.exp(rng.normal(size=20_000) * 4)
-    some = np.concatenate([middle, finite, drawn, [last, -last, np.inf, -np.inf, 0.0, -0.0]]).astype(np.float32)
-    around = np.concatenate([some, np.nextafter(some, np.float32(np.inf)), np.nextafter(some, np.float32(-np.inf))])
-    with np.errstate(all="ignore"):
-        wanted = around.astype(dtype).astype(np.float64)
-    found = table.levels[codes_of(kind, around.astype(np.float64), saturate=False)]
-    np.testing.assert_array_equal(found, wanted)
-    assert np.array_equal(np.signbit(found)[~np.isnan(found)], np.signbit(wanted)[~np.isnan(wanted)])
-
-
-def test_powers_of_two_are_those_of_ml_dtypes() -> None:
-    table = PowersOfTwo().table()
-    values = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float64)
-    np.testing.assert_array_equal(table.levels, values)
-    some = np.float32([1, 1.4, 1.5, 1.6, 3, 6, 2.0**-127, 2.0**-128, 2.0**127, 2.5e38])
-    wanted = some.astype(ml_dtypes.float8_e8m0fnu).view(np.uint8)
-    assert codes_of(PowersOfTwo(), some.astype(np.float64)).tolist() == wanted.tolist()
-    assert codes_of(PowersOfTwo(), np.float64([0, -0.0, -3])).tolist() == [0, 0, 0]
-    assert element("e8m0") == PowersOfTwo()
 
 
 def test_every_code_decodes_to_itself() -> None:
@@ -92,49 +39,6 @@ def test_ties_of_integers_go_to_the_even_code_and_of_levels_to_the_lower() -> No
     assert codes_of(Levels([-1, 0, 2]), np.float64([-0.5, 1.0, 1.0 + 1e-15])).tolist() == [0, 1, 2]
     assert codes_of(Levels([-1, 0, 2], [-0.9, 1.9]), np.float64([-0.9, -0.8, 1.9, 1.95])).tolist() == [0, 1, 1, 2]
     assert codes_of(Levels.binary(), np.float64([-0.0, 0.0, -5e-324, 3])).tolist() == [1, 1, 0, 1]
-
-
-def test_posits_round_as_their_standard_says() -> None:
-    # Posit Standard (2022), section 4.1: between U and U + 1 lies the posit U1 with one bit more
-    assert [posit(8, 2, code) for code in (1, 0x40, 0x7F)] == [2.0**-24, 1.0, 2.0**24]
-    assert [posit(8, 0, code) for code in (1, 0x20, 0x60, 0x7F)] == [2.0**-6, 0.5, 2.0, 64.0]
-    for bits, es in ((8, 0), (8, 1), (8, 2), (6, 1), (5, 2), (3, 0)):
-        kind, half = Posit(bits, es), 1 << (bits - 1)
-        table = kind.table()
-        assert math.isnan(table.levels[half]) and table.levels[0] == 0
-        for code in range(1, half - 1):
-            tie = posit(bits + 1, es, 2 * code + 1)
-            low, middle, high = (int(codes_of(kind, np.float64([v]))[0])
-                                 for v in (np.nextafter(tie, 0), tie, np.nextafter(tie, np.inf)))  # fmt: skip
-            assert (low, high) == (code, code + 1) and middle == code + code % 2
-            assert codes_of(kind, np.float64([-tie]))[0] == 2 * half - middle
-        assert codes_of(kind, np.float64([1e-300, -1e-300, 1e300, 0.0])).tolist() == [1, 2 * half - 1, half - 1, 0]
-        np.testing.assert_array_equal(table.levels[1:half], -table.levels[:half:-1])
-
-
-def test_takums_are_those_of_the_definition() -> None:
-    """Hunhold (arXiv 2408.10594): (1 - 3 S + f) 2^e, e = (-1)^S (c + S), with zeros appended below 12 bits."""
-
-    def defined(code: int, bits: int) -> float:
-        text = f"{code:0{bits}b}".ljust(12, "0")
-        sign, direction, regime = int(text[0]), int(text[1]), int(text[2:5], 2)
-        length = regime if direction else 7 - regime
-        offset = int(text[5 : 5 + length] or "0", 2)
-        c = 2**length - 1 + offset if direction else -(2 ** (length + 1)) + 1 + offset
-        rest = text[5 + length :]
-        f = int(rest or "0", 2) / 2 ** len(rest)
-        return (1 - 3 * sign + f) * 2.0 ** ((-1) ** sign * (c + sign))
-
-    for bits in (8, 7, 5):
-        levels, half = Takum(bits).table().levels, 1 << (bits - 1)
-        for code in range(1, 2 * half):
-            if code != half:
-                exact = defined(code, bits)
-                with np.errstate(over="ignore"):
-                    assert levels[code] == np.clip(exact, -3.4028234663852886e38, 3.4028234663852886e38).astype(
-                        np.float32
-                    )
-    assert takum(12, 0b010000000000) == 1.0
 
 
 def test_logs_of_any_base() -> None:
@@ -208,26 +112,3 @@ def test_levels_of_the_literature() -> None:
 def test_impossible_elements_are_named(make: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()  # type: ignore[operator]
-
-
-def test_p3109_is_what_gfloat_says() -> None:
-    gfloat = pytest.importorskip("gfloat")
-    from gfloat.formats import Domain, Signedness, format_info_p3109
-
-    for bits in range(3, 9):
-        for precision in range(1, bits + 1):
-            for signed, sign in ((True, "s"), (False, "u")):
-                for extended, domain in ((True, "e"), (False, "f")):
-                    if precision > bits - signed or bits - precision + (not signed) > 8:
-                        continue
-                    text = f"binary{bits}p{precision}{sign}{domain}"
-                    try:
-                        kind = element(text)
-                    except ValueError:
-                        continue  # no number is left
-                    info = format_info_p3109(
-                        bits, precision, Signedness.Signed if signed else Signedness.Unsigned,
-                        Domain.Extended if extended else Domain.Finite,
-                    )  # fmt: skip
-                    wanted = [gfloat.decode_float(info, code).fval for code in range(1 << bits)]
-                    np.testing.assert_array_equal(kind.table().levels, wanted, err_msg=text)

@@ -143,6 +143,25 @@ def test_texts_have_one_form() -> None:
     assert hc.define(None, "posit8.1@2", group=8) == hc.define(None, "posit8.1", group=8, target=2)
 
 
+def test_every_target_has_a_sentence() -> None:
+    for target in (1e-9, 0.1, 2.5, 999999.5):
+        fmt = hc.define(None, "takum8", target=target)
+        assert hc.format(str(fmt)) == fmt, str(fmt)
+    for target in (1 / 3, 3e37):
+        with pytest.raises(ValueError, match="expected below 1e9, with at most 9 decimals"):
+            hc.define(None, "takum8", target=target)
+    with pytest.raises(ValueError, match="target is 2.0, expected above 0 and at most 1.0"):
+        hc.format("ternary@2")
+
+
+def test_powers_of_two_are_an_element() -> None:
+    x = np.float32([[0, -0.0, -3, np.nan, np.inf, 1.4, 1.5, 2.9]])
+    q = hc.quantize(x, "e8m0")
+    assert q.components["codes"][0].tolist() == [0, 0, 0, 255, 254, 127, 128, 128]
+    assert same_bits(q.dequantize(), reference.dequantize(q.components, q.format, x.shape, 1))
+    assert hc.error(np.abs(reals((4, 64), 1)), hc.quantize(np.abs(reals((4, 64), 1)), "e8m0-g16")).sqnr_db > 14
+
+
 def test_targets_and_means_change_scales() -> None:
     x = reals((4, 64), 5)
     near, far = (hc.error(x, hc.quantize(x, text)).sqnr_db for text in ("posit8.1-row", "posit8.1@4096-row"))
@@ -227,6 +246,7 @@ def test_hostile_definitions_in_files_are_refused(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ({"name": "int8"}, "choose another"), ({"name": "X"}, "name is 'X'"), ({"name": "a b"}, "name is"),
+        ({"name": "levels3_0123abcd"}, "levels without a name"),
         ({"element": "foo"}, "is not an element"), ({"scale": "s4"}, "without a second level"),
         ({"scale": "f64"}, "scale is 'f64'"),
         ({"scale": "s1", "second": "row", "group": 4}, "'s2' to 's10'"),
@@ -234,7 +254,8 @@ def test_hostile_definitions_in_files_are_refused(tmp_path: Path) -> None:
         ({"scale": "e8m0", "group": 4, "rule": "absmean"}, "rule is 'absmean'"), ({"rule": "floor"}, "rule is 'floor'"),
         ({"group": 3, "block": (2, 2)}, "one of both"), ({"per": "tensor", "group": 3}, "one of both"),
         ({"per": "tensor", "scale": "f16"}, "per is 'tensor'"), ({"group": 2**31}, "group is 2147483648"),
-        ({"block": (0, 4)}, "block_rows is 0"), ({"block": (4, 4), "scale": "s4", "second": "tensor"}, "block"),
+        ({"block": (0, 4)}, "define: block_rows is 0"), ({"group": 0}, "define: group is 0"),
+        ({"block": (4, 4), "scale": "s4", "second": "tensor"}, "block"),
         ({"element": "e2m1", "saturate": False}, "neither infinity nor NaN"), ({"target": 1e9}, "target is"),
         ({"element": "ternary", "scale": "e8m0", "group": 4, "rule": "even"}, "rule is 'even'"),
         ({"rounding": "up"}, "rounding"),
@@ -248,6 +269,7 @@ def test_what_cannot_be_defined_is_said_at_once(arguments: dict[str, Any], words
 
 def test_wrong_types_are_named() -> None:
     for arguments in (
+        {"block": (4, None)},
         {"element": 3},
         {"name": 3},
         {"group": 1.5},

@@ -235,7 +235,7 @@ def _float_table(kind: Minifloat, saturate: bool) -> Table:
 @dataclass(frozen=True)
 class PowersOfTwo(Element):
     """The codes of E8M0: code c stands for ``2 ** (c - 127)``, and 255 for NaN. Without a sign: values up to 0 get
-    code 0.
+    code 0. A scale maps the largest magnitude to 1.
 
     Examples
     --------
@@ -252,6 +252,10 @@ class PowersOfTwo(Element):
     @property
     def largest(self) -> float:
         return 2.0**127
+
+    @property
+    def target(self) -> float:
+        return 1.0
 
     def __str__(self) -> str:
         return "e8m0"

@@ -1,6 +1,7 @@
 """Levels from the literature that an equation gives: quantiles of distributions, and sums of powers of two.
 
-normal_float    Dettmers et al., "QLoRA", NeurIPS 2023 (arXiv 2305.14314), appendix E
+normal_float    Dettmers et al., "QLoRA", NeurIPS 2023 (arXiv 2305.14314), appendix E; of other bits as the programs of
+                Guo et al., "LQ-LoRA", ICLR 2024 (arXiv 2311.12023), which keep the outermost probability of 4 bits
 student_float   Dotzel et al., "Learning from Students", ICML 2024 (arXiv 2405.03103), equation 3
 apot            Li, Dong and Wang, "Additive Powers-of-Two Quantization", ICLR 2020 (arXiv 1909.13144), equation 4
 """
@@ -33,8 +34,7 @@ def _checked(bits: int, name: str, least: int = 2) -> int:
 
 def _quantiles(bits: int, quantile: Callable[[float], float]) -> tuple[float, ...]:
     """Return 2^bits levels from -1 to 1 with a 0: one more above 0 than below, at even steps of probability."""
-    whole = 2 << bits
-    last = 1 - (1 / (whole - 2) + 1 / whole) / 2
+    last = 1 - (1 / 30 + 1 / 32) / 2  # of 16 levels, and used for any number of them
     above, below = 1 << (bits - 1), (1 << (bits - 1)) - 1
     higher = [quantile(last + (0.5 - last) * i / above) for i in range(above)]
     lower = [-quantile(last + (0.5 - last) * i / below) for i in range(below)]
@@ -57,7 +57,7 @@ def normal_float(bits: int) -> tuple[float, ...]:
     --------
     >>> from heterocompute.formats.elements.quantiles import normal_float
     >>> [round(one, 3) for one in normal_float(3)]
-    [-1.0, -0.535, -0.247, 0.0, 0.183, 0.382, 0.623, 1.0]
+    [-1.0, -0.479, -0.217, 0.0, 0.161, 0.338, 0.563, 1.0]
     """
     bits = _checked(bits, "normal_float")
     return NF4 if bits == 4 else _quantiles(bits, NormalDist().inv_cdf)
