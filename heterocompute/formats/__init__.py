@@ -23,6 +23,7 @@ from .codebooks import NF4, Codebook
 from .defining import define
 from .elements import Integer, Levels, Minifloat
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
+from .functions import Function as Function, is_function as is_function
 from .integers import VSQ, Affine, Int
 from .logs import Log
 from .own import Own as Own

@@ -138,6 +138,11 @@ class Format(ABC, Parameters):
         """Return the format of a text, or None if its family is another; ValueError if it is invalid."""
 
     @property
+    def label(self) -> str:
+        """Return the format as tables show it: its format string, marked if it has no codes."""
+        return str(self)
+
+    @property
     def element_dtype(self) -> str | None:
         return None
 

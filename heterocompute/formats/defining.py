@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base.errors import WrongType, WrongValue, shown
 from .base import Format, parse_family
 from .elements import Element, Levels
+from .functions import Function
 from .own import NAMES, Own, element as element_of
 from .sparse import Sparse, has_pattern, parse_pattern
 
@@ -23,7 +24,7 @@ _lock = threading.Lock()
 
 def define(
     name: str | None,
-    element: Element | str,
+    element: Element | str | None = None,
     *,
     scale: str | None = None,
     group: int | None = None,
@@ -34,8 +35,10 @@ def define(
     target: float | None = None,
     saturate: bool = True,
     rounding: str = "even",
+    round: Callable[[Any], Any] | None = None,
+    bits: float | None = None,
 ) -> Format:
-    """Define a number format by its element, its scale and what shares the scale.
+    """Define a number format by its element, its scale and what shares the scale, or by a function of values.
 
     Parameters
     ----------
@@ -66,6 +69,13 @@ def define(
         Values beyond the largest number become it. False: infinity or NaN, the first that the element has.
     rounding : {"even"}
         Nearest; ties go to the even code, of levels to the lower level.
+    round : callable, optional
+        In place of all of the above but `name` and `group`: a function from a float32 array (rows, groups, group) to
+        its rounded values, an array of finite floats of the same shape. The last group of a row is padded with zeros.
+        `fake_quantize`, `study`, training, KV caches and `ptq.search` take such a format, and mark it as a function
+        in their tables. It has no codes: `quantize`, matmuls and files refuse it.
+    bits : float, optional
+        With `round`: stored bits per value with all scales, for tables and budgets.
 
     Returns
     -------
@@ -87,7 +97,21 @@ def define(
     (True, 'e3m4fnuz-g32-e8m0')
     >>> str(hc.define(None, "ternary", group=128, rule="absmean"))
     'ternary-g128-absmean'
+    >>> halves = hc.define("my-halves", round=lambda x: np.rint(x * 2) / 2, bits=5)
+    >>> hc.fake_quantize(np.float32([0.3, -1.2]), halves)
+    array([ 0.5, -1. ], dtype=float32)
     """
+    if round is not None or bits is not None:
+        parts = (element, scale, block, second, rule, target)
+        if any(part is not None for part in parts) or (per, saturate, rounding) != ("row", True, "even"):
+            raise WrongValue("define: round is given with parts of a sentence, expected name, round, bits and group")
+        if round is None or bits is None:
+            raise WrongValue(
+                f"define: {'round' if round is None else 'bits'} is None, expected round= and bits= together"
+            )
+        return _registered(Function(_checked_name(name), round, bits, group))
+    if element is None:
+        raise WrongType("define: element is None, expected an element or its text, or round= and bits=")
     if rounding != "even":
         raise WrongValue(f"define: rounding is {shown(rounding)}, expected 'even'")
     if isinstance(element, str):
@@ -102,6 +126,10 @@ def define(
             raise WrongType(f"define: block is {shown(block)}, expected (rows, columns)") from None
     if name is None:
         return Own(element, scale, group, rows, per, second, rule, target, saturate)
+    return _registered(Own(element, scale, group, rows, per, second, rule, target, saturate, _checked_name(name)))
+
+
+def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
         raise WrongType(f"define: name is {shown(name)} of type {type(name).__name__}, expected a str or None")
     if not NAME.fullmatch(name):
@@ -109,7 +137,12 @@ def define(
             f"define: name is {shown(name[:80])}, expected a lower-case letter, then at most 63 of letters, digits, "
             "'_', '.' and '-'"
         )
-    made = Own(element, scale, group, rows, per, second, rule, target, saturate, name)
+    return name
+
+
+def _registered(made: Own | Function) -> Own | Function:
+    """Return a format whose name is its format string from now on; the same again is the same."""
+    name = str(made)
     with _lock:
         try:
             taken = NAMES.get(name) or parse_family(name)
@@ -120,6 +153,8 @@ def define(
             reads = taken is not None
         if taken == made:
             return made
+        if isinstance(taken, Function) and isinstance(made, Function) and taken.does_as(made):
+            return taken
         if reads:
             by = "a family of formats" if taken is None else shown(taken)
             raise WrongValue(f"define: name is {shown(name)}, which is the format string of {by}; choose another")

@@ -20,6 +20,7 @@ from .. import _heterocompute as _core
 from ..base.errors import WrongType, WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional, or_words
 from .elements import Element, Integer, Levels, Logs, Minifloat, Posit, PowersOfTwo, Takum, levels_named
+from .functions import Function
 
 __all__ = ["Own", "element"]
 
@@ -29,7 +30,7 @@ SECONDS = (None, "row", "tensor")
 RULES = ("absmax", "absmean", "floor", "ceil", "rceil", "even")
 CODES = {"integer": 1, "float": 2, "table": 3, "log": 4}  # hc_code_kind of base/form.h
 TABLE = 256
-NAMES: dict[str, Own] = {}  # that `define` gave in this process
+NAMES: dict[str, Own | Function] = {}  # that `define` gave in this process
 
 _FLOAT = r"(u)?e([1-8])m([0-9]{1,2})(?:b(-?[0-9]{1,3}))?(ieee|fnuz|fn|finite)?(ns)?"
 _INTEGER = r"(u)?int([0-9]{1,2})(?:f([0-9]{1,2}))?(full)?"
@@ -377,7 +378,7 @@ class Own(Format):
         return f"{self.element}{target}{shared}{scale}{second}{rule}{'' if self.saturate else '-nosat'}"
 
     @classmethod
-    def _parse(cls, text: str) -> Own | None:
+    def _parse(cls, text: str) -> Own | Function | None:
         if text in NAMES:
             return NAMES[text]
         match = _SENTENCE.fullmatch(text)

@@ -18,9 +18,10 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import WrongValue, refusals, shown
 from ..base.float_env import counts_subnormals
-from ..formats import Format, Sparse, has_pattern
+from ..formats import Format, Sparse, has_pattern, is_function
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .device import fake_quantize_on_device, goes_to_device, quantize_on_device
+from .functions import rounded_by
 from .nearest import nearest
 from .scale_search import rounded_best
 
@@ -165,10 +166,15 @@ def fake_quantize(
     if goes_to_device(w):
         answer: FloatArray = fake_quantize_on_device(w, fmt, axis, clip, out)
         return answer
-    fmt = as_format(fmt, "fake_quantize: fmt")
+    fmt = as_format(fmt, "fake_quantize: fmt", functions=True)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", (x,), in_place=True)
+    if is_function(fmt):
+        if clip is not None:
+            raise WrongValue(f"fake_quantize: clip is {shown(clip)}, but {fmt} is a function of values, without scales")
+        result[...] = rounded_by(fmt, x, axes, "fake_quantize: w")
+        return result if out is None else out
     if isinstance(clip, str) and clip == "search":
         result[...] = quantize(x, fmt, axes, clip).dequantize()
         return result if out is None else out

@@ -277,7 +277,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             **more: Any,
         ) -> None:
             super().__init__(in_features, out_features, bias, **more)
-            self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt")), clip
+            self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt", functions=True)), clip
             if clip != "search":
                 core_clip(clip, "QuantLinear")
             self.register_forward_pre_hook(is_called)
