@@ -471,7 +471,7 @@ def _number_of(fmt: Own) -> int:
         lowest, largest, places = kind.lowest_code, kind.largest_code, kind.fraction_bits
     elif isinstance(kind, Minifloat):
         places = kind.mantissa
-        is_plain = kind.signed and kind.subnormals and kind.used_specials in ("ieee", "fn", "finite")
+        is_plain = kind.is_plain
     elif isinstance(kind, Logs):
         places = kind.gamma
     fields = (

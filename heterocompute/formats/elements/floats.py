@@ -128,6 +128,13 @@ class Minifloat(Element, Parameters):
         return self.specials or ("ieee" if self.bits >= 8 else "finite")
 
     @property
+    def is_plain(self) -> bool:
+        """Return whether shifting codes of 6 and 8 bits into float32, and its own specials, decode them."""
+        has_specials = self.bits != 8 or self.nan is not None
+        is_usual = self.bias is None and self.signed and self.subnormals and self.mantissa > 0
+        return is_usual and has_specials and self.used_specials in ("ieee", "fn", "finite")
+
+    @property
     def _usual_bias(self) -> int:
         half = 1 << (self.exponent - 1)
         return half if self.specials in ("fnuz", "p3109", "p3109f") else half - 1
