@@ -308,9 +308,10 @@ class Own(Format):
         if self.scale == "e8m0" or not re.fullmatch(_FLOAT, self.scale or ""):
             return None
         found = element(self.scale or "")
-        if found.bits > 8 or not isinstance(found, Minifloat) or not found.subnormals or found.specials in ("fnuz",):
+        if not isinstance(found, Minifloat) or not _is_scale(found):
             raise WrongValue(
-                f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals and a zero"
+                f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals, a zero and "
+                "a bias of 0 or more"
             )
         return found
 
@@ -422,6 +423,11 @@ class Own(Format):
         if self.scale_kind == "float" and self.scale_type is not None:
             largest = self.scale_type.largest_code
         return StoredRules(unused_code=1 << (self.bits - 1) if integers else None, padding=None, largest_scale=largest)
+
+
+def _is_scale(kind: Minifloat) -> bool:
+    """Tell whether the C core reads a float as a scale."""
+    return kind.bits <= 8 and kind.subnormals and kind.used_bias >= 0 and kind.specials != "fnuz"
 
 
 # fmt: off

@@ -119,6 +119,8 @@ class Minifloat(Element, Parameters):
             raise WrongValue(f"{said} with a bias or without subnormals, which the standard fixes; expected neither")
         if not self.subnormals and bits > 8:
             raise WrongValue(f"Minifloat: subnormals is False with {bits} bits, expected at most 8 bits")
+        if bits > 8 and self.used_bias < 0:
+            raise WrongValue(f"Minifloat: bias is {self.bias} with {bits} bits, expected 0 or more from 9 bits on")
         if self.largest_code < 1:
             raise WrongValue(f"{said} with {bits} bits, which leave no number above 0")
 
