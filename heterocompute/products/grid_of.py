@@ -23,7 +23,9 @@ Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # values whose indices are unpacked at a time
 
-_KINDS = ("none", "f32", "f16", "integer", "e8m0", "table", "double")  # of scales that `Grid` can store
+# Kinds of (scale, second level) that `Grid` can store.
+_SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), ("integer", "row"), ("e8m0", "none"),
+           ("table", "none"), ("table", "scale"), ("double", "none")}  # fmt: skip
 
 
 def check_grid(fmt: Format, searched: bool = False) -> None:
@@ -49,7 +51,7 @@ def _check_kinds(fmt: Format) -> None:
     if form.code_values > 1 or (form.bits > 8 and not has_table):
         raise WrongValue(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
-    if form.minima or kind_of(fmt) not in _KINDS or (alone and not form.shared):
+    if form.minima or (kind_of(fmt), form.second) not in _SCALES or (alone and not form.shared):
         raise WrongValue(f"{fmt} has scales or minima that the search does not support")
 
 
