@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import threading
@@ -19,6 +20,7 @@ __all__ = ["define", "definition_of", "from_definition"]
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
+MOST = 1 << 16  # characters of a definition: 256 levels and thresholds take a fifth
 _lock = threading.Lock()
 
 
@@ -249,6 +251,64 @@ def from_definition(definition: Any, text: str) -> Format:
     if kept is None:
         raise WrongValue(f"definition: its format is {shown(str(base))}, but the text beside it is {shown(text[:80])}")
     return Sparse(base, *kept)
+
+
+def carried(fmt: Format) -> str:
+    """Return a format as a text that any process reads by `heterocompute.format`.
+
+    Parameters
+    ----------
+    fmt : Format
+
+    Returns
+    -------
+    str
+        The format string. If only this process knows it, because `define` named the format or its levels have no
+        name: JSON of the definition and the format string.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> from heterocompute.formats.defining import carried
+    >>> carried(hc.format("int4-g32")), carried(hc.define("my-int12", "int12"))
+    ('int4-g32', '{"format": "my-int12", "definition": {"element": "int12", "scale": "f32", "name": "my-int12"}}')
+    """
+    definition = definition_of(fmt)
+    if definition is None or not ("name" in definition or isinstance(definition["element"], dict)):
+        return str(fmt)
+    return json.dumps({"format": str(fmt), "definition": definition})
+
+
+def from_carried(text: str) -> Format:
+    """Return the format of JSON that `carried` made, which may come from anywhere.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    Format
+
+    Raises
+    ------
+    ValueError
+        The text is no definition.
+
+    Examples
+    --------
+    >>> from heterocompute.formats.defining import from_carried
+    >>> from_carried('{"format": "e3m4", "definition": {"element": "e3m4"}}')
+    Own('e3m4')
+    """
+    try:
+        found = json.loads(text) if len(text) <= MOST else None
+    except (ValueError, RecursionError):
+        found = None
+    wanted = {"format", "definition"}
+    if not isinstance(found, dict) or found.keys() != wanted or not isinstance(found["format"], str):
+        raise WrongValue(f"format: {shown(text[:64])} is no definition of a format")
+    return from_definition(found["definition"], found["format"])
 
 
 def _own_from(definition: Mapping[str, Any]) -> Own:

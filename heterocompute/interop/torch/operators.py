@@ -27,6 +27,7 @@ from ...arrays.dense import as_array, normalize_axes
 from ...arrays.quantized import QuantizedArray
 from ...base.devices import KIND
 from ...base.errors import WrongIndex, WrongType, WrongValue, shown
+from ...formats.defining import carried
 from ...products.arguments import as_format
 from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
@@ -61,7 +62,9 @@ def described(q: QuantizedArray) -> str:
     >>> described(hc.quantize([[1.0, 2.0]], "int4"))
     '{"format": "int4", "shape": [1, 2], "axis": [1], "dtype": "float64"}'
     """
-    return json.dumps({"format": str(q.format), "shape": list(q.shape), "axis": list(q.axis), "dtype": q.source_dtype})
+    return json.dumps(
+        {"format": carried(q.format), "shape": list(q.shape), "axis": list(q.axis), "dtype": q.source_dtype}
+    )
 
 
 def parts_of(q: QuantizedArray) -> dict[str, Any]:
@@ -117,7 +120,7 @@ def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]
         for name, part in zip(kinds, parts, strict=True)
     ]
     size = shape[1:] if is_one else (len(rows), *shape[1:])
-    about = {"format": str(fmt), "shape": size, "axis": [a - is_one for a in axis], "dtype": dtype}
+    about = {"format": carried(fmt), "shape": size, "axis": [a - is_one for a in axis], "dtype": dtype}
     return found, json.dumps(about)
 
 
