@@ -20,6 +20,7 @@ __all__ = ["define", "definition_of", "from_definition"]
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
+MOST_LEVEL = 2.0**1023  # of a level in a definition; integers beyond it have no float64
 MOST = 1 << 16  # characters of a definition: 256 levels and thresholds take a fifth
 _lock = threading.Lock()
 
@@ -318,7 +319,7 @@ def _own_from(definition: Mapping[str, Any]) -> Own:
         if not element.keys() <= {"levels", "thresholds"} or not isinstance(element.get("levels"), list):
             raise WrongValue(f"definition: element is {shown(element)}, expected levels")
         numbers = [*element["levels"], *(element.get("thresholds") or [])]
-        if not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+        if not all(type(one) in (int, float) and abs(one) <= MOST_LEVEL for one in numbers):
             raise WrongValue("definition: levels and thresholds are finite numbers")
         made: Element = Levels(tuple(element["levels"]), element.get("thresholds") and tuple(element["thresholds"]))
     elif isinstance(element, str):

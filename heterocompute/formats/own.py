@@ -209,7 +209,7 @@ class Own(Format):
             return
         try:
             value = float(self.target)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             raise WrongValue(
