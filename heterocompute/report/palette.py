@@ -69,7 +69,7 @@ _BEGINNINGS = {
 
 
 def family(text: str) -> str:
-    """Return the family of a format's text, a key of `FAMILIES`; "other" without a mark, "mixed" for a recipe.
+    """Return the family of a format's text, a key of `FAMILIES`; "other" for own formats, "mixed" for a recipe.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def family(text: str) -> str:
     if re.search(r"[0-9]:[0-9]", text):
         return "sparse"
     found = re.match(r"[a-z]+(?=[0-9])", text)
-    return _BEGINNINGS.get(found[0], "other") if found else "mixed"
+    return _BEGINNINGS.get(found[0], "other") if found else "other"
 
 
 def css() -> str:
