@@ -39,7 +39,7 @@ def core_format(fmt: Format) -> tuple[Any, ...]:
             found: tuple[Any, ...] = (core_format(fmt.base), fmt.n, fmt.m)
         else:
             parameters = fmt.core_params()  # refuses functions
-            found = (fmt.family, *parameters)
+            found = (fmt.core_family, *parameters)
         object.__setattr__(fmt, "_core", found)  # formats are frozen
         return found
 

@@ -164,7 +164,12 @@ class Format(ABC, Parameters):
     @property
     def form(self) -> StoredForm:
         """Return the kinds of codes and scales in the C core; a pattern has the kinds of its base format."""
-        return form_of((self.family, *self.core_params()))
+        return form_of((self.core_family, *self.core_params()))
+
+    @property
+    def core_family(self) -> str:
+        """Return the family of the C core whose code and parameters `core_params` has."""
+        return self.family
 
     @property
     def learns_codebook(self) -> bool:
