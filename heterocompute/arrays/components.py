@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base.container import numpy_dtype
-from ..formats import Float, Format, Sparse, has_pattern
+from ..formats import Float, Format, Sparse, has_pattern, is_function
 from .layout import Entry
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "entry_of",
     "layout_of",
     "rows_stand_alone",
+    "stored_bytes",
     "stored_format",
     "values_of",
 ]
@@ -34,7 +35,11 @@ def core_format(fmt: Format) -> tuple[Any, ...]:
     try:
         return fmt._core  # type: ignore[attr-defined, no-any-return]
     except AttributeError:
-        found = (core_format(fmt.base), fmt.n, fmt.m) if has_pattern(fmt) else (fmt.family, *fmt.core_params())
+        if has_pattern(fmt):
+            found: tuple[Any, ...] = (core_format(fmt.base), fmt.n, fmt.m)
+        else:
+            parameters = fmt.core_params()  # refuses functions
+            found = (fmt.core_family, *parameters)
         object.__setattr__(fmt, "_core", found)  # formats are frozen
         return found
 
@@ -102,9 +107,14 @@ def bits_of_long_rows(fmt: Format) -> float:
     >>> round(bits_of_long_rows(format("int8")), 2), bits_of_long_rows(format("int4-g32-f16"))
     (8.0, 4.5)
     """
-    shape = (1, 1 << 20)
-    parts = component_layout(fmt, shape, (1,)).values()
-    return 8 * sum(dtype.itemsize * math.prod(size) for dtype, size in parts) / math.prod(shape)
+    return 8 * stored_bytes(fmt, (1, 1 << 20), (1,)) / (1 << 20)
+
+
+def stored_bytes(fmt: Format, shape: Sequence[int], axis: Sequence[int]) -> int:
+    """Return the bytes of an array in a format, with all components; of a function by its bits."""
+    if is_function(fmt):
+        return fmt.stored_bytes(math.prod(shape))
+    return sum(dtype.itemsize * math.prod(size) for dtype, size in component_layout(fmt, shape, axis).values())
 
 
 def stored_format(fmt: Format, values: str | None) -> Format:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import shown
-from ..formats import Format, Sparse, formats
+from ..formats import Format, Sparse, format as parse_format, formats, has_pattern
 from ..products.quantize import quantize
 from ..report.table import Column
 from .parts import UsageError, print_json, print_table, say, say_words
@@ -18,7 +18,8 @@ TEN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "bf16", "fp8_e4m3fn-row", "mxfp4",
 GRAMMAR = (
     "A format is a name with its bits, and suffixes in this order: -gN one scale per N values, -sN scales of N bits "
     "(vsq), -asym zero points, -f16 or -bf16 the type of scales, -row or -tensor one scale for a row or the array, "
-    "+N:M pruned to N of every M."
+    "+N:M pruned to N of every M. Any other element and scale is a sentence, such as e3m4-g32-e8m0: "
+    "docs/formats/own.md."
 )
 ROWS, LENGTH = 64, 4096  # of the array in which bits are counted
 PATTERNS = {"pattern": "N of every M values, alone or with a format of the kept ones: 1 <= N <= M <= 32"}
@@ -27,18 +28,21 @@ PATTERNS = {"pattern": "N of every M values, alone or with a format of the kept 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
     text = "List the number formats: format strings by family, stored bits per value and what they are used for."
-    parser = command("formats", run, text, "formats", "formats vsq")
-    parser.add_argument("family", metavar="FAMILY", nargs="?", help="only this family, such as vsq")
+    parser = command("formats", run, text, "formats", "formats vsq", "formats e3m4-g32-e8m0")
+    words = "only this family, such as vsq, or a format string such as e3m4-g32-e8m0"
+    parser.add_argument("family", metavar="FAMILY", nargs="?", help=words)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     families = {**formats(), **PATTERNS}
-    if arguments.family is not None:
-        if arguments.family not in families:
-            raise UsageError(f"there is no family {shown(arguments.family)}, expected one of {', '.join(families)}")
-        families = {arguments.family: families[arguments.family]}
     examples = {cls.family: cls.examples for cls in Format.families()} | {"pattern": Sparse.examples}
+    if arguments.family is not None:
+        family = arguments.family
+        if family not in families:
+            family, fmt = _asked(family, families)
+            examples[family] = (str(fmt),)
+        families = {family: families[family]}
     rows = [_row(family, text) for family in families for text in examples[family]]
     if arguments.json:
         return print_json({"families": families, "formats": rows})
@@ -58,6 +62,17 @@ def run(arguments: argparse.Namespace) -> int:
         "definitions: docs/formats.md."
     )
     return 0
+
+
+def _asked(text: str, families: dict[str, str]) -> tuple[str, Format]:
+    """Return the family and the format of a format string."""
+    try:
+        fmt = parse_format(text)
+    except ValueError:
+        raise UsageError(
+            f"there is no family {shown(text)}, expected one of {', '.join(families)}, or a format string"
+        ) from None
+    return "pattern" if has_pattern(fmt) else fmt.family, fmt
 
 
 def _overview(families: dict[str, str]) -> int:

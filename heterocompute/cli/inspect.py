@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 from ..base.texts import counted
 from ..report.numbers import quantity
@@ -51,10 +52,21 @@ def run(arguments: argparse.Namespace) -> int:
         Column("nan", "NaN", leaves=1),
     ]
     print_table(columns, rows)
+    for text, definition in {row["format"]: row["definition"] for row in rows if "definition" in row}.items():
+        if "name" in definition or isinstance(definition["element"], dict):  # other texts say it themselves
+            say_words(f"{text}: {_parts(definition)}")
     say(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
     if said is not None:
         say_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
     return 0
+
+
+def _parts(definition: dict[str, Any]) -> str:
+    element, *others = [(key, value) for key, value in definition.items() if key != "name"]
+    if isinstance(element[1], dict):
+        levels = element[1]["levels"]
+        element = ("element", f"{len(levels)} levels from {levels[0]:.5g} to {levels[-1]:.5g}")
+    return ", ".join(f"{key} {value}" for key, value in (element, *others))
 
 
 def _number(value: float | None) -> str:

@@ -432,7 +432,7 @@ def inspect(
     list of dict
         One a tensor, in the file's order: `name`; `dtype`, NumPy's name of it, of a quantized array the dtype
         that was quantized; `shape`; `format`, a text (blocks of a GGUF file have float32 and their type), or None
-        for a plain tensor; `bytes` stored; `min` and
+        for a plain tensor; of an own format also its `definition`; `bytes` stored; `min` and
         `max` of the values that are no NaN, None where there are none or they have no order; `nan`, how many.
 
     Raises

@@ -13,6 +13,7 @@ from ..arrays.layout import Entry
 from ..base.container import DTYPES, FILE_NAMES
 from ..base.float_env import counts_subnormals
 from ..base.tensors import Tensors
+from ..formats.defining import definition_of
 from .safetensors import read_array
 from .shards import about
 
@@ -35,7 +36,10 @@ def packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:
     with about(reader, name):
         array = read_array(reader, name, entry)
         found = _range(array._occurring())
-    said = {"name": name, "dtype": entry.dtype, "shape": list(entry.shape), "format": str(entry.format)}
+    said: dict[str, Any] = {"name": name, "dtype": entry.dtype, "shape": list(entry.shape), "format": str(entry.format)}
+    definition = None if isinstance(entry.format, str) else definition_of(entry.format)
+    if definition is not None:
+        said["definition"] = definition
     return said | {"bytes": array.nbytes} | found
 
 

@@ -20,9 +20,10 @@ from ..base.texts import near_words
 from .base import Format as Format, StoredRules as StoredRules, or_words, parse_family
 from .blocks import GGML
 from .codebooks import NF4, Codebook
-from .defining import define
+from .defining import define, from_carried
 from .elements import Integer, Levels, Minifloat
 from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
+from .functions import Function as Function, is_function as is_function
 from .integers import VSQ, Affine, Int
 from .logs import Log
 from .own import Own as Own
@@ -44,7 +45,8 @@ def format(text: str | Format) -> Format:
     Parameters
     ----------
     text : str or Format
-        Format string, such as ``"vsq4-g16-s4"``. A Format is returned unchanged.
+        Format string, such as ``"vsq4-g16-s4"``. A Format is returned unchanged. JSON of a definition, in which other
+        programs carry a format of `define`, is read too.
 
     Returns
     -------
@@ -75,6 +77,8 @@ def format(text: str | Format) -> Format:
         raise WrongValue(
             f"format: {shown(text[:64])} is not a format: an empty text, expected one such as 'vsq4-g16-s4'"
         )
+    if text.startswith("{"):
+        return from_carried(text)
     reason = ""
     nearest: list[str] = []
     try:

@@ -140,6 +140,11 @@ class Format(ABC, Parameters):
         """Return the format of a text, or None if its family is another; ValueError if it is invalid."""
 
     @property
+    def label(self) -> str:
+        """Return the format as tables show it: its format string, marked if it has no codes."""
+        return str(self)
+
+    @property
     def element_dtype(self) -> str | None:
         return None
 
@@ -161,7 +166,12 @@ class Format(ABC, Parameters):
     @property
     def form(self) -> StoredForm:
         """Return the kinds of codes and scales in the C core; a pattern has the kinds of its base format."""
-        return form_of((self.family, *self.core_params()))
+        return form_of((self.core_family, *self.core_params()))
+
+    @property
+    def core_family(self) -> str:
+        """Return the family of the C core whose code and parameters `core_params` has."""
+        return self.family
 
     @property
     def learns_codebook(self) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base.errors import WrongType, WrongValue, shown
 from .base import Format, parse_family
 from .elements import Element, Levels
+from .functions import Function
 from .own import NAMES, Own, element as element_of
 from .sparse import Sparse, has_pattern, parse_pattern
 
@@ -18,12 +19,14 @@ __all__ = ["define", "definition_of", "from_definition"]
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
+MOST_LEVEL = 2.0**1023  # of a level in a definition; integers beyond it have no float64
+MOST = 1 << 16  # characters of a definition: 256 levels and thresholds take a fifth
 _lock = threading.Lock()
 
 
 def define(
     name: str | None,
-    element: Element | str,
+    element: Element | str | None = None,
     *,
     scale: str | None = None,
     group: int | None = None,
@@ -34,8 +37,10 @@ def define(
     target: float | None = None,
     saturate: bool = True,
     rounding: str = "even",
+    round: Callable[[Any], Any] | None = None,
+    bits: float | None = None,
 ) -> Format:
-    """Define a number format by its element, its scale and what shares the scale.
+    """Define a number format by its element, its scale and what shares the scale, or by a function of values.
 
     Parameters
     ----------
@@ -66,6 +71,13 @@ def define(
         Values beyond the largest number become it. False: infinity or NaN, the first that the element has.
     rounding : {"even"}
         Nearest; ties go to the even code, of levels to the lower level.
+    round : callable, optional
+        In place of all of the above but `name` and `group`: a function from a float32 array (rows, groups, group) to
+        its rounded values, an array of finite floats of the same shape. The last group of a row is padded with zeros.
+        `fake_quantize`, `study`, training, KV caches and `ptq.search` take such a format, and mark it as a function
+        in their tables. It has no codes: `quantize`, matmuls and files refuse it.
+    bits : float, optional
+        With `round`: stored bits per value with all scales, for tables and budgets.
 
     Returns
     -------
@@ -87,7 +99,21 @@ def define(
     (True, 'e3m4fnuz-g32-e8m0')
     >>> str(hc.define(None, "ternary", group=128, rule="absmean"))
     'ternary-g128-absmean'
+    >>> halves = hc.define("my-halves", round=lambda x: np.rint(x * 2) / 2, bits=5)
+    >>> hc.fake_quantize(np.float32([0.3, -1.2]), halves)
+    array([ 0.5, -1. ], dtype=float32)
     """
+    if round is not None or bits is not None:
+        parts = (element, scale, block, second, rule, target)
+        if any(part is not None for part in parts) or (per, saturate, rounding) != ("row", True, "even"):
+            raise WrongValue("define: round is given with parts of a sentence, expected name, round, bits and group")
+        if round is None or bits is None:
+            raise WrongValue(
+                f"define: {'round' if round is None else 'bits'} is None, expected round= and bits= together"
+            )
+        return _registered(Function(_checked_name(name), round, bits, group))
+    if element is None:
+        raise WrongType("define: element is None, expected an element or its text, or round= and bits=")
     if rounding != "even":
         raise WrongValue(f"define: rounding is {shown(rounding)}, expected 'even'")
     if isinstance(element, str):
@@ -104,6 +130,10 @@ def define(
             raise WrongType(f"define: block is {shown(block)}, expected (rows, columns)")
     if name is None:
         return Own(element, scale, group, rows, per, second, rule, target, saturate)
+    return _registered(Own(element, scale, group, rows, per, second, rule, target, saturate, _checked_name(name)))
+
+
+def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
         raise WrongType(f"define: name is {shown(name)} of type {type(name).__name__}, expected a str or None")
     if not NAME.fullmatch(name):
@@ -111,7 +141,12 @@ def define(
             f"define: name is {shown(name[:80])}, expected a lower-case letter, then at most 63 of letters, digits, "
             "'_', '.' and '-'"
         )
-    made = Own(element, scale, group, rows, per, second, rule, target, saturate, name)
+    return name
+
+
+def _registered(made: Own | Function) -> Own | Function:
+    """Return a format whose name is its format string from now on; the same again is the same."""
+    name = str(made)
     with _lock:
         try:
             taken = NAMES.get(name) or parse_family(name)
@@ -122,6 +157,8 @@ def define(
             reads = taken is not None
         if taken == made:
             return made
+        if isinstance(taken, Function) and isinstance(made, Function) and taken.does_as(made):
+            return taken
         if reads:
             by = "a family of formats" if taken is None else shown(taken)
             raise WrongValue(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
@@ -218,6 +255,64 @@ def from_definition(definition: Any, text: str) -> Format:
     return Sparse(base, *kept)
 
 
+def carried(fmt: Format) -> str:
+    """Return a format as a text that any process reads by `heterocompute.format`.
+
+    Parameters
+    ----------
+    fmt : Format
+
+    Returns
+    -------
+    str
+        The format string. If only this process knows it, because `define` named the format or its levels have no
+        name: JSON of the definition and the format string.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> from heterocompute.formats.defining import carried
+    >>> carried(hc.format("int4-g32")), carried(hc.define("my-int12", "int12"))
+    ('int4-g32', '{"format": "my-int12", "definition": {"element": "int12", "scale": "f32", "name": "my-int12"}}')
+    """
+    definition = definition_of(fmt)
+    if definition is None or not ("name" in definition or isinstance(definition["element"], dict)):
+        return str(fmt)
+    return json.dumps({"format": str(fmt), "definition": definition})
+
+
+def from_carried(text: str) -> Format:
+    """Return the format of JSON that `carried` made, which may come from anywhere.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    Format
+
+    Raises
+    ------
+    ValueError
+        The text is no definition.
+
+    Examples
+    --------
+    >>> from heterocompute.formats.defining import from_carried
+    >>> from_carried('{"format": "e3m4", "definition": {"element": "e3m4"}}')
+    Own('e3m4')
+    """
+    try:
+        found = json.loads(text) if len(text) <= MOST else None
+    except (ValueError, RecursionError):
+        found = None
+    wanted = {"format", "definition"}
+    if not isinstance(found, dict) or found.keys() != wanted or not isinstance(found["format"], str):
+        raise WrongValue(f"format: {shown(text[:64])} is no definition of a format")
+    return from_definition(found["definition"], found["format"])
+
+
 def _own_from(definition: Mapping[str, Any]) -> Own:
     given = dict(definition)
     element, name = given.pop("element"), given.get("name")
@@ -225,7 +320,7 @@ def _own_from(definition: Mapping[str, Any]) -> Own:
         if not element.keys() <= {"levels", "thresholds"} or not isinstance(element.get("levels"), list):
             raise WrongValue(f"definition: element is {shown(element)}, expected levels")
         numbers = [*element["levels"], *(element.get("thresholds") or [])]
-        if not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+        if not all(type(one) in (int, float) and abs(one) <= MOST_LEVEL for one in numbers):
             raise WrongValue("definition: levels and thresholds are finite numbers")
         made: Element = Levels(tuple(element["levels"]), element.get("thresholds") and tuple(element["thresholds"]))
     elif isinstance(element, str):

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from ..base.errors import WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional
+from .elements import Integer
+from .own import Own
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,8 @@ class Int(Format):
     Parameters
     ----------
     bits : int
-        Bits of a code, 2 to 8. 16 and 24 are for activations, whose matmuls with 8-bit codes stay exact. They support
-        only ``group=None, symmetric=True, scale="f32"``.
+        Bits of a code, 2 to 16 or 24. More than 8 need ``symmetric=True``, and 24, which is for activations, needs
+        ``group=None`` and ``scale="f32"``. Matmuls with 8-bit codes stay exact.
     group : int or None
         Values along the quantized axis that share a scale. None: one scale per row.
     symmetric : bool
@@ -49,7 +51,8 @@ class Int(Format):
     description: ClassVar[str] = "uniform integers, one scale for a row or a group, zero point or none"
     # fmt: off
     examples: ClassVar[tuple[str, ...]] = (
-        "int8", "int7", "int6", "int5", "int4", "int3", "int2", "int16", "int24",
+        "int8", "int7", "int6", "int5", "int4", "int3", "int2", "int16", "int24", "int12", "int9-g32", "int12-g32-f16",
+        "int16-g16",
         "int8-g16", "int4-g16", "int4-g32", "int4-g64", "int4-g128", "int3-g5", "int2-g1",
         "int8-asym", "int4-asym", "int2-asym", "int4-g32-asym", "int3-g5-asym", "int7-g64-asym",
         "int8-f16", "int4-g32-f16", "int5-g16-f16", "int4-asym-f16", "int6-g16-asym-f16", "int3-g5-asym-f16",
@@ -59,14 +62,16 @@ class Int(Format):
     _grammar: ClassVar[re.Pattern[str]] = re.compile(r"int([0-9]{1,12})(?:-g([0-9]{1,12}))?(-asym)?(-f16)?")
 
     def __post_init__(self) -> None:
-        self._set_integer("bits", range(2, 9), range(16, 17), range(24, 25))
+        self._set_integer("bits", range(2, 17), range(24, 25))
         self._set_integer("group", range(1, MAX_GROUP + 1), optional=True)
         self._check_flag("symmetric")
         self._check_word("scale", "f32", "f16")
-        if self.bits > 8 and (self.group is not None or not self.symmetric or self.scale != "f32"):
+        if self.bits > 8 and not self.symmetric:
+            raise WrongValue(f"Int: bits is {self.bits}, which needs symmetric=True; got symmetric={self.symmetric}")
+        if self.bits == 24 and (self.group is not None or self.scale != "f32"):
             raise WrongValue(
-                f"Int: bits is {self.bits}, which needs group=None, symmetric=True and scale='f32'; got "
-                f"group={self.group}, symmetric={self.symmetric} and scale={shown(self.scale)}"
+                f"Int: bits is 24, which needs group=None and scale='f32'; got group={self.group} and "
+                f"scale={shown(self.scale)}"
             )
 
     def __str__(self) -> str:
@@ -86,13 +91,26 @@ class Int(Format):
     def element_dtype(self) -> str | None:
         return integer_element(self.bits, not self.symmetric)
 
+    @property
+    def core_family(self) -> str:
+        """Return "own" for 9 to 16 bits, except 16 bits with a float32 per row, which the core's integers have too."""
+        return "own" if self._sentence is not None else self.family
+
+    @property
+    def _sentence(self) -> Own | None:
+        if not 8 < self.bits <= 16 or (self.bits, self.group, self.scale) == (16, None, "f32"):
+            return None
+        return Own(Integer(self.bits), self.scale, self.group)
+
     def core_params(self) -> tuple[int, ...]:
-        """Return (bits, group or 0, symmetric, scale is float16).
+        """Return (bits, group or 0, symmetric, scale is float16), or the parameters of the own format.
 
         Returns
         -------
         tuple of int
         """
+        if self._sentence is not None:
+            return self._sentence.core_params()
         return (self.bits, self.group or 0, int(self.symmetric), int(self.scale == "f16"))
 
     def stored_rules(self) -> StoredRules:

@@ -20,6 +20,7 @@ from .. import _heterocompute as _core
 from ..base.errors import WrongType, WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional, or_words
 from .elements import Element, Integer, Levels, Logs, Minifloat, Posit, PowersOfTwo, Takum, levels_named
+from .functions import Function
 
 __all__ = ["Own", "element"]
 
@@ -29,7 +30,7 @@ SECONDS = (None, "row", "tensor")
 RULES = ("absmax", "absmean", "floor", "ceil", "rceil", "even")
 CODES = {"integer": 1, "float": 2, "table": 3, "log": 4}  # hc_code_kind of base/form.h
 TABLE = 256
-NAMES: dict[str, Own] = {}  # that `define` gave in this process
+NAMES: dict[str, Own | Function] = {}  # that `define` gave in this process
 
 _FLOAT = r"(u)?e([1-8])m([0-9]{1,2})(?:b(-?[0-9]{1,3}))?(ieee|fnuz|fn|finite)?(ns)?"
 _INTEGER = r"(u)?int([0-9]{1,2})(?:f([0-9]{1,2}))?(full)?"
@@ -213,7 +214,7 @@ class Own(Format):
             return
         try:
             value = float(self.target)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             raise WrongValue(
@@ -314,9 +315,10 @@ class Own(Format):
         if self.scale == "e8m0" or not re.fullmatch(_FLOAT, self.scale or ""):
             return None
         found = element(self.scale or "")
-        if found.bits > 8 or not isinstance(found, Minifloat) or not found.subnormals or found.specials in ("fnuz",):
+        if not isinstance(found, Minifloat) or not _is_scale(found):
             raise WrongValue(
-                f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals and a zero"
+                f"define: scale is {shown(self.scale)}, expected a float of at most 8 bits with subnormals, a zero and "
+                "a bias of 0 or more"
             )
         return found
 
@@ -384,7 +386,7 @@ class Own(Format):
         return f"{self.element}{target}{shared}{scale}{second}{rule}{'' if self.saturate else '-nosat'}"
 
     @classmethod
-    def _parse(cls, text: str) -> Own | None:
+    def _parse(cls, text: str) -> Own | Function | None:
         if text in NAMES:
             return NAMES[text]
         match = _SENTENCE.fullmatch(text)
@@ -428,6 +430,11 @@ class Own(Format):
         if self.scale_kind == "float" and self.scale_type is not None:
             largest = self.scale_type.largest_code
         return StoredRules(unused_code=1 << (self.bits - 1) if integers else None, padding=None, largest_scale=largest)
+
+
+def _is_scale(kind: Minifloat) -> bool:
+    """Tell whether the C core reads a float as a scale."""
+    return kind.bits <= 8 and kind.subnormals and kind.used_bias >= 0 and kind.specials != "fnuz"
 
 
 # fmt: off
@@ -477,10 +484,7 @@ def _number_of(fmt: Own) -> int:
         lowest, largest, places = kind.lowest_code, kind.largest_code, kind.fraction_bits
     elif isinstance(kind, Minifloat):
         places = kind.mantissa
-        is_plain = kind.signed and kind.subnormals and kind.used_specials in ("ieee", "fn", "finite")
-        if kind.bits in (6, 8):  # kernels read these codes by shifts
-            usual = kind.exponent > 1 and kind.used_bias == (1 << (kind.exponent - 1)) - 1
-            is_plain = is_plain and usual and (kind.bits == 6) == (kind.used_specials == "finite")
+        is_plain = kind.is_plain
     elif isinstance(kind, Logs):
         places = kind.gamma
     fields = (

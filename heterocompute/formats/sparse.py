@@ -11,6 +11,7 @@ from .base import Format, StoredRules, parse_family
 from .blocks import GGML
 from .floats import Float
 from .form import StoredForm
+from .functions import is_function
 
 MAX_M = 32
 _PATTERN = re.compile(r"([1-9][0-9]?):([1-9][0-9]?)")
@@ -88,6 +89,10 @@ class Sparse(Format):
         self._set_integer("m", range(1, MAX_M + 1))
         if self.n > self.m:
             raise WrongValue(f"Sparse: n is {self.n} and m is {self.m}, expected 1 <= n <= m <= {MAX_M}")
+        if is_function(self.base):
+            raise WrongValue(
+                f"Sparse: {self.base} is a function of values and takes no pattern; prune the values first"
+            )
         if isinstance(self.base, GGML):
             raise WrongValue(f"Sparse: {self.base} holds whole blocks of values and takes no pattern")
         if self.base.group is not None and self.base.group % self.n:

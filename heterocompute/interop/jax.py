@@ -76,7 +76,8 @@ def fake_quantize(
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise WrongType(f"fake_quantize: x has dtype {x.dtype}, expected floats")
-    parsed, axes = as_format(fmt, "fake_quantize: fmt"), normalize_axes(axis, x.ndim, "fake_quantize")
+    parsed = as_format(fmt, "fake_quantize: fmt", functions=True)
+    axes = normalize_axes(axis, x.ndim, "fake_quantize")
     noted = note_of(parsed, clip, x.shape, axes)
     is_factor = noted is not None and noted[0] is np.float32
     kind = np.dtype(np.float32 if is_factor else bool)

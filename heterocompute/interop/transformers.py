@@ -24,6 +24,7 @@ from ..base.texts import quoted
 from ..files.recipes import parse_recipe
 from ..files.selection import patterns
 from ..formats import Format
+from ..formats.defining import carried
 from ..products.arguments import as_format
 from .torch.conversion import replaced
 from .torch.forms import form_axis, packed_of, packed_shape
@@ -86,11 +87,11 @@ class HeteroConfig(QuantizationConfigMixin):
         if isinstance(format, Mapping):
             patterns(format)
             self.format: Any = {
-                pattern: None if fmt is None else str(fmt) for pattern, fmt in parse_recipe(format).items()
+                pattern: None if fmt is None else carried(fmt) for pattern, fmt in parse_recipe(format).items()
             }
         else:
-            self.format = str(as_format(format, "HeteroConfig: format"))
-        self.activations = None if activations is None else str(as_format(activations, "HeteroConfig: activations"))
+            self.format = carried(as_format(format, "HeteroConfig: format"))
+        self.activations = None if activations is None else carried(as_format(activations, "HeteroConfig: activations"))
         self.include = None if include is None else list(patterns(include))
         self.exclude = None if exclude is None else list(patterns(exclude))
 

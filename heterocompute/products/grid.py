@@ -22,6 +22,7 @@ from ..formats import Format
 from ..formats.form import StoredForm
 from .nearest import nearest
 from .pattern import Pattern
+from .scale_kinds import kind_of, stored_table_codes
 
 __all__ = ["F16", "F32", "TABLE", "TABLE_F32", "Grid", "Scales", "groups_of"]
 
@@ -44,15 +45,27 @@ class Scales:
         Ascending, above 0; (rows,).
     free : bool
         Whether one scale can change while the others stay.
-    shared : bool
-        One scale for all rows.
+    rows : int
+        Consecutive rows that share a scale.
     """
 
     kind: int = F32
     table: Array | None = None
     unit: Array | None = None
     free: bool = True
-    shared: bool = False
+    rows: int = 1
+
+    def pooled(self, errors: Array) -> Array:
+        """Return errors (groups, rows) summed over the rows that share a scale, each group and row ascending."""
+        if self.rows == 1 or not errors.size:
+            return errors
+        if len(errors) == 1 and self.rows >= errors.shape[1]:
+            return np.full(errors.shape, np.cumsum(errors)[-1])
+        found = np.empty_like(errors)
+        for first in range(0, errors.shape[1], self.rows):
+            part = slice(first, first + self.rows)
+            found[:, part] = np.cumsum(errors[:, part], axis=1)[:, -1:]
+        return found
 
     def stored(self, scale: Array) -> Array:
         """Return the nearest scales that can be stored, 0 included; (groups, rows) of float64."""
@@ -195,8 +208,7 @@ class Grid:
         for candidate in candidates:
             scale = np.ascontiguousarray(self.scales.stored(candidate))
             errors = replace(self, scale=scale).losses(w, weight)
-            if self.scales.shared:
-                errors = np.full(scale.shape, np.cumsum(errors)[-1])
+            errors = self.scales.pooled(errors)
             if best is None:
                 best, least = scale, errors
             else:
@@ -211,7 +223,7 @@ class Grid:
             return self._with_pattern(self.pattern, codes, source_dtype)
         parts = {**self.parts, **self._scale_parts(), "codes": self._packed_codes(codes)}
         layout = component_layout(self.fmt, self.shape, self.axis)
-        parts = {name: np.ascontiguousarray(parts[name], dtype).reshape(size) for name, (dtype, size) in layout.items()}
+        parts = {name: _typed(parts[name], dtype).reshape(size) for name, (dtype, size) in layout.items()}
         return QuantizedArray._trusted(parts, self.fmt, self.shape, self.axis, source_dtype)
 
     def _with_pattern(self, pattern: Pattern, codes: Array, source_dtype: str) -> QuantizedArray:
@@ -241,8 +253,8 @@ class Grid:
         return kind._trusted(parts, fmt, pattern.shape, pattern.axis, source_dtype)
 
     def _scale_parts(self) -> dict[str, Array]:
-        form, rows = self.form, self.scale.T
-        if form.scale == "integer":
+        form, rows, kind = self.form, self.scale.T, kind_of(self.fmt)
+        if kind == "integer":
             assert self.scales.unit is not None
             unit = self.scales.unit
             safe = np.where(unit > 0, unit, 1.0)[:, None]
@@ -252,23 +264,22 @@ class Grid:
                 "scales": _pack_scales(codes, form.scale_bits),
                 "coarse": coarse[:1].reshape(()) if form.shared else coarse,
             }
-        if form.scale == "e8m0":
+        rows = rows[:: self.fmt.shared_rows]
+        if kind == "e8m0":
             exponents = np.frexp(rows)[1] - 1
             return {"scales": np.where(rows > 0, exponents + 127, 0)}
-        if form.scale == "e4m3":
+        if kind == "table":
             assert self.scales.table is not None and self.scales.unit is not None
-            table = (
-                np.concatenate([[0.0], self.scales.table]) * float(self.scales.unit[0]) if rows.size else np.zeros(1)
-            )
-            table = table.astype(np.float32).astype(np.float64)
-            return {"scales": np.searchsorted(table, rows)}
+            unit, table = self.scales.unit[:: self.fmt.shared_rows], np.concatenate([[0.0], self.scales.table])
+            every = (table if (unit == 1).all() else unit[:, None] * table).astype(np.float32).astype(np.float64)
+            return {"scales": stored_table_codes(self.fmt, every, rows)}
         found = {}
-        if form.second == "row" and rows.size:
+        if kind == "none" and form.second == "row" and rows.size:
             found["coarse"] = rows[:1, 0]
         if form.codes == "learned":
             assert self.levels is not None
             found["codebook"] = self.levels.T
-        if form.scale in ("f32", "f16"):
+        if kind in ("f32", "f16"):
             found["scales"] = rows
         return found
 
@@ -295,6 +306,12 @@ class Grid:
             full[:, :, :length] = block.reshape(len(block), runs, length)
             packed[first : first + step] = pack(full.reshape(len(block), -1).astype(np.uint32), bits)
         return packed
+
+
+def _typed(part: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a contiguous part in a dtype; codes of 16 bits are the bits of bfloat16."""
+    is_bits = part.dtype == np.uint16 and dtype.name == "bfloat16"
+    return np.ascontiguousarray(part.view(dtype) if is_bits else part, dtype)
 
 
 def groups_of(fmt: Format, length: int) -> tuple[int, int]:

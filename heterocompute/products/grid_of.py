@@ -11,10 +11,11 @@ import numpy as np
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
-from ..formats import Float, Format, Sparse, has_pattern
+from ..formats import Format, Own, Sparse, has_pattern
 from .columns import decoded_rows
 from .grid import F16, F32, TABLE, TABLE_F32, Grid, Scales, groups_of
 from .pattern import Pattern
+from .scale_kinds import has_coarse, kind_of, own_levels, repeated, scale_table
 
 __all__ = ["check_grid", "grid_of", "level_table"]
 
@@ -24,7 +25,7 @@ _BLOCK = 1 << 20  # values whose indices are unpacked at a time
 
 # Kinds of (scale, second level) that `Grid` can store.
 _SCALES = {("none", "none"), ("none", "row"), ("f32", "none"), ("f16", "none"), ("integer", "row"), ("e8m0", "none"),
-           ("e4m3", "scale"), ("double", "none")}  # fmt: skip
+           ("table", "none"), ("table", "scale"), ("double", "none")}  # fmt: skip
 
 
 def check_grid(fmt: Format, searched: bool = False) -> None:
@@ -50,7 +51,7 @@ def _check_kinds(fmt: Format) -> None:
     if form.code_values > 1 or (form.bits > 8 and not has_table):
         raise WrongValue(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
-    if form.minima or (form.scale, form.second) not in _SCALES or (alone and not form.shared):
+    if form.minima or (kind_of(fmt), form.second) not in _SCALES or (alone and not form.shared):
         raise WrongValue(f"{fmt} has scales or minima that the search does not support")
 
 
@@ -128,35 +129,44 @@ def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
         grid.levels = np.ascontiguousarray(book if book.ndim == 1 else book.T)
         grid.thresholds = np.ascontiguousarray((grid.levels[1:] + grid.levels[:-1]) / 2)
         grid.stored = np.arange(len(grid.levels))
+    elif isinstance(fmt, Own) and form.codes != "log":
+        grid.levels, grid.stored, grid.thresholds = own_levels(fmt)
     else:
         grid.levels, grid.stored = level_table(fmt)
         grid.thresholds = _table_thresholds(fmt, grid.levels, grid.stored)
     if form.zero_points:
         zeros = unpack(parts["zero_points"], fmt.bits, n_groups)
         grid.zero = np.ascontiguousarray(zeros.T, np.float64)
-    if form.scale == "integer":
+    kind = kind_of(fmt)
+    if kind == "integer":
         codes = _unpack_scales(parts["scales"], form.scale_bits, n_groups)
         return grid.with_unit(np.broadcast_to(parts["coarse"], (rows,)).astype(np.float64), codes.T)
-    stored = parts["scales"].reshape(rows, -1).T if "scales" in parts and rows else np.ones((n_groups, rows), np.uint8)
-    if form.scale == "e8m0":
+    stored = np.ones((n_groups, rows), np.uint8)
+    if "scales" in parts and rows:
+        stored = repeated(fmt, parts["scales"].reshape(-(-rows // fmt.shared_rows), -1), rows).T
+    if kind == "e8m0":
         grid.scales = Scales(TABLE, 2.0 ** np.arange(-127, 128), np.ones(rows))
         grid.scale = np.ldexp(1.0, np.minimum(stored, 0xFE).astype(np.int64) - 127)
-    elif form.scale == "e4m3":
-        table = level_table(Float("fp8_e4m3fn"))[0]
-        table, unit = table[table > 0], np.full(rows, float(parts["coarse"]))
-        every = (np.concatenate([[0.0], table]) * float(parts["coarse"])).astype(np.float32).astype(np.float64)
-        grid.scales = Scales(TABLE_F32, table, unit)
-        grid.scale = every[np.minimum(stored, len(table))]
-    elif form.scale == "double":
+    elif kind == "table":
+        table, unit = scale_table(fmt), np.ones(rows)
+        if has_coarse(fmt):
+            unit = np.broadcast_to(parts["coarse"], (rows,)).astype(np.float64)
+        codes = stored.view(np.uint16) if stored.dtype.itemsize == 2 else stored
+        exact = np.concatenate([[0.0], table])[np.minimum(codes, len(table))] * unit
+        grid.scales = Scales(TABLE_F32 if has_coarse(fmt) else TABLE, table, unit)
+        grid.scale = exact.astype(np.float32).astype(np.float64)
+    elif kind == "double":
         ones = {**parts, "codes": np.full_like(parts["codes"], 255)}  # level 1
         values = decoded_rows(QuantizedArray._trusted(ones, fmt, grid.shape, grid.axis, "float32"))
         grid.scale = values[:, np.searchsorted(grid.group, np.arange(n_groups))].T
-    elif form.second == "row":
-        grid.scales = Scales(free=False, shared=True)
+    elif kind == "none" and form.second == "row":
+        grid.scales = Scales(free=False, rows=max(rows, 1))
         grid.scale = np.full((1, rows), float(parts["coarse"]))
-    elif form.scale in ("f32", "f16"):
-        grid.scales = Scales(F16 if form.scale == "f16" else F32)
+    elif kind in ("f32", "f16"):
+        grid.scales = Scales(F16 if kind == "f16" else F32)
         grid.scale = stored.astype(np.float64)
+    if fmt.shared_rows > 1:
+        grid.scales = replace(grid.scales, free=False, rows=fmt.shared_rows)
     grid.scale = np.ascontiguousarray(grid.scale)
     return grid
 

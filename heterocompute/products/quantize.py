@@ -6,21 +6,24 @@ bfloat16, float32 or float64, any strides, no copy.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from .. import _heterocompute as _core
 from ..arrays.components import core_format, layout_of
-from ..arrays.dense import as_array, core_view, normalize_axes
+from ..arrays.dense import as_array, core_view, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
-from ..base.errors import WrongValue, refusals, shown
-from ..base.float_env import counts_subnormals
-from ..formats import Format, Sparse, has_pattern
+from ..base.errors import WrongType, WrongValue, refusals, shown
+from ..base.float_env import converted, counts_subnormals
+from ..formats import Format, Sparse, has_pattern, is_function
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .device import fake_quantize_on_device, goes_to_device, quantize_on_device
+from .functions import rounded_by
+from .given_codebook import by_codebook, checked_codebook
 from .nearest import nearest
 from .scale_search import rounded_best
 
@@ -29,7 +32,13 @@ __all__ = ["fake_quantize", "quantize"]
 
 @counts_subnormals
 def quantize(
-    w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, importance: Any = None
+    w: Any,
+    fmt: Format | str,
+    axis: int | tuple[int, ...] = -1,
+    clip: Any = None,
+    importance: Any = None,
+    *,
+    codebook: Any = None,
 ) -> QuantizedArray:
     """Quantize an array to a number format and pack its codes.
 
@@ -58,6 +67,9 @@ def quantize(
     importance : array_like, optional
         Weight of each value's squared error, such as the Fisher information, for learned codebooks and searched
         `GGML` types. Same shape as w, finite, not negative. For codebooks all zeros count as all ones.
+    codebook : array_like, optional
+        For `Codebook` with ``dim=1``: the 2^bits numbers to round to, in place of learned ones. One table, or one for
+        each row. Ascending; the last number may repeat. Ties go to the lower number.
 
     Returns
     -------
@@ -73,6 +85,7 @@ def quantize(
         - The format or axis is unknown.
         - importance has another shape, is combined with ``clip="search"``, or the format neither learns a codebook
           nor searches a scale.
+        - codebook has another shape or does not ascend, or is combined with clip or importance.
 
     Examples
     --------
@@ -81,7 +94,12 @@ def quantize(
     >>> q.nbytes, q.bits_per_value
     (21, 5.25)
     """
+    if codebook is not None and (clip is not None or importance is not None):
+        other = "importance" if clip is None else "clip"
+        raise WrongValue(f"quantize: codebook is given with {other}, which would change a learned codebook")
     if goes_to_device(w):
+        if codebook is not None:
+            raise WrongType("quantize: codebook is given with w on a device, expected w of the CPU")
         answer: QuantizedArray = quantize_on_device(w, fmt, axis, clip, importance)
         return answer
     fmt = as_format(fmt, "quantize: fmt")
@@ -99,7 +117,7 @@ def quantize(
     is_plain = has_pattern(fmt) and fmt.is_plain
     if is_plain and clip is not None:
         raise WrongValue(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
-    if s is None and has_pattern(fmt) and (is_plain or searches):
+    if s is None and has_pattern(fmt) and (is_plain or searches or codebook is not None):
         s = choose(x, None, fmt.n, fmt.m, axes, "quantize")
     if s is not None and is_plain:
         return s
@@ -107,6 +125,12 @@ def quantize(
     part, stored, along = (x, fmt, axes) if s is None else _segments(s, fmt)
     whole = x if s is None else s.to_dense  # errors name its indices
     named = {"w": ("quantize: w", whole), "importance": ("quantize: importance", given)}
+    if codebook is not None:
+        refuse_infinite(converted(whole() if callable(whole) else whole, np.float32), "quantize: w")
+        rows = prod(n for a, n in enumerate(part.shape) if a not in along)
+        levels = checked_codebook(codebook, stored, rows)
+        q = by_codebook(part, stored, along, levels)
+        return q if s is None else _as_nonzeros(q, s, fmt)
     with refusals(**named, format=(f"quantize: {stored}", None)):
         q = nearest(part, stored, along, None if searches else core_clip(clip, "quantize"), given)
         if searches and part.size:
@@ -165,10 +189,15 @@ def fake_quantize(
     if goes_to_device(w):
         answer: FloatArray = fake_quantize_on_device(w, fmt, axis, clip, out)
         return answer
-    fmt = as_format(fmt, "fake_quantize: fmt")
+    fmt = as_format(fmt, "fake_quantize: fmt", functions=True)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", (x,), in_place=True)
+    if is_function(fmt):
+        if clip is not None:
+            raise WrongValue(f"fake_quantize: clip is {shown(clip)}, but {fmt} is a function of values, without scales")
+        result[...] = rounded_by(fmt, x, axes, "fake_quantize: w")
+        return result if out is None else out
     if isinstance(clip, str) and clip == "search":
         result[...] = quantize(x, fmt, axes, clip).dequantize()
         return result if out is None else out

@@ -22,6 +22,7 @@ from .columns import decoded_rows, to_columns
 from .grid import Grid, Scales
 from .grid_of import check_grid, grid_of
 from .nearest import nearest
+from .scale_kinds import has_coarse, is_below, kind_of
 
 __all__ = ["no_worse", "rounded_best", "search_scales"]
 
@@ -30,6 +31,7 @@ Array = np.ndarray[Any, Any]
 _BLOCK = 1 << 19  # values searched at a time, in whole rows
 SHRINK = tuple((50 - i) / 50 for i in range(36))  # 1 ... 0.3: the range for ternary codes of long rows
 WIDE = tuple((30 - i) / 20 for i in range(21))  # 1.5 ... 0.5: includes the largest value at 4 instead of 6
+BROAD = tuple((40 - i) / 20 for i in range(36))  # 2 ... 0.25: where the plain scale is that of a mean or of a target
 POWERS = (1.0, 0.5, 2.0)
 COARSE = tuple(
     (20 - i) / 20 for i in range(9)
@@ -55,14 +57,16 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
     form, base = grid.form, grid.scale
     if not w.size or grid.exact or not form.has_scales:
         return grid
-    if form.scale == "integer":
+    kind = kind_of(grid.fmt)
+    if kind == "integer":
         return _two_levels(grid, w, weight)
-    if form.scale == "double":
+    if kind == "double":
         single = replace(grid, scales=Scales()).with_best_scale(w, weight, (base * f for f in SHRINK))
         return _double(single)
-    factors = {"e8m0": POWERS, "e4m3": WIDE}.get(form.scale, SHRINK)
+    factors = {"e8m0": POWERS, "table": WIDE if has_coarse(grid.fmt) else SHRINK}.get(kind, SHRINK)
+    factors = factors if kind == "e8m0" or not is_below(grid.fmt) else BROAD
     found = grid.with_best_scale(w, weight, (base * f for f in factors))
-    if form.scale == "e8m0":  # for power-of-two scales only exponents in their range
+    if kind == "e8m0":  # for power-of-two scales only exponents in their range
         found.scale = np.clip(found.scale, 2.0**-127, 2.0**127)
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.components import component_layout
+from ..arrays.components import stored_bytes
 from ..base.errors import WrongValue, shown
 from ..base.values import as_real
 from ..formats import Format
@@ -50,16 +50,11 @@ def matrix_shape(layer: Layer) -> tuple[int, int]:
     return prod(shape[a] for a in range(len(shape)) if a not in axis), columns
 
 
-def stored_bytes(fmt: Format, layer: Layer) -> int:
-    """Return the bytes of a layer in a format, all components counted."""
-    return sum(np.dtype(dtype).itemsize * prod(size) for dtype, size in component_layout(fmt, *layer).values())
-
-
 def cost_tables(
     kinds: Sequence[str], layers: Sequence[Layer], choices: Sequence[Format], device: Any, activations: Format | None
 ) -> dict[str, Array]:
     """Return for each kind of budget the cost of each layer in each format, (layers, formats) of float64."""
-    stored = np.array([[stored_bytes(fmt, layer) for fmt in choices] for layer in layers], np.float64)
+    stored = np.array([[stored_bytes(fmt, *layer) for fmt in choices] for layer in layers], np.float64)
     stored = stored.reshape(len(layers), len(choices))
     found: dict[str, Array] = {}
     for kind in kinds:

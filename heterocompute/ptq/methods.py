@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
+
 from ..arrays.quantized import QuantizedArray
-from ..formats import Format
+from ..formats import Format, is_function
 from ..products.grid_of import check_grid
-from ..products.quantize import quantize
+from ..products.quantize import fake_quantize, quantize
 from .gptq import gptq
 
-__all__ = ["METHODS", "by_method", "takes"]
+__all__ = ["METHODS", "by_method", "codes_or_values", "takes"]
+
+Array = np.ndarray[Any, Any]
 
 METHODS = ("rtn", "search", "gptq")
 
@@ -42,6 +46,13 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
     if method == "gptq":
         return gptq(w, h, fmt, axis=axis)
     return quantize(w, fmt, axis, clip="search" if method == "search" else None)
+
+
+def codes_or_values(
+    w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: Any = None
+) -> QuantizedArray | Array:
+    """Round a tensor as `by_method`; of a function of values, which has no codes, return float32 values."""
+    return fake_quantize(w, fmt, axis) if is_function(fmt) else by_method(w, fmt, axis, method, h)
 
 
 @functools.cache

@@ -31,7 +31,7 @@ from .budgets import cost_tables, limits
 from .error import error
 from .hessian import Hessian
 from .knapsack import Solution, solve
-from .methods import by_method, takes
+from .methods import codes_or_values, takes
 from .network import chosen_arrays
 from .plan import Plan
 
@@ -135,10 +135,10 @@ def search(
     held = getattr(weights, "weights", weights)
     arrays, known = _checked(held, {} if hessians is None else hessians)
     wanted = as_list(formats, "search: formats", "a list of formats or their texts")
-    choices = list(dict.fromkeys(as_format(fmt, "search: formats") for fmt in wanted))
+    choices = list(dict.fromkeys(as_format(fmt, "search: formats", functions=True) for fmt in wanted))
     if not choices:
         raise WrongValue("search: there are no formats to choose from")
-    given = None if probe is None else as_format(probe, "search: probe")
+    given = None if probe is None else as_format(probe, "search: probe", functions=True)
     roles = roles_from(held)
     values = chosen_arrays(arrays, include, exclude, "search", roles.plain)
     names = list(values)
@@ -163,7 +163,7 @@ def search(
     if judge is not None:
         disturbed = [{name: given or _probe(choices, errors[name]) for name in item} for item in items]
         alphas, exact = _effects(judge, arrays, disturbed, rounder, step)
-        probes = {name: str(fmt) for item in disturbed for name, fmt in item.items()}
+        probes = {name: fmt.label for item in disturbed for name, fmt in item.items()}
 
     place = {name: i for i, name in enumerate(names)}
     item_costs = {
@@ -186,7 +186,7 @@ def search(
         {
             "name": name,
             "shape": list(layers[name][0]),
-            "format": str(choices[of[name]]),
+            "format": choices[of[name]].label,
             "method": rounder.method(name, choices[of[name]]),
             "bits": 8 * int(stored[place[name], of[name]]) / max(prod(layers[name][0]), 1),
             "bytes": int(stored[place[name], of[name]]),
@@ -199,7 +199,7 @@ def search(
     ]
     whole, lost = item_costs["bytes"].sum(axis=0), item_losses.sum(axis=0)
     uniform = [
-        {"format": str(fmt), "bits": 8 * int(size) / max(count, 1), "bytes": int(size), "predicted": float(loss)}
+        {"format": fmt.label, "bits": 8 * int(size) / max(count, 1), "bytes": int(size), "predicted": float(loss)}
         for fmt, size, loss in zip(choices, whole, lost, strict=True)
     ]
     spent = {
@@ -289,28 +289,29 @@ class _Rounder:
         self, values: Mapping[str, Array], axes: Mapping[str, tuple[int, ...]], hessians: Mapping[str, Hessian]
     ) -> None:
         self.values, self.axes, self.hessians = values, axes, hessians
-        self.packed: dict[tuple[str, Format], QuantizedArray] = {}
+        self.packed: dict[tuple[str, Format], QuantizedArray | Array] = {}
 
     def method(self, name: str, fmt: Format) -> str:
         ways = ("gptq", "search") if name in self.hessians else ("search",)
         return next((way for way in ways if takes(way, fmt)), "rtn")
 
-    def round(self, name: str, fmt: Format) -> QuantizedArray:
+    def round(self, name: str, fmt: Format) -> QuantizedArray | Array:
         if (name, fmt) not in self.packed:
             method = self.method(name, fmt)
             try:
-                q = by_method(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
+                q = codes_or_values(self.values[name], fmt, self.axes[name], method, self.hessians.get(name))
             except ValueError as problem:
                 raise WrongValue(f"search: {shown(name)}: {problem}") from None
             self.packed[name, fmt] = q
         return self.packed[name, fmt]
 
-    def error(self, name: str, q: QuantizedArray) -> float:
+    def error(self, name: str, q: QuantizedArray | Array) -> float:
         """Return the relative error, at the layer's output if its inputs are known."""
         if name in self.hessians:
             return error(self.values[name], q, self.hessians[name], self.axes[name]).relative
         exact = to_columns(self.values[name], self.axes[name])
-        lost = exact - to_columns(q.dequantize(np.float64), self.axes[name])
+        values = q.dequantize(np.float64) if isinstance(q, QuantizedArray) else q
+        lost = exact - to_columns(values, self.axes[name])
         whole = float(np.sum(exact * exact))
         return float(np.sum(lost * lost)) / whole if whole else 0.0
 

@@ -172,7 +172,8 @@ def integer_terms(components: dict[str, Array], fmt: Any, shape: tuple[int, ...]
     """
     found = terms(components, fmt, shape, axis)
     steps = getattr(_definition(fmt), "fraction_steps", lambda fmt: 1)(fmt)
-    if steps > 1:
+    is_whole = getattr(_definition(fmt), "is_whole", lambda fmt: False)(fmt)  # integers with a -0, given as floats
+    if steps > 1 or is_whole:
         codes, scale, row_scale = np.rint(found.codes * steps).astype(np.int64), found.group_scale, found.row_scale
         if scale is not None and scale.dtype.kind == "f":
             return Terms(codes, scale / np.float32(steps), row_scale)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..formats import Format
 
 __all__ = ["CONTEXT", "decoding"]
@@ -22,7 +24,7 @@ def decoding(
     ----------
     net : LanguageModel
     chip : Device or str
-    changed : mapping of str to QuantizedArray
+    changed : mapping of str to QuantizedArray or ndarray
         Weights that differ from the stored ones.
     activations, cache : Format or None
     bits : float
@@ -39,6 +41,7 @@ def decoding(
 
     s, lookup = net.shape, "token_embd.weight" if "output.weight" in net.roles else None
     matrices, attentions, held = [], [], 0.0
+    unknown = any(isinstance(one, np.ndarray) for one in changed.values())  # values of a function
     for role, name in net.roles.items():
         array = changed.get(name, net.weights[name])
         if len(array.shape) < 2 or role == lookup:  # rows of an embedding are looked up
@@ -52,4 +55,7 @@ def decoding(
         attentions.append((2 * s.heads * s.head_width, seen, round(stored), cache))
         held += stored
     times = [format_columns(chip, matrices, activations), format_columns(chip, attentions, None)]
-    return {"tokens_per_s": 1e6 / sum(one["device_us"] for one in times), "kv_bytes": round(held)}
+    total = (
+        None if unknown or any(one["device_us"] is None for one in times) else sum(one["device_us"] for one in times)
+    )
+    return {"tokens_per_s": total and 1e6 / total, "kv_bytes": round(held)}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.components import component_layout
+from ..arrays.components import stored_bytes
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
 from ..base.progress import Steps
@@ -23,17 +23,28 @@ from ..base.texts import counted
 from ..base.workers import checked_workers, is_serial
 from ..emulate.text import accumulator_bits
 from ..files.selection import check_patterns, escaped, select
-from ..formats import Format
+from ..formats import Format, is_function
 from ..products.clock import Clock
 from ..products.error import error
-from ..ptq.methods import by_method
+from ..ptq.methods import codes_or_values
 from ..ptq.network import calibrate
 from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
 from .callers import finite
 from .chip import decoding
 from .notes import notes_on
-from .request import Entry, Request, Way, chip_asked, emulations_of, formats_of, methods_of, modelled_by, plan_of
+from .request import (
+    Entry,
+    Request,
+    Way,
+    chip_asked,
+    emulations_of,
+    formats_of,
+    methods_of,
+    modelled_by,
+    plan_of,
+    text_of,
+)
 from .result import Study
 from .source import named
 from .tensor import Measured, layer_row, pooled
@@ -92,8 +103,10 @@ def study_text(request: Request) -> Study:
             step(f"{name}  {way.text}")
             with named(name):
                 w = np.asarray(stored, np.float32)
-                made[name] = by_method(w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.of(name, way.method))
-                found.append(_measured(name, way, w, made[name], clock.of(made[name], kinds)))
+                made[name] = codes_or_values(
+                    w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.of(name, way.method)
+                )
+                found.append(_measured(name, way, w, made[name], clock.of(made[name], kinds, way.fmt)))
             layers.append(found[-1].row)
         step(f"judge  {entry.text if entry.formats else STORED}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
@@ -104,7 +117,7 @@ def study_text(request: Request) -> Study:
                     "format": entry.text if entry.formats else STORED,
                     "method": entry.method,
                     "activations": None if kind is None else str(kind),
-                    "kv_cache": None if cache is None else str(cache),
+                    "kv_cache": None if cache is None else cache.label,
                     "emulate": emulated,
                     "retrained": None,
                     **pooled(found, i),
@@ -121,7 +134,7 @@ def study_text(request: Request) -> Study:
             judged = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             for name, numbers in zip(made, judged, strict=True):
                 way = entry.of(name)
-                named_row = {"name": name, "format": str(way.fmt), "method": way.method}
+                named_row = {"name": name, "format": text_of(way.fmt), "method": way.method}
                 alone.append({**named_row, **{key: finite(value) for key, value in numbers.items()}})
     step.finish()
     for row in rows:
@@ -168,8 +181,7 @@ def bits_of_cache(fmt: Format | None, width: int) -> float:
     if fmt is None:
         return 32.0
     rows = 1024  # many rows, so that components that all rows share are negligible
-    layout = component_layout(fmt, (rows, width), (1,))
-    return 8 * sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout.values()) / (rows * width)
+    return 8 * stored_bytes(fmt, (rows, width), (1,)) / (rows * width)
 
 
 def hessians_by_layer(net: Any, names: Iterable[str], ids: Any) -> Iterator[dict[str, Any]]:
@@ -236,9 +248,9 @@ class _Times:
         self._clock = Clock()
         self._known: dict[tuple[tuple[int, ...], str], list[float | None]] = {}
 
-    def of(self, w: Any, kinds: list[Format | None]) -> list[float | None]:
+    def of(self, w: Any, kinds: list[Format | None], fmt: Format | None = None) -> list[float | None]:
         matrix = w if w.ndim == 2 else w[0] if w.ndim == 3 and len(w) else None
-        if matrix is None or not matrix.size:
+        if matrix is None or not matrix.size or is_function(fmt):
             return [None] * len(kinds)
         key = (tuple(w.shape), str(getattr(w, "format", "fp32")))
         if key not in self._known:
@@ -256,6 +268,7 @@ def _measured(name: str, way: Way, w: Any, q: Any, seconds: list[float | None]) 
         signal = float(np.square(w, dtype=np.float64).sum())
     elif isinstance(q, QuantizedArray):
         own = q.format
-    row = layer_row(name, shape, way, q.nbytes, {"sqnr_db": sqnr_db, "seconds": seconds[0]})
-    matrix = (math.prod(shape[:-1]), shape[-1], q.nbytes, own)
+    stored = way.fmt.stored_bytes(math.prod(shape)) if is_function(way.fmt) else q.nbytes
+    row = layer_row(name, shape, way, stored, {"sqnr_db": sqnr_db, "seconds": seconds[0]})
+    matrix = (math.prod(shape[:-1]), shape[-1], stored, own)
     return Measured(row, math.prod(shape), signal, noise, seconds, matrix, judged=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..arrays.components import bits_of_long_rows, component_layout
 from ..base.texts import counted, quoted
-from ..formats import Format
+from ..formats import Format, is_function
 
 __all__ = ["notes_on"]
 
@@ -39,6 +39,8 @@ def notes_on(
         length, size = math.prod(shape[i] for i in axis), math.prod(shape)
         rows = size // length if length else 0
         for fmt in formats[name] if rows else ():
+            if is_function(fmt):
+                continue
             parts = component_layout(fmt, shape, axis)
             bits = _bits(parts, size)
             scales = math.prod(parts["scales"][1]) if "scales" in parts else 1

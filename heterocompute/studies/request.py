@@ -15,7 +15,7 @@ from ..base.values import as_list
 from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
-from ..formats import Format, format as parse_format
+from ..formats import Format, format as parse_format, is_function
 from ..ptq.methods import METHODS, takes
 
 PLAIN = "fp32"  # the baseline: unchanged arrays
@@ -157,7 +157,7 @@ def _format(item: Any) -> Format | None:
 
 
 def text_of(fmt: Format | None) -> str:
-    return PLAIN if fmt is None else str(fmt)
+    return PLAIN if fmt is None else fmt.label
 
 
 def formats_of(formats: Any, name: str) -> list[Format | None]:
@@ -167,7 +167,11 @@ def formats_of(formats: Any, name: str) -> list[Format | None]:
         if formats is None or isinstance(formats, (str, Format))
         else as_list(formats, f"study: {name}", "formats")
     )
-    return list(dict.fromkeys([None, *map(_format, items)]))
+    found = list(dict.fromkeys([None, *map(_format, items)]))
+    for one in found:
+        if is_function(one) and name == "activations":
+            raise one.refusal("study: activations")
+    return found
 
 
 def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:

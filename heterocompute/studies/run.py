@@ -25,7 +25,7 @@ from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
-from ..products.quantize import quantize
+from ..ptq.methods import codes_or_values
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
 from .notes import notes_on
 from .request import (
@@ -117,7 +117,7 @@ def run(request: Request) -> Study:
             if way.slow:
                 return packed[name, way]
             assert way.fmt is not None
-            return quantize(source.load(name), way.fmt, axis=axes[name])
+            return codes_or_values(source.load(name), way.fmt, axes[name], "rtn")
 
         tensors = [
             Tensor(
@@ -214,7 +214,7 @@ class _Judge:
     ) -> dict[str, Any]:
         i, kind, text = of
         names_of_row = {
-            "method": entry.method, "activations": None if kind is None else str(kind), "emulate": text,
+            "method": entry.method, "activations": None if kind is None else kind.label, "emulate": text,
             "retrained": retrained,
         }  # fmt: skip
         row = {"format": entry.text, **names_of_row, **pooled(chosen, i), "output_db": _output_db(chosen)}

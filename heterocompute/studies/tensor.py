@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.components import component_layout
+from ..arrays.components import component_layout, stored_bytes
 from ..arrays.dense import as_single, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
-from ..formats import Format
+from ..formats import Format, is_function
 from ..products.clock import Clock
 from ..products.error import error
-from ..products.quantize import quantize
+from ..products.quantize import fake_quantize, quantize
 from ..ptq.error import error as output_error
 from ..ptq.methods import by_method
 from ..report.study import labelled
@@ -114,8 +114,16 @@ class _Subject:
         operand: Any = self.matrix
         stored, sqnr_db, noise, output_db = w.nbytes, None, 0.0, None
         if fmt is not None and not w.size:  # with any number of empty rows
-            layout = component_layout(fmt, w.shape, self.axis).values()
-            stored = sum(dtype.itemsize * math.prod(shape) for dtype, shape in layout)
+            stored = stored_bytes(fmt, w.shape, self.axis)
+        elif is_function(fmt):
+            values = fake_quantize(w, fmt, self.axis)
+            lost = error(w, values)
+            stored, sqnr_db, noise = stored_bytes(fmt, w.shape, self.axis), finite(lost.sqnr_db), lost.mse * w.size
+            others = [i for i in range(w.ndim) if i not in self.axis]
+            matrix = values.transpose(*others, *self.axis).reshape(self.rows, self.columns)
+            self.levels[fmt.label] = np.unique(matrix[self.shown]).tolist()
+            if self.h is not None:
+                output_db = finite(output_error(w, values, self.h, self.axis).output_db)
         elif fmt is not None:
             q = by_method(w, fmt, self.axis, way.method or "rtn", self.h)
             lost = error(w, q)
@@ -124,17 +132,19 @@ class _Subject:
             source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
             shared = not source.format.splits_into_rows
             row = source.dequantize()[shown] if shared else source[shown].dequantize()
-            self.levels[labelled(str(fmt), way.method)] = np.unique(row).tolist()
+            self.levels[labelled(fmt.label, way.method)] = np.unique(row).tolist()
             if self.h is not None:
                 output_db = finite(output_error(w, q, self.h, self.axis).output_db)
         if fmt not in self.times:  # times are the same for every method
             times: list[float | None] = [None] * len(kinds)
-            self.times[fmt] = [*self.clock.seconds(self.x, operand, kinds)] if w.size and self.clock else times
+            if w.size and self.clock and not is_function(fmt):  # a function has no matmul
+                times = [*self.clock.seconds(self.x, operand, kinds)]
+            self.times[fmt] = times
         seconds = self.times[fmt]
         known = {} if self.h is None else {"output_db": output_db}
         row = layer_row(self.name, w.shape, way, stored, {"sqnr_db": sqnr_db, **known, "seconds": seconds[0]})
-        matrix = (self.rows, self.columns, stored, fmt)
-        return Measured(row, w.size, self.signal, noise, seconds, matrix, self.h is not None), q
+        sizes = (self.rows, self.columns, stored, fmt)
+        return Measured(row, w.size, self.signal, noise, seconds, sizes, self.h is not None), q
 
     def _as_matrix(self, q: QuantizedArray) -> QuantizedArray:
         """Return the same codes as a matrix; quantized again if a group would extend into the next window position."""

@@ -21,7 +21,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import WrongValue, refusals
 from ..base.float_env import counts_subnormals
-from ..formats import Format, Sparse, has_pattern
+from ..formats import Format, Sparse, has_pattern, is_function
 from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
 from .stochastic import levels_of, stochastic_round
@@ -37,6 +37,8 @@ SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 
 def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
     """Return (low, high) of the equation above; None if the gradient passes everywhere."""
+    if is_function(fmt):
+        return None
     form = fmt.form
     if form.codes == "unstated":
         raise WrongValue(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
@@ -64,6 +66,12 @@ def rounded(
 ) -> tuple[Array, Array | None]:
     """Return the rounded values and the note; rounding and seed are checked."""
     is_stochastic = rounding == "stochastic"
+    if is_function(fmt):
+        if is_stochastic:
+            raise WrongValue(
+                f"fake_quantize: rounding is 'stochastic', but {fmt} is a function, whose levels are unknown"
+            )
+        return fake_quantize(x, fmt, axes, clip), None
     if is_stochastic:
         levels_of(fmt.base if has_pattern(fmt) else fmt)
     if has_pattern(fmt):

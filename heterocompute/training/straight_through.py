@@ -84,6 +84,7 @@ def fake_quantize(
                                                  times 1 / sqrt(values of the group * Q) (LSQ: Esser, ICLR 2020)
     `MX`, `NVFP4`                                1: scales are rounded, but what they cut off is in range
     `Float` without a scale                      1 up to the type's largest value, 0 beyond
+    a function (`define` with ``round=``)        1
     `Codebook`                                   1; of its centres `heterocompute.codebook_gradient`
     patterns such as ``"int8+2:4"``              1, also where nothing is kept; `sr_ste` pulls these to zero
     ===========================================  =====================================================================
@@ -95,7 +96,7 @@ def fake_quantize(
     >>> y, back(np.float32([1, 2, 3, 4]))
     (array([ 0. ,  1.5, -1.5,  0. ], dtype=float32), array([1., 2., 0., 4.], dtype=float32))
     """
-    fmt = as_format(fmt, "fake_quantize: fmt")
+    fmt = as_format(fmt, "fake_quantize: fmt", functions=not goes_to_device(w))
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)

@@ -41,6 +41,30 @@ def test_format_and_formats_are_the_same_everywhere(capsys, model, out):
         assert code == 0 and json.loads(stdout)["format"] == "int4-g32"
 
 
+def test_commands_take_sentences(capsys, tmp_path):
+    w = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+    plain, out = tmp_path / "m.safetensors", tmp_path / "q.safetensors"
+    hc.save(plain, {"a.weight": w, "b.weight": w[:32]})
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[formats]\n"a*" = "e3m4fnuz-g32-e8m0"\n"*" = "ternary-g32-absmean+2:4"\n')
+    assert run(capsys, "quantize", plain, out, "--recipe", recipe)[0] == 0
+    found = hc.load(out)
+    assert found["a.weight"] == hc.quantize(w, "e3m4fnuz-g32-e8m0")
+    assert found["b.weight"] == hc.quantize(w[:32], "ternary-g32-absmean+2:4")
+    code, stdout, _ = run(capsys, "inspect", out, "--json")
+    said = json.loads(stdout)["tensors"][0]
+    assert code == 0 and said["definition"] == {"element": "e3m4fnuz", "scale": "e8m0", "group": 32}
+    mine = hc.define("cli-levels", hc.Levels([-1, 0.25, 1]), group=32)
+    hc.save(out, {"a": hc.quantize(w, mine), "b": hc.quantize(w, "int8")})
+    code, stdout, _ = run(capsys, "inspect", out)
+    assert code == 0 and "cli-levels: element 3 levels from -1 to 1, scale f32, group 32" in stdout
+    page = tmp_path / "s.html"
+    code, stdout, _ = run(capsys, "study", plain, "--formats", "e4m3fn-b16x16,posit8.1-row", "--html", page)
+    assert code == 0 and "e4m3fn-b16x16" in stdout and "posit8.1-row" in page.read_text()
+    code, stdout, _ = run(capsys, "formats", "e3m4-g32-e8m0+2:4")
+    assert code == 0 and "e3m4-g32-e8m0+2:4  5.125" in stdout
+
+
 def test_formats_lists_every_family_and_what_is_stored(capsys):
     code, stdout, _ = run(capsys, "formats", "--json")
     found = json.loads(stdout)

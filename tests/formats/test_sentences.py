@@ -17,6 +17,7 @@ from common import reals, same_bits
 import heterocompute as hc
 from heterocompute import reference
 from heterocompute.formats import Integer, Levels, Minifloat
+from heterocompute.formats.defining import from_definition
 from heterocompute.formats.own import Own, element
 from heterocompute.reference import product
 
@@ -217,6 +218,32 @@ def test_defined_formats_are_formats_as_any_other(tmp_path: Path) -> None:
         raw = (tmp_path / f"{name}.safetensors").read_bytes()
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
         assert json.loads(header["__metadata__"]["heterocompute"])["version"] == version
+
+
+def test_drawn_definitions_are_formats_or_sentences() -> None:
+    junk: list[Any] = [
+        None, True, 0, -1, 2, 3.5, float("nan"), float("inf"), 1 << 31, 1 << 80, 10**400, "", "f32", "e8m0", "e4m3fn",
+        "s4", "row", "tensor", "absmean", "x" * 70000, [], [0, 1], {}, {"levels": []}, {"levels": [1, 0]},
+        {"levels": [float("nan"), 1]}, {"levels": list(range(300))}, {"levels": [0, 1], "thresholds": [2]},
+        {"levels": [0, 1], "thresholds": "a"}, {"levels": [0, 1e308]}, {"levels": [10**400, 1]}, {"levels": [True, 2]},
+        "int4", "e3m4", "int99", "e9m9", "posit8.9", "takum99", "ternary", "e3m4b999", "binary8p9se", "e4m3\n",
+    ]  # fmt: skip
+    names = ["element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name", "more"]
+    rng, known = np.random.default_rng(0), 0
+    for _ in range(4000):
+        chosen = [*rng.choice(names, rng.integers(0, 4), replace=False), *(["element"] if rng.random() < 0.9 else [])]
+        definition = {name: junk[rng.integers(0, len(junk))] for name in chosen}
+        try:
+            found: Any = from_definition(definition, "int4")
+        except ValueError as problem:
+            assert "\n" not in str(problem) and len(str(problem)) < 600
+            known += "the text beside it" in str(problem)
+        else:
+            known += hc.quantize(reals((3, 20), 1), found).shape == (3, 20)
+    assert known > 50
+    for text in ("{", "{}", "{" * 100000, '{"format": 1, "definition": 2}', '{"a": NaN}'):
+        with pytest.raises(ValueError, match="is no definition of a format"):
+            hc.format(text)
 
 
 def test_hostile_definitions_in_files_are_refused(tmp_path: Path) -> None:

@@ -184,6 +184,35 @@ def test_every_family_of_the_package_states_its_arithmetic() -> None:
             assert operands.operand(hc.Sparse(fmt, 1, 1)).pattern == (1, 1) if fmt.unit == 1 else True, text
 
 
+def test_own_formats_cost_what_their_parts_do() -> None:
+    for text, own in (
+        ("nvfp4", "e2m1-g16-e4m3fn-f32tensor"),
+        ("mxfp4", hc.define(None, "e2m1", scale="e8m0", group=32)),
+        ("mxint8", hc.define(None, "int8f6", scale="e8m0", group=32)),
+        ("int4-g32-f16", hc.define(None, "int4", scale="f16", group=32)),
+        ("vsq4-g16-s4", "int4-g16-s4-f32row"),
+        ("fp8_e4m3fn", "e4m3fn-row"),
+        ("nf4-g64", hc.define(None, hc.Levels.normal_float(4), group=64)),
+        ("log4-1-g16", hc.define(None, "log4-1", group=16)),
+    ):
+        assert operands.operand(text) == operands.operand(own), text
+    for own, kind, significand, scale in (
+        ("e3m4fnuz-g32-e8m0", "float", 5, ("exponent", 8)), ("binary8p3se", "float", 3, ("none", 0)),
+        ("posit8.1-g16", "table", 11, ("float", 24)), ("int12-g64-bf16", "int", 0, ("float", 8)),
+        ("ternary-g128-absmean", "int", 0, ("float", 24)), ("int4-g16-ue4m0", "int", 0, ("exponent", 4)),
+        ("e4m3fn-b16x16", "float", 4, ("float", 24)), ("int4-g16-e4m3fn-f32row", "int", 0, ("float", 4)),
+    ):  # fmt: skip
+        one = operands.operand(own)
+        assert (one.kind, one.significand, (one.scale, one.scale_bits)) == (kind, significand, scale), own
+    cost = {own: hw.mac(own, "int8") for own in ("binary", "ternary", "int4-g16-s4-f32row", "e2m1-row", "posit8.1-row")}
+    assert [*cost] == sorted(cost, key=lambda own: cost[own].energy_pj)
+    assert cost["posit8.1-row"].energy["table look-up"] > 0 == cost["e2m1-row"].energy["table look-up"]
+    assert (
+        hw.mac("e4m3b11fnuz-row", "e4m3fn-row").energy["multiplier"]
+        == hw.mac("e4m3fn-row", "e4m3fn-row").energy["multiplier"]
+    )
+
+
 def test_sparsity_halves_energy_and_adds_multiplexers(monkeypatch: pytest.MonkeyPatch) -> None:
     base = hw.mac("int8", "int8")
     monkeypatch.setitem(

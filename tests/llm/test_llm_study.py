@@ -107,6 +107,23 @@ def test_caches_and_accumulators_have_pictures_and_advice(net: Any, tmp_path: Pa
     assert first["kv_cache"] is None and len(hc.study(net, ["int8"], text=IDS)._views()) == 0
 
 
+def test_functions_are_rows_as_formats(net: Any, tmp_path: Path) -> None:
+    mine = hc.define("llm-eighths", round=lambda x: np.rint(x * 8) / 8, bits=4.5)
+    found = hc.study(net, ["int8", mine], text=IDS, kv_cache=[mine], device="a100-sxm-80gb")
+    rows, label = found.table, "llm-eighths (function)"
+    assert [(row["format"], row["kv_cache"]) for row in rows[4:]] == [(label, None), (label, label)]
+    assert rows[1]["kv_bits"] == 4.5 and rows[1]["kl"] > 0 and rows[4]["bits"] == pytest.approx(4.5, rel=1e-3)
+    assert rows[4]["seconds"] is None and rows[4]["tokens_per_s"] is None and rows[2]["tokens_per_s"] > 0
+    names = [name for name in net.matrices if "blk" in name]
+    changed = {name: hc.fake_quantize(np.asarray(net.weights[name], np.float32), mine) for name in names}
+    assert rows[4]["perplexity"] == net.perplexity(IDS, weights=changed)
+    assert rows[5]["perplexity"] == net.perplexity(IDS, weights=changed, kv_cache=mine)
+    assert label in repr(found)
+    json.dumps(found.to_dict(), allow_nan=False)
+    found.to_html(tmp_path / "r.html")
+    assert label in (tmp_path / "r.html").read_text()
+
+
 def test_the_picture_has_all_parts(net: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     found = hc.study(net, ["int8"], text=IDS, activations=["int8"], kv_cache=["int8"], emulate=["int16-sat"])

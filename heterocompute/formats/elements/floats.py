@@ -119,6 +119,8 @@ class Minifloat(Element, Parameters):
             raise WrongValue(f"{said} with a bias or without subnormals, which the standard fixes; expected neither")
         if not self.subnormals and bits > 8:
             raise WrongValue(f"Minifloat: subnormals is False with {bits} bits, expected at most 8 bits")
+        if bits > 8 and self.used_bias < 0:
+            raise WrongValue(f"Minifloat: bias is {self.bias} with {bits} bits, expected 0 or more from 9 bits on")
         if self.largest_code < 1:
             raise WrongValue(f"{said} with {bits} bits, which leave no number above 0")
 
@@ -126,6 +128,13 @@ class Minifloat(Element, Parameters):
     def used_specials(self) -> str:
         """Return the kind of specials, also if none is given."""
         return self.specials or ("ieee" if self.bits >= 8 else "finite")
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether shifting codes of 6 and 8 bits into float32, and its own specials, decode them."""
+        has_specials = self.bits != 8 or self.nan is not None
+        is_usual = self.bias is None and self.signed and self.subnormals and self.mantissa > 0
+        return is_usual and has_specials and self.used_specials in ("ieee", "fn", "finite")
 
     @property
     def _usual_bias(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...base.errors import WrongValue
-from ...formats import Format
+from ...formats import Format, is_function
 from ..chips.chip import Device
 from ..chips.database import device
 from ..silicon.mac import mac
@@ -87,6 +87,8 @@ def format_columns(
         ``device_uj`` (that time at the full design power, so an upper bound; None where it is not known).
     """
     listed = list(tensors)
+    if any(is_function(fmt) for *_, fmt in listed):  # what would compute it is unknown
+        return dict.fromkeys(("mac_pj", "mac_um2") if chip == "mac" else ("device_us", "device_uj"))
     if chip == "mac":
         total = sum(rows * columns for rows, columns, _, _ in listed)
         if not total:

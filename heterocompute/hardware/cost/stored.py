@@ -154,6 +154,6 @@ def weight_matrix(flow: Flow, batch: int = 1) -> tuple[int, int] | None:
 
 
 def _packed_bits(fmt: Format, rows: int, columns: int) -> int:
-    params: tuple[Any, ...] = (fmt.family, *fmt.core_params())
+    params: tuple[Any, ...] = (fmt.core_family, *fmt.core_params())
     layout = _core.layout(params, (rows, columns), (1,))
     return sum(8 * dtype.itemsize * math.prod(shape) for dtype, shape, _ in layout.values())

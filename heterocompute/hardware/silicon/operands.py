@@ -11,7 +11,8 @@ from math import frexp
 from typing import Any
 
 from ...base.errors import WrongValue, shown
-from ...formats import Format, format as parse_format, has_pattern
+from ...formats import Format, Own, format as parse_format, has_pattern
+from ...formats.elements import Integer, Levels, Logs, Minifloat, PowersOfTwo
 
 __all__ = ["Operand", "operand", "state_arithmetic"]
 
@@ -29,7 +30,7 @@ class Operand:
     Attributes
     ----------
     kind : {"int", "float", "table", "log"}
-        Integers; floats; indices of a table of fp16 values; sign and exponent.
+        Integers; floats; indices of a table of fp16 values; sign and exponent. Posits, takums and levels are tables.
     bits : int
         Bits of a code.
     significand : int
@@ -77,8 +78,32 @@ SCALES: dict[str, tuple[str, int | None]] = {
 }  # fmt: skip
 
 
+def _of_sentence(fmt: Own) -> Operand:
+    """Return the operand of an own format's element and scale; scales of rows and second levels come after the sum."""
+    element = fmt.element
+    scale, bits = "none", 0
+    if fmt.sharing in ("group", "block"):
+        kind = fmt.scale_type
+        if kind is not None:
+            scale, bits = ("float", kind.mantissa + 1) if kind.mantissa else ("exponent", kind.exponent)
+        else:
+            scale, bits = {"f32": ("float", 24), "e8m0": ("exponent", 8)}.get(fmt.scale_kind, ("int", fmt.scale_bits))
+    one = Operand("table", element.bits, TABLE.significand, scale, bits, fmt.group, span=TABLE.span)
+    if isinstance(element, Minifloat):
+        span = frexp(element.largest)[1] - 1 - (1 - element.used_bias)
+        return replace(one, kind="float", significand=element.mantissa + 1, span=max(span, 0))
+    if isinstance(element, PowersOfTwo):
+        return replace(one, kind="float", significand=1, span=254)
+    if isinstance(element, Logs):
+        return replace(one, kind="log", significand=0, gamma=element.gamma, span=0)
+    is_few = element in (Levels.ternary(), Levels.binary())  # the code is the sign, and whether it is 0
+    return replace(one, kind="int", significand=0, span=0) if is_few or isinstance(element, Integer) else one
+
+
 def _derived(fmt: Format) -> Operand:
     """Return the operand of a format's form; one scale per row is applied after the sum."""
+    if isinstance(fmt, Own):
+        return _of_sentence(fmt)
     form = fmt.form
     kind = KINDS[form.codes]
     scale, bits = SCALES[form.scale] if fmt.group is not None else SCALES["none"]

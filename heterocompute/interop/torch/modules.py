@@ -54,7 +54,7 @@ class Packed(torch.nn.Module):
 
     @property
     def activations(self) -> str | None:
-        """Return the format that inputs are rounded to."""
+        """Return the format that inputs are rounded to, as a text that any process reads."""
         return self.weight.activations
 
     def _load_from_state_dict(

@@ -27,6 +27,7 @@ from ...arrays.dense import as_array, normalize_axes
 from ...arrays.quantized import QuantizedArray
 from ...base.devices import KIND
 from ...base.errors import WrongIndex, WrongType, WrongValue, shown
+from ...formats.defining import carried
 from ...products.arguments import as_format
 from ...products.conv import conv2d
 from ...products.matmul import linear as product, matmul
@@ -61,7 +62,9 @@ def described(q: QuantizedArray) -> str:
     >>> described(hc.quantize([[1.0, 2.0]], "int4"))
     '{"format": "int4", "shape": [1, 2], "axis": [1], "dtype": "float64"}'
     """
-    return json.dumps({"format": str(q.format), "shape": list(q.shape), "axis": list(q.axis), "dtype": q.source_dtype})
+    return json.dumps(
+        {"format": carried(q.format), "shape": list(q.shape), "axis": list(q.axis), "dtype": q.source_dtype}
+    )
 
 
 def parts_of(q: QuantizedArray) -> dict[str, Any]:
@@ -117,7 +120,7 @@ def sliced(parts: Sequence[Any], text: str, index: Any) -> tuple[list[Any], str]
         for name, part in zip(kinds, parts, strict=True)
     ]
     size = shape[1:] if is_one else (len(rows), *shape[1:])
-    about = {"format": str(fmt), "shape": size, "axis": [a - is_one for a in axis], "dtype": dtype}
+    about = {"format": carried(fmt), "shape": size, "axis": [a - is_one for a in axis], "dtype": dtype}
     return found, json.dumps(about)
 
 
@@ -213,7 +216,7 @@ def defined() -> SimpleNamespace:
     raw: dict[str, Any] = {}
 
     def round_forward(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
-        parsed = as_format(fmt, "fake_quantize: fmt")
+        parsed = as_format(fmt, "fake_quantize: fmt", functions=t.device.type != KIND)
         if t.device.type == KIND:
             axes = normalize_axes(_axes(axis), t.dim(), "fake_quantize")
             return device.rounded(_bare_values(t), parsed, axes, _clip_of(clip), rounding, seed % 2**64)
@@ -225,7 +228,9 @@ def defined() -> SimpleNamespace:
     def round_fake(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         shape = tuple(int(n) for n in t.shape)
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
-        note = note_of(as_format(fmt, "fake_quantize: fmt"), _clip_of(clip), shape, axes, t.device.type == KIND)
+        note = note_of(
+            as_format(fmt, "fake_quantize: fmt", functions=True), _clip_of(clip), shape, axes, t.device.type == KIND
+        )
         kind, size = (np.uint8, (0,)) if note is None else note
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
         return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
@@ -234,7 +239,9 @@ def defined() -> SimpleNamespace:
         if g.device.type == KIND:
             return device.passed(_bare_values(g), note)
         axes = normalize_axes(_axes(axis), g.ndim, "fake_quantize")
-        found = passed(array(g).astype(np.float32, copy=False), note.numpy(), as_format(fmt, "fmt"), axes)
+        found = passed(
+            array(g).astype(np.float32, copy=False), note.numpy(), as_format(fmt, "fmt", functions=True), axes
+        )
         return torch.from_numpy(found).to(g.dtype)
 
     def pass_fake(g: Any, note: Any, fmt: str, axis: str) -> Any:

@@ -17,6 +17,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.devices import is_far
 from ...base.errors import WrongType, WrongValue, shown
 from ...formats import Format
+from ...formats.defining import carried
 from ...products.arguments import as_format
 from ...products.conv import conv2d as core_conv2d
 from ...products.matmul import linear as core_linear
@@ -290,7 +291,7 @@ def _text(activations: Any, name: str) -> str:
     """Return the format of activations as the argument of an operator."""
     if activations is None or type(activations) is str:
         return activations or ""
-    return str(as_format(activations, f"{name}: activations"))
+    return carried(as_format(activations, f"{name}: activations"))
 
 
 def _inner(bias: Any) -> Any:

@@ -17,6 +17,7 @@ import torch
 
 from ...base.errors import WrongType, WrongValue
 from ...formats import Format
+from ...formats.defining import carried
 from ...products.arguments import as_format, core_clip
 from ...products.quantize import quantize
 from ...training.latent import keep
@@ -250,7 +251,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             return round_(weight * self.mask, self.fmt, self.axis, self.clip) * self.mask
 
         def extra_repr(self) -> str:
-            return self.fmt
+            return str(as_format(self.fmt, "fmt", functions=True))
 
     class QuantLinear(torch.nn.Linear):
         """torch.nn.Linear for training, with a weight that is rounded in every forward pass.
@@ -277,7 +278,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             **more: Any,
         ) -> None:
             super().__init__(in_features, out_features, bias, **more)
-            self.fmt, self.clip = str(as_format(fmt, "QuantLinear: fmt")), clip
+            self.fmt, self.clip = carried(as_format(fmt, "QuantLinear: fmt", functions=True)), clip
             if clip != "search":
                 core_clip(clip, "QuantLinear")
             self.register_forward_pre_hook(is_called)
@@ -347,7 +348,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             return _packed(now(self, "weight"), self.fmt, -1, self.clip, self._buffers.get("weight_mask"))
 
         def extra_repr(self) -> str:
-            return f"{super().extra_repr()}, fmt={self.fmt}"
+            return f"{super().extra_repr()}, fmt={as_format(self.fmt, 'fmt', functions=True)}"
 
     def meet(parent: Any, name: str, module: Any) -> None:
         """Give a module that reads a QuantLinear's weight a Reading in its place; PyTorch reports each registration."""

@@ -16,6 +16,7 @@ from ...base.devices import is_far
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.values import check_text
 from ...formats import Format
+from ...formats.defining import carried
 from ...products.arguments import as_format, core_clip
 from ...training.latent import keep
 from ...training.stochastic import as_seed
@@ -75,7 +76,7 @@ def fake_quantize(
     if is_free and rounding == "nearest" and clip is None:
         bare = t.detach().resolve_neg() if t.requires_grad or t.is_neg() else t
         return nearest(bare, as_format(fmt, "fake_quantize: fmt"), numbers)
-    text = fmt if isinstance(fmt, str) else str(as_format(fmt, "fake_quantize: fmt"))
+    text = carried(as_format(fmt, "fake_quantize: fmt", functions=True))
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
     given = t, text, axes_text(numbers), _clip_text(clip, "fake_quantize"), rounding, signed
     if is_free:
@@ -131,7 +132,7 @@ def parametrize(
         raise WrongType(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
     fake_quantize(weight.detach(), fmt, axes, clip)  # invalid arguments raise an error here, not inside of torch
-    text = str(as_format(fmt, "parametrize: fmt"))
+    text = carried(as_format(fmt, "parametrize: fmt", functions=True))
     OPS.register(module, name, OPS.Rounding(text, axes, clip, unpruned(module, name)))
     keep(module.parametrizations[name], "original", text)
     return module

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...base.float_env import counts_subnormals
+from ...formats import format as parse_format
 from ...report.files import Row, Tabular
 from ...report.table import Column, print_table, say_words, terminal, width_of
 from .walk import Layer, every_layer
@@ -97,7 +98,9 @@ class Summary(Tabular):
 
 def _activations(layer: Layer) -> str | None:
     """Return the format that inputs of a packed layer are rounded to; a table has no such inputs."""
-    return None if layer.packed is None or layer.kind.startswith("embedding") else layer.packed.activations
+    if layer.packed is None or layer.kind.startswith("embedding") or layer.packed.activations is None:
+        return None
+    return str(parse_format(layer.packed.activations))
 
 
 @counts_subnormals

@@ -21,6 +21,7 @@ from ...base.devices import KIND, has_device
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import sentence
 from ...formats import Format, format as parse_format, has_pattern
+from ...formats.defining import carried
 from ...products.arguments import as_format
 from .device import PANELS, decoded, prepacked
 from .operators import array_of, described, is_plain, on_device, parts_of, sliced
@@ -75,7 +76,7 @@ class PackedWeight(torch.nn.Module):
         super().__init__()
         if not isinstance(q, QuantizedArray):
             raise WrongType(f"PackedWeight: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
-        fmt = None if activations is None else str(as_format(activations, "PackedWeight: activations"))
+        fmt = None if activations is None else carried(as_format(activations, "PackedWeight: activations"))
         self.activations = fmt
         self.dtype = getattr(torch, q.source_dtype)
         self._described = None
@@ -282,7 +283,7 @@ class PackedWeight(torch.nn.Module):
                 self._prepack(float("inf"))
 
     def extra_repr(self) -> str:
-        more = f", activations={self.activations}" if self.activations else ""
+        more = f", activations={parse_format(self.activations)}" if self.activations else ""
         return f"{self.format}, shape={tuple(self.shape)}, {self.nbytes} bytes{more}"
 
 
@@ -362,7 +363,7 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
         shape, axis, dtype = tuple(about["shape"]), tuple(about["axis"]), about["dtype"]
         activations = about["activations"]
         if activations is not None:
-            activations = str(parse_format(activations))
+            activations = carried(parse_format(activations))
         check_source(shape, axis, dtype)
         layout = component_layout(fmt, shape, axis, dtype if dtype in VALUES else "float32")
     except (AttributeError, KeyError, TypeError, UnicodeDecodeError, ValueError, RecursionError) as problem:

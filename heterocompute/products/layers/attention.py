@@ -18,9 +18,10 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
 from ...base.values import as_int, as_list, as_real, check_flag
-from ...formats import Format, has_pattern
+from ...formats import Format, has_pattern, is_function
 from ..arguments import FloatArray, as_format
 from ..device import settle
+from ..functions import rounded_by
 from ..quantize import quantize
 from .device import TOGETHER, attention_there, heads_there, in_batches, in_library_of_first, is_there
 from .device_cache import DeviceTokens, check_row, tokens_there
@@ -211,6 +212,7 @@ class KVCache:
     ----------
     format : Format or str, optional
         Format of keys and values. When a token is added, each head is quantized along its width. Default: float32.
+        A function (`define` with ``round=``) rounds float32 tokens as they are added, on the CPU.
     layers, heads, width : int
         `heads` is the number of key heads.
     batch : int
@@ -242,7 +244,7 @@ class KVCache:
         batch: int = 1,
         windows: Any = None,
     ) -> None:
-        self.format = None if format is None else as_format(format, "KVCache: format")
+        self.format = None if format is None else as_format(format, "KVCache: format", functions=True)
         sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
         self.layers, self.heads, self.width, self.batch = (
             as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)
@@ -256,7 +258,7 @@ class KVCache:
         self.rows = self.heads * self.batch  # rows per token
         self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
-        if self.format is not None:
+        if self.format is not None and not is_function(self.format):
             layout = layout_of(self.format, (1, self.width), (1,))
             if not rows_stand_alone(self.format, self.width):
                 raise WrongValue(
@@ -271,6 +273,10 @@ class KVCache:
         """Return the device and the stream of the memory, None on the CPU or without memory."""
         memory = next((one.memory[0] for one in self._tokens if one.memory[0] is not None), None)
         return (memory.number, memory.stream) if isinstance(memory, DeviceTokens) else None
+
+    @property
+    def _is_packed(self) -> bool:
+        return not (self.format is None or is_function(self.format))
 
     @property
     def length(self) -> int:
@@ -319,7 +325,7 @@ class KVCache:
         if there is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
             return self._add_there(i, k, v, there)
         parts = [as_array(one, f"KVCache.add: {name}") for one, name in ((k, "k"), (v, "v"))]
-        if self.format is None:
+        if not self._is_packed:
             parts = [converted(one, np.float32) for one in parts]
         n = parts[0].shape[2] if parts[0].ndim == 4 else 0
         for one, name in zip(parts, "kv", strict=True):
@@ -335,6 +341,8 @@ class KVCache:
 
     def _add_there(self, i: int, k: Any, v: Any, there: tuple[int, int] | None) -> tuple[Any, Any]:
         """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
+        if is_function(self.format):
+            raise self.format.refusal("KVCache.add: the format of tokens on a device")
         if there is None and any(one.seen for one in self._tokens):
             raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
         number, stream = there or (None, None)
@@ -364,6 +372,8 @@ class KVCache:
         Each array has shape (tokens, batch, heads, width) and is packed if the cache has a format. Its first tokens are
         filled. The caller fills the next ones, then calls `advance`. The memory is on the CPU.
         """
+        if is_function(self.format):
+            raise WrongValue(f"KVCache.room: {self.format} is a function of values, expected add, which calls it")
         if self._there is not None:
             raise WrongType(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         begin, memory = self._with_room(layer, n)
@@ -397,12 +407,14 @@ class KVCache:
         for name, part in made.items():
             if end > first:
                 part[: (end - first) * self.rows] = _parts_of(memory, name)[first * self.rows : end * self.rows]
-        if self.format is None:
+        if self.format is None or not self._is_packed:
             return made["values"].reshape(sizes)
         return QuantizedArray._trusted(made, self.format, sizes, (3,), "float32")
 
     def _write(self, whole: Any, begin: int, n: int, tokens: FloatArray) -> None:
-        if self.format is None:
+        if is_function(self.format):
+            tokens = rounded_by(self.format, tokens, (3,), "KVCache.add: k or v")
+        if self.format is None or not self._is_packed:
             whole[begin : begin + n] = tokens
             return
         made = quantize(np.ascontiguousarray(tokens), self.format, axis=-1).components
@@ -410,7 +422,7 @@ class KVCache:
             whole.components[name][begin * self.rows : (begin + n) * self.rows] = made[name]
 
     def _kept(self, whole: Any, tokens: int) -> Any:
-        if self.format is None:
+        if self.format is None or not self._is_packed:
             return whole[:tokens].transpose(1, 2, 0, 3)
         found = {name: whole.components[name][: tokens * self.rows] for name in self._parts}
         sizes = (tokens, self.batch, self.heads, self.width)

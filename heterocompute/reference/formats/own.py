@@ -203,6 +203,20 @@ def fraction_steps(fmt: Any) -> int:
     return int(1 << max(fmt.whole_places, 0))
 
 
+def is_whole(fmt: Any) -> bool:
+    """Tell whether every level is an integer of 8 bits although there is a -0, which `terms` keeps.
+
+    Parameters
+    ----------
+    fmt : Own
+
+    Returns
+    -------
+    bool
+    """
+    return bool(fmt.whole_places == 0 and fmt.sharing != "none" and not no_minus_zero(fmt))
+
+
 def no_minus_zero(fmt: Any) -> bool:
     """Tell whether values that are -0 decode to +0.
 
@@ -219,8 +233,8 @@ def no_minus_zero(fmt: Any) -> bool:
 
 def _integers(fmt: Any, levels: Array) -> Array:
     """Return levels as int64 where they are integers, as products need them."""
-    is_whole = fmt.element.kind == "integer" and fmt.element.fraction_bits == 0
-    return levels.astype(np.int64) if is_whole or fmt.whole_places == 0 else levels
+    integers = fmt.element.kind == "integer" and fmt.element.fraction_bits == 0
+    return levels.astype(np.int64) if integers or (fmt.whole_places == 0 and no_minus_zero(fmt)) else levels
 
 
 def _takes_clip(fmt: Any) -> bool:

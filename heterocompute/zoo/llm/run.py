@@ -14,6 +14,7 @@ from ...base import runtime
 from ...base.errors import WrongType, WrongValue, printable, shown
 from ...base.runtime import tuned, use
 from ...base.texts import near_words, quoted
+from ...formats import is_function
 from ...products.arguments import as_format
 from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
 from ...products.layers.attention import KVCache, attention
@@ -136,7 +137,8 @@ class Run:
 
     def _through(self, layers: range, x: FloatArray) -> FloatArray:
         """Run consecutive layers: as many as possible in one call of the C core, the rest step by step."""
-        turns, is_plain = self._turns(x.shape[1]), self._is_plain()
+        turns = self._turns(x.shape[1])
+        is_plain = self._is_plain() and not is_function(self.cache.format)
         at, end = layers.start, layers.stop
         while at < layers.stop:
             if is_plain:
