@@ -345,8 +345,8 @@ def target_of(
         wait(made.number, made.stream)
     if made.dtype != np.float32 or made.shape != shape:
         raise WrongValue(f"{name}: out is {made.dtype} with shape {made.shape}, expected float32 with shape {shape}")
-    contiguous = zip(shape, made.strides, c_strides(shape, 4), strict=True)
-    if any(n > 1 and a != b for n, a, b in contiguous):
+    steps = c_strides(shape, 4)
+    if made.strides != steps and any(n > 1 and a != b for n, a, b in zip(shape, made.strides, steps, strict=True)):
         raise Unsupported(f"{name}: out has strides {made.strides}, expected C order on {A_DEVICE}")
     first, end = made.address, made.address + made.nbytes
     for value in inputs:
@@ -364,8 +364,11 @@ def _is_in_place(x: DeviceArray, made: Any) -> bool:
 
 def _end(array: DeviceArray) -> int:
     """Return the address after the last value, for strides that are not negative."""
-    reach = sum((n - 1) * max(step, 0) for n, step in zip(array.shape, array.strides, strict=True))
-    return array.address + reach + int(array.dtype.itemsize)
+    end = array.address + int(array.dtype.itemsize)
+    for n, step in zip(array.shape, array.strides, strict=True):
+        if step > 0:
+            end += (n - 1) * step
+    return end
 
 
 def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
