@@ -52,17 +52,17 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
         "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
-    add_input_and_output(ptq)
-    add_format(ptq, "format of all selected tensors")
     add = Options(ptq, "ptq.streaming:quantize_streamed")
+    add_input_and_output(add)
+    add_format(ptq, "format of all selected tensors")
     add("--calibration", "C", "x.npz with an array (inputs, features) per tensor name; or module:function, called with "
         "the weights")  # fmt: skip
     add("--no-resume", None, "recompute the layers that an earlier run has finished")
     add("--sequential", None, "calibrate each layer with the preceding layers already rounded")
     add("--layout", "L", "layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
-    add_workers(ptq, "who rounds the layers")
-    add_check(ptq)
+    add_workers(add, "who rounds the layers")
+    add_check(add)
     add_threads(ptq)
     add.common("--csv")
     add("--html", "PATH", "also write one page with the table and a plot")

@@ -76,7 +76,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--density", None, "study pruning instead: accuracy against the density of the weights")
     add("--evaluate", "M:F", "module:function, called with the weights; returns one number or several")
     add_patterns(study)
-    add_workers(study, "who measures the tensors (without times)")
+    add_workers(add, "who measures the tensors (without times)")
     add_threads(study)
     add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
     add.common("--device-file")
