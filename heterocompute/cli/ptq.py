@@ -12,7 +12,7 @@ from typing import Any
 from ..base.errors import printable, shown
 from ..base.texts import counted, is_same_file, one_line
 from ..report.table import Column
-from .options import Options
+from .options import Options, options_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -82,16 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
     text = arguments.calibration
-    options = {"resume": arguments.resume, "known_as": text, "layout": arguments.layout,
-               "workers": arguments.workers, "check": arguments.check}  # fmt: skip
-    patterns = {"include": arguments.include, "exclude": arguments.exclude}
+    options = options_of(quantize_streamed, arguments) | {"formats": formats, "known_as": text}
 
     def work() -> Any:
-        calibration = function_of(text, "--calibration") if names_function(text) else text
-        return quantize_streamed(
-            arguments.input, arguments.output, formats, calibration, arguments.sequential, progress=progress.update,
-            **patterns, **options,
-        )  # fmt: skip
+        if names_function(text):
+            options["calibration"] = function_of(text, "--calibration")
+        return quantize_streamed(arguments.input, arguments.output, progress=progress.update, **options)
 
     note_unloadable(arguments)
     with ProgressBar("ptq", arguments.input) as progress:
