@@ -318,7 +318,7 @@ def _shown(ms: float | None) -> str:
     return "-" if ms is None else f"{ms:.3g}"
 
 
-def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanation, bool]:
+def _explained(a: object, b: object, fmt: Format | None, out: Array) -> tuple[Explanation, bool]:
     """Return the explanation of a product, and whether a BLAS can compute it."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         runtime.open_blas()
