@@ -49,6 +49,24 @@ typedef struct {
     } params;
 } hc_cuda_step;
 
+/* The paths of a matmul or convolution (cuda/paths.h). reason: why not, or NULL. seconds: an estimate, 0 if a path refuses, 1e6
+ * more without costs for so many rows. */
+typedef struct {
+    double
+        rounds;   /* stages of shared memory that a multiprocessor fills, block after block; of floats, 1,024 columns */
+    double bytes; /* of w and x that a multiprocessor reads */
+    double codes; /* that are decoded */
+} hc_cuda_work;
+enum { HC_CUDA_MAX_CANDIDATES = 24 };
+typedef struct {
+    int n, chosen;
+    struct {
+        const char *path, *id, *what, *reason;
+        double seconds;
+        hc_cuda_work work; /* the counts of the estimate */
+    } candidate[HC_CUDA_MAX_CANDIDATES];
+} hc_cuda_explanation;
+
 enum { HC_CUDA_MAX_STEPS = 12 };
 typedef struct {
     int n;
@@ -56,7 +74,8 @@ typedef struct {
     int32_t architecture;    /* 90: of compute capability 9.0; said before planning, 0: any */
     int32_t multiprocessors; /* likewise, 0: those of an H100 */
     bool device_order;       /* likewise: sums of floats may take the order of the matrix units (hc_gemm_bf16) */
-    const char *path;        /* likewise, the name of a path of matmuls (cuda/paths.def); NULL: the smallest estimate */
+    const char *path;        /* likewise, the name of a path (cuda/paths.def); NULL: the smallest estimate */
+    hc_cuda_explanation *explanation; /* likewise, of who asks for all paths; NULL: nobody. n is 0 without a choice */
     hc_cuda_illegal *illegal; /* likewise, of who waits for what a format refuses (cuda/params.h); NULL: nobody */
     void *workspace;          /* of the planner that runs */
     hc_cuda_step step[HC_CUDA_MAX_STEPS];
@@ -89,28 +108,6 @@ hc_status hc_cuda_plan_fake_quantize(const hc_view *x, const hc_cuda_clip *clip,
  * values that take the format `activations`, or, with NULL, meet w as they are. */
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w, const float *bias,
                               const hc_view *out, void *workspace, hc_cuda_plan *plan, hc_error *error);
-
-/* The paths of a matmul (cuda/paths.h). reason: why not, or NULL. seconds: an estimate, 0 if a path refuses, 1e6 more without
- * costs for so many rows of x. */
-typedef struct {
-    double
-        rounds;   /* stages of shared memory that a multiprocessor fills, block after block; of floats, 1,024 columns */
-    double bytes; /* of w and x that a multiprocessor reads */
-    double codes; /* that are decoded */
-} hc_cuda_work;
-enum { HC_CUDA_MAX_CANDIDATES = 24 };
-typedef struct {
-    int n, chosen;
-    struct {
-        const char *path, *id, *what, *reason;
-        double seconds;
-        hc_cuda_work work; /* the counts of the estimate */
-    } candidate[HC_CUDA_MAX_CANDIDATES];
-} hc_cuda_explanation;
-/* The plan says architecture, multiprocessors, device_order and path, and has no steps afterwards. */
-hc_status hc_cuda_explain_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *w,
-                                 const hc_view *out, hc_cuda_plan *plan, hc_cuda_explanation *explanation,
-                                 hc_error *error);
 
 /* The names of paths, each once; NULL past the end. */
 const char *hc_cuda_path_name(int number);

@@ -62,6 +62,7 @@ void hc_cuda_init_product(hc_cuda_product *p, const hc_cuda_plan *plan) {
     p->architecture = plan->architecture;
     p->at_once = plan->multiprocessors ? plan->multiprocessors : H100_MULTIPROCESSORS;
     p->is_kept = false;
+    p->conv = NULL;
     p->made = (hc_cuda_made){.integers = NULL};
 }
 
@@ -79,13 +80,14 @@ const char *hc_cuda_path_name(int number) {
 
 /* The path of that name; NULL, with a message, where it refuses or there is none. */
 static const hc_cuda_path *find(const hc_cuda_product *p, const char *name, hc_error *error) {
+    const char *call = p->conv ? "convolution" : "matmul";
     char known[400] = "";
     for (int i = 0; i < HC_CUDA_N_PATHS; i++) {
         if (PATHS[i].section != p->section)
             continue;
         const char *reason = PATHS[i].refuses(p, PATHS + i);
         if (strcmp(PATHS[i].name, name) == 0 && reason)
-            return hc_fail(error, HC_VALUE, "path '%s' refuses this matmul: %s", name, reason), NULL;
+            return hc_fail(error, HC_VALUE, "path '%s' refuses this %s: %s", name, call, reason), NULL;
         if (strcmp(PATHS[i].name, name) == 0)
             return PATHS + i;
         if (!reason) {
@@ -93,13 +95,15 @@ static const hc_cuda_path *find(const hc_cuda_product *p, const char *name, hc_e
             strncat(known, PATHS[i].name, sizeof known - strlen(known) - 1);
         }
     }
-    return hc_fail(error, HC_VALUE, "path '%s' does not apply to this matmul on a device; available paths: %s", name,
+    return hc_fail(error, HC_VALUE, "path '%s' does not apply to this %s on a device; available paths: %s", name, call,
                    known),
            NULL;
 }
 
-hc_status hc_cuda_choose(const hc_cuda_product *p, const char *forced, const hc_cuda_path **path,
-                         hc_cuda_explanation *explanation, hc_error *error) {
+hc_status hc_cuda_choose(const hc_cuda_product *p, const hc_cuda_plan *plan, const hc_cuda_path **path,
+                         hc_error *error) {
+    const char *forced = plan->path;
+    hc_cuda_explanation *explanation = plan->explanation;
     *path = NULL;
     if (forced && !(*path = find(p, forced, error)))
         return HC_VALUE;

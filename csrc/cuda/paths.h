@@ -65,9 +65,9 @@ struct hc_cuda_path {
 
 /* The device; all that a section does not use stays unset, as it is large. */
 void hc_cuda_init_product(hc_cuda_product *p, const hc_cuda_plan *plan);
-/* `forced`: the name of a path, or NULL. *path is the chosen one; HC_VALUE where a forced one refuses, HC_UNSUPPORTED
- * where all do. */
-hc_status hc_cuda_choose(const hc_cuda_product *p, const char *forced, const hc_cuda_path **path,
-                         hc_cuda_explanation *explanation, hc_error *error);
+/* *path is the chosen one, or plan->path; HC_VALUE where a forced one refuses, HC_UNSUPPORTED where all do. Fills
+ * plan->explanation. */
+hc_status hc_cuda_choose(const hc_cuda_product *p, const hc_cuda_plan *plan, const hc_cuda_path **path,
+                         hc_error *error);
 
 #endif

@@ -1,6 +1,8 @@
 /* Converts Python objects to the plain data of the C API, with the checks that keep memory safe. */
 #include "python/arguments.h"
 
+#include "cuda/hc_cuda.h"
+
 #include <limits.h>
 #include <stdarg.h>
 #include <string.h>
@@ -270,6 +272,13 @@ static bool flag_at(PyObject *tuple, Py_ssize_t i) {
 }
 
 /* Item by item, since PyArg_ParseTuple would take a fifth of a small matmul. */
+const char *hc_any_path_name(int number) {
+    int n = 0;
+    while (n <= number && hc_path_name(n))
+        n++;
+    return number < n ? hc_path_name(number) : hc_cuda_path_name(number - n);
+}
+
 int hc_parse_settings(PyObject *object, hc_settings *settings, hc_held *held) {
     *settings = (hc_settings){.row = -1};
     if (!PyTuple_Check(object) || PyTuple_GET_SIZE(object) < 2) {
@@ -298,7 +307,7 @@ int hc_parse_settings(PyObject *object, hc_settings *settings, hc_held *held) {
         PyErr_Format(PyExc_ValueError, "run: there is no route %d", run->route);
         return 0;
     }
-    if (run->path < 0 || (run->path > 0 && !hc_path_name(run->path - 1))) {
+    if (run->path < 0 || (run->path > 0 && !hc_any_path_name(run->path - 1))) {
         PyErr_Format(PyExc_ValueError, "run: there is no path %d", run->path);
         return 0;
     }

@@ -54,6 +54,8 @@ int hc_parse_call(PyObject *object, hc_settings *settings, hc_held *held);
 int hc_parse_run(PyObject *object, hc_run *run);
 /* None, or (kind, value) */
 int hc_parse_clip(PyObject *object, hc_clip *clip);
+/* The names of paths, those of the CPU before those of devices, each once; NULL past the end. A run has a path's number + 1. */
+const char *hc_any_path_name(int number);
 /* Sets the exception of a status. */
 PyObject *hc_raise(hc_status status, const hc_error *error);
 

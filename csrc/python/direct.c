@@ -285,34 +285,9 @@ static bool run_product(hc_direct *d, const hc_view *out) {
     hc_status status;
     if (may_want_blas && !hc_blas_looked()) /* the general path looks for a BLAS */
         return false;
-    HC_WITHOUT_GIL(hc_matmul(&d->settings.run, &d->side[0].operand, &d->side[1].operand,
-                             d->has_format ? &d->format : NULL, d->has_bias ? &d->bias : NULL, out, &error));
-    d->stopped = status == HC_STOPPED;
-    if (status == HC_MEMORY)
-        hc_raise(status, &error);
-    return status == HC_OK;
-}
-
-/* Rows of floats times packed weights on a device. One route serves it, which refuses nothing of what passes here: hc_matmul
- * would check the weights again, which takes as long as the launch. */
-static bool run_there(hc_direct *d, const hc_view *out, int ndim, const int64_t *full) {
-    const hc_packed *w = d->side[1].operand.packed;
-    bool fits = d->side[0].operand.dense && w && w->ndim == 2 && out->dtype == HC_F32 && out->ndim == ndim &&
-                (!d->has_bias || (d->bias.dtype == HC_F32 && d->bias.strides[0] == sizeof(float)));
-    int64_t rows = 1;
-    for (int i = 0; fits && i < ndim; i++) {
-        fits = out->shape[i] == full[i];
-        rows *= i < ndim - 1 ? full[i] : 1;
-    }
-    if (!fits || (d->settings.run.one_order && rows > 8))
-        return false;
-    hc_cuda_call call = {.n = 0};
-    hc_cuda_fill_matmul(&call, &d->side[0].operand, d->has_format ? &d->format : NULL, w, d->has_bias ? &d->bias : NULL,
-                        out);
-    hc_error error;
-    hc_status status;
     do
-        HC_WITHOUT_GIL(hc_cuda_run_call(&d->settings, &call, &error));
+        HC_WITHOUT_GIL(hc_matmul(&d->settings.run, &d->side[0].operand, &d->side[1].operand,
+                                 d->has_format ? &d->format : NULL, d->has_bias ? &d->bias : NULL, out, &error));
     while (status == HC_OK && hc_cuda_lends(&d->settings));
     d->stopped = status == HC_STOPPED || PyErr_Occurred();
     if (status == HC_MEMORY || (status != HC_OK && d->settings.failed)) {
@@ -342,8 +317,7 @@ static PyObject *try_product(hc_direct *d, PyObject *bias, PyObject *out_object,
         return NULL;
     hc_view out;
     if (d->settings.run.device != HC_HOST) /* of memory that overlaps nothing */
-        return hc_parse_view(out_object, "out", &out, held) && run_there(d, &out, ndim, full) ? Py_NewRef(out_object)
-                                                                                              : NULL;
+        return hc_parse_view(out_object, "out", &out, held) && run_product(d, &out) ? Py_NewRef(out_object) : NULL;
     PyArrayObject *answer = answer_of(out_object, n, shape, d->side, bias);
     if (!answer)
         return NULL;

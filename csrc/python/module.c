@@ -407,14 +407,17 @@ static PyMethodDef METHODS[] = {
     {"direct_types", hc_direct_types_method, METH_VARARGS,
      "direct_types(types...): of packed arrays that `direct` takes"},
     {"explain", hc_explain_method, METH_VARARGS,
-     "explain(run, a, b, activations, out) -> (number of the chosen one or -1, [(path, what, reason, seconds, id, "
-     "work)])"},
-    {"paths", hc_paths_method, METH_NOARGS, "paths() -> names of the ways that a product may take"},
+     "explain(run, a, b, activations, out) -> (number of a route or -1, [(route, what, reason, seconds)], (number of a "
+     "path "
+     "or -1, [(path, what, reason, seconds, id, work)], kernels of a device))"},
+    {"paths", hc_paths_method, METH_NOARGS, "paths() -> names of the paths of the CPU, and of devices"},
     {"conv2d", hc_conv2d_method, METH_VARARGS,
      "conv2d(run, x, w, bias, stride, padding, dilation, groups, activations, out, algorithm=None, strict=False, "
      "relu=False)"},
     {"explain_conv2d", hc_explain_conv2d_method, METH_VARARGS,
-     "explain_conv2d(arguments of conv2d) -> chosen, [(name, what, reason, seconds, work, bytes, admitted, id)]"},
+     "explain_conv2d(arguments of conv2d) -> chosen, [(name, what, reason, seconds, work, bytes, admitted, id)], "
+     "kernels; on a "
+     "device the three of explain"},
     {"conv_algorithms", hc_conv_algorithms_method, METH_NOARGS, "conv_algorithms() -> [(name, what, error)]"},
     {"limit", limit, METH_VARARGS, "limit(run, what, steps or bytes) -> (work, sum, isa)"},
     {"prepack", hc_prepack_method, METH_VARARGS, "prepack(run, packed) -> (capsule, bytes), or None without integers"},

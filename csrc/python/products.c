@@ -71,6 +71,23 @@ PyObject *hc_matmul_shape_method(PyObject *self, PyObject *args) {
     return tuple;
 }
 
+/* (chosen, candidates, None): the paths of the CPU launch no kernels of a device. */
+static PyObject *candidates_of(const hc_explanation *found) {
+    PyObject *candidates = PyList_New(found->n);
+    for (int i = 0; candidates && i < found->n; i++) {
+        const hc_work *work = &found->candidate[i].work;
+        PyObject *one = Py_BuildValue("(sszds(ddddddddd))", found->candidate[i].path, found->candidate[i].what,
+                                      found->candidate[i].reason, found->candidate[i].seconds, found->candidate[i].id,
+                                      work->codes, work->decoded, work->unpacked, work->limbs, work->spread,
+                                      work->products, work->wide, work->groups, work->values);
+        if (!one)
+            Py_CLEAR(candidates);
+        else
+            PyList_SET_ITEM(candidates, i, one);
+    }
+    return candidates ? Py_BuildValue("(iNO)", found->chosen, candidates, Py_None) : NULL;
+}
+
 PyObject *hc_explain_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *a_object, *b_object, *format_object, *out_object;
@@ -93,15 +110,16 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
     hc_release(&held);
     if (status != HC_OK)
         return hc_raise(status, &error);
-    PyObject *kernels = Py_None;
-    if (settings.run.device != HC_HOST) {
+    PyObject *paths;
+    if (settings.run.device == HC_HOST) {
+        paths = candidates_of(&found);
+    } else { /* its route does not refuse */
         hc_cuda_call call = {.n = 0};
         hc_cuda_fill_matmul(&call, &a.operand, format_object != Py_None ? &activations : NULL, b.operand.packed, NULL,
                             &out);
-        if (!(kernels = hc_cuda_kernels(&settings, &call)))
-            return NULL;
+        paths = hc_cuda_explain(&settings, &call);
     }
-    PyObject *routes = PyList_New(found.n_routes), *candidates = PyList_New(found.n);
+    PyObject *routes = paths ? PyList_New(found.n_routes) : NULL;
     for (int i = 0; routes && i < found.n_routes; i++) {
         PyObject *one = Py_BuildValue("(sszd)", found.of_route[i].name, found.of_route[i].what,
                                       found.of_route[i].reason, found.of_route[i].seconds);
@@ -110,39 +128,24 @@ PyObject *hc_explain_method(PyObject *self, PyObject *args) {
         else
             PyList_SET_ITEM(routes, i, one);
     }
-    for (int i = 0; candidates && i < found.n; i++) {
-        const hc_work *work = &found.candidate[i].work;
-        PyObject *one = Py_BuildValue("(sszds(ddddddddd))", found.candidate[i].path, found.candidate[i].what,
-                                      found.candidate[i].reason, found.candidate[i].seconds, found.candidate[i].id,
-                                      work->codes, work->decoded, work->unpacked, work->limbs, work->spread,
-                                      work->products, work->wide, work->groups, work->values);
-        if (!one)
-            Py_CLEAR(candidates);
-        else
-            PyList_SET_ITEM(candidates, i, one);
-    }
-    if (!routes || !candidates) {
-        Py_XDECREF(routes);
-        Py_XDECREF(candidates);
-        if (kernels != Py_None)
-            Py_DECREF(kernels);
-        return NULL;
-    }
-    return Py_BuildValue("(iNiNN)", found.route, routes, found.chosen, candidates,
-                         kernels == Py_None ? Py_NewRef(kernels) : kernels);
+    return paths ? Py_BuildValue("(iNN)", found.route, routes, paths) : NULL;
 }
 
-PyObject *hc_paths_method(PyObject *self, PyObject *args) {
-    (void)self, (void)args;
+static PyObject *names_of(const char *(*name_of)(int number)) {
     PyObject *names = PyList_New(0);
     const char *text;
-    for (int i = 0; names && (text = hc_path_name(i)) != NULL; i++) {
+    for (int i = 0; names && (text = name_of(i)) != NULL; i++) {
         PyObject *name = PyUnicode_FromString(text);
         if (!name || PyList_Append(names, name) != 0)
             Py_CLEAR(names);
         Py_XDECREF(name);
     }
     return names;
+}
+
+PyObject *hc_paths_method(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+    return Py_BuildValue("(NN)", names_of(hc_path_name), names_of(hc_cuda_path_name));
 }
 
 /* The arguments of a convolution, parsed. */
@@ -272,9 +275,9 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {
         return hc_give_up(&a.held);
     if (a.settings.run.device != HC_HOST) {
         const hc_cuda_call call = conv_there(&a);
-        PyObject *kernels = hc_cuda_kernels(&a.settings, &call);
+        PyObject *found = hc_cuda_explain(&a.settings, &call);
         hc_release(&a.held);
-        return kernels;
+        return found;
     }
     hc_error error;
     hc_status status;
@@ -300,7 +303,7 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {
             Py_CLEAR(candidates);
         Py_XDECREF(one);
     }
-    return candidates ? Py_BuildValue("(iN)", found.chosen, candidates) : NULL;
+    return candidates ? Py_BuildValue("(iNO)", found.chosen, candidates, Py_None) : NULL;
 }
 
 PyObject *hc_conv_algorithms_method(PyObject *self, PyObject *args) {

@@ -80,6 +80,7 @@ class DeviceArray(_devices.Interface):
         self.shape = shape if type(shape) is tuple else tuple(shape)
         self.dtype = dtype
         self.strides = strides if type(strides) is tuple else tuple(strides)
+        self._view: View | None = None
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any, number: int = 0, stream: int = DEFAULT_STREAM) -> DeviceArray:
@@ -135,12 +136,10 @@ class DeviceArray(_devices.Interface):
     @property
     def view(self) -> View:
         """Return the array in the form that the C core accepts."""
-        try:
-            return self._view
-        except AttributeError:
+        if self._view is None:
             name = "float32" if self.dtype.char == "f" else self.dtype.name
-            self._view: View = self.address, name, self.shape, self.strides, self.number
-            return self._view
+            self._view = self.address, name, self.shape, self.strides, self.number
+        return self._view
 
     def rows(self, first: int, count: int) -> DeviceArray:
         """Return some indices of the first dimension; the memory is shared."""

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class _Settings:
     isa: int | None = None
     threads: int | None = None
     blas: str | None = None
-    path: int = 0  # 1 + the path's number; 0: the plan chooses
+    path: int = 0  # 1 + the path's number, those of the CPU before those of a device; 0: the plan chooses
     tuned: bool | None = None
     order: str | None = None
     device: int | None = None  # number of the device to which arrays of the CPU are copied
@@ -76,8 +77,8 @@ class _Settings:
 
     @cached
     def far(self) -> tuple[int, int, int, int, bool]:
-        """The value of `run` for a call on a device, where threads, paths and routes of the CPU do not matter."""
-        return self.mask, 1, 0, 0, self.one_order
+        """The value of `run` for a call on a device, where threads and routes of the CPU do not matter."""
+        return self.mask, 1, self.path, 0, self.one_order
 
     @cached
     def route(self) -> int:
@@ -205,9 +206,9 @@ def use(
         results on every machine and thread count. ``"auto"`` uses the faster of the two, by shape and by the processor
         that OpenBLAS has kernels for.
     path : str, optional
-        Path that every matmul in this package's own kernels must use, by its name in `explain`. ``"auto"`` is the
-        default: the fastest path by estimate. For experiments; results are bitwise identical. A matmul that the path
-        does not apply to raises ValueError with the reason.
+        Path that every matmul in this package's own kernels must use, by its name in `explain`. On a device it also
+        holds for convolutions. ``"auto"`` is the default: the fastest path by estimate. For experiments; results are
+        bitwise identical. A call that the path does not apply to raises ValueError with the reason.
     tuned : bool, optional
         Use the paths that `tune` found fastest on this machine, where measured. Results are bitwise identical, except
         for dense matmuls and for a convolution whose fastest algorithm sums in another order.
@@ -255,7 +256,7 @@ def use(
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
     if path is not None:
-        names = ["auto", *_core.paths()]
+        names = ["auto", *chain(*_core.paths())]
         if path not in names:
             raise WrongValue(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
         settings = replace(settings, path=names.index(path))

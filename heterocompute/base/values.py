@@ -63,7 +63,7 @@ def as_real(value: Any, name: str, wanted: str) -> float:
         raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
-def is_several(value: Any) -> TypeGuard[Iterable[Any]]:
+def is_several(value: object) -> TypeGuard[Iterable[Any]]:
     """Tell whether a value can be iterated and is not a string."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and bool(getattr(value, "ndim", 1))
 
@@ -78,7 +78,7 @@ def as_list(value: Any, name: str, wanted: str) -> list[Any]:
         raise WrongType(f"{name} is {shown(value)}, expected {wanted}") from None
 
 
-def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
+def check_count(function: str, name: str, value: object, least: int = 1) -> int:
     """Return an integer from 1, or from 0, to 2^63 - 1; ValueError names the value."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**63:
         below = " below 2^63" if isinstance(value, int) and value >= 2**63 else ""
@@ -87,21 +87,21 @@ def check_count(function: str, name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def check_flag(function: str, name: str, value: Any) -> bool:
+def check_flag(function: str, name: str, value: object) -> bool:
     """Return a bool, also from 0 and 1; TypeError names the value."""
     if not isinstance(value, (bool, np.bool_)) and (not isinstance(value, int) or value not in (0, 1)):
         raise WrongType(f"{function}: {name} is {shown(value)}, expected True or False")
     return bool(value)
 
 
-def check_text(function: str, name: str, value: Any) -> str:
+def check_text(function: str, name: str, value: object) -> str:
     """Return a str; TypeError names the value."""
     if not isinstance(value, str):
         raise WrongType(f"{function}: {name} is {shown(value)}, expected a str")
     return value
 
 
-def check_choice(function: str, name: str, value: Any, choices: Iterable[str]) -> str:
+def check_choice(function: str, name: str, value: object, choices: Iterable[str]) -> str:
     """Return a str that is one of several; ValueError names the value and the choices."""
     words = list(choices)
     if not isinstance(value, str) or value not in words:
@@ -141,7 +141,7 @@ def check_fields(record: Any, zero: Collection[str] = ()) -> None:
             object.__setattr__(record, field.name, found)
 
 
-def _pair(title: str, name: str, value: Any, least: int, single: bool) -> Any:
+def _pair(title: str, name: str, value: object, least: int, single: bool) -> Any:
     parts = tuple(value) if isinstance(value, (tuple, list)) else (value,) if single else ()
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
     if len(parts) not in ((1, 2) if single else (2,)) or not whole or not all(least <= one < 2**63 for one in parts):

@@ -82,11 +82,11 @@ def _products(options: Options, isa: str, run: tuple[int, int]) -> Table:
             x = rng.standard_normal((m, k), dtype=np.float32)
             operand = core_operand(quantize(x, activations)) if activations else x
             out = np.empty((m, n), np.float32)
-            _, _, chosen, found, _ = _core.explain(run, operand, w, None, out)
+            _, _, (chosen, found, _) = _core.explain(run, operand, w, None, out)
             calls: dict[str, Any] = {}
             for name, _, reason, seconds, number, work in found:
                 if reason is None:
-                    forced = (*run, 1 + _core.paths().index(name))
+                    forced = (*run, 1 + _core.paths()[0].index(name))
                     arguments = (forced, operand, w, None, None, out)
                     calls[name] = (number, work, seconds, _core.matmul, arguments)
             name = f"{m} x {activations or 'float32'}, {n} x {k} {text}"
@@ -111,7 +111,7 @@ def _convolutions(options: Options, isa: str) -> Table:
             if operands is not None:
                 _core.conv2d(*(*call.core, operands))
             calls: dict[str, Any] = {}
-            chosen, found = _core.explain_conv2d(*(*call.core, operands))
+            chosen, found, _ = _core.explain_conv2d(*(*call.core, operands))
             for name, _, reason, seconds, work, _, _, number in found:
                 if reason is None:
                     calls[name] = (number, work, seconds, _core.conv2d, (*call.by(name), operands))

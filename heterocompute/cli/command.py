@@ -80,12 +80,12 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(Parser):
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: Any) -> None:
         options.setdefault("formatter_class", _Help)
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)
 
-    def print_help(self, file: Any = None) -> None:
+    def print_help(self, file: object = None) -> None:
         say(self.format_help().rstrip())
         with standard_output():
             sys.stdout.flush()
@@ -101,7 +101,7 @@ class _Parser(Parser):
         note_lines(self.format_usage().rstrip())
         note(f"{self.prog}: {message} (see {self.prog} --help)")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: object = None, namespace: object = None) -> Any:
         """Parse. An unknown option is refused by the subcommand's parser, so that its usage is shown."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -245,7 +245,7 @@ def _check_figure(path: str) -> None:
         raise UsageError(f"--plot is {shown(path)}, expected a suffix such as .png, .svg or .pdf")
 
 
-def _is_part_of(path: str, folder: Any) -> bool:
+def _is_part_of(path: str, folder: object) -> bool:
     """Tell whether a file to write exists in a folder that is read, and is not a report of an earlier run."""
     if not (isinstance(folder, str) and os.path.isdir(folder) and os.path.isfile(path)) or path.endswith(REPORTS):
         return False

@@ -10,6 +10,7 @@ from ..base.errors import shown
 from ..base.texts import counted
 from ..report.numbers import quantity
 from ..report.table import Column
+from .options import Options, options_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -24,7 +25,7 @@ from .parts import (
     print_table,
     say,
 )
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, options_of_files, say_part
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, say_part
 
 __all__ = ["register"]
 
@@ -39,16 +40,14 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "convert gptq-model awq-model --layout awq",
         "convert model.gguf model --layout compressed-tensors --lossy int4-g32-asym-f16",
     )
-    add_input_and_output(added)
-    add_layout(added, "--layout", "layout of OUT (required): heterocompute, %(layouts)s", "WRITTEN")
-    add_layout(added, "--from", f"{IN_LAYOUT}; default: read from IN", dest="source")
-    added.add_argument(
-        "--lossy", metavar="F",
-        help="format to round the weights to that are not representable, such as int4-g32-asym-f16; f32, f16 and bf16 "
-        "are plain tensors",
-    )  # fmt: skip
-    added.add_argument("--dry-run", action="store_true", help="compare all weights and write nothing")
-    add_files(added)
+    add = Options(added, "files.convert:convert_checkpoint")
+    add_input_and_output(add)
+    add_layout(add, "--layout", "layout of OUT (required): heterocompute, %(layouts)s", "WRITTEN")
+    add_layout(add, "--from", f"{IN_LAYOUT}; default: read from IN", dest="source")
+    add("--lossy", "F", "format to round the weights to that are not representable, such as int4-g32-asym-f16; f32, "
+        "f16 and bf16 are plain tensors")  # fmt: skip
+    add("--dry-run")
+    add_files(add)
     add_threads(added)
 
 
@@ -58,14 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--layout is needed")
     from ..files.convert import NotRepresentable, convert_checkpoint  # 18 ms
 
-    options = {key: getattr(arguments, key) for key in ("lossy", "source", "dry_run")} | options_of_files(arguments)
+    options = options_of(convert_checkpoint, arguments)
     message = ""
     with ProgressBar(arguments.command, arguments.input) as progress:
         try:
             summary = interruptible(
-                lambda: convert_checkpoint(
-                    arguments.input, arguments.output, arguments.layout, progress=progress.update, **options
-                )
+                lambda: convert_checkpoint(arguments.input, arguments.output, progress=progress.update, **options)
             )
         except NotRepresentable as error:
             summary = error.summary

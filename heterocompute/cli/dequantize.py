@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Callable
 
+from .options import Options
 from .parts import add_threads
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, options_of_files, summarize
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, rewrite
 
 __all__ = ["register"]
 
@@ -21,15 +21,12 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "dequantize small.safetensors plain.safetensors --dtype bf16",
         "dequantize gptq-model plain-model --layout gptq --dtype bf16",
     )
-    add_input_and_output(added)
-    added.add_argument(
-        "--dtype",
-        type=_one_dtype,
-        metavar="DTYPE",
-        help="fp32, fp16, bf16 or fp64; default: the dtype before packing",
-    )
-    add_layout(added, "--layout", f"{IN_LAYOUT}; default: read from its configuration")
-    add_files(added)
+    add = Options(added, "files.checkpoint:dequantize_checkpoint")
+    add_input_and_output(add)
+    words = "fp32, fp16, bf16 or fp64; default: the dtype before packing"
+    add("--dtype", "DTYPE", words, parse="files.plain:plain_dtype")
+    add_layout(add, "--layout", f"{IN_LAYOUT}; default: read from its configuration")
+    add_files(add)
     add_threads(added)
 
 
@@ -37,23 +34,4 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from ..files.checkpoint import dequantize_checkpoint  # 18 ms
 
-    return summarize(
-        arguments,
-        "dequantized",
-        functools.partial(
-            dequantize_checkpoint,
-            dtype=arguments.dtype,
-            layout=arguments.layout,
-            needed=True,
-            **options_of_files(arguments),
-        ),
-    )
-
-
-def _one_dtype(text: str) -> str:
-    from ..files.plain import plain_dtype  # 18 ms
-
-    try:
-        return plain_dtype(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return rewrite(arguments, "dequantized", dequantize_checkpoint)

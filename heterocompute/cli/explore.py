@@ -41,7 +41,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add.common("--batch")
     add("--budget", "N", "maximum number of points, drawn at random")
     add("--seed", "N", "random seed; the same seed draws the same points")
-    add_workers(found, "processes that evaluate points")
+    add_workers(add, "processes that evaluate points")
     add("--keep", "PATH", "file of evaluated points: points are added to it, and those in it are not evaluated again, "
         "so an interrupted command continues")  # fmt: skip
     add("--all", None, "show every point, not only the Pareto-optimal ones")

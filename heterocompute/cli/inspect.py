@@ -9,6 +9,7 @@ from typing import Any
 from ..base.texts import counted
 from ..report.numbers import quantity
 from ..report.table import Column
+from .options import Options
 from .parts import ProgressBar, add_threads, interruptible, note_skipped, print_json, print_table, say, say_words
 from .rewriting import CHECKPOINT, IN_LAYOUT, add_layout
 
@@ -23,8 +24,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "List the tensors of a checkpoint: formats, bytes, ranges, NaN.",
         "inspect model.safetensors",
     )
-    added.add_argument("file", metavar="FILE", help=CHECKPOINT)
-    add_layout(added, "--layout", f"{IN_LAYOUT}")
+    add = Options(added, "files.checkpoint:inspect")
+    add("file", "FILE", CHECKPOINT)
+    add_layout(add, "--layout", IN_LAYOUT)
     add_threads(added)
 
 

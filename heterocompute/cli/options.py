@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
-__all__ = ["REPEATED", "Options", "Parser"]
+__all__ = ["REPEATED", "Options", "Parser", "options_of"]
 
 PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.DOTALL | re.MULTILINE)
 PARAMETER = re.compile(r"^(\w[\w, ]*) : .*\n((?:    .*\n|\n)*)", re.MULTILINE)
@@ -98,7 +98,8 @@ class Options:
             Default: the first sentence on the parameter in the documentation of the function.
         **more
             As of `argparse.ArgumentParser.add_argument`; these win over the signature. ``of``: the parameter, if it
-            has another name. ``alone``: the name of a group of options of which one can be given.
+            has another name. ``alone``: the name of a group of options of which one can be given. ``parse``: a function
+            of the text, or ``module:name`` below heterocompute, whose ValueError is the error of the option.
         """
         self._parser.defer(lambda: self._add(flags.split(), metavar, help, more))
 
@@ -109,6 +110,8 @@ class Options:
 
     def _add(self, flags: list[str], metavar: str | None, help: str | None, more: dict[str, Any]) -> None:
         is_off = flags[0].startswith("--no-")
+        if (parse := more.pop("parse", None)) is not None:
+            more["type"] = functools.partial(_parsed, parse, flags[0])
         name = more.get("dest") or flags[0].lstrip("-").replace("-", "_").removeprefix("no_" if is_off else "")
         default, text = (
             _documented(self._function).get(more.pop("of", name), (None, "")) if self._function else (None, "")
@@ -132,11 +135,30 @@ class Options:
         place.add_argument(*flags, help=help, **more)
 
 
+def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a command that are parameters of a function."""
+    given = vars(arguments)
+    return {name: given[name] for name in inspect.signature(function).parameters if name in given}
+
+
+def _named(function: str) -> Any:
+    """Return a function by ``module:name`` below heterocompute."""
+    module, _, name = function.partition(":")
+    return functools.reduce(getattr, name.split("."), import_module(f"heterocompute.{module}"))
+
+
+def _parsed(parse: str | Callable[[str], Any], flag: str, text: str) -> Any:
+    """Return the value of an option's text."""
+    try:
+        return (_named(parse) if isinstance(parse, str) else parse)(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(f"{flag}: ")) from None
+
+
 @functools.cache
 def _documented(function: str) -> dict[str, tuple[Any, str]]:
     """Return the default and the first sentence on each parameter of a function."""
-    module, _, name = function.partition(":")
-    found: Any = functools.reduce(getattr, name.split("."), import_module(f"heterocompute.{module}"))
+    found = _named(function)
     texts: dict[str, str] = {}
     section = PARAMETERS.search(inspect.getdoc(found) or "")
     for names, text in PARAMETER.findall(section[1] + "\n" if section else ""):

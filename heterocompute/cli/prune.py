@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from .options import Options
-from .parts import UsageError, add_axis, add_patterns, add_threads, recipe_of
-from .rewriting import add_files, add_input_and_output, options_of_files, rewrite
+from .parts import UsageError, add_axis, add_patterns, add_threads
+from .rewriting import add_files, add_input_and_output, rewrite
 
 __all__ = ["register"]
 
@@ -25,12 +24,13 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "prune model.safetensors sparse.safetensors --pattern 2:4 --exclude '*embeddings*'",
         "prune model.safetensors zeros.safetensors --pattern block:16x1:50%",
     )
-    add_input_and_output(added)
+    add = Options(added, "files.checkpoint:prune_checkpoint")
+    add_input_and_output(add)
     words = "pattern of all selected tensors: 2:4, 50%%, global:50%%, block:16x1:50%%, ..."
-    Options(added)("--pattern", "PATTERN", words, type=_one_pattern)
+    add("--pattern", "PATTERN", words, parse=_one_pattern)
     add_axis(added)
     add_patterns(added)
-    add_files(added)
+    add_files(add)
     add_threads(added)
 
 
@@ -41,15 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     from ..files.checkpoint import prune_checkpoint  # 18 ms
     from ..files.recipes import parse_pattern_text  # 18 ms
 
-    recipe = recipe_of(arguments.recipe, parse_pattern_text)
-    work = functools.partial(prune_checkpoint, axis=arguments.axis, **options_of_files(arguments))
-    return rewrite(arguments, "pruned", work, arguments.pattern, recipe)
+    return rewrite(arguments, "pruned", prune_checkpoint, parse_pattern_text)
 
 
 def _one_pattern(text: str) -> Any:
     from ..files.recipes import parse_pattern_text  # 18 ms
 
-    try:
-        return parse_pattern_text(text, formats=False)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return parse_pattern_text(text, formats=False)

@@ -12,7 +12,7 @@ from typing import Any
 from ..base.errors import printable, shown
 from ..base.texts import counted, is_same_file, one_line
 from ..report.table import Column
-from .options import Options
+from .options import Options, options_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -52,17 +52,17 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
         "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
-    add_input_and_output(ptq)
-    add_format(ptq, "format of all selected tensors")
     add = Options(ptq, "ptq.streaming:quantize_streamed")
+    add_input_and_output(add)
+    add_format(ptq, "format of all selected tensors")
     add("--calibration", "C", "x.npz with an array (inputs, features) per tensor name; or module:function, called with "
         "the weights")  # fmt: skip
     add("--no-resume", None, "recompute the layers that an earlier run has finished")
     add("--sequential", None, "calibrate each layer with the preceding layers already rounded")
     add("--layout", "L", "layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
-    add_workers(ptq, "who rounds the layers")
-    add_check(ptq)
+    add_workers(add, "who rounds the layers")
+    add_check(add)
     add_threads(ptq)
     add.common("--csv")
     add("--html", "PATH", "also write one page with the table and a plot")
@@ -82,16 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
     text = arguments.calibration
-    options = {"resume": arguments.resume, "known_as": text, "layout": arguments.layout,
-               "workers": arguments.workers, "check": arguments.check}  # fmt: skip
-    patterns = {"include": arguments.include, "exclude": arguments.exclude}
+    options = options_of(quantize_streamed, arguments) | {"formats": formats, "known_as": text}
 
     def work() -> Any:
-        calibration = function_of(text, "--calibration") if names_function(text) else text
-        return quantize_streamed(
-            arguments.input, arguments.output, formats, calibration, arguments.sequential, progress=progress.update,
-            **patterns, **options,
-        )  # fmt: skip
+        if names_function(text):
+            options["calibration"] = function_of(text, "--calibration")
+        return quantize_streamed(arguments.input, arguments.output, progress=progress.update, **options)
 
     note_unloadable(arguments)
     with ProgressBar("ptq", arguments.input) as progress:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from .parts import UsageError, add_axis, add_format, add_patterns, add_threads, recipe_of
-from .rewriting import add_files, add_input_and_output, add_layout, options_of_files, rewrite
+from .options import Options
+from .parts import UsageError, add_axis, add_format, add_patterns, add_threads
+from .rewriting import add_files, add_input_and_output, add_layout, rewrite
 
 __all__ = ["register"]
 
@@ -24,23 +24,17 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
         "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
     )
-    add_input_and_output(added)
+    add = Options(added, "files.checkpoint:quantize_checkpoint")
+    add_input_and_output(add)
     add_format(added, "format of all selected tensors; f32, f16 and bf16 are plain tensors", _one_type)
-    added.add_argument("--fake", action="store_true", help="write the rounded values as plain tensors instead of codes")
-    add_layout(added, "--layout", "layout of another program: %(layouts)s", "QUANTIZED_TO")
-    added.add_argument(
-        "--no-fallback", dest="fallback", action="store_false",
-        help="with --layout gguf: fail if rows are not whole blocks, instead of another type",
-    )  # fmt: skip
+    add("--fake", None, "write the rounded values as plain tensors instead of codes")
+    add_layout(add, "--layout", "layout of another program: %(layouts)s", "QUANTIZED_TO")
+    add("--no-fallback", None, "with --layout gguf: fail if rows are not whole blocks, instead of another type")
     add_axis(added)
-    added.add_argument(
-        "--requantize", action="store_true", help="accept a GGUF file that is quantized already; round a second time"
-    )
+    add("--requantize")
     add_patterns(added)
-    add_files(added)
-    added.add_argument(
-        "--consume", action="store_true", help="delete each file of the folder IN after it has been quantized"
-    )
+    add_files(add)
+    add("--consume", None, "delete each file of the folder IN after it has been quantized")
     add_threads(added)
 
 
@@ -50,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--format or --recipe is needed")
     from ..files.checkpoint import quantize_checkpoint  # 18 ms
 
-    options = {key: getattr(arguments, key) for key in ("fake", "consume", "layout", "requantize", "fallback", "axis")}
-    work = functools.partial(quantize_checkpoint, **options, **options_of_files(arguments))
-    return rewrite(arguments, "quantized", work, arguments.format, recipe_of(arguments.recipe, _one_type))
+    return rewrite(arguments, "quantized", quantize_checkpoint, _one_type)
 
 
 def _one_type(text: str) -> Any:

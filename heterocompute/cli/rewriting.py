@@ -11,8 +11,10 @@ from ..base.magic import READABLE
 from ..base.rereading import CHECKS
 from ..base.texts import counted
 from ..base.workers import checked_workers
+from ..formats import format as parse_format
 from ..formats.base import or_words
 from ..report.numbers import quantity
+from .options import Options, options_of
 from .parts import (
     ProgressBar,
     interruptible,
@@ -23,6 +25,7 @@ from .parts import (
     note_tables,
     note_unloadable,
     print_json,
+    recipe_of,
     say,
 )
 
@@ -34,9 +37,8 @@ __all__ = [
     "add_input_and_output",
     "add_layout",
     "add_workers",
-    "options_of_files",
     "rewrite",
-    "summarize",
+    "say_part",
 ]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
@@ -66,79 +68,51 @@ class _LayoutOption(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
-def add_layout(parser: argparse.ArgumentParser, option: str, words: str, table: str = "READ", **more: Any) -> None:
+def add_layout(add: Options, option: str, words: str, table: str = "READ", **more: Any) -> None:
     """Add an option for a layout whose names are those of a table of `layouts.table`."""
-    parser.add_argument(option, action=_LayoutOption, table=table, metavar="L", help=words, **more)
+    add(option, "L", words, action=_LayoutOption, table=table, **more)
 
 
-def add_input_and_output(parser: argparse.ArgumentParser) -> None:
+def add_input_and_output(add: Options) -> None:
     """Add IN and OUT."""
-    parser.add_argument("input", metavar="IN", help=CHECKPOINT)
-    parser.add_argument("output", metavar="OUT", help="file to write (an existing file is replaced) or new folder")
+    add("input", "IN", CHECKPOINT)
+    add("output", "OUT", "file to write (an existing file is replaced) or new folder")
 
 
-def add_workers(parser: argparse.ArgumentParser, words: str) -> None:
+def add_workers(add: Options, words: str) -> None:
     """Add --workers."""
-    parser.add_argument(
+    add(
         "--workers",
-        type=_one_workers,
-        metavar="W",
-        help=f"{words}: a number, dask:tcp://HOST:8786 or ray:ADDRESS; default: 1",
+        "W",
+        f"{words}: a number, dask:tcp://HOST:8786 or ray:ADDRESS; default: 1",
+        parse=lambda text: checked_workers(text, "--workers"),
     )
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
+def add_files(add: Options) -> None:
     """Add the options for the workers and the output files of a checkpoint."""
-    add_workers(parser, "who writes the files of a folder")
-    parser.add_argument(
-        "--shard-size",
-        default="5GB",
-        type=_one_size,
-        metavar="S",
-        help="maximum size of a file in a folder: 5GB (default), 4GiB, ...",
-    )
-    parser.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="rebuild the files that an earlier run has finished"
-    )
-    parser.add_argument(
-        "--part",
-        type=_one_part,
-        metavar="K/N",
-        help="write part K of N alone; heterocompute finish OUT makes the output of all parts",
-    )
-    add_check(parser)
+    add_workers(add, "who writes the files of a folder")
+    add("--shard-size", "S", "maximum size of a file in a folder, such as 4GiB", parse="files.work:size_of")
+    add("--no-resume", None, "rebuild the files that an earlier run has finished")
+    add("--part", "K/N", "write part K of N alone; heterocompute finish OUT makes the output of all parts", parse=_part)
+    add_check(add)
 
 
-def options_of_files(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the options of `add_files`."""
-    return {key: getattr(arguments, key) for key in ("workers", "resume", "shard_size", "part", "check")}
-
-
-def add_check(parser: argparse.ArgumentParser) -> None:
+def add_check(add: Options) -> None:
     """Add --check."""
-    parser.add_argument(
+    add(
         "--check",
-        choices=CHECKS,
-        default="sample",
-        help="what of IN is changed a second time and compared with OUT before OUT gets its name: sample (default, one "
+        None,
+        "what of IN is changed a second time and compared with OUT before OUT gets its name: sample (default, one "
         "tensor of each kind and a sixteenth of the bytes), all or none; a difference ends with exit code 1",
+        choices=CHECKS,
     )
 
 
-def _one_workers(text: str) -> Any:
-    try:
-        return checked_workers(text, "--workers")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix("--workers: ")) from None
-
-
-def _one_part(text: str) -> str:
+def _part(text: str) -> str:
     from ..files.work import part_of  # 18 ms
 
-    try:
-        part_of(text, "--part")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).removeprefix("--part: ")) from None
+    part_of(text, "--part")
     return text
 
 
@@ -151,27 +125,28 @@ def say_part(arguments: argparse.Namespace, summary: dict[str, Any]) -> bool:
     return True
 
 
-def _one_size(text: str) -> int:
-    """Return the bytes of an argument such as 5GB."""
-    from ..files.work import size_of  # 18 ms
+def rewrite(
+    arguments: argparse.Namespace, done: str, work: Callable[..., Any], parse: Callable[[str], Any] = parse_format
+) -> int:
+    """Rewrite a checkpoint by a function with the options of the command, and print a summary.
 
-    try:
-        return size_of(text) or 0
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def rewrite(arguments: argparse.Namespace, done: str, work: Callable[..., Any], change: Any, recipe: Any) -> int:
-    """Rewrite a checkpoint with the selected tensors changed, and print a summary."""
-    patterns = {"include": arguments.include, "exclude": arguments.exclude, "recipe": recipe, "needed": True}
-    return summarize(arguments, done, lambda *paths, progress: work(*paths, change, progress=progress, **patterns))
-
-
-def summarize(arguments: argparse.Namespace, done: str, work: Callable[..., Any]) -> int:
-    """Run a function that rewrites a checkpoint, and print its summary."""
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    done : str
+        Participle for the summary, such as ``"pruned"``.
+    work : callable
+        Its parameters are the input, the output, `progress`, `needed`, and options of the command.
+    parse : callable
+        Converts each value of a recipe.
+    """
     note_unloadable(arguments)
+    options = options_of(work, arguments)
+    if "recipe" in options:
+        options["recipe"] = recipe_of(arguments.recipe, parse)
     with ProgressBar(arguments.command, arguments.input) as progress:
-        summary = interruptible(lambda: work(arguments.input, arguments.output, progress=progress.update))
+        options |= {"progress": progress.update, "needed": True}
+        summary = interruptible(lambda: work(arguments.input, arguments.output, **options))
     note_skipped(arguments.input, summary["skipped"])
     note_instead(arguments.output, summary)
     if "part" not in summary:

@@ -15,7 +15,7 @@ from ..base.regular import open_regular
 from ..base.version import __version__
 from .hardware import chip_of
 from .language import language_model, naming_text, text_of
-from .options import Options
+from .options import Options, options_of
 from .parts import (
     ProgressBar,
     UsageError,
@@ -76,11 +76,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--density", None, "study pruning instead: accuracy against the density of the weights")
     add("--evaluate", "M:F", "module:function, called with the weights; returns one number or several")
     add_patterns(study)
-    add_workers(study, "who measures the tensors (without times)")
+    add_workers(add, "who measures the tensors (without times)")
     add_threads(study)
     add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
     add.common("--device-file")
-    add("--emulate", "A,B", "accumulators or instructions to emulate", type=_emulation_list)
+    add("--emulate", "A,B", "accumulators or instructions to emulate", parse=_emulation_list)
     add.common("--csv")
     add("--html", "PATH", "also write one page with tables and plots")
     add.common("--plot")
@@ -182,44 +182,30 @@ def _check_weights_usage(arguments: argparse.Namespace) -> None:
 
 
 def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[], Any]:
-    formats: list[Any] | None = arguments.formats
-    if arguments.recipe is not None:
-        formats = [*(formats or []), recipe_of(arguments.recipe)]
+    recipe = recipe_of(arguments.recipe)
 
     def work() -> Any:
         from ..studies.study import study  # 40 ms
 
-        if arguments.text is not None:
-            net, text = language_model(arguments.model), text_of(arguments.text)
-            judged: dict[str, Any] = {"text": text, "kv_cache": arguments.kv_cache}
-            weights, axis = net, None
-        else:
-            judged = {}
-            weights, axis = _onnx(arguments) if arguments.data is not None else (_weights(arguments), None)
-        asked = arguments.calibration is not None or ("gptq" in (arguments.methods or ()) and not judged)
-        device = arguments.device
+        given = options_of(study, arguments)
+        options = {name: value for name, value in given.items() if value not in (None, False, [])}
+        if recipe is not None:
+            options["formats"] = [*(arguments.formats or []), recipe]
+        if arguments.evaluate is not None:
+            options["evaluate"] = function_of(arguments.evaluate, "--evaluate")
         if arguments.device_file is not None:
-            device = chip_of(device, arguments.device_file, str)
-        asked_of = contextlib.nullcontext() if arguments.text is None else naming_text(arguments.text)
-        with asked_of:
-            return study(
-                weights,
-                formats,
-                None if arguments.evaluate is None else function_of(arguments.evaluate, "--evaluate"),
-                axis=axis,
-                include=arguments.include or None,
-                exclude=arguments.exclude or None,
-                activations=arguments.activations,
-                progress=progress.update,
-                device=device,
-                emulate=arguments.emulate,
-                retrain=True if arguments.retrain else None,
-                seeds=arguments.seeds or 1,
-                methods=arguments.methods,
-                hessians=calibrated(arguments, weights, axis) if asked else None,
-                workers=arguments.workers,
-                **judged,
-            )
+            options["device"] = chip_of(arguments.device, arguments.device_file, str)
+        if arguments.text is not None:
+            weights, options["text"] = language_model(arguments.model), text_of(arguments.text)
+        elif arguments.data is not None:
+            weights, options["axis"] = _onnx(arguments)
+        else:
+            weights = _weights(arguments)
+        needs_inputs = "gptq" in (arguments.methods or ()) and arguments.text is None
+        if arguments.calibration is not None or needs_inputs:
+            options["hessians"] = calibrated(arguments, weights, options.get("axis"))
+        with contextlib.nullcontext() if arguments.text is None else naming_text(arguments.text):
+            return study(weights, progress=progress.update, **options)
 
     return work
 
@@ -360,10 +346,7 @@ def _emulation_list(text: str) -> list[str | None]:
     from ..emulate import parse  # 13 ms
 
     texts = [None if part.strip() == "none" else part.strip() for part in text.split(",")]
-    try:
-        for part in texts:
-            if part is not None:
-                parse(part)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    for part in texts:
+        if part is not None:
+            parse(part)
     return texts

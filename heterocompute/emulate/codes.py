@@ -148,12 +148,12 @@ def log_codes(form: StoredForm) -> Array:
 
 def multiply_codes(
     model: Model,
-    a: Any,
-    b: Any,
+    a: object,
+    b: object,
     shape: tuple[int, ...],
-    scale_product_bits: Any,
-    conversion: Any,
-    fraction_bits: Any,
+    scale_product_bits: object,
+    conversion: object,
+    fraction_bits: object,
 ) -> Array:
     left, right = code_rows(model, a, "a", False), code_rows(model, b, "b", True)
     k = left.codes.shape[-1]
@@ -214,7 +214,7 @@ def _matrix(side: Codes, scales: Array | None, index: tuple[int, ...]) -> tuple[
     return side.codes[at], None if scales is None else scales[at], side.row_scale[at]
 
 
-def _table_bits(conversion: Any, gamma: int) -> int:
+def _table_bits(conversion: object, gamma: int) -> int:
     if not isinstance(conversion, str):
         kind = type(conversion).__name__
         raise WrongType(f"{NAME}: conversion is {shown(conversion)} of type {kind}, expected a str")
@@ -232,7 +232,7 @@ def _table_bits(conversion: Any, gamma: int) -> int:
     return int(match[1])
 
 
-def _scale_rounding(scale_product_bits: Any, left: Codes, right: Codes, joined: bool) -> tuple[int, int]:
+def _scale_rounding(scale_product_bits: object, left: Codes, right: Codes, joined: bool) -> tuple[int, int]:
     """Return the bits that a product of integer scales loses and its largest value, 0 if it is exact."""
     bits = as_integer(scale_product_bits, "scale_product_bits", range(2, 17))
     if bits is None:
@@ -248,7 +248,7 @@ def _scale_rounding(scale_product_bits: Any, left: Codes, right: Codes, joined: 
     return (width - bits, 2**bits - 1) if width > bits else (0, 0)
 
 
-def _fraction_bits(fraction_bits: Any, model: Model, longest: int) -> int:
+def _fraction_bits(fraction_bits: object, model: Model, longest: int) -> int:
     bits = as_integer(fraction_bits, "fraction_bits", range(63))
     if model.kind == "float64":
         refuse(bits is not None, "fraction_bits", bits, "accumulator 'float64' has none")

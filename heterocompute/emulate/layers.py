@@ -27,7 +27,7 @@ _WINDOW_VALUES = 1 << 22  # gathered at a time
 
 
 @counts_subnormals
-def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, emulate: str = "int32") -> Array:
+def linear(x: object, w: object, bias: object = None, activations: Format | str | None = None, emulate: str = "int32") -> Array:
     """Apply a linear layer on emulated hardware and return ``matmul(x, w.T) + bias``.
 
     Parameters
@@ -75,9 +75,9 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
 
 @counts_subnormals
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
+    x: object,
+    w: object,
+    bias: object = None,
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
     activations: Format | str | None = None,

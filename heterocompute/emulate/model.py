@@ -144,7 +144,7 @@ def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any,
     return Model(accumulator, "integers", bits, saturates, chunk, None, False, False, instruction)
 
 
-def refuse(wrong: bool, argument: str, value: Any, reason: str) -> None:
+def refuse(wrong: bool, argument: str, value: object, reason: str) -> None:
     if wrong:
         raise WrongValue(f"{NAME}: {argument} is {shown(value)}, but {reason}")
 
@@ -165,7 +165,7 @@ def as_integer(value: Any, name: str, wanted: range) -> int | None:
     return number
 
 
-def as_operand(value: Any, name: str) -> Any:
+def as_operand(value: object, name: str) -> Any:
     if isinstance(value, QuantizedArray):
         return value
     array = as_any(value, f"{NAME}: {name}")
@@ -175,5 +175,5 @@ def as_operand(value: Any, name: str) -> Any:
     return as_array(array, f"{NAME}: {name}")
 
 
-def is_integers(value: Any) -> bool:
+def is_integers(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu"

@@ -91,7 +91,7 @@ def packed(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, 
     return Change(str(fmt), stored, (_Pruned if alone else _Quantized)(fmt, axes))
 
 
-def in_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+def in_blocks(fmt: object, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     """Return the change to blocks of GGUF; rows that are not whole blocks get the type that `save_gguf` uses."""
     change = _in_blocks(fmt, axes, shape, dtype, entry)
     made = change.make
@@ -117,7 +117,7 @@ def in_whole_blocks(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dty
 
 
 def turned(
-    change_of: Callable[..., Change], fmt: Any, shape: tuple[int, ...], dtype: str, entry: Entry | None
+    change_of: Callable[..., Change], fmt: object, shape: tuple[int, ...], dtype: str, entry: Entry | None
 ) -> Change:
     """Return the change of a weight (..., in, out) to an array (..., out, in), which other layouts store.
 
@@ -140,7 +140,7 @@ def turned_after(change: Change) -> Change:
     return replace(change, stored=stored, make=_TurnedAfter(change.make))
 
 
-def rounded(fmt: Any, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
+def rounded(fmt: object, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:
     """Return the change to the decoded values of `packed`, in the original dtype."""
     made = packed(fmt, axes, shape, dtype, entry)
     found = "float32" if dtype in SMALL_FLOATS else dtype
@@ -184,7 +184,7 @@ class _InLayout:
     name: str
     first: Callable[[Any], Any]
 
-    def __call__(self, array: Any) -> dict[str, NDArray[Any]]:
+    def __call__(self, array: object) -> dict[str, NDArray[Any]]:
         return self.layout.tensors(self.name, self.first(array))
 
 
@@ -201,7 +201,7 @@ class _Turned:
 class _TurnedAfter:
     first: Callable[[Any], Any]
 
-    def __call__(self, array: Any) -> Any:
+    def __call__(self, array: object) -> Any:
         return turned_array(self.first(array))
 
 
@@ -210,13 +210,13 @@ class _Quantized:
     format: Format
     axes: tuple[int, ...]
 
-    def __call__(self, array: Any) -> Any:
+    def __call__(self, array: object) -> Any:
         return quantize(array, self.format, axis=self.axes)
 
 
 @dataclass(frozen=True)
 class _InGguf(_Quantized):
-    def __call__(self, array: Any) -> Any:
+    def __call__(self, array: object) -> Any:
         return rounded_for_gguf(array, self.format, self.axes)
 
 
@@ -225,7 +225,7 @@ class _Pruned:
     format: Format
     axes: tuple[int, ...]
 
-    def __call__(self, array: Any) -> Any:
+    def __call__(self, array: object) -> Any:
         return prune(array, str(self.format), self.axes)
 
 
@@ -234,7 +234,7 @@ class _Plain:
     dtype: str
     first: Callable[[Any], Any] | None = None
 
-    def __call__(self, array: Any) -> NDArray[Any]:
+    def __call__(self, array: object) -> NDArray[Any]:
         return as_plain(array if self.first is None else self.first(array), self.dtype)
 
 
@@ -242,7 +242,7 @@ class _Plain:
 class _Cast:
     dtype: str
 
-    def __call__(self, array: Any) -> NDArray[Any]:
+    def __call__(self, array: object) -> NDArray[Any]:
         values = np.asarray(array)
         refuse_infinite(values, "quantize: w")
         return as_plain(values, self.dtype)

@@ -190,7 +190,7 @@ def _type_of(text: str | Format) -> str | Format:
     return found
 
 
-def _check_name(name: Any) -> None:
+def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise WrongType(f"save_gguf: a tensor's name is {shown(name)}, expected a str")
     check_text("a tensor's name", name)
@@ -253,7 +253,7 @@ def fitting(kind: str | Format, shape: tuple[int, ...]) -> str | Format:
     return "f16" if shape[-1] % block_of(kind) else kind
 
 
-def _stored(name: str, array: Any, kind: str | Format, importance: Any) -> list[Array]:
+def _stored(name: str, array: object, kind: str | Format, importance: object) -> list[Array]:
     """The bytes of a tensor, and its separate scale."""
     if isinstance(array, QuantizedArray):
         return _in_order(name, array)

@@ -195,7 +195,7 @@ def convolution_key(call: Call) -> str:
     return product_key("conv2d", nchw, call.filters, activations, *where, f"strict {strict}")
 
 
-def _convolved(call: Call, way: str, ready: Any) -> bool:
+def _convolved(call: Call, way: str, ready: object) -> bool:
     """Use the path that was tuned; return False if these values do not allow it."""
     core = call.by(way)
     try:
@@ -284,7 +284,7 @@ def prepared(
     return Call(image, filters, result, window, core, place)
 
 
-def _check_there(caller: str, w: Any, algorithm: Any) -> None:
+def _check_there(caller: str, w: object, algorithm: object) -> None:
     """Refuse filters and algorithms without kernels for a device."""
     if not isinstance(w, QuantizedArray):
         raise Unsupported(
@@ -299,7 +299,7 @@ def _check_there(caller: str, w: Any, algorithm: Any) -> None:
         )
 
 
-def _check_words(caller: str, layout: Any, relu: Any, accuracy: Any) -> None:
+def _check_words(caller: str, layout: object, relu: object, accuracy: object) -> None:
     if check_text(caller, "layout", layout) not in ("NCHW", "NHWC"):
         raise WrongValue(f"{caller}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
     if not isinstance(relu, (bool, np.bool_)):

@@ -149,7 +149,7 @@ def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
         )
 
 
-def _clip_there(name: str, fmt: Format, clip: Any, importance: Any = None) -> Any:
+def _clip_there(name: str, fmt: Format, clip: object, importance: object = None) -> Any:
     """Return the clip of a call that rounds, in the core's form."""
     refuse_searched_clip(name, fmt, clip)
     if importance is not None:
@@ -172,7 +172,7 @@ def refuse_row(
     raise WrongValue(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
-def _floats_there(caller: str, w: Any) -> Any:
+def _floats_there(caller: str, w: object) -> Any:
     """Return an array of floats on the device."""
     if type(w) is DeviceArray:
         check_dimensions(w, f"{caller}: w")
@@ -223,7 +223,7 @@ def _empty_quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...]) -> Quan
     return QuantizedArray._trusted(moved, fmt, x.shape, axes, x.dtype.name)
 
 
-def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: Any = None) -> QuantizedArray:
+def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, clipped: object = None) -> QuantizedArray:
     """Return the nonzeros of a pattern, quantized if the format says so."""
     plain, values, positions = _pruned_memory(x, fmt, axes, name)
     if x.size:
@@ -345,8 +345,8 @@ def target_of(
         wait(made.number, made.stream)
     if made.dtype != np.float32 or made.shape != shape:
         raise WrongValue(f"{name}: out is {made.dtype} with shape {made.shape}, expected float32 with shape {shape}")
-    contiguous = zip(shape, made.strides, c_strides(shape, 4), strict=True)
-    if any(n > 1 and a != b for n, a, b in contiguous):
+    steps = c_strides(shape, 4)
+    if made.strides != steps and any(n > 1 and a != b for n, a, b in zip(shape, made.strides, steps, strict=True)):
         raise Unsupported(f"{name}: out has strides {made.strides}, expected C order on {A_DEVICE}")
     first, end = made.address, made.address + made.nbytes
     for value in inputs:
@@ -357,15 +357,18 @@ def target_of(
     return made
 
 
-def _is_in_place(x: DeviceArray, made: Any) -> bool:
+def _is_in_place(x: DeviceArray, made: object) -> bool:
     """Tell whether the result has the same memory as x."""
     return isinstance(made, DeviceArray) and (made.address, made.strides, made.dtype) == (x.address, x.strides, x.dtype)
 
 
 def _end(array: DeviceArray) -> int:
     """Return the address after the last value, for strides that are not negative."""
-    reach = sum((n - 1) * max(step, 0) for n, step in zip(array.shape, array.strides, strict=True))
-    return array.address + reach + int(array.dtype.itemsize)
+    end = array.address + int(array.dtype.itemsize)
+    for n, step in zip(array.shape, array.strides, strict=True):
+        if step > 0:
+            end += (n - 1) * step
+    return end
 
 
 def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:

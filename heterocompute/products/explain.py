@@ -32,7 +32,7 @@ __all__ = ["Explanation", "explain"]
 Array = np.ndarray[Any, Any]
 
 _COMPRESSED = "stored values of a matrix with zeros left out"
-_UNMEASURED = 1e6  # seconds, the estimate of csrc/ops/product/measure.c for a path without costs
+_UNMEASURED = 1e6  # seconds, the least estimate of a path without costs
 _ZEROS = "; the zeros of activations={fmt} are multiplied too: only pruned weights save time"
 
 
@@ -44,8 +44,8 @@ class Candidate:
     ----------
     path : str
     predicted_ms : float or None
-        Milliseconds in one thread, from the measurements of this class of machines or of a part of the operands; None
-        if the path is excluded for another reason than its time.
+        Milliseconds in one thread or on the device, from the measurements of this class of machines or of a part of the
+        operands; None if the path is excluded for another reason than its time.
     reason : str
         What the chosen path does, or why another path is not chosen.
     measured_ms : float or None
@@ -139,7 +139,8 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
     Nothing is multiplied; this is the plan that the matmul itself makes. The order of summation depends on shapes and
     formats only. The listed paths keep this order, so their results are bitwise identical. If a pattern keeps more
     than a quarter of the values, two paths are compared by a quick measurement on a part of the operands. The result
-    is cached. `use` forces a path by its name. A matmul of many matrices reports the plan of the first.
+    is cached. `use` forces a path by its name. A matmul of many matrices reports the plan of the first. On a device
+    the chosen path also names its kernels and the bytes that are copied.
 
     Examples
     --------
@@ -169,12 +170,15 @@ class Asked(NamedTuple):
     function : str
     blas : bool
         Whether a BLAS can compute it.
+    is_there : bool
+        Whether a device computes it.
     """
 
     explanation: Explanation
     key: str
     function: str
     blas: bool
+    is_there: bool = False
 
 
 @counts_subnormals
@@ -182,19 +186,16 @@ def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
     """Explain a call, and return the other facts that `tune` needs."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
-        given = bound(caller, conv2d, rest, options)
-        return Asked(*_convolution(caller, given), "conv2d", False)
+        return _convolution(caller, bound(caller, conv2d, rest, options))
     if function not in (matmul, linear):
         raise WrongType(f"{caller}: the function is {shown(function)}, expected matmul, linear or conv2d")
     given = bound(caller, function, rest, options)
     if function is matmul:
-        explanation, key, blas = _product(caller, given["a"], given["b"], given.get("activations"))
-        return Asked(explanation, key, "matmul", blas)
+        return _product(caller, given["a"], given["b"], given.get("activations"))
     x, w, activations = given["x"], given["w"], given.get("activations")
     if activations is not None and not isinstance(w, QuantizedArray):
         activations = None  # x is rounded first, then multiplied as floats
-    explanation, key, blas = _product(caller, x, w, activations, is_linear=True)
-    return Asked(explanation, key, "linear", blas)
+    return _product(caller, x, w, activations, is_linear=True)
 
 
 def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,10 +206,11 @@ def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping
         raise WrongType(f"{caller}: {function.__name__}: {error}") from None
 
 
-def _product(caller: str, a: Any, b: Any, activations: Any, is_linear: bool = False) -> tuple[Explanation, str, bool]:
+def _product(caller: str, a: Any, b: Any, activations: Any, is_linear: bool = False) -> Asked:
+    function = "linear" if is_linear else "matmul"
     place = place_of(caller, a, b, a=a, b=b)
     if place is HERE and (is_compressed(a) or is_compressed(b)):
-        return _compressed(caller, a, b.T if is_linear else b, activations), "", False
+        return Asked(_compressed(caller, a, b.T if is_linear else b, activations), "", function, False)
     words = ("x", "w") if is_linear else ("a", "b")
     left, right = (place.operand(one, f"{caller}: {word}") for one, word in zip((a, b), words, strict=True))
     right = right.T if is_linear else right
@@ -216,29 +218,47 @@ def _product(caller: str, a: Any, b: Any, activations: Any, is_linear: bool = Fa
     packed = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
     if fmt is not None and packed != 1:
         raise WrongValue(f"{caller}: activations needs one dense and one quantized operand")
-    found: list[tuple[Explanation, str, bool]] = []
+    found: list[Asked] = []
 
     def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Any, place: Here) -> None:
         work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
         if place is not HERE:
             core_fmt, run = None if fmt is None else core_format(fmt), place.memory.run()
-            kernels = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)[4] or []
-            found.append((_there(kernels, (a, b), *work, out.nbytes), "", False))
+            _, _, paths = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)
+            explained = _there(paths, place, (a, b), *work, out.nbytes)
+            found.append(Asked(explained, "", function, False, is_there=True))
             return
         key = product_key("matmul", x, y, fmt)
         explained, blas = _explained(x, y, fmt, out)
-        found.append((replace(_tuned(explained, key), operations=work[0], bytes=work[1]), key, blas))
+        explained = replace(_tuned(explained, key), operations=work[0], bytes=work[1])
+        found.append(Asked(explained, key, function, blas))
 
     _checked_product(left, right, fmt, None, None, caller, (left, right), a, place, note)
-    return found[0] if found else (_nothing(), "", False)
+    return found[0] if found else Asked(_nothing(), "", function, False)
 
 
-def _there(kernels: list[str], given: tuple[Any, Any], work: int, moved: int, answer: int) -> Explanation:
-    """Return the explanation of a call on a device: its route with the kernels, and the bytes that are copied."""
+def _there(
+    found: tuple[int, list[Any], list[str] | None],
+    place: Here,
+    given: tuple[Any, Any],
+    work: int,
+    moved: int,
+    answer: int,
+) -> Explanation:
+    """Return the explanation of a call on a device: its paths, the kernels, and the bytes that are copied."""
+    number, paths, kernels = found
     there, back = copied_bytes(given, given[0], answer)
     copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
-    candidate = Candidate(KIND, None, f"{', '.join(kernels)}; {copies}")
-    return Explanation(KIND, (candidate,), work, moved)
+    rows = []
+    for i, (path, what, reason, seconds, *_) in enumerate(paths):
+        if i == number:
+            reason = f"{what}; on {place.memory.name}: {', '.join(kernels or ())}; {copies}"
+        elif seconds >= _UNMEASURED:
+            reason = "its costs are not measured for so many rows"
+        elif reason is None:
+            reason = "slower by estimate"
+        rows.append(Candidate(path, seconds * 1e3 if 0 < seconds < _UNMEASURED else None, reason))
+    return Explanation(paths[number][0], tuple(rows), work, moved)
 
 
 def _tuned(explained: Explanation, key: str) -> Explanation:
@@ -257,18 +277,19 @@ def _nothing() -> Explanation:
     return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),))
 
 
-def _convolution(caller: str, given: dict[str, Any]) -> tuple[Explanation, str]:
+def _convolution(caller: str, given: dict[str, Any]) -> Asked:
     call = prepared(caller, **given)
     operations = 2 * call.result.size * prod(call.filters.shape[1:])
     moved = sum(value.nbytes for value in (call.image, call.filters, call.result))
     if call.place is not HERE:
         with call.place.refusals(caller, f"{caller}: x", call.image, given.get("activations")):
-            kernels = _core.explain_conv2d(*call.core)
-        return _there(kernels, (given["x"], given["w"]), operations, moved, call.result.nbytes), ""
+            paths = _core.explain_conv2d(*call.core)
+        explained = _there(paths, call.place, (given["x"], given["w"]), operations, moved, call.result.nbytes)
+        return Asked(explained, "", "conv2d", False, is_there=True)
     key = convolution_key(call)
-    chosen, found = _core.explain_conv2d(*call.core)
+    chosen, found, _ = _core.explain_conv2d(*call.core)
     if chosen < 0:
-        return _nothing(), key
+        return Asked(_nothing(), key, "conv2d", False)
     rows = []
     for number, (name, what, reason, seconds, _, _, admitted, _) in enumerate(found):
         if reason is None and not admitted:
@@ -277,7 +298,8 @@ def _convolution(caller: str, given: dict[str, Any]) -> tuple[Explanation, str]:
         elif reason is None and number != chosen:
             reason = "slower by estimate"
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, reason or what))
-    return _tuned(Explanation(found[chosen][0], tuple(rows), operations, moved), key), key
+    explained = _tuned(Explanation(found[chosen][0], tuple(rows), operations, moved), key)
+    return Asked(explained, key, "conv2d", False)
 
 
 def _compressed(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
@@ -296,13 +318,13 @@ def _shown(ms: float | None) -> str:
     return "-" if ms is None else f"{ms:.3g}"
 
 
-def _explained(a: Any, b: Any, fmt: Format | None, out: Array) -> tuple[Explanation, bool]:
+def _explained(a: object, b: object, fmt: Format | None, out: Array) -> tuple[Explanation, bool]:
     """Return the explanation of a product, and whether a BLAS can compute it."""
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         runtime.open_blas()
     core_fmt = core_format(fmt) if fmt else None
     run = runtime.run()
-    route, routes, number, found, _ = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
+    route, routes, (number, found, _) = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
     if route < 0:
         return _nothing(), False
     asked = "as asked for" if run[3] else "slower by estimate"

@@ -35,7 +35,7 @@ _core.direct_types(QuantizedArray, SparseArray, Prepacked)
 _core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
 
-def _at_once(is_linear: bool, a: Any, b: Any, bias: Any, activations: Any, out: Any) -> FloatArray | None:
+def _at_once(is_linear: bool, a: object, b: object, bias: object, activations: object, out: object) -> FloatArray | None:
     """Return the answer if all arguments are plain and valid, else None: the longer path then reports the error."""
     fmt = None
     if activations is not None:
@@ -85,7 +85,7 @@ def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Ru
     return found
 
 
-def _tuned_run(run: Run, a: Any, b: Any, activations: Format | None) -> Run | None:
+def _tuned_run(run: Run, a: object, b: object, activations: Format | None) -> Run | None:
     """Return the run with the path that was tuned for a product; a BLAS that `use` names takes precedence."""
     dense = not isinstance(a, QuantizedArray) and not isinstance(b, QuantizedArray)
     mask, threads, _, route, one_order = run
@@ -98,7 +98,7 @@ def _tuned_run(run: Run, a: Any, b: Any, activations: Format | None) -> Run | No
     return (mask, threads, path, runtime.OWN, one_order) if path else None
 
 
-def _activations(activations: Any, name: str) -> Format | None:
+def _activations(activations: object, name: str) -> Format | None:
     if activations is None:
         return None
     fmt = as_format(activations, name)
@@ -108,7 +108,7 @@ def _activations(activations: Any, name: str) -> Format | None:
 
 
 def _multiply(
-    a: Any, b: Any, activations: Format | None, bias: Array | None, out: FloatArray, place: Here = HERE
+    a: object, b: object, activations: Format | None, bias: Array | None, out: FloatArray, place: Here = HERE
 ) -> None:
     """Fill `out` (two dimensions or more) with a @ b + bias."""
     run = place.memory.run()
@@ -128,7 +128,7 @@ def _multiply(
     _core.matmul(run, left, right, fmt, added, to)
 
 
-def _along(operand: Any, axis: tuple[int, ...]) -> Any:
+def _along(operand: object, axis: tuple[int, ...]) -> Any:
     """Return a quantized operand in rows along its reduction axes, if its format has no axis of its own."""
     return operand._along(axis) if isinstance(operand, QuantizedArray) and operand.axis != axis else operand
 
@@ -218,7 +218,7 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
 
 
 @counts_subnormals
-def _matmul(a: Any, b: Any, activations: Any, out: Any) -> FloatArray:
+def _matmul(a: object, b: object, activations: object, out: object) -> FloatArray:
     """Compute `matmul` for arguments of every kind."""
     place = place_of("matmul", a, b, a=a, b=b, out=out)
     if place is HERE and (is_compressed(a) or is_compressed(b)):
@@ -276,7 +276,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
 
 
 @counts_subnormals
-def _linear(x: Any, w: Any, bias: Any, activations: Any, out: Any) -> FloatArray:
+def _linear(x: object, w: object, bias: object, activations: object, out: object) -> FloatArray:
     """Compute `linear` for arguments of every kind."""
     place = place_of("linear", x, w, x=x, w=w, bias=bias, out=out)
     if place is HERE and (is_compressed(x) or is_compressed(w)):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..base import runtime
-from ..base.devices import A_DEVICE, KIND
+from ..base.devices import A_DEVICE
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.runtime import use
 from ..base.values import as_real
@@ -76,8 +76,8 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
         raise WrongValue("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):
         found = asked("tune", function, *arguments, **options)
-        if found.explanation.chosen == KIND:
-            raise WrongValue(f"tune: there is nothing to choose: {A_DEVICE} has one way")
+        if found.is_there:
+            raise WrongValue(f"tune: the call runs on {A_DEVICE}, expected the CPU")
         if not found.key:
             raise WrongValue("tune: there is nothing to choose: a compressed matrix has one way")
         if found.explanation.chosen == "nothing":

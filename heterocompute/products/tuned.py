@@ -162,5 +162,5 @@ def path_number(name: str) -> int:
     -------
     int
     """
-    names = ["", *_core.paths()]
+    names = ["", *_core.paths()[0]]
     return names.index(name) if name in names else 0

@@ -44,11 +44,12 @@ class Dot:
     inner: bool = False  # a point inside
     ring: bool = False
     large: bool = False
+    faint: bool = False  # overlapping dots stay visible
     hint: str = ""  # the tooltip of the dot
 
 
 class Curve(NamedTuple):
-    """A line through points on the axes; names do not cross it if it is a rail."""
+    """A line through points on the axes, or with a large width a bar; names do not cross it if it is a rail."""
 
     points: Sequence[tuple[float, float]]
     color: str = GREY
@@ -56,6 +57,8 @@ class Curve(NamedTuple):
     style: Literal["solid", "dashed", "dotted"] = "solid"
     is_rail: bool = True
     label: str = ""  # in the legend
+    opacity: float = 1.0
+    hint: str = ""  # the tooltip
 
 
 class Key(NamedTuple):
@@ -157,7 +160,17 @@ class Chart:
         lines.append(text((left + right) / 2, self.height - 6, self.x_title, "middle"))
         if self.heading:
             lines.append(text(left, top - 36, self.heading, weight=600))
-        lines.append(text(4, top - 14, self.y_title, weight=400 if self.heading else 600))
+        if self.y_title:
+            lines.append(text(4, top - 14, self.y_title, weight=400 if self.heading else 600))
+        return lines
+
+    def legend(self) -> list[str]:
+        """Return the marks and words of the keys in a row above the frame."""
+        x, y, lines = self.left, self.top - 17, list[str]()
+        for key in self.keys:
+            lines += [f'<path d="{outline(key.mark, x + 5, y - 4, 5)}" fill="{key.mark.color}"/>']
+            lines += [text(x + 15, y, key.words)]
+            x += 30 + text_width(key.words, self.size)
         return lines
 
     def svg(self, under: Sequence[str] = (), rails: Sequence[tuple[float, float, float, float]] = ()) -> str:
@@ -196,7 +209,8 @@ class Chart:
             dash = "" if curve.style == "solid" else f' stroke-dasharray="{DASHES[curve.style]}"'
             points = " ".join("{:.5g},{:.5g}".format(*corner) for corner in corners)
             look = f'stroke="{curve.color}" stroke-width="{curve.width:g}"{dash}'
-            parts.append(f'<polyline points="{points}" fill="none" {look}/>')
+            look += "" if curve.opacity == 1 else f' stroke-opacity="{curve.opacity:g}"'
+            parts.append(f'<polyline points="{points}" fill="none" {look}{hinted(curve.hint, "polyline")}')
         found = place(wanted, places, box, self.size, leaders, rails)
         parts += under
         if stairs:
@@ -267,14 +281,19 @@ def shape(dot: Dot, x: float, y: float, radius: float, standalone: bool) -> str:
     row = "" if dot.row is None else f' data-i="{dot.row}"'
     paper = "none" if standalone else "var(--card)"
     fill = f'fill="{paper}" stroke="{color}" stroke-width="2"' if dot.hollow else f'fill="{color}"'
-    hint = f"><title>{html.escape(dot.hint)}</title></path>" if dot.hint else "/>"
-    found = f'<path class="dot" d="{outline(dot.mark, x, y, radius)}" {fill}{row}{hint}'
+    fill += ' opacity="0.7"' if dot.faint else ""
+    found = f'<path class="dot" d="{outline(dot.mark, x, y, radius)}" {fill}{row}{hinted(dot.hint, "path")}'
     if dot.ring:
         found += f'<circle cx="{x:.5g}" cy="{y:.5g}" r="{radius + 3:.3g}" fill="none" stroke="{color}"/>'
     if dot.inner:
         inside = color if dot.hollow else "var(--card)" if not standalone else "#fff"
         found += f'<circle cx="{x:.5g}" cy="{y:.5g}" r="1.5" fill="{inside}"/>'
     return found
+
+
+def hinted(hint: str, element: str) -> str:
+    """Return the end of an element, with its tooltip."""
+    return f"><title>{html.escape(hint)}</title></{element}>" if hint else "/>"
 
 
 def written(label: Label, standalone: bool) -> str:

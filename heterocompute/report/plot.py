@@ -66,6 +66,13 @@ def study_figure(rows: Sequence[Row], layers: Sequence[Row], judge: Judge, views
     return figure
 
 
+def figure_of(chart: Chart) -> Any:
+    """Return a figure of one chart in its proportions, with its legend below."""
+    figure = new_figure(chart.width / 90, chart.height / 90 + 0.4)
+    draw(figure.subplots(), figure, chart, legend="below" if chart.keys else "")
+    return figure
+
+
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure, in inches, which Jupyter shows; ImportError without matplotlib."""
     try:
@@ -95,6 +102,7 @@ def draw(axes: Any, figure: Any, chart: Chart, title: str = "", legend: Literal[
     axes.set_title(title or chart.heading, loc="left", fontsize=11, fontweight="bold")
     for curve in chart.curves:
         line = {"color": curve.color, "linestyle": curve.style, "linewidth": 0.8 * curve.width, "zorder": 1}
+        line |= {"alpha": curve.opacity, "solid_capstyle": "butt"}
         axes.plot(*zip(*curve.points, strict=True), label=curve.label or None, **line)
     alike: dict[Dot, list[Dot]] = {}
     for dot in chart.dots:
@@ -121,6 +129,7 @@ def _draw(axes: Any, look: Dot, x: list[float], y: list[float]) -> None:
     color, paper = look.mark.color, axes.get_facecolor()
     size = 2 * RADIUS * (LARGER if look.large else 1.0)
     style: dict[str, Any] = {"color": color, "linestyle": "none", "marker": marker_of(look.mark), "gid": "dot"}
+    style |= {"alpha": 0.7} if look.faint else {}
     axes.plot(x, y, markersize=size, markerfacecolor=paper if look.hollow else color, **style)
     if look.ring:
         axes.plot(x, y, "o", markersize=size + 6, color=color, fillstyle="none", gid="ring")

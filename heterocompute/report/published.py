@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import html
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .chart import FONT, NAMESPACE, text
+from .chart import Chart, Curve, Dot, Key
 from .numbers import four_digits
-from .page import page, section, table, tiles
-from .palette import FAMILIES, GREY
+from .page import legend, page, section, table, tiles
+from .palette import FAMILIES
+from .scale import lanes, logarithmic
 
 __all__ = ["published_page"]
 
-#: Colour of a status.
-COLORS = {"reproduced": FAMILIES["vsq"].color, "restated": FAMILIES["int"].color, "off": FAMILIES["float"].color}
-WIDTH, LEFT, ROW, TOP, SIZE = 860, 150, 22, 58, 13
+#: Mark of a status.
+MARKS = {"reproduced": FAMILIES["vsq"], "restated": FAMILIES["int"], "off": FAMILIES["float"]}
+WIDTH, ROW = 860, 22
 #: Factors on the axis.
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -55,7 +54,9 @@ def published_page(
         texts = [i for i in range(len(titles)) if any(isinstance(row[i][1], str) and row[i][1] for row in rows)]
         body += section("On this network", summary, table(titles, rows, texts))
     if records:
-        body += section("Published", "", tiles(shown)) + section("Factors", words, picture(records))
+        chart = picture(records)
+        drawn = f'<div class="controls">{legend(chart.keys)}</div><div class="wide">{chart.svg()}</div>'
+        body += section("Published", "", tiles(shown)) + section("Factors", words, drawn)
         body += section("Figures", "", table(heads, lines, range(len(heads))))
     return page(
         title, body, style=".wide td.text, .wide th { white-space: normal; min-width: 7ch; overflow-wrap: anywhere; }"
@@ -73,8 +74,8 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
     return [record["name"], record["claim"], printed, here, record["verdict"], source, record["takes"]]
 
 
-def picture(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return an SVG: the model's value over the published one, a line a topic.
+def picture(records: Sequence[Mapping[str, Any]]) -> Chart:
+    """Return the model's value over the published one, a row per topic.
 
     Parameters
     ----------
@@ -82,47 +83,26 @@ def picture(records: Sequence[Mapping[str, Any]]) -> str:
 
     Returns
     -------
-    str
+    Chart
     """
     topics = list(dict.fromkeys(record["topic"] for record in records))
-    height = TOP + ROW * len(topics) + 30
-    lines = [
-        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {height}" width="100%" font-family="{FONT}" '
-        f'font-size="{SIZE}" fill="{GREY}">',
-        "<title>The model's value over the published one, by topic</title>",
-    ]
-    across = float(LEFT)
-    for status, color in COLORS.items():
-        lines.append(f'<circle cx="{across:.0f}" cy="15" r="5" fill="{color}"/>')
-        lines.append(text(across + 10, 20, status))
-        across += 110
-    for tick in TICKS:
-        x = _x(tick)
-        stroke = 1.6 if tick == 1 else 0.5
-        path = f"M{x:.1f} {TOP - 12}V{height - 26}"
-        lines.append(f'<path d="{path}" stroke="{GREY}" stroke-width="{stroke}" fill="none"/>')
-        lines.append(text(x, height - 8, f"{tick:g} x", "middle"))
-    for i, topic in enumerate(topics):
-        y = TOP + ROW * i
-        lines.append(text(LEFT - 12, y + 4, html.escape(topic), "end"))
-        for record in (one for one in records if one["topic"] == topic):
-            for row in record["figures"]:
-                factor = _factor(row)
-                if factor is None:
-                    continue
-                hint = f"{record['claim']}{', ' + row['row'] if row['row'] else ''}: published {row['printed']}, here "
-                hint = html.escape(hint + four_digits(row["modelled"]))
-                lines.append(
-                    f'<circle cx="{_x(factor):.1f}" cy="{y}" r="4.5" fill="{COLORS[record["status"]]}" '
-                    f'fill-opacity="0.7"><title>{hint}</title></circle>'
-                )
-    return "\n".join([*lines, "</svg>"])
-
-
-def _x(factor: float) -> float:
-    low, high = math.log(TICKS[0]), math.log(TICKS[-1])
-    place = (min(max(math.log(factor), low), high) - low) / (high - low)
-    return LEFT + 20 + place * (WIDTH - LEFT - 60)
+    dots = []
+    for record in records:
+        for row in record["figures"]:
+            factor = _factor(row)
+            if factor is None:
+                continue
+            hint = f"{record['claim']}{', ' + row['row'] if row['row'] else ''}: published {row['printed']}, here "
+            place = min(max(factor, TICKS[0]), TICKS[-1]), topics.index(record["topic"])
+            mark = MARKS[record["status"]]
+            dots.append(Dot(*place, mark, faint=True, hint=hint + four_digits(row["modelled"])))
+    x = logarithmic(TICKS, TICKS)
+    middle = Curve([(1, -0.5), (1, len(topics) - 0.5)], width=1.6)
+    return Chart(
+        x._replace(ticks=[(tick, f"{tick:g} x") for tick in TICKS]), lanes(topics), WIDTH, ROW * len(topics) + 50,
+        "", "", 13, title="The model's value over the published one, by topic", dots=dots, curves=[middle],
+        keys=[Key(mark, status) for status, mark in MARKS.items()], top=12, bottom=38,
+    )  # fmt: skip
 
 
 def _factor(row: Mapping[str, Any]) -> float | None:

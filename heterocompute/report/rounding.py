@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .chart import Chart, Curve, Dot
 from .page import Cell, page as whole_page, section, table, tiles
 from .palette import FAMILIES, GREY
+from .scale import lanes, linear
 from .table import clean
 
 Row = Mapping[str, Any]
@@ -17,7 +18,8 @@ HEADS = {
     "name": "tensor", "format": "format", "tokens": "inputs", "damping": "damping", "dead": "dead",
     "before": "output dB, nearest", "after": "output dB", "held_before": "held out, nearest", "held_after": "held out",
 }  # fmt: skip
-WIDTH, LEFT, STEP = 1060, 420, 18  # of the picture
+WIDTH, STEP = 1060, 18  # of the picture
+OPEN, FULL = FAMILIES["vsq"]._replace(color=GREY), FAMILIES["vsq"]
 MAX_LINES = 200
 
 
@@ -49,7 +51,9 @@ def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
     body = tiles(found)
     if rows:
         what = f"SQNR of each layer's output on {words}: open with the nearest codes, full after. Right is better."
-        body += section("What each layer loses", what, f'<div class="wide">{_picture(rows[:MAX_LINES], *judged)}</div>')
+        body += section(
+            "What each layer loses", what, f'<div class="wide">{picture(rows[:MAX_LINES], *judged).svg()}</div>'
+        )
     body += section("Every tensor", "", table([HEADS[key] for key in keys], lines, texts=(0, 1)))
     if left:
         body += section("", f"Nothing was multiplied with these, they stay as they are: {clean(', '.join(left))}", "")
@@ -70,27 +74,30 @@ def _cell(key: str, value: Any) -> Cell:
     return clean(str(value)), value
 
 
-def _picture(rows: Sequence[Row], before: str, after: str) -> str:
-    """Return one line per tensor: from the SQNR of plain rounding to the SQNR afterwards."""
+def picture(rows: Sequence[Row], before: str, after: str) -> Chart:
+    """Return a row per tensor: from the SQNR of plain rounding to the SQNR afterwards.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+    before, after : str
+        Keys of both.
+
+    Returns
+    -------
+    Chart
+    """
     values = [row[key] for row in rows for key in (before, after) if math.isfinite(row[key])]
     low, high = 5 * math.floor(min(values, default=0.0) / 5), 5 * math.ceil(max(values, default=5.0) / 5)
     high = max(high, low + 5)
-    height = STEP * len(rows) + 30
-
-    def at(value: float) -> float:
-        return LEFT + (min(max(value, low), high) - low) / (high - low) * (WIDTH - LEFT - 20)
-
-    marks = []
-    for tick in range(low, high + 1, 5 if high - low <= 60 else 20):
-        marks.append(f'<line class="grid" x1="{at(tick):.1f}" x2="{at(tick):.1f}" y1="4" y2="{height - 24}"/>')
-        marks.append(f'<text x="{at(tick):.1f}" y="{height - 8}" text-anchor="middle">{tick}</text>')
+    dots, curves = [], []
     for i, row in enumerate(rows):
-        y, first, last = STEP * i + 14, at(row[before]), at(row[after])
-        name = clean(row["name"])
-        short = name if len(name) <= 56 else f"…{name[-55:]}"
-        marks.append(f'<text class="label" x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{html.escape(short)}</text>')
-        marks.append(f'<line class="frame" x1="{first:.1f}" x2="{last:.1f}" y1="{y}" y2="{y}"/>')
-        marks.append(f'<circle cx="{first:.1f}" cy="{y}" r="3.5" fill="none" stroke="{GREY}" stroke-width="1.6"/>')
-        marks.append(f'<circle cx="{last:.1f}" cy="{y}" r="4.2" fill="{FAMILIES["vsq"].color}"/>')
-    label = "SQNR of each layer's output, before and after"
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label}" font-size="12">{"".join(marks)}</svg>'
+        first, last = (min(max(row[key], low), high) for key in (before, after))
+        curves.append(Curve([(first, i), (last, i)], width=1))
+        dots += [Dot(first, i, OPEN, hollow=True), Dot(last, i, FULL)]
+    names = [clean(row["name"]) for row in rows]
+    names = [name if len(name) <= 56 else f"…{name[-55:]}" for name in names]
+    return Chart(
+        linear([low, high], 8, 0.02), lanes(names), WIDTH, STEP * len(rows) + 48, "output dB", "",
+        title="SQNR of each layer's output, before and after", dots=dots, curves=curves, top=4, bottom=44, right=20,
+    )  # fmt: skip

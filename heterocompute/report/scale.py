@@ -145,6 +145,20 @@ def _roundest(low: float, high: float) -> tuple[float, str]:
     return low, short(low)
 
 
+def lanes(names: Sequence[str]) -> Scale:
+    """Return an axis of named rows, the first at the upper end; the value of a row is its index.
+
+    Examples
+    --------
+    >>> scale = lanes(["a", "b"])
+    >>> scale.place(0), scale.value(0.25), scale.ticks
+    (0.75, 1.0, [(0, 'a'), (1, 'b')])
+    """
+    count = max(len(names), 1)
+    ticks: Ticks = list(enumerate(names))
+    return Scale(lambda row: 1 - (row + 0.5) / count, lambda share: (1 - share) * count - 0.5, ticks)
+
+
 def for_metric(values: Sequence[float], higher: bool) -> Scale:
     """Return the axis that separates most of these values.
 

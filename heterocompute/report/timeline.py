@@ -1,23 +1,22 @@
-"""Timelines: bars on lanes over time, as SVG, from plain dicts."""
+"""Timelines: bars on lanes over time, from plain dicts."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .chart import FONT, NAMESPACE, line, text
-from .labels import text_width
-from .palette import GREY, SERIES
-from .scale import linear
+from .chart import Chart, Curve, Key
+from .palette import FAMILIES, SERIES
+from .scale import lanes, linear
 
-__all__ = ["timeline_svg"]
+__all__ = ["timeline"]
 
-WIDTH, LANE, BAR, TOP, BOTTOM, SIZE = 760, 26, 18, 52, 44, 12.0
+WIDTH, LANE, BAR, TOP, BOTTOM = 760, 26, 18, 52, 44
+LEAST = 0.001  # length of the shortest bar, a share of the axis
 
 
-def timeline_svg(rows: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Draw bars on lanes.
+def timeline(rows: Sequence[Mapping[str, Any]], title: str) -> Chart:
+    """Return bars on lanes.
 
     Parameters
     ----------
@@ -28,51 +27,25 @@ def timeline_svg(rows: Sequence[Mapping[str, Any]], title: str) -> str:
 
     Returns
     -------
-    str
+    Chart
     """
-    lanes = sorted(dict.fromkeys(row["lane"] for row in rows), key=_order)
-    kinds = list(dict.fromkeys(row["kind"] for row in rows))
-    colors = {kind: SERIES[i % len(SERIES)].color for i, kind in enumerate(kinds)}
-    last = max((row["end"] for row in rows), default=1.0)
-    scale = linear([0.0, last * 1e3], 8, 0.0)
-    left = 16 + max((text_width(lane, SIZE) for lane in lanes), default=40.0)
-    height = TOP + LANE * len(lanes) + BOTTOM
-    bottom = height - BOTTOM
-
-    def across(seconds: float) -> float:
-        return round(left + scale.place(seconds * 1e3) * (WIDTH - left - 16), 1)
-
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" xmlns="{NAMESPACE}" width="{WIDTH}" height="{height}" '
-        f'font-family="{FONT}" role="img" aria-label="{html.escape(title)}" font-size="{SIZE:g}" fill="{GREY}">',
-        f"<title>{html.escape(title)}</title>",
-        text(4, 16, title, weight=600),
-    ]
-    for value, words in scale.ticks:
-        x = across(value / 1e3)
-        if left - 1 <= x <= WIDTH - 15:
-            parts += [line((x, TOP - 6, x, bottom), "grid", True), text(x, bottom + 18, words, "middle")]
-    parts.append(text((left + WIDTH - 16) / 2, height - 6, "milliseconds", "middle"))
-    x = left
-    for kind in kinds:
-        parts += [_bar(x, 26, 10, 10, colors[kind]), text(x + 15, 35, kind)]
-        x += 30 + text_width(kind, SIZE)
-    for i, lane in enumerate(lanes):
-        parts.append(text(left - 8, TOP + LANE * i + 13, lane, "end"))
+    names = sorted(dict.fromkeys(row["lane"] for row in rows), key=_order)
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    marks = {kind: SERIES[i % len(SERIES)]._replace(corners=FAMILIES["int"].corners) for i, kind in enumerate(kinds)}
+    last = max((row["end"] for row in rows), default=1.0) * 1e3
+    bars = []
     for row in rows:
-        y = TOP + LANE * lanes.index(row["lane"])
-        begin, end = across(row["begin"]), across(row["end"])
-        hint = f"{row['kind']} {row['name']}: {row['begin'] * 1e3:.4g} to {row['end'] * 1e3:.4g} ms"
-        parts.append(
-            _bar(begin, y, max(0.8, end - begin - 0.8), BAR, colors[row["kind"]], hint, row.get("faint", False))
-        )
-    return "".join([*parts, "</svg>\n"])
-
-
-def _bar(x: float, y: float, width: float, height: float, color: str, hint: str = "", faint: bool = False) -> str:
-    color += '" fill-opacity="0.62' if faint else ""
-    said = f"><title>{html.escape(hint)}</title></rect>" if hint else "/>"
-    return f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" rx="2" fill="{color}"{said}'
+        lane, begin, end = names.index(row["lane"]), row["begin"] * 1e3, row["end"] * 1e3
+        hint = f"{row['kind']} {row['name']}: {begin:.4g} to {end:.4g} ms"
+        bars.append(
+            Curve([(begin, lane), (max(end, begin + LEAST * last), lane)], marks[row["kind"]].color, BAR,
+                  is_rail=False, opacity=0.62 if row.get("faint") else 1.0, hint=hint)
+        )  # fmt: skip
+    keys = [Key(mark, kind) for kind, mark in marks.items()]
+    return Chart(
+        linear([0.0, last], 8, 0.0), lanes(names), WIDTH, TOP + LANE * len(names) + BOTTOM, "milliseconds", "",
+        standalone=True, title=title, heading=title, curves=bars, keys=keys, top=TOP, bottom=BOTTOM, right=16,
+    )  # fmt: skip
 
 
 def _order(lane: str) -> tuple[bool, str, int]:

@@ -56,7 +56,7 @@ FEW = 1000  # with fewer tokens, perplexities of formats differ by chance
 CALIBRATION = 2048  # most tokens for the calibration of `gptq`; they are not evaluated
 
 
-def is_language_model(weights: Any) -> bool:
+def is_language_model(weights: object) -> bool:
     """Tell whether a value is a language model: it has `weights` and `tokens`, and evaluates formats on a text."""
     return all(hasattr(weights, name) for name in ("weights", "tokens", "judged", "matrices"))
 
@@ -223,7 +223,7 @@ def _heard(net: Any, names: list[str], call: Callable[[Any], None]) -> dict[str,
 class _Hessians:
     """The Hessians of the matrices in the order of the layers, those of one layer at a time."""
 
-    def __init__(self, net: Any, names: list[str], ids: Any) -> None:
+    def __init__(self, net: object, names: list[str], ids: object) -> None:
         self._layers, self._held = hessians_by_layer(net, names, ids), dict[str, Any]()
 
     def of(self, name: str, method: str | None) -> Any:

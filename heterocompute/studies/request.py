@@ -100,7 +100,7 @@ def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:
     return [entry for entry in entries if unique[entry.text] is entry]
 
 
-def methods_of(methods: Any, hessians: Any) -> list[str | None]:
+def methods_of(methods: object, hessians: object) -> list[str | None]:
     if methods is None:
         return [None]
     given = [methods] if isinstance(methods, str) else as_list(methods, "study: methods", f"some of {METHODS}")
@@ -136,7 +136,7 @@ def by_methods(entries: list[Entry], methods: list[str | None]) -> list[Entry]:
     return found
 
 
-def hessians_of(hessians: Any, names: list[str], needed: bool) -> dict[str, Any]:
+def hessians_of(hessians: object, names: list[str], needed: bool) -> dict[str, Any]:
     """Return the Hessian of each studied tensor that has one; if they are needed, all must have one."""
     if hessians is None:
         return {}
@@ -160,7 +160,7 @@ def text_of(fmt: Format | None) -> str:
     return PLAIN if fmt is None else fmt.label
 
 
-def formats_of(formats: Any, name: str) -> list[Format | None]:
+def formats_of(formats: object, name: str) -> list[Format | None]:
     """Return the formats of activations or of a KV cache, None (float32) first."""
     items = (
         [formats]
@@ -174,7 +174,7 @@ def formats_of(formats: Any, name: str) -> list[Format | None]:
     return found
 
 
-def emulations_of(emulate: Any, evaluate: Any) -> list[str | None]:
+def emulations_of(emulate: object, evaluate: object) -> list[str | None]:
     if emulate is None:
         return [None]
     given = [emulate] if isinstance(emulate, str) else as_list(emulate, "study: emulate", "texts of emulations")
@@ -215,7 +215,7 @@ def plan_of(
     return plan
 
 
-def chip_asked(device: Any) -> Any:
+def chip_asked(device: object) -> Any:
     """Return the device of a study, checked before any work; None or ``"mac"`` unchanged."""
     if device is None:
         return None

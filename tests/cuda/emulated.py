@@ -110,6 +110,7 @@ class PlanHead(ctypes.Structure):
         ("multiprocessors", ctypes.c_int32),
         ("device_order", ctypes.c_bool),
         ("path", ctypes.c_char_p),
+        ("explanation", ctypes.c_void_p),
         ("illegal", ctypes.c_void_p),
     ]
 

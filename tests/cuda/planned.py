@@ -119,8 +119,8 @@ class Explanation(ctypes.Structure):
     _fields_ = [("n", ctypes.c_int), ("chosen", ctypes.c_int), ("candidates", Candidate * 24)]
 
 
-def plan(name: str, case: Case, given: Any, **said: Any) -> tuple[Any, str]:
-    """Return a plan of a matmul by a planner of the core, and its error; `given`: its last argument but those two."""
+def plan(case: Case, **said: Any) -> tuple[Any, str]:
+    """Return the plan of a matmul, and its error."""
     x, out = emulated.View(ADDRESS + case.shift_x, 0, 2), emulated.View(ADDRESS * 90, 0, 2)
     x.shape[:2], x.strides[:2] = (case.m, case.k), (4 * case.k, 4)
     out.shape[:2], out.strides[:2] = (case.m, case.n), (4 * case.n, 4)
@@ -134,8 +134,7 @@ def plan(name: str, case: Case, given: Any, **said: Any) -> tuple[Any, str]:
         setattr(head, field, value)
     weights = packed(case.w, case.n, case.k, case.shift_w)
     first = [ctypes.byref(operand), ctypes.byref(spec) if spec else None, ctypes.byref(weights)]
-    last = [None, ctypes.byref(out), None, made] if given is None else [ctypes.byref(out), made, ctypes.byref(given)]
-    failed = emulated.function_of(name)(*first, *last, ctypes.byref(error))
+    failed = emulated.function_of("matmul")(*first, None, ctypes.byref(out), None, made, ctypes.byref(error))
     return made, error.text.decode() if failed else ""
 
 
@@ -148,14 +147,14 @@ def described(made: Any) -> str:
 
 def steps(case: Case, **said: Any) -> str:
     """Return the steps of a matmul, or why there is none."""
-    made, error = plan("matmul", case, None, **said)
+    made, error = plan(case, **said)
     return error or described(made)
 
 
 def explain(case: Case, **said: Any) -> Explanation:
     """Return the paths of a matmul; ValueError with the sentence of the core."""
     found = Explanation()
-    _, error = plan("explain_matmul", case, found, **said)
+    _, error = plan(case, explanation=ctypes.addressof(found), **said)
     if error:
         raise ValueError(error)
     return found

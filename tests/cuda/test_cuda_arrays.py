@@ -268,11 +268,11 @@ def test_arrays_of_the_cpu_are_copied_where_use_says_so(driver: driven.Driver) -
         rounded = hc.fake_quantize(x, "int8")
         found = hc.explain(hc.linear, x, q, activations="int8")
         there, back = x.nbytes + q.nbytes, 4 * 5 * 7
-        assert found.chosen == "cuda" and "hc_encode_known_int8, hc_gemm_few_s4_8; copies" in str(found)
+        assert "on cuda:0: hc_clear, hc_encode_known_int8, hc_gemm_few_s4_8; copies" in str(found)
         assert f"copies {there:,} bytes there and {back:,} bytes back" in str(found)
         assert "copies 140 bytes back" not in str(hc.explain(hc.linear, x, q.to("cuda")))
         with hc.use(backend="cpu"):
-            assert hc.explain(hc.linear, x, q).chosen != "cuda"
+            assert "on cuda:0" not in str(hc.explain(hc.linear, x, q))
     assert q == hc.quantize(w, "vsq4-g16-s4")
     assert y.tobytes() == out.tobytes() == hc.linear(x, q, activations="int8").tobytes()
     assert rounded.tobytes() == hc.fake_quantize(x, "int8").tobytes()
@@ -296,7 +296,15 @@ def test_convolutions_on_a_device_give_the_bits_of_the_cpu(
     assert hc.conv2d(lent, there, added, out=out, **options) is out
     assert driver.counts()[1] == before[1] and out.to_numpy().tobytes() == wanted.tobytes()
     found = hc.explain(hc.conv2d, lent, there, added, **options)
-    assert found.chosen == "cuda" and "hc_conv_" in str(found) and "copies nothing" in str(found)
+    assert "hc_conv_" in str(found) and "copies nothing" in str(found)
+    ms = {one.path: one.predicted_ms for one in found.candidates}
+    assert list(ms) == ["direct", "tiles"] and ms[found.chosen]
+    for path in ms:
+        with hc.use(path=path):
+            assert hc.explain(hc.conv2d, lent, there, added, **options).chosen == path
+            assert hc.conv2d(lent, there, added, **options).to_numpy().tobytes() == wanted.tobytes()
+    with hc.use(path="few"), pytest.raises(ValueError, match="this convolution on a device.* direct, tiles"):
+        hc.conv2d(lent, there, added, **options)
     with hc.use(backend="cuda"):
         assert hc.conv2d(x, q, bias, **options).tobytes() == wanted.tobytes()
     if activations:
@@ -353,7 +361,7 @@ def test_threads_compute_at_once_each_with_its_own_backend() -> None:
 
     def work(number: int) -> bytes:
         with hc.use(backend="cuda" if number % 2 else "cpu", threads=1):
-            assert hc.explain(hc.linear, x, q).chosen == "cuda" if number % 2 else True
+            assert ("on cuda:0" in str(hc.explain(hc.linear, x, q))) == bool(number % 2)
             given = there if number % 2 else q
             return b"".join({hc.linear(x, given, activations="int8").tobytes() for _ in range(5)})
 
@@ -378,9 +386,40 @@ def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
     hc.linear(lent, q)
     assert [now - then for now, then in zip(driver.counts(), before, strict=True)] == [1, 0, 0, 0]
     found = hc.explain(hc.linear, lent, q)
-    assert found.chosen == "cuda" and "copies nothing" in str(found)
+    assert "copies nothing" in str(found)
     with pytest.raises(NotImplementedError, match="b is not quantized, expected quantized weights"):
         hc.explain(hc.linear, lent, lent)
+
+
+@pytest.mark.parametrize(("w_text", "activations"), [("vsq4-g16-s4", "int8"), ("int8", None), ("int8", "int8")])
+@pytest.mark.sweep(every=2)
+def test_every_path_is_explained_and_can_be_forced(w_text: str, activations: str | None) -> None:
+    for m in (6, 40):
+        x, q = values(m, 128), hc.quantize(values(24, 128), w_text)
+        lent, there, wanted = Lent(x), q.to("cuda"), hc.linear(x, q, activations=activations).tobytes()
+        found = hc.explain(hc.linear, lent, there, activations=activations)
+        best = min((one.predicted_ms, one.path) for one in found.candidates if one.predicted_ms)
+        assert found.chosen == best[1]
+        for one in found.candidates:
+            assert one.reason
+            with hc.use(path=one.path):
+                if one.predicted_ms:
+                    assert hc.explain(hc.linear, lent, there, activations=activations).chosen == one.path
+                    assert hc.linear(lent, there, activations=activations).to_numpy().tobytes() == wanted
+                elif "costs" not in one.reason:
+                    with pytest.raises(ValueError, match="refuses this matmul") as raised:
+                        hc.linear(lent, there, activations=activations)
+                    assert one.reason in str(raised.value)
+
+
+def test_paths_of_the_cpu_and_of_a_device_have_different_names() -> None:
+    x, q = values(5, 64), hc.quantize(values(7, 64), "int8")
+    here, there = core.paths()
+    assert len(here) > 5 and len(there) > 40 and not {*here} & {*there}
+    with hc.use(path="gemv"), pytest.raises(ValueError, match="'gemv' does not apply to this matmul on a device"):
+        hc.linear(Lent(x), q.to("cuda"))
+    with hc.use(path="words"), pytest.raises(ValueError, match="path is one of a device; available paths: gemv, "):
+        hc.linear(x, q)
 
 
 def test_streams_that_differ_are_waited_for(driver: driven.Driver) -> None:
@@ -481,7 +520,7 @@ def test_what_a_device_lacks_is_one_sentence() -> None:
         ),
         (lambda: hc.conv2d(image, packed.to("cuda"), out=image), ValueError, "out is float32 with shape"),
         (lambda: hc.explain(hc.conv2d, image, filters), NotImplementedError, "expected quantized filters"),
-        (lambda: hc.tune(hc.linear, lent, there), ValueError, "a CUDA device has one way"),
+        (lambda: hc.tune(hc.linear, lent, there), ValueError, "runs on a CUDA device, expected the CPU"),
         (lambda: hc.prune_mask(lent, "2:4"), TypeError, "expected an array in the memory of the CPU"),
         (lambda: hc.training.fake_quantize(lent, "cb4"), NotImplementedError, "do not encode learned codebooks: copy"),
         (

@@ -119,6 +119,9 @@ def test_the_table_the_picture_and_the_plain_form(tmp_path: Path) -> None:
     picture = run.to_svg(tmp_path / "run.svg", steps=5)
     assert (tmp_path / "run.svg").read_text() == picture and run._repr_svg_().startswith("<svg")
     assert len(re.findall("of batch", picture)) == 5 * len(STAGES) and "worker 1" in picture
+    pytest.importorskip("matplotlib")
+    assert len(run.plot(tmp_path / "run.png", steps=5).axes[0].lines) >= 5 * len(STAGES)
+    assert (tmp_path / "run.png").stat().st_size > 1000
     plain = json.loads(json.dumps(run.to_dict()))
     assert plain["steps"] == 30 and plain["causes"] == run.causes and len(plain["stages"]) == 4
     lines = repr(run).splitlines()

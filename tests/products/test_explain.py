@@ -278,7 +278,7 @@ def test_a_call_that_only_a_device_can_compute_is_explained(monkeypatch: pytest.
         ("OpenBLAS", "sgemm", "not here", 0.0),
         ("far", "it", None, 0.0),
     ]
-    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (2, routes, -1, [], None)))
+    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (2, routes, (-1, [], None))))
     found = hc.explain(reals((3, 4), 1), reals((4, 5), 2))
     assert found.chosen == "far"
     assert [(one.path, one.reason) for one in found.candidates] == [("OpenBLAS", "not here"), ("far", "it")]
@@ -287,6 +287,6 @@ def test_a_call_that_only_a_device_can_compute_is_explained(monkeypatch: pytest.
 def test_a_path_without_costs_shows_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     routes = [("own kernels", "paths", None, 1e-6), ("OpenBLAS", "sgemm", "not here", 0.0)]
     paths = [("gemm", "panels", None, 1e-6), ("new", "rows", None, 1e6)]
-    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (0, routes, 0, paths, None)))
+    monkeypatch.setattr(explaining, "_core", SimpleNamespace(explain=lambda *call: (0, routes, (0, paths, None))))
     new = hc.explain(reals((3, 4), 1), reals((4, 5), 2)).candidates[-1]
     assert (new.path, new.predicted_ms, new.reason) == ("new", None, "taken if forced: its costs are not measured")

@@ -109,7 +109,7 @@ def explained(n: int, c: int, size: int, k: int, r: int, strict: bool = False) -
     image = np.broadcast_to(np.zeros((1, c, size, size), np.float32), (n, c, size, size))
     out, pair = np.empty((n, k, size, size), np.float32), ((1, 1), (r // 2, r // 2), (1, 1))
     filters = np.zeros((k, c, r, r), np.float32)
-    chosen, found = core.explain_conv2d(runtime.run(), image, filters, None, *pair, 1, None, out, None, strict)
+    chosen, found, _ = core.explain_conv2d(runtime.run(), image, filters, None, *pair, 1, None, out, None, strict)
     return NAMES[chosen], dict(zip(NAMES, found, strict=True))
 
 

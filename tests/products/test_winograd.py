@@ -145,7 +145,7 @@ def explained(x: Any, filters: Any, strict: bool = False, stride: int = 1) -> tu
     answer = ((size + 2 * before[0] - filters.shape[2]) // stride + 1 for size in x.shape[2:])
     out = np.empty((x.shape[0], filters.shape[0], *answer), np.float32)
     where = ((stride, stride), before, (1, 1))
-    chosen, found = core.explain_conv2d(runtime.run(), x, filters, None, *where, 1, None, out, None, strict)
+    chosen, found, _ = core.explain_conv2d(runtime.run(), x, filters, None, *where, 1, None, out, None, strict)
     return NAMES[chosen], dict(zip(NAMES, found, strict=True))
 
 

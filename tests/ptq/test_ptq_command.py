@@ -44,7 +44,7 @@ def test_a_checkpoint_is_rounded_under_its_inputs(files: Path, calibration: str,
     assert (found["b.weight"] == weights["b.weight"]).all() and (found["a.bias"] == weights["a.bias"]).all()
     code, out, err = run(capsys, *command, "--html", "p.html", "--csv", "t.csv")
     page = Path("p.html").read_text(encoding="utf-8")
-    assert "a.weight" in page and "<circle" in page and "stay as they are: b.weight" in page and "<script>" in page
+    assert "a.weight" in page and 'class="dot"' in page and "stay as they are: b.weight" in page and "<script>" in page
     assert f">{row['after']:.2f}</td>" in page and Path("t.csv").read_text().startswith("name,format,tokens,damping")
     assert "ptq model.safetensors: 100%" in err
     assert code == 0 and "a.weight" in out and "nothing was multiplied with them: b.weight" in out

@@ -17,11 +17,13 @@ import pytest
 from common import bad_argument
 
 from heterocompute import hardware as hw
-from heterocompute.report import study_page
-from heterocompute.report.plot import study_figure
+from heterocompute.report import published, rounding, study_page
+from heterocompute.report.chart import Chart
+from heterocompute.report.plot import figure_of, study_figure
 from heterocompute.report.roofline import roofline_page
 from heterocompute.report.scale import for_metric, logarithmic
 from heterocompute.report.study import Judge
+from heterocompute.report.timeline import timeline
 from heterocompute.studies.result import Study
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -238,3 +240,41 @@ def test_a_picture_of_one_row_still_stands(rows: list[dict[str, Any]]) -> None:
     assert study_page.page("T", rows, [], [judge, KL._replace(front=[0])], []).endswith("</html>\n")
     pytest.importorskip("matplotlib")
     study_figure(rows, [], judge).draw_without_rendering()
+
+
+def charts_of_rows() -> dict[str, Chart]:
+    """Return the pictures that have a named row for each topic, tensor or lane."""
+    figure = {"row": "", "printed": "2", "modelled": 3.0, "low": 1.5, "high": 2.5}
+    record = {"topic": "chips", "status": "off", "claim": "a < b", "figures": [figure, {**figure, "modelled": None}]}
+    bar = {"lane": "worker 0", "begin": 0.0, "end": 0.5, "kind": "read", "name": "of batch 0"}
+    layers = [{"name": "a", "before": 20.0, "after": math.inf}, {"name": "b" * 80, "before": 1.0, "after": 26.5}]
+    return {
+        "timeline": timeline([{**bar, "lane": "device", "faint": True}, bar], "A pipeline"),
+        "published": published.picture([record, {**record, "topic": "links", "status": "reproduced"}]),
+        "rounding": rounding.picture(layers, "before", "after"),
+    }
+
+
+@pytest.mark.parametrize("name", ["timeline", "published", "rounding"])
+def test_pictures_of_named_rows_are_drawn_by_both_writers(name: str) -> None:
+    pytest.importorskip("matplotlib")
+    chart = charts_of_rows()[name]
+    drawn, axes = chart.svg(), figure_of(chart).axes[0]
+    assert drawn.count('class="dot"') == len(chart.dots) and drawn.count("<polyline") == len(chart.curves)
+    assert sum(len(line.get_xdata()) for line in axes.lines if line.get_gid() == "dot") == len(chart.dots)
+    assert len([line for line in axes.lines if line.get_gid() is None and len(line.get_xdata())]) == len(chart.curves)
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert rows == [words for _, words in chart.y.ticks]
+    assert all(f">{words}</text>" in drawn for words in rows)
+    assert chart.y.place(0) > chart.y.place(1)  # the first row is above
+    positions = [chart.x.place(x) for curve in chart.curves for x, _ in curve.points]
+    assert all(0 <= place <= 1 for place in [*positions, *(chart.x.place(dot.x) for dot in chart.dots)])
+
+
+def test_hints_of_rows_are_escaped_and_numbered_lanes_stand_first() -> None:
+    charts = charts_of_rows()
+    assert [words for _, words in charts["timeline"].y.ticks] == ["worker 0", "device"]
+    assert "<title>read of batch 0: 0 to 500 ms</title>" in charts["timeline"].svg()
+    assert "<title>a &lt; b: published 2, here 3</title>" in charts["published"].svg()
+    assert charts["published"].dots[0].x == 3.0 / 2.5  # the published range is that of its rounding
+    assert ">\u2026" in charts["rounding"].svg()

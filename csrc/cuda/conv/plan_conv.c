@@ -84,7 +84,7 @@ static hc_status choose(const hc_cuda_conv *conv, hc_cuda_section section, bool 
     p->n = conv->windows;
     p->conv = conv;
     p->form = (hc_cuda_form){.is_wide = is_wide};
-    return hc_cuda_choose(p, NULL, path, NULL, error);
+    return hc_cuda_choose(p, plan, path, error);
 }
 
 /* x at any strides times filters that one step decodes. */

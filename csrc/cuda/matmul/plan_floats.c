@@ -160,8 +160,8 @@ void hc_cuda_chains_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_pl
         ->params.sgemm = p->sgemm;
 }
 
-hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
-                              const hc_cuda_plan *plan, hc_cuda_product *p, hc_error *error) {
+static hc_status load_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
+                             const hc_cuda_plan *plan, hc_cuda_product *p, hc_error *error) {
     hc_geometry rows;
     hc_format whole = packed->format; /* of a pattern, kept values alone meet x */
     whole.n = whole.m = 0;
@@ -239,9 +239,9 @@ hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const f
                               hc_cuda_plan *plan, hc_error *error) {
     hc_cuda_product p;
     const hc_cuda_path *path;
-    hc_status status = hc_cuda_load_floats(x, packed, bias, out, plan, &p, error);
+    hc_status status = load_floats(x, packed, bias, out, plan, &p, error);
     if (status == HC_OK)
-        status = hc_cuda_choose(&p, plan->path, &path, NULL, error);
+        status = hc_cuda_choose(&p, plan, &path, error);
     if (status == HC_OK && p.section != HC_CUDA_GEMV)
         status = add_decoded(packed, &p, plan, error);
     if (status != HC_OK)

@@ -61,18 +61,6 @@ static hc_status load(const hc_operand *x, const hc_format *activations, const h
     return HC_OK;
 }
 
-hc_status hc_cuda_explain_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
-                                 const hc_view *out, hc_cuda_plan *plan, hc_cuda_explanation *explanation,
-                                 hc_error *error) {
-    hc_cuda_product p;
-    const hc_cuda_path *path;
-    hc_cuda_begin(plan, NULL);
-    const hc_status status = x->dense && !activations
-                                 ? hc_cuda_load_floats(x->dense, packed, NULL, out, plan, &p, error)
-                                 : load(x, activations, packed, NULL, out, plan, &p, error);
-    return status == HC_OK ? hc_cuda_choose(&p, plan->path, &path, explanation, error) : status;
-}
-
 hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations, const hc_packed *packed,
                               const float *bias, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
@@ -83,7 +71,7 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     const hc_cuda_path *path;
     hc_status status = load(x, activations, packed, bias, out, plan, &p, error);
     if (status == HC_OK)
-        status = hc_cuda_choose(&p, plan->path, &path, NULL, error);
+        status = hc_cuda_choose(&p, plan, &path, error);
     if (status != HC_OK)
         return status;
     const hc_cuda_form *form = &p.form;

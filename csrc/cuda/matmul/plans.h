@@ -38,9 +38,7 @@ const char *hc_cuda_unreadable(const hc_cuda_product *p, const hc_cuda_path *pat
 /* The parameters of a step, by what the path reads. */
 void hc_cuda_set_gemm(const hc_cuda_product *p, const hc_cuda_path *path, int w_warps, hc_cuda_step *step);
 
-/* x as float values, in the order that their number of rows and the format of w have. */
-hc_status hc_cuda_load_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
-                              const hc_cuda_plan *plan, hc_cuda_product *p, hc_error *error);
+/* x are float values: the order of sums depends on their number of rows and the format of w. */
 hc_status hc_cuda_plan_floats(const hc_view *x, const hc_packed *packed, const float *bias, const hc_view *out,
                               hc_cuda_plan *plan, hc_error *error);
 

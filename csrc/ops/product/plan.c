@@ -58,13 +58,14 @@ static hc_status check_sums(const hc_product *product, hc_error *error) {
                    (int)x->form[mode].max_abs, (int)w->form[mode].max_abs);
 }
 
+/* name: NULL of a path of a device. */
 static hc_status forced(const hc_product *product, const char *name, hc_plan *plan, hc_error *error) {
     char known[160] = "";
     for (int i = 0; i < plan->n; i++) {
         const hc_path *path = plan->candidate[i].path;
         strncat(known, i ? ", " : "", sizeof known - strlen(known) - 1);
         strncat(known, path->name, sizeof known - strlen(known) - 1);
-        if (strcmp(path->name, name) != 0)
+        if (!name || strcmp(path->name, name) != 0)
             continue;
         const char *reason = plan->candidate[i].reason;
         if (!reason && path->differs)
@@ -72,6 +73,8 @@ static hc_status forced(const hc_product *product, const char *name, hc_plan *pl
         plan->path = path;
         return reason ? hc_fail(error, HC_VALUE, "path '%s' refuses this product: %s", name, reason) : HC_OK;
     }
+    if (!name)
+        return hc_fail(error, HC_VALUE, "the forced path is one of a device; available paths: %s", known);
     return hc_fail(error, HC_VALUE, "path '%s' does not apply to this matmul; available paths: %s", name, known);
 }
 

@@ -72,8 +72,8 @@ PyObject *hc_cuda_finish(hc_settings *settings, const hc_cuda_call *call, hc_hel
 /* Lets the core's route for matmuls use this device; once the driver is open. */
 void hc_cuda_offer_route(void);
 
-/* The kernels of a call in the order of their launches: nothing is launched. */
-PyObject *hc_cuda_kernels(const hc_settings *settings, const hc_cuda_call *call);
+/* (chosen, [(path, what, reason, seconds, id, work)], kernels in the order of their launches): nothing is launched. */
+PyObject *hc_cuda_explain(const hc_settings *settings, const hc_cuda_call *call);
 
 /* None, or (address, hc_cuda_note_kind, low, high). */
 int hc_cuda_parse_note(PyObject *object, hc_cuda_note *note);

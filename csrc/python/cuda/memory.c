@@ -46,12 +46,11 @@ PyObject *hc_cuda_modules_method(PyObject *self, PyObject *args) {
 PyObject *hc_cuda_addresses_method(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return Py_BuildValue(
-        "{sNsNsNsNsNsNsNsNsNsNsNsNsN}", "explain_matmul", PyLong_FromVoidPtr((void *)hc_cuda_explain_matmul), "prepack",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer", PyLong_FromVoidPtr((void *)hc_cuda_plan_layer),
-        "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention), "check",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d", PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d),
-        "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize), "dequantize",
-        PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
+        "{sNsNsNsNsNsNsNsNsNsNsNsN}", "prepack", PyLong_FromVoidPtr((void *)hc_cuda_plan_prepack), "layer",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_layer), "attention", PyLong_FromVoidPtr((void *)hc_cuda_plan_attention),
+        "check", PyLong_FromVoidPtr((void *)hc_cuda_plan_check), "conv2d",
+        PyLong_FromVoidPtr((void *)hc_cuda_plan_conv2d), "quantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_quantize),
+        "dequantize", PyLong_FromVoidPtr((void *)hc_cuda_plan_dequantize), "fake_quantize",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_fake_quantize), "matmul",
         PyLong_FromVoidPtr((void *)hc_cuda_plan_matmul), "chance", PyLong_FromVoidPtr((void *)hc_cuda_plan_chance),
         "prune", PyLong_FromVoidPtr((void *)hc_cuda_plan_prune), "module", PyLong_FromVoidPtr((void *)hc_cuda_module));

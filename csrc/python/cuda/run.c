@@ -165,15 +165,17 @@ static hc_status run_with(hc_settings *settings, const hc_cuda_call *call, hc_cu
 static _Atomic(hc_cuda_plan *) spare; /* of an earlier call: a plan is large */
 
 /* NULL: out of memory. */
-static hc_cuda_plan *new_plan(int device, bool device_order) {
+static hc_cuda_plan *new_plan(const hc_settings *settings) {
+    const int device = number_of(settings);
     hc_cuda_plan *plan = atomic_exchange(&spare, NULL);
     plan = plan ? plan : hc_alloc_aligned(sizeof *plan);
     if (!plan)
         return NULL;
     plan->architecture = hc_cuda_architecture(device);
     plan->multiprocessors = hc_cuda_multiprocessors(device);
-    plan->device_order = device_order;
-    plan->path = NULL;
+    plan->device_order = settings->device_order;
+    plan->path = settings->run.path ? hc_any_path_name(settings->run.path - 1) : NULL;
+    plan->explanation = NULL;
     plan->illegal = NULL;
     return plan;
 }
@@ -182,7 +184,7 @@ static void free_plan(hc_cuda_plan *plan) { hc_free_aligned(atomic_exchange(&spa
 
 hc_status hc_cuda_run_call(hc_settings *settings, const hc_cuda_call *call, hc_error *error) {
     error->argument = NULL;
-    hc_cuda_plan *plan = new_plan(number_of(settings), settings->device_order);
+    hc_cuda_plan *plan = new_plan(settings);
     if (!plan)
         return hc_fail(error, HC_MEMORY, "cuda: not enough memory for a plan");
     const hc_status status = settings->workspace               ? run_with(settings, call, plan, error)
@@ -219,13 +221,23 @@ PyObject *hc_cuda_finish(hc_settings *settings, const hc_cuda_call *call, hc_hel
     return hc_cuda_answer(settings, status, &error, held);
 }
 
-PyObject *hc_cuda_kernels(const hc_settings *settings, const hc_cuda_call *call) {
-    hc_error error = {.argument = NULL};
-    hc_cuda_plan *plan = new_plan(number_of(settings), settings->device_order);
-    if (!plan)
-        return PyErr_NoMemory();
-    const hc_status status = plan_call(call, NULL, plan, &error);
-    PyObject *names = status == HC_OK ? PyList_New(plan->n) : hc_raise(status, &error);
+static PyObject *candidates_of(const hc_cuda_explanation *found) {
+    PyObject *candidates = PyList_New(found->n);
+    for (int i = 0; candidates && i < found->n; i++) {
+        const hc_cuda_work *work = &found->candidate[i].work;
+        PyObject *one = Py_BuildValue("(sszds(ddd))", found->candidate[i].path, found->candidate[i].what,
+                                      found->candidate[i].reason, found->candidate[i].seconds, found->candidate[i].id,
+                                      work->rounds, work->bytes, work->codes);
+        if (one)
+            PyList_SET_ITEM(candidates, i, one);
+        else
+            Py_CLEAR(candidates);
+    }
+    return candidates;
+}
+
+static PyObject *kernels_of(const hc_cuda_plan *plan) {
+    PyObject *names = PyList_New(plan->n);
     for (int i = 0; names && i < plan->n; i++) {
         PyObject *name = PyUnicode_FromString(plan->step[i].kernel);
         if (name)
@@ -233,8 +245,21 @@ PyObject *hc_cuda_kernels(const hc_settings *settings, const hc_cuda_call *call)
         else
             Py_CLEAR(names);
     }
-    free_plan(plan);
     return names;
+}
+
+PyObject *hc_cuda_explain(const hc_settings *settings, const hc_cuda_call *call) {
+    hc_error error = {.argument = NULL};
+    hc_cuda_explanation found = {.n = 0};
+    hc_cuda_plan *plan = new_plan(settings);
+    if (!plan)
+        return PyErr_NoMemory();
+    plan->explanation = &found;
+    const hc_status status = plan_call(call, NULL, plan, &error);
+    PyObject *answer = status == HC_OK ? Py_BuildValue("(iNN)", found.chosen, candidates_of(&found), kernels_of(plan))
+                                       : hc_raise(status, &error);
+    free_plan(plan);
+    return answer;
 }
 
 /* The route of matmuls. `run` is the first member of the settings of the call. */

@@ -57,7 +57,7 @@ class Interface:
         return DEVICE_TYPE, self.number
 
 
-def has_interface(value: Any) -> bool:
+def has_interface(value: object) -> bool:
     try:
         return hasattr(value, "__cuda_array_interface__")
     except (RuntimeError, TypeError, ValueError):  # a dtype that the interface lacks
@@ -81,7 +81,7 @@ def is_on_device(value: Any) -> bool:
     return has_interface(value)
 
 
-def lent(value: Any, name: str, stream: int | None) -> Lent:
+def lent(value: object, name: str, stream: int | None) -> Lent:
     """Read an array for use on `stream`, by default that of the array; TypeError or ValueError says what is wrong."""
     found = _by_interface(value, name) if has_interface(value) else _by_dlpack(value, name, stream)
     if all(found.shape):

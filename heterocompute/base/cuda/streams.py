@@ -62,7 +62,7 @@ TORCH: dict[str, Any] = {}  # dtypes of PyTorch, once one was read
 _torch_streams: dict[tuple[int, int], TorchStream] = {}
 
 
-def is_torch(value: Any) -> bool:
+def is_torch(value: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
@@ -100,7 +100,7 @@ def torch_stream(tensor: Any, number: int) -> TorchStream:
     return found
 
 
-def lasting_stream(array: Any, stream: int) -> int | None:
+def lasting_stream(array: object, stream: int) -> int | None:
     """Return the stream of an array of CuPy, Numba or another library, or None if it may be destroyed at any time."""
     if stream in (DEFAULT_STREAM, PER_THREAD):
         return stream

@@ -118,7 +118,7 @@ def _candidate(name: str, call: Call, exact: Any) -> Candidate:
     return Candidate(name, call, 1.0, "models/s", check, {"cosine": cosine})
 
 
-def _peers(torch: Any, model: Any, inputs: dict[str, Any], threads: int, options: Options) -> dict[str, Call]:
+def _peers(torch: object, model: object, inputs: dict[str, Any], threads: int, options: Options) -> dict[str, Call]:
     """Return the int8 models of other libraries that are installed and support this one."""
     found: dict[str, Call] = {}
     for name, maker in (("torch dynamic int8", _torch_int8), ("torchao int8 x int8", _torchao)):
@@ -200,10 +200,10 @@ def _share(model: Any, inputs: dict[str, Any], threads: int) -> float:
     now = time.process_time if threads == 1 else time.perf_counter
     spent, begun = [0.0], [0.0]
 
-    def begin(*_: Any) -> None:
+    def begin(*_: object) -> None:
         begun[0] = now()
 
-    def end(*_: Any) -> None:
+    def end(*_: object) -> None:
         spent[0] += now() - begun[0]
 
     hooks = []

@@ -87,7 +87,7 @@ def _efficientnet(torch: Any) -> Any:
             self.pad, self._bn1 = Pad(kernel, stride), nn.BatchNorm2d(wide, 1e-3)
             self._project_conv, self._bn2 = nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs, 1e-3)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: object) -> Any:
             y = nn.functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
             y = nn.functional.relu6(self._bn1(self._depthwise_conv(self.pad(y))))
             y = self._bn2(self._project_conv(y))
@@ -106,7 +106,7 @@ def _efficientnet(torch: Any) -> Any:
             self._conv_head, self._bn1 = nn.Conv2d(320, 1280, 1, bias=False), nn.BatchNorm2d(1280, 1e-3)
             self._fc = nn.Linear(1280, 1000)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x: object) -> Any:
             x = nn.functional.relu6(self._bn0(self._conv_stem(self.pad(x))))
             for block in self._blocks:
                 x = block(x)

@@ -34,11 +34,11 @@ class Dtype(Inert):
 
     __slots__ = ()
 
-    def __init__(self, text: Any = None, *_: Any) -> None:
+    def __init__(self, text: object = None, *_: object) -> None:
         plain = isinstance(text, str) and len(text) <= 3 and text[:1] in tuple("bifuc") and text[1:].isdecimal()
         self.text: Any = text if plain else None
 
-    def build(self, state: Any) -> None:
+    def build(self, state: object) -> None:
         """Take the state of a dtype: version, byte order, and three items that are None for numbers."""
         if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
             self.text = None
@@ -65,7 +65,7 @@ class PickledArray(Inert):
 
     __slots__ = ("data", "dtype", "held", "order", "shape")
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: object) -> None:
         super().__init__()
         self.dtype: np.dtype[Any] | None = None
         self.shape: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class PickledArray(Inert):
         self.data: bytes | str = b""
         self.held: Any = ()
 
-    def build(self, state: Any) -> None:
+    def build(self, state: object) -> None:
         """Take the state: version, shape, dtype, whether the order is Fortran's, then bytes, or a list for objects."""
         if not isinstance(state, tuple) or len(state) != 5:
             raise WrongValue("a NumPy array of another state than shape, dtype, order and bytes")
@@ -98,21 +98,21 @@ class PickledArray(Inert):
         return np.frombuffer(data, np.uint8)
 
 
-def _array_of(data: Any, dtype: Any, shape: Any, order: Any = "C") -> PickledArray:
+def _array_of(data: object, dtype: object, shape: object, order: object = "C") -> PickledArray:
     found = PickledArray()
     found.take(data, dtype, shape, "F" if order == "F" else "C")
     return found
 
 
-def _inert(*_: Any) -> Inert:
+def _inert(*_: object) -> Inert:
     return Inert()
 
 
-def _bytes(*arguments: Any) -> Any:
+def _bytes(*arguments: object) -> Any:
     return Inert() if arguments else b""
 
 
-def _items(items: Any = ()) -> Any:
+def _items(items: object = ()) -> Any:
     """Return the argument of a set or Counter, which holds the same elements; it is not copied."""
     if not isinstance(items, (dict, list, tuple)):
         raise WrongValue("a set of a value that is not a list")

@@ -42,7 +42,7 @@ class Inert:
     def __repr__(self) -> str:
         return self.text or "a value that is not a tensor"
 
-    def build(self, state: Any) -> None:
+    def build(self, state: object) -> None:
         """Take the state that is set on it."""
 
 
@@ -55,7 +55,7 @@ class Unknown(Inert):
         super().__init__()
         self.name, self.parts = name, list(parts)
 
-    def build(self, state: Any) -> None:
+    def build(self, state: object) -> None:
         """Take the state that is set on it."""
         self.parts.append(state)
 
@@ -158,7 +158,7 @@ class _Machine:
             raise _Refused("a pickle that is cut off")
         return self.take(end + 1 - self.at)[:-1].decode("utf-8")
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.stack.append(value)
 
     def pop(self) -> Any:
@@ -175,7 +175,7 @@ class _Machine:
                 return found
         raise _Refused("a pickle without a mark")
 
-    def name(self, module: Any, attribute: Any) -> None:
+    def name(self, module: object, attribute: object) -> None:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise _Refused("a pickle that names a global by a value that is not a string")
         name = f"{module}.{attribute}"
@@ -187,12 +187,12 @@ class _Machine:
             "run; torch.save(model.state_dict(), path) writes only the tensors of a model"
         )
 
-    def made_unknown(self, name: str, *parts: Any) -> Unknown:
+    def made_unknown(self, name: str, *parts: object) -> Unknown:
         found = Unknown(name, parts)
         self.unknown[id(found)] = found
         return found
 
-    def leave_out(self, value: Any) -> None:
+    def leave_out(self, value: object) -> None:
         """Accept a state that is not in the table: none of it is used."""
         values, seen = [value], set()
         while values:
@@ -256,7 +256,7 @@ class _Machine:
         self.spend(1 + len(text) // 8)
         return Inert(text)
 
-    def container(self, made: Any) -> None:
+    def container(self, made: object) -> None:
         self.spend(CONTAINER)
         self.push(made)
 

@@ -75,7 +75,7 @@ class Unread:
 PENDING: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {"conj": np.conjugate, "neg": np.negative}
 
 
-def _pending(properties: Any) -> tuple[str, ...]:
+def _pending(properties: object) -> tuple[str, ...]:
     """Return the postponed operations of a tensor: a bit alone may conjugate or negate it."""
     if properties is None:
         return ()
@@ -95,7 +95,7 @@ def _counts(values: Any) -> tuple[int, ...]:
 
 
 def _tensor(
-    storage: Any, offset: Any, shape: Any, strides: Any, _: Any = None, __: Any = None, properties: Any = None
+    storage: object, offset: object, shape: object, strides: object, _: object = None, __: object = None, properties: object = None
 ) -> View:
     if not isinstance(storage, Storage) or storage.dtype is None:
         raise WrongValue("a tensor without a storage of a type")
@@ -103,7 +103,7 @@ def _tensor(
 
 
 def _typed_tensor(
-    storage: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, dtype: Any, properties: Any = None
+    storage: object, offset: object, shape: object, strides: object, _: object, __: object, dtype: object, properties: object = None
 ) -> View | Unread:
     if not isinstance(storage, Storage) or not isinstance(dtype, (Global, Unknown)):
         raise WrongValue("a tensor without a storage or a dtype")
@@ -114,37 +114,37 @@ def _typed_tensor(
     return View(storage, found, _counts([offset])[0], _counts(shape), _counts(strides), _pending(properties))
 
 
-def _quantized(storage: Any, offset: Any, shape: Any, *_: Any) -> Unread:
+def _quantized(storage: object, offset: object, shape: object, *_: object) -> Unread:
     return Unread("a quantized tensor of torch", _counts(shape))
 
 
-def _sparse(layout: Any, data: Any) -> Unread:
+def _sparse(layout: object, data: object) -> Unread:
     sizes = [part for part in data if isinstance(part, tuple)] if isinstance(data, tuple) else []
     return Unread("a sparse tensor", _counts(sizes[0]) if sizes else ())
 
 
-def _meta(dtype: Any, shape: Any, *_: Any) -> Unread:
+def _meta(dtype: object, shape: object, *_: object) -> Unread:
     return Unread("a tensor of the device meta, without values,", _counts(shape))
 
 
-def _nested(*_: Any) -> Unread:
+def _nested(*_: object) -> Unread:
     return Unread("a nested tensor")
 
 
-def _uninitialized(*_: Any) -> Unread:
+def _uninitialized(*_: object) -> Unread:
     return Unread("a parameter without a shape")
 
 
-def _wrapper(kind: Any, dtype: Any, shape: Any, *_: Any) -> Unread:
+def _wrapper(kind: object, dtype: object, shape: object, *_: object) -> Unread:
     return Unread(_class_of(kind), _counts(shape))
 
 
-def _class_of(kind: Any) -> str:
+def _class_of(kind: object) -> str:
     name = kind.name if isinstance(kind, (Global, Unknown)) else "no class"
     return f"of the class {name}"
 
 
-def _with_class(rebuild: Any, kind: Any, arguments: Any, state: Any = None) -> Any:
+def _with_class(rebuild: object, kind: object, arguments: object, state: object = None) -> Any:
     """Return a tensor of a class with attributes: plain for torch's own classes, otherwise with the class's name.
 
     The attributes are left out. A class may change the meaning of its values: codes, or a part of a larger tensor.
@@ -169,11 +169,11 @@ def _span(view: View) -> int:
     return (1 + sum((n - 1) * step for n, step in steps)) * _width(view.dtype)
 
 
-def _inner(value: Any, *_: Any) -> Any:
+def _inner(value: object, *_: object) -> Any:
     return value
 
 
-def _joined(name: str, key: Any, place: int) -> str:
+def _joined(name: str, key: object, place: int) -> str:
     """Return the name of a value below a key; a key that is no text is replaced by its position."""
     if isinstance(key, Inert):
         key = key.text or place
@@ -266,7 +266,7 @@ class _Torch(Container):
         except ValueError as error:
             self._fail(str(error))
 
-    def _storage(self, identity: Any) -> Storage:
+    def _storage(self, identity: object) -> Storage:
         if not isinstance(identity, tuple) or not 5 <= len(identity) <= 6 or identity[0] != "storage":
             raise WrongValue("a persistent id that is not a storage")
         kind, key, count = identity[1], identity[2], identity[4]
@@ -277,7 +277,7 @@ class _Torch(Container):
         name = kind.name.removeprefix("torch.").removesuffix("Storage")
         return Storage(STORAGES.get(name), key, count)  # None: untyped, counted in bytes
 
-    def _add_all(self, found: Any, raw: Raw) -> None:
+    def _add_all(self, found: object, raw: Raw) -> None:
         self._views, self._storages, self._arrays, self._read_arrays = {}, {}, {}, {}
         self._expanded = 0
         nodes: list[tuple[str, Any, int]] = [("", found, 0)]
@@ -363,7 +363,7 @@ class ZipTorch(_Torch):
         found, _ = self._object(data, 0, lambda identity: self._placed(identity, folder, members))
         self._add_all(found, lambda storage, *where: self._raw(members[f"{folder}data/{storage.key}"], *where))
 
-    def _placed(self, identity: Any, folder: str, members: dict[str, Member]) -> Storage:
+    def _placed(self, identity: object, folder: str, members: dict[str, Member]) -> Storage:
         storage = self._storage(identity)
         member = members.get(f"{folder}data/{storage.key}")
         if member is None or member.size != storage.count * _width(storage.dtype):
@@ -384,7 +384,7 @@ class LegacyTorch(_Torch):
         data = self.bytes_at(0, min(self.size, MAX_PICKLE), "the pickles").tobytes()
         storages: dict[str, Storage] = {}
 
-        def persistent(identity: Any) -> Storage:
+        def persistent(identity: object) -> Storage:
             storage = self._storage(identity)
             first = storages.setdefault(storage.key, storage)  # bytes without a type count as uint8
             if (first.count, _width(first.dtype)) != (storage.count, _width(storage.dtype)):

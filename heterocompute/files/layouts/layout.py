@@ -162,7 +162,7 @@ class Layout:
         """Return the weights that their model has as (experts, in, out) under another name, and these names."""
         return {}
 
-    def depends_on_values(self, fmt: Any) -> bool:
+    def depends_on_values(self, fmt: object) -> bool:
         """Tell whether only some arrays of a format can be stored."""
         return False
 
@@ -170,7 +170,7 @@ class Layout:
         """Return the tensors of a stack of matrices, from those of one matrix of all their rows, if `stacks`."""
         return {key: part.reshape(*shape[:2], *part.shape[1:]) for key, part in parts.items()}
 
-    def check_stack(self, shape: tuple[int, ...], fmt: Any) -> None:
+    def check_stack(self, shape: tuple[int, ...], fmt: object) -> None:
         """Raise ValueError for a stack of a format that one matrix may have."""
 
     def check_blocks(self, name: str, shape: tuple[int, ...], blocks: scaled.Blocks) -> None:
@@ -199,7 +199,7 @@ class Layout:
         """Return the reason why a plain tensor has no place, "" if it has one."""
         return ""
 
-    def rounded(self, values: Any, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
+    def rounded(self, values: object, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
         """Return values rounded to a format as the programs round them."""
         return quantize(values, fmt, axes)
 
@@ -207,7 +207,7 @@ class Layout:
         """Return the language model that a written file describes, or why no runtime will load the file."""
         return None, None
 
-    def write_model(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Any, check: str) -> None:
+    def write_model(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], model: object, check: str) -> None:
         """Write the arrays of a language model."""
         raise NotImplementedError
 
@@ -310,7 +310,7 @@ class Layout:
         config = self.config(formats, [name.removesuffix(".weight") for name in plain], ordered)
         return {KEY: config, **self.files(config)}
 
-    def save(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str, model: Any = None) -> None:
+    def save(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], check: str, model: object = None) -> None:
         """Write arrays to a file.
 
         Parameters

@@ -81,7 +81,7 @@ def device(name: str | Device) -> Device:
     return names[plain]
 
 
-def as_devices(function: str, values: Any) -> list[Device]:
+def as_devices(function: str, values: object) -> list[Device]:
     """Return one device, or several, as a list.
 
     Parameters
@@ -246,7 +246,7 @@ def _device(name: str, block: Mapping[str, Any], sources: Mapping[str, str], whe
     return device_of_entry
 
 
-def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
+def _clock(where: str, dtype: str, value: object) -> tuple[float, float, float]:
     keys = ("units", "per_clock", "ghz")
     if not isinstance(value, dict) or set(value) != set(keys):
         raise WrongValue(
@@ -258,19 +258,19 @@ def _clock(where: str, dtype: str, value: Any) -> tuple[float, float, float]:
     return units, per_clock, hertz
 
 
-def _text(where: str, key: str, value: Any) -> str:
+def _text(where: str, key: str, value: object) -> str:
     if not isinstance(value, str):
         raise WrongValue(f"{where}: {key} is {shown(value)}, expected a text")
     return value
 
 
-def _mapping(where: str, key: str, value: Any) -> Mapping[str, Any]:
+def _mapping(where: str, key: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise WrongValue(f"{where}: {key} is {shown(value)}, expected a table")
     return value
 
 
-def _scaled(where: str, key: str, value: Any, factor: int) -> float:
+def _scaled(where: str, key: str, value: object, factor: int) -> float:
     """Scale in decimals, so that 989.4 TOPS are exactly 989.4e12."""
     number = Decimal(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else Decimal(0)
     if not number.is_finite() or not 0 < number <= 10**12 or not float(number):
@@ -278,5 +278,5 @@ def _scaled(where: str, key: str, value: Any, factor: int) -> float:
     return float(number * factor)
 
 
-def _short_name(value: Any) -> str:
+def _short_name(value: object) -> str:
     return shortened(str(value), 80) if isinstance(value, (str, Decimal)) else shown(value)

@@ -83,13 +83,13 @@ class Memory:
 
 
 def infer(
-    model: Any,
+    model: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
     dtype: str = "fp32",
-    format: Any = None,
-    kv_cache: Any = None,
+    format: object = None,
+    kv_cache: object = None,
 ) -> Memory:
     """Compute the memory of one inference: weights, input, output, and the largest set of live outputs.
 
@@ -134,7 +134,7 @@ def infer(
 
 
 def forward(
-    model: Any,
+    model: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -187,7 +187,7 @@ def forward(
 
 
 def backward(
-    model: Any,
+    model: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -226,7 +226,7 @@ def backward(
 
 
 def training(
-    model: Any,
+    model: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -453,7 +453,7 @@ def cache_bytes(network: Network, batch: int, dtype: str, format: Any = None) ->
     return kv_cache(network, cached + 1, batch=batch, dtype=dtype, format=format) if cached else 0
 
 
-def held_bytes(network: Network, batch: int, dtype: str, format: Any = None, kv_cache: Any = None) -> int:
+def held_bytes(network: Network, batch: int, dtype: str, format: object = None, kv_cache: object = None) -> int:
     """Return the bytes of weights, of activations at the worst moment, and of cached keys and values."""
     activations = peak_bytes(network, batch, dtype) + cache_bytes(network, batch, dtype, kv_cache)
     return weight_bytes(network, dtype, format) + activations

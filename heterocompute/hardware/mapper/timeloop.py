@@ -82,7 +82,7 @@ def _version(value: dict[str, Any], where: str) -> None:
 # Problems.
 
 
-def _problem(value: Any, notes: list[str]) -> Problem:
+def _problem(value: object, notes: list[str]) -> Problem:
     keys = keyed(value, "problem", {"shape", "instance"}, {"version"})
     _version(keys, "problem")
     shape = keyed(_underscored(keys["shape"], "problem.shape"), "problem.shape", {"dimensions", "data_spaces"},
@@ -118,7 +118,7 @@ def _problem(value: Any, notes: list[str]) -> Problem:
     return Problem({dim: instance[dim] for dim in dims}, tensors, outputs[0], density)
 
 
-def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
+def _axis(terms: object, coefficients: dict[str, Any], where: str) -> Axis:
     axis: Axis = {}
     for term in listed(terms, where):
         parts = listed(term, where)
@@ -135,7 +135,7 @@ def _axis(terms: Any, coefficients: dict[str, Any], where: str) -> Axis:
     return axis
 
 
-def _density(value: Any, tensor: str) -> Density:
+def _density(value: object, tensor: str) -> Density:
     where = f"problem.instance.densities.{tensor}"
     # Keys of other distributions; the front end writes them with empty values.
     known = {k: v for k, v in keyed(value, where).items() if v or k not in ("band_width", "workload_tensor_size")}
@@ -168,7 +168,7 @@ def _nodes(value: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _node(node: Any, where: str) -> dict[str, Any]:
+def _node(node: object, where: str) -> dict[str, Any]:
     known = keyed(node, where, {"name"})
     if known.get(KIND) not in ("Container", "Component"):
         raise outside(f"{where}: a node of kind {known.get(KIND) or 'none'} ({known['name']})")
@@ -261,7 +261,7 @@ def _storage(
     return Level(name, words, keeps, block=int(block), instances=count, cluster=cluster, **costs, **limits, **zeros)
 
 
-def _instances(name: Any) -> tuple[str, int | None]:
+def _instances(name: object) -> tuple[str, int | None]:
     """`Buffer[1..16]`, as the front end writes it, is 16 instances."""
     match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\.\.(\d+)\])?", str(name))
     if not match:
@@ -269,7 +269,7 @@ def _instances(name: Any) -> tuple[str, int | None]:
     return match[1], int(match[3]) - int(match[2]) + 1 if match[2] else None
 
 
-def _attributes(value: Any, where: str, aside: set[str]) -> dict[str, Any]:
+def _attributes(value: object, where: str, aside: set[str]) -> dict[str, Any]:
     attributes = keyed(value, f"{where}: attributes")
     for key, given in attributes.items():
         if key in ONLY:
@@ -282,7 +282,7 @@ def _attributes(value: Any, where: str, aside: set[str]) -> dict[str, Any]:
     return attributes
 
 
-def _fan(value: Any, where: str) -> int:
+def _fan(value: object, where: str) -> int:
     mesh = keyed(value, f"{where}: spatial", set(), {"meshX", "meshY", "mesh"})
     fan = 1
     for key, number in mesh.items():
@@ -304,7 +304,7 @@ def _keeps(value: Any, where: str) -> frozenset[str] | None:
     return frozenset(listed(given["keep"], f"{where}: keep"))
 
 
-def _constraints(key: str, value: Any, fixed: dict[str, frozenset[str]], notes: list[str]) -> None:
+def _constraints(key: str, value: object, fixed: dict[str, frozenset[str]], notes: list[str]) -> None:
     """Read the tensors of each level; limits of loops only concern Timeloop's mapper and are ignored."""
     known = keyed(value or {}, key, set(), {"targets", "version"})
     for i, entry in enumerate(listed(known.get("targets") or [], f"{key}.targets")):
@@ -319,7 +319,7 @@ def _constraints(key: str, value: Any, fixed: dict[str, frozenset[str]], notes: 
             notes.append(f"{key}: limits of loops are left aside")
 
 
-def _energies(value: Any) -> dict[str, dict[str, float]]:
+def _energies(value: object) -> dict[str, dict[str, float]]:
     if value is None:
         return {}
     keys = keyed(value, "ERT", {"tables"}, {"version"})
@@ -336,7 +336,7 @@ def _energies(value: Any) -> dict[str, dict[str, float]]:
     return found
 
 
-def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
+def _zeros(value: object, notes: list[str]) -> dict[str, dict[str, Any]]:
     """Return the compressed, gated and skipped tensors of each level."""
     if value is None:
         return {}
@@ -372,7 +372,7 @@ def _zeros(value: Any, notes: list[str]) -> dict[str, dict[str, Any]]:
 # Mappings.
 
 
-def _mapping(value: Any, problem: Problem | None, arch: Arch | None, parts: dict[str, str]) -> Mapping:
+def _mapping(value: object, problem: Problem | None, arch: Arch | None, parts: dict[str, str]) -> Mapping:
     if problem is None or arch is None:
         raise WrongValue("mapping: it needs the problem and the architecture next to it")
     everything = frozenset(problem.tensors)
@@ -458,7 +458,7 @@ def _fill_rest(problem: Problem, nests: list[list[tuple[str, int]]]) -> None:
         loops[i] = (dim, bound // product_of_bounds)
 
 
-def _underscored(value: Any, where: str) -> dict[str, Any]:
+def _underscored(value: object, where: str) -> dict[str, Any]:
     """Return keys with underscores: the exercises have both data-spaces and data_spaces."""
     return {key.replace("-", "_"): entry for key, entry in keyed(value, where).items()}
 

@@ -158,7 +158,7 @@ def _loader(yaml: Any) -> Any:
     return Loader
 
 
-def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
+def keyed(value: object, where: str, needed: set[str] | None = None, allowed: set[str] | None = None) -> dict[str, Any]:
     """Return a table with text keys: all of `needed`, and, if `allowed` is given, only keys of these two."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise WrongValue(f"{where} is {shown(value)}, expected a table of names")
@@ -172,7 +172,7 @@ def keyed(value: Any, where: str, needed: set[str] | None = None, allowed: set[s
     return value
 
 
-def listed(value: Any, where: str) -> list[Any]:
+def listed(value: object, where: str) -> list[Any]:
     """Return a list."""
     if not isinstance(value, list):
         raise WrongValue(f"{where} is {shown(value)}, expected a list")

@@ -79,7 +79,7 @@ class Refusal(WrongValue):
     """An operator that multiplies in an unsupported way."""
 
 
-def is_packed(module: Any) -> bool:
+def is_packed(module: object) -> bool:
     """Tell whether a module is a packed weight of `interop.torch`, which may not have been imported."""
     return type(module).__name__ == "PackedWeight" and type(module).__module__.startswith(f"{OWN}.")
 

@@ -53,7 +53,7 @@ def _with_shapes(method: Any) -> Any:
     return checked
 
 
-def _shape(layer: Any, shape: Any) -> Shape:
+def _shape(layer: object, shape: object) -> Shape:
     parts = tuple(shape) if isinstance(shape, (tuple, list)) else ()
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in parts)
     if not isinstance(shape, (tuple, list)) or not whole or not all(0 < one < 2**63 for one in parts):

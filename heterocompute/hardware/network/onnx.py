@@ -409,7 +409,7 @@ class _Reader:
             first, second = second, first
         return Product(text, products(first, second, output, sizes), self.sample(one.output[0]), self.new_params(one))
 
-    def new_params(self, one: Any, positions: Sequence[int] | None = None) -> int:
+    def new_params(self, one: object, positions: Sequence[int] | None = None) -> int:
         """Return the number of parameters that a node is the first to use, in some of its inputs; count them."""
         new = {name for name in self.weights_of(one, positions) if name not in self.counted or name in self.merges}
         self.counted |= new
@@ -424,7 +424,7 @@ class _Reader:
             self.floats |= found
         return found & self.floats
 
-    def pair(self, one: Any, options: dict[str, Any], key: str) -> tuple[int, int]:
+    def pair(self, one: object, options: dict[str, Any], key: str) -> tuple[int, int]:
         """Return the two numbers of an attribute, by default (1, 1)."""
         found = options.get(key, [1, 1])
         if not isinstance(found, list) or len(found) != 2 or not all(isinstance(size, int) for size in found):

@@ -152,7 +152,7 @@ class Walk:
             self.add(node)
         return {name: shape_of(kind) for name, kind in self.types.items() if kind.tensor_type.HasField("shape")}
 
-    def add(self, node: Any) -> None:
+    def add(self, node: object) -> None:
         """Infer the outputs of the next node."""
         try:
             self.step(node)

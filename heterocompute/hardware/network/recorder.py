@@ -106,7 +106,7 @@ class Recorder:
             if getattr(module, "transposed", False) and inputs:
                 self.entered[name] = inputs[0]
 
-        def leave(*_: Any) -> None:
+        def leave(*_: object) -> None:
             self.inside.pop()
 
         return module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)
@@ -129,7 +129,7 @@ class Recorder:
         return Mode()
 
     def _saving(self) -> Any:
-        def pack(tensor: Any) -> Any:
+        def pack(tensor: object) -> Any:
             self.saved.setdefault(self.memory(tensor), tensor)
             return tensor
 
@@ -202,11 +202,11 @@ class Recorder:
                 found.append(value)
         return found
 
-    def is_fed(self, tensor: Any) -> bool:
+    def is_fed(self, tensor: object) -> bool:
         """Tell whether a tensor is an activation."""
         return self.key(tensor) in self.sources and self.key(tensor) not in self.held
 
-    def behind(self, *tensors: Any) -> tuple[str, ...]:
+    def behind(self, *tensors: object) -> tuple[str, ...]:
         """Return the names of the parameters that tensors are, or are computed from."""
         return tuple(dict.fromkeys(name for one in tensors for name in self.held.get(self.key(one), ())))
 
@@ -335,7 +335,7 @@ class Recorder:
     def total(self, names: Iterable[str]) -> int:
         return sum(self.sizes[name] for name in names)
 
-    def source(self, tensor: Any) -> str:
+    def source(self, tensor: object) -> str:
         """Return the node whose output a tensor is; a tensor that depends on no activation becomes a constant."""
         if not self.is_fed(tensor):
             held = self.take(self.behind(tensor))
@@ -430,7 +430,7 @@ class Recorder:
             self.held[self.key(weight)] = names
             self.owners.setdefault(self.memory(weight), None)
 
-    def is_parameter(self, tensor: Any) -> bool:
+    def is_parameter(self, tensor: object) -> bool:
         """Return True if a tensor is a parameter, a buffer, or computed only from them."""
         return self.key(tensor) in self.held
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 from ...base.values import as_int, check_choice, check_count, check_flag, check_number, is_several
-from ...report.files import write_text
-from ...report.timeline import timeline_svg
+from ...report.chart import Chart
+from ...report.files import write_figure, write_text
+from ...report.timeline import timeline
 from .events import Clock, Gate, Process, Shelf
 from .rehearsal import rehearse
 
@@ -131,7 +132,38 @@ class PipelineRun:
         str
             SVG.
         """
-        steps = check_count("pipeline.to_svg", "steps", steps)
+        chart = self._timeline(check_count("pipeline.to_svg", "steps", steps))
+        picture = chart.svg(chart.legend())
+        if path is not None:
+            write_text(path, picture)
+        return picture
+
+    def plot(self, path: str | os.PathLike[str] | None = None, steps: int = SHOWN_STEPS) -> Any:
+        """Draw the timeline with matplotlib.
+
+        Parameters
+        ----------
+        path : str or os.PathLike, optional
+            Also write the figure to this path, in the format of the suffix.
+        steps : int, optional
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        from ...report.plot import figure_of  # 20 ms
+
+        figure = figure_of(self._timeline(check_count("pipeline.plot", "steps", steps)))
+        if path is not None:
+            write_figure(path, figure)
+        return figure
+
+    def _timeline(self, steps: int) -> Chart:
         rows = [
             {
                 "lane": lane,
@@ -145,10 +177,7 @@ class PipelineRun:
             if batch < steps
         ]
         title = f"An input pipeline: {self.step_seconds * 1e3:.4g} ms a step, device busy {self.utilization:.0%}"
-        picture = timeline_svg(rows, title)
-        if path is not None:
-            write_text(path, picture)
-        return picture
+        return timeline(rows, title)
 
     def rehearse(self) -> float:
         """Run the pipeline with sleeping threads, and return the measured seconds per step.

@@ -147,7 +147,7 @@ def attention(
     return out if len(shape) == 4 else out.reshape(shape)
 
 
-def _heads(x: Any, name: str) -> Any:
+def _heads(x: object, name: str) -> Any:
     """Return heads as float32 with a contiguous last axis, on their device."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4 and x.flags.aligned:
         return x
@@ -165,7 +165,7 @@ def _in_batches(x: Any, name: str) -> Any:
     return x if x.ndim == 4 else x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
-def _kept(x: Any, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any, Any]:
+def _kept(x: object, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...], Any, Any]:
     """Return (batch, heads, tokens, width) of keys or values, their arguments for the C core, and the array."""
     packed: Any
     if isinstance(x, Kept):
@@ -242,7 +242,7 @@ class KVCache:
         heads: int = 1,
         width: int = 64,
         batch: int = 1,
-        windows: Any = None,
+        windows: object = None,
     ) -> None:
         self.format = None if format is None else as_format(format, "KVCache: format", functions=True)
         sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
@@ -339,7 +339,7 @@ class KVCache:
         self._tokens[i] = Tokens(memory, begin + n, self._tokens[i].seen + n)
         return kept
 
-    def _add_there(self, i: int, k: Any, v: Any, there: tuple[int, int] | None) -> tuple[Any, Any]:
+    def _add_there(self, i: int, k: object, v: object, there: tuple[int, int] | None) -> tuple[Any, Any]:
         """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
         if is_function(self.format):
             raise self.format.refusal("KVCache.add: the format of tokens on a device")
@@ -400,7 +400,7 @@ class KVCache:
         keys, values = (self._copied(one, old, held, tokens) for one in memory)
         return begin, (keys, values)
 
-    def _copied(self, memory: Any, first: int, end: int, tokens: int) -> Any:
+    def _copied(self, memory: object, first: int, end: int, tokens: int) -> Any:
         """Return memory for some tokens that begins with tokens [first, end) of other memory."""
         sizes = (tokens, self.batch, self.heads, self.width)
         made = {name: np.empty((tokens * self.rows, *shape), dtype) for name, (dtype, shape) in self._parts.items()}

@@ -260,13 +260,13 @@ def as_floats(x: Any, name: str) -> FloatArray:
     return np.ascontiguousarray(found) if found.ndim else found  # ascontiguousarray would give a scalar an axis
 
 
-def _floats(x: Any, name: str) -> Any:
+def _floats(x: object, name: str) -> Any:
     """Return an array as contiguous float32, on the device that it is on."""
     there = floats_there(x, name)
     return as_floats(x, name) if there is None else there
 
 
-def _vector(value: Any, xs: FloatArray, name: str) -> FloatArray | None:
+def _vector(value: object, xs: FloatArray, name: str) -> FloatArray | None:
     if value is None:
         return None
     found: FloatArray = _floats(value, name)
@@ -275,7 +275,7 @@ def _vector(value: Any, xs: FloatArray, name: str) -> FloatArray | None:
     return found
 
 
-def _same(value: Any, xs: FloatArray, name: str) -> FloatArray:
+def _same(value: object, xs: FloatArray, name: str) -> FloatArray:
     found: FloatArray = _floats(value, name)
     if found.shape != xs.shape:
         raise WrongValue(f"{name} has shape {found.shape}, expected {xs.shape}")

@@ -100,7 +100,7 @@ def around_of(path: str, said: Mapping[str, Any], vocabulary: int) -> Around:
     return Around(before[0] if before else None, tuple(after))
 
 
-def _parts(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
+def _parts(found: object, key: str) -> Iterator[Mapping[str, Any]]:
     """Yield the steps of a processor or normalizer one by one."""
     if isinstance(found, Mapping):
         several = found.get(key)
@@ -130,7 +130,7 @@ def _around_step(path: str, step: Mapping[str, Any]) -> tuple[list[int], list[in
     raise WrongValue(f"{printable(path)}: post_processor has a step {shown(kind)} that is not supported")
 
 
-def _named(part: Any, known: Any) -> list[int] | None:
+def _named(part: object, known: object) -> list[int] | None:
     """Return the tokens of a part of a template; None for the text."""
     token = part.get("SpecialToken") if isinstance(part, Mapping) else None
     if not isinstance(token, Mapping):
@@ -234,7 +234,7 @@ def _rebuild(tokenizers: Any, made: Any, options: Mapping[str, Any], place: str)
 
 
 def declared_tokens(
-    path: str, options: Mapping[str, Any], padding: Any
+    path: str, options: Mapping[str, Any], padding: object
 ) -> tuple[list[tuple[int, dict[str, Any]]], list[dict[str, Any]], frozenset[str]]:
     """Return the tokens that a folder adds to tokenizer.json, whose padding names one of them.
 
@@ -277,7 +277,7 @@ def declared_tokens(
     return sorted(found.items(), key=lambda one: one[0]), named, frozenset(map(_content, roles))
 
 
-def _is_token(entry: Any) -> bool:
+def _is_token(entry: object) -> bool:
     return isinstance(entry, Mapping) and isinstance(entry.get("content"), str)
 
 

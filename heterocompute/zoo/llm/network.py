@@ -89,7 +89,7 @@ class LanguageModel:
         return [self._roles[role] for role in ("token_embd.weight", "output.weight") if role in self._roles]
 
     @counts_subnormals
-    def quantized(self, fmt: Any, progress: Progress | None = None) -> dict[str, Any]:
+    def quantized(self, fmt: object, progress: Progress | None = None) -> dict[str, Any]:
         """Quantize the matrices of the layers; the embedding and the output stay as stored.
 
         Parameters
@@ -314,7 +314,7 @@ class LanguageModel:
 
     def judged(
         self,
-        text: Any,
+        text: object,
         ways: Sequence[Way | tuple[Any, ...]],
         stride: int | None = None,
         window: int | None = None,
@@ -371,7 +371,7 @@ class LanguageModel:
         return [total.found(compare, divided) for total in totals]
 
     def search_inputs(
-        self, text: Any, tables: bool = False
+        self, text: object, tables: bool = False
     ) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], dict[str, float]]]:
         """Return weights as floats and a function that judges them by a text, for `heterocompute.ptq.search`.
 
@@ -478,7 +478,7 @@ class LanguageModel:
         return array
 
 
-def _ways(given: Any) -> list[Way]:
+def _ways(given: object) -> list[Way]:
     """Return the configurations of `judged`."""
     if not isinstance(given, (list, tuple)):
         raise WrongType(f"judged: ways is {shown(given)}, expected a list of (weights, activations, kv_cache, emulate)")

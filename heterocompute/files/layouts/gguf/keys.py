@@ -48,7 +48,7 @@ def add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
         writer.add_key_value(key, plain[0], kind)
 
 
-def _key_type(key: str, value: Any, each: Sequence[Any]) -> str:
+def _key_type(key: str, value: object, each: Sequence[Any]) -> str:
     """Return the type of a key's values: for Python's numbers the one that llama.cpp expects, for NumPy's their own."""
     one = each[0]
     if isinstance(one, str):

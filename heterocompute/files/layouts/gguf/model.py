@@ -58,7 +58,7 @@ def block_of(fmt: Format) -> int:
     return fmt.block if isinstance(fmt, GGML) else 64 if isinstance(fmt, NVFP4) else BLOCK
 
 
-def has_place(fmt: Any) -> bool:
+def has_place(fmt: object) -> bool:
     """Tell whether ggml has blocks for a format."""
     return blocks_name(fmt) is not None
 
