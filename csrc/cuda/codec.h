@@ -249,6 +249,7 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 struct hc_plain_format {
     static constexpr bool has_integers = false, is_quick = false, is_quick_by_chunks = false, has_thresholds = true,
                           has_table = false, has_row_maximum = true; /* of kernels of known.h */
+    static constexpr bool is_rolled = false; /* loops over vectors are short code, and their sums lie in local memory */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
     /* Bit c of column c: a value that is refused and that no scale makes NaN. */

@@ -14,11 +14,11 @@ enum { HC_GEMV_VECTORS = 8 };
 typedef enum { HC_GEMV_NIBBLES, HC_GEMV_TABLE, HC_GEMV_BYTES } hc_gemv_codes;
 
 /* Adds what the lanes of a row have, and the answers that are there. Rows of w are fewer than 2^21, as the planner saw to. */
-template <bool has_groups, int MOST, int CHAINS>
+template <bool has_groups, bool is_rolled = false, int MOST, int CHAINS>
 static inline HC_DEVICE void hc_gemv_store(const hc_cuda_gemv &p, int row, float row_scale, float (&sums)[MOST][CHAINS],
                                            int64_t first = 0 /* vector */) {
     enum { LANES = has_groups ? 16 : 8 };
-#pragma unroll
+#pragma unroll(is_rolled ? 1 : MOST)
     for (int v = 0; v < MOST; v++) {
         if (v >= (int)p.vectors)
             continue;
@@ -67,7 +67,7 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
             for (int i = 0; i < CHAINS; i++) {
                 if (c + i >= values)
                     continue;
-#pragma unroll
+#pragma unroll(format::is_rolled ? 1 : MOST)
                 for (int v = 0; v < MOST; v++) {
                     if (v >= vectors)
                         continue;
@@ -76,12 +76,12 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
                     *sum = fmaf(hc_load_value(at, p.x.dtype), codes[c + i], *sum);
                 }
             }
-#pragma unroll
+#pragma unroll(format::is_rolled ? 1 : MOST)
         for (int v = 0; v < MOST; v++)
             if (has_groups && v < vectors)
                 sums[v][0] = fmaf(scale, chains[v][0], sums[v][0]);
     }
-    hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
+    hc_gemv_store<has_groups, format::is_rolled>(p, wanted, row_scale, sums);
 }
 
 /* Kept values of a pattern, of one run: a zero adds nothing, whatever x holds there. With groups, thread i of 16 has the groups i, i + 16, ...
@@ -110,7 +110,7 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
             if (column >= g.whole_length || place < 0 || place >= span)
                 continue;
             const char *x = p.x.data + column * p.x.column_stride;
-#pragma unroll
+#pragma unroll(format::is_rolled ? 1 : MOST)
             for (int v = 0; v < MOST; v++) {
                 if (v >= vectors)
                     continue;
@@ -123,12 +123,12 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
                         sums[v][i] = fmaf(value, codes[c], sums[v][i]);
             }
         }
-#pragma unroll
+#pragma unroll(format::is_rolled ? 1 : MOST)
         for (int v = 0; v < MOST; v++)
             if (has_groups && v < vectors)
                 sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
     }
-    hc_gemv_store<has_groups>(p, wanted, row_scale, sums);
+    hc_gemv_store<has_groups, format::is_rolled>(p, wanted, row_scale, sums);
 }
 
 /* A word as its codes are read: of a table, even and odd codes as bytes times four, which lie so far into it; of bytes, unsigned ones. */

@@ -12,47 +12,6 @@
 enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
 
-/* The module of a family and its kernels, in the order of formats.def; NULL: there is none. words: of codes of 4 and of 8 bits, of one
- * vector, of several, and of a pattern 2:4. */
-static const struct {
-    const char *module, *kernel[HC_CUDA_N_KERNELS], *words[2][HC_CUDA_N_WORDS_KERNELS];
-} FAMILIES[] = {
-#define WORDS(name, bits) "hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"
-#define KEPT(name, bits) {WORDS(name, bits), "hc_gemv_kept_" #name "_b" #bits}
-#define FAMILY(name, integers, ...)                                                                                    \
-    {                                                                                                                  \
-        #name, {"hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name,                                              \
-                integers,           "hc_chance_" #name, "hc_gemv_kept_" #name},                                        \
-        {                                                                                                              \
-            __VA_ARGS__                                                                                                \
-        }                                                                                                              \
-    }
-    FAMILY(int, "hc_integers_int", KEPT(int, 4), KEPT(int, 8)),
-    FAMILY(vsq, "hc_integers_vsq", KEPT(vsq, 4), {WORDS(vsq, 8)}),
-    FAMILY(log, NULL, {NULL}),
-    FAMILY(float, NULL, {NULL}),
-    FAMILY(mx, "hc_integers_mx", {WORDS(mx, 4)}),
-    FAMILY(nvfp4, "hc_integers_nvfp4", {WORDS(nvfp4, 4)}),
-    FAMILY(nf4, NULL, {WORDS(nf4, 4)}),
-    {NULL, {NULL}, {{NULL}}},
-    {"ggml",
-     {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"},
-     {{WORDS(ggml, 4)}, {WORDS(ggml, 8)}}},
-    {NULL, {NULL}, {{NULL}}},
-#undef FAMILY
-#undef KEPT
-#undef WORDS
-};
-
-const char *hc_cuda_words_kernel_of(int32_t family, int bits, hc_cuda_words_kernel kernel) {
-    return bits == 4 || bits == 8 ? FAMILIES[family].words[bits == 8][kernel] : NULL;
-}
-
-const char *hc_cuda_module_of(int32_t family) {
-    return family < (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) ? FAMILIES[family].module : NULL;
-}
-const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel) { return FAMILIES[family].kernel[kernel]; }
-
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes) {
     HC_ASSERT(plan->n < HC_CUDA_MAX_STEPS);
@@ -86,7 +45,18 @@ void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
     step->params.clear = (hc_cuda_clear){data, bytes};
 }
 
-/* Bytes of each component of a row with so many columns or groups. */
+void *hc_cuda_add_table(hc_cuda_plan *plan, const void *from, int64_t bytes) {
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "training", "hc_table", 1, 1, HC_CUDA_NUMBERS, 0, sizeof step->params.table);
+    hc_cuda_table *table = &step->params.table;
+    memset(table, 0, sizeof *table);
+    memcpy(table->value, from, (size_t)bytes);
+    table->to = hc_cuda_reserve(plan, bytes);
+    table->n = bytes / (int64_t)sizeof *table->value;
+    return table->to;
+}
+
+/* Bytes of each component of a row with so many columns or groups. What rows share counts as one number. */
 static void component_bytes(const hc_format *format, int64_t group, int64_t columns, int32_t bytes[HC_N_COMPONENTS]) {
     const hc_format_ops *ops = hc_format_find(format->family);
     const int64_t groups = group ? columns / group : 1;
@@ -103,7 +73,9 @@ static void component_bytes(const hc_format *format, int64_t group, int64_t colu
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
     ops->layout(format, &row, layout);
     for (int i = 0; i < HC_N_COMPONENTS; i++)
-        bytes[i] = layout[i].present ? (int32_t)hc_component_bytes(&layout[i]) : -1;
+        bytes[i] = !layout[i].present  ? -1
+                   : layout[i].per_row ? (int32_t)hc_component_bytes(&layout[i])
+                                       : (int32_t)hc_dtype_size(layout[i].dtype);
 }
 
 /* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
@@ -211,7 +183,7 @@ void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to) {
 static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
-    if (!hc_cuda_module_of(format->family))
+    if (!hc_cuda_kernel_of(format, HC_CUDA_DECODE).name)
         return form.codes == HC_CODES_LEARNED ? "learned codebooks" : "affine integers";
     if (format->m > 0)
         return "patterns";
@@ -221,6 +193,8 @@ static const char *lacks(const hc_format *format, const hc_geometry *geometry, b
         return "rows of 2^32 values or more";
     if (!encodes)
         return NULL;
+    if (!hc_cuda_kernel_of(format, HC_CUDA_ENCODE).name)
+        return "formats that a sentence defines";
     if (ops->shared && ops->shared(format, geometry) > 0)
         return "scales that are quantized twice";
     if (ops->weighs && ops->weighs(format))
@@ -260,14 +234,6 @@ static void take_whole_rows(hc_cuda_chunks *chunks, int size) {
 }
 
 static int size_of(const hc_view *view) { return view->dtype == HC_F64 ? 8 : 4; }
-
-enum {
-#define HC_FORMAT(name) FAMILY_##name,
-#define HC_SIMD(name)
-#include "formats/formats.def"
-#undef HC_FORMAT
-#undef HC_SIMD
-};
 
 /* Formats whose parameters a kernel knows. */
 static const struct {
@@ -329,8 +295,9 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
 
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
     const char *known = known_kernel_of(codec, false, false);
-    add_codec(plan, hc_cuda_module_of(codec->format.family),
-              known ? known : hc_cuda_kernel_of(codec->format.family, HC_CUDA_DECODE), codec, size);
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(&codec->format, HC_CUDA_DECODE);
+    codec->format = hc_cuda_add_record(&codec->format, &codec->geometry, plan);
+    add_codec(plan, kernel.module, known ? known : kernel.name, codec, size);
 }
 
 /* Room for the integers of a chunk in place of its values, and for their scales. */
@@ -385,8 +352,8 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
         }
         add_codec(plan, "maximum", "hc_maximum", &maxima, size_of(x));
     }
-    add_codec(plan, hc_cuda_module_of(format->family),
-              known ? known : hc_cuda_kernel_of(format->family, HC_CUDA_ENCODE), &codec, size_of(x));
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(format, HC_CUDA_ENCODE);
+    add_codec(plan, kernel.module, known ? known : kernel.name, &codec, size_of(x));
     return HC_OK;
 }
 
