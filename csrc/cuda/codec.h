@@ -249,7 +249,9 @@ static inline HC_DEVICE hc_components hc_moved_components(const params &p, const
 struct hc_plain_format {
     static constexpr bool has_integers = false, is_quick = false, is_quick_by_chunks = false, has_thresholds = true,
                           has_table = false, has_row_maximum = true; /* of kernels of known.h */
-    static constexpr bool is_rolled = false; /* loops over vectors are short code, and their sums lie in local memory */
+    /* Kernels of few vectors whose loops over them are short code, with sums in local memory: they meet formats or shapes that are rare. */
+    static constexpr bool is_rolled = false, is_kept_rolled = false;
+    static constexpr bool has_kept_integers = true; /* those of a pattern */
     static HC_DEVICE void finish(const hc_format *, hc_encode_state *) {}
     static HC_DEVICE bool maximum_is_coarse(const hc_format *) { return false; }
     /* Bit c of column c: a value that is refused and that no scale makes NaN. */
@@ -465,13 +467,13 @@ static inline HC_DEVICE void hc_store_kept_integers(const params &p, const hc_ch
 }
 
 /* The integers of a chunk, decoded to `own_values` and `own_scales` in shared memory, to their places among the segments. */
-template <typename format, bool may_have_pattern, typename params>
+template <typename format, bool is_stored, typename params>
 static inline HC_DEVICE void hc_write_integers(const params &p, const hc_geometry &geometry, const hc_chunk &chunk,
                                                const hc_components &own, void *own_values, void *own_scales) {
     int8_t *values = (int8_t *)own_values;
     float *scales = (float *)own_scales, row_scale = 0;
     const int ld = hc_cuda_integers_ld(p.chunks.columns);
-    const bool scales_alone = may_have_pattern && p.to.scales_alone && chunk.groups > 0; /* one value of each group */
+    const bool scales_alone = is_stored && p.to.scales_alone && chunk.groups > 0; /* one value of each group */
     const int each = scales_alone ? (int)geometry.group : chunk.columns;
     for (int first = 0; first < chunk.columns; first += each) {
         const hc_tile tile = {0, 1, first, scales_alone ? 1 : chunk.columns};
@@ -481,7 +483,7 @@ static inline HC_DEVICE void hc_write_integers(const params &p, const hc_geometr
     }
     if (p.to.mode == HC_INT_FOLDED && chunk.number == 0)
         p.to.scales[chunk.row] = row_scale;
-    if constexpr (may_have_pattern)
+    if constexpr (is_stored && format::has_kept_integers)
         if (p.format.m)
             return hc_store_kept_integers(p, chunk, values, ld, scales);
     hc_store_integers(p, chunk, values, ld, scales);

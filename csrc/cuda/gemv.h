@@ -110,7 +110,7 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
             if (column >= g.whole_length || place < 0 || place >= span)
                 continue;
             const char *x = p.x.data + column * p.x.column_stride;
-#pragma unroll(format::is_rolled ? 1 : MOST)
+#pragma unroll(format::is_kept_rolled ? 1 : MOST)
             for (int v = 0; v < MOST; v++) {
                 if (v >= vectors)
                     continue;
@@ -123,12 +123,12 @@ template <typename format, bool has_groups> static inline HC_DEVICE void hc_gemv
                         sums[v][i] = fmaf(value, codes[c], sums[v][i]);
             }
         }
-#pragma unroll(format::is_rolled ? 1 : MOST)
+#pragma unroll(format::is_kept_rolled ? 1 : MOST)
         for (int v = 0; v < MOST; v++)
             if (has_groups && v < vectors)
                 sums[v][0] = fmaf(scale, chains[v], sums[v][0]);
     }
-    hc_gemv_store<has_groups, format::is_rolled>(p, wanted, row_scale, sums);
+    hc_gemv_store<has_groups, format::is_kept_rolled>(p, wanted, row_scale, sums);
 }
 
 /* A word as its codes are read: of a table, even and odd codes as bytes times four, which lie so far into it; of bytes, unsigned ones. */

@@ -294,6 +294,7 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
 }
 
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
+    codec->format = hc_cuda_stored_like(&codec->format, HC_CUDA_DECODE);
     const char *known = known_kernel_of(codec, false, false);
     const hc_cuda_entry kernel = hc_cuda_kernel_of(&codec->format, HC_CUDA_DECODE);
     codec->format = hc_cuda_add_record(&codec->format, &codec->geometry, plan);
@@ -310,9 +311,10 @@ static void make_room(hc_cuda_codec *codec, int size) {
     chunks->threads = (int32_t)hc_min(chunks->threads, (HC_CUDA_SHARED_BYTES - 16) / each);
 }
 
-hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
+hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *given,
                                const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
                                int64_t cleared, hc_cuda_plan *plan, hc_error *error) {
+    const hc_format like = hc_cuda_stored_like(given, HC_CUDA_ENCODE), *format = &like;
     hc_cuda_codec codec = {
         .format = *format, .geometry = *geometry, .thresholds = thresholds, .illegal = plan->illegal};
     hc_status status = hc_cuda_refuse(format, geometry, true, error);

@@ -15,8 +15,14 @@ hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error) {
         return status;
     memset(side->form, 0, sizeof side->form);
     const bool has_integers = ops->int_form && hc_cuda_kernel_of(&side->format, HC_CUDA_INTEGERS).name;
-    for (int mode = 0; mode <= HC_INT_GROUPED && has_integers; mode++)
+    const hc_format like = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS);
+    for (int mode = 0; mode <= HC_INT_GROUPED && has_integers; mode++) {
+        hc_int_form stored = {0};
         ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
+        hc_format_find(like.family)->int_form(&like, (hc_int_mode)mode, &stored);
+        if (stored.n_limbs != side->form[mode].n_limbs || (like.family == FAMILY_own && like.m > 0))
+            side->form[mode].available = false; /* -128 is no limb of int8 */
+    }
     return HC_OK;
 }
 
@@ -56,13 +62,14 @@ hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view
 }
 
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_integers p = {.format = side->format, .geometry = side->geometry, .parts = side->parts, .to = to};
+    hc_cuda_integers p = {.format = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS), .geometry = side->geometry, .parts = side->parts, .to = to};
     complete(side, &p.to);
     const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, true, &p.chunks, error);
     if (status != HC_OK)
         return status;
     p.chunks.ld = hc_cuda_integers_ld(p.chunks.columns);
     hc_cuda_add_own_scales(&p.chunks, &p.to);
+    p.format = hc_cuda_add_record(&p.format, &p.geometry, plan);
     p.chunks.flat = hc_cuda_has_flat_parts(&p.chunks, &p.geometry, &p.parts) ? HC_FLAT_PARTS : 0;
     const int64_t each = p.chunks.ld * p.to.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);

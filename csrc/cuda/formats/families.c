@@ -3,6 +3,7 @@
 
 #include "cuda/steps.h"
 #include "formats/format.h"
+#include "formats/minifloat.h"
 #include "formats/own/own.h"
 
 #include <string.h>
@@ -33,6 +34,7 @@ static const struct {
                      false},
     [FAMILY_own] = {"own",
                     {[HC_CUDA_DECODE] = "hc_decode_own",
+                     [HC_CUDA_INTEGERS] = "hc_integers_own",
                      [HC_CUDA_GEMV_PLAIN] = "hc_gemv_own",
                      [HC_CUDA_GEMV_KEPT] = "hc_gemv_kept_own"},
                     .by_record = true},
@@ -41,16 +43,69 @@ static const struct {
 #undef WORDS
 };
 
+/* Integers of a sentence as a format of the catalogue: int, or vsq where scales are integers. False: there is none. */
+static bool find_integers(const hc_format *format, const hc_sentence *own, hc_format *found) {
+    const hc_stored_form form = hc_form_of(format);
+    if (!hc_form_is_integers(&form) || !form.is_signed)
+        return false;
+    if (form.scale == HC_SCALE_INTEGER && form.bits <= 8) {
+        const bool is_shared = own->second == OWN_SECOND_TENSOR;
+        *found = (hc_format){FAMILY_vsq, form.bits, format->group, {form.scale_bits, 0, is_shared}, format->n, format->m};
+    } else if (form.second == HC_SECOND_NONE && (form.scale == HC_SCALE_F32 || form.scale == HC_SCALE_F16)) {
+        const bool is_half = form.scale == HC_SCALE_F16;
+        *found = (hc_format){FAMILY_int, form.bits, format->group, {1, is_half}, format->n, format->m};
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Whether a sentence rounds as the integers of the catalogue do. */
+static bool rounds_alike(const hc_sentence *own) {
+    const int32_t largest = (1 << (own->bits - 1)) - 1;
+    return own->rule == OWN_ABSMAX && own->largest == largest && own->lowest == -largest &&
+           own->target == (double)largest;
+}
+
+hc_format hc_cuda_stored_like(const hc_format *format, hc_cuda_kernel kernel) {
+    hc_format found = *format;
+    const hc_sentence *own = format->family == FAMILY_own ? hc_sentence_of(format) : NULL;
+    const bool rounds = kernel == HC_CUDA_ENCODE || kernel == HC_CUDA_CHANCE;
+    if (own && (!rounds || rounds_alike(own)))
+        find_integers(format, own, &found);
+    return found;
+}
+
+hc_format hc_cuda_stored_like_in_words(const hc_format *format) {
+    const hc_stored_form form = hc_form_of(format);
+    hc_format found = {FAMILY_own, form.bits, format->group, {0}, format->n, format->m};
+    if (format->family != FAMILY_own)
+        return *format;
+    if (find_integers(format, hc_sentence_of(format), &found) || !hc_form_has_table(&form) || format->m)
+        return found;
+    if (form.scale == HC_SCALE_F32 && form.second == HC_SECOND_NONE && format->group)
+        found.family = FAMILY_nf4;
+    else if (form.scale == HC_SCALE_F16)
+        found.family = FAMILY_ggml; /* q4_0 */
+    else if (form.scale == HC_SCALE_E8M0)
+        found.family = FAMILY_mx, found.option[0] = HC_TYPE_FP4_E2M1;
+    else if (form.scale == HC_SCALE_E4M3)
+        found.family = FAMILY_nvfp4;
+    return found;
+}
+
 hc_cuda_entry hc_cuda_kernel_of(const hc_format *format, hc_cuda_kernel kernel) {
-    const bool is_own = FAMILIES[format->family].by_record && !FAMILIES[format->family].kernel[kernel];
-    const int family = is_own ? FAMILY_own : format->family;
+    int family = hc_cuda_stored_like(format, kernel).family;
+    if (FAMILIES[family].by_record && !FAMILIES[family].kernel[kernel])
+        family = FAMILY_own;
     return (hc_cuda_entry){FAMILIES[family].module, FAMILIES[family].kernel[kernel]};
 }
 
 hc_cuda_entry hc_cuda_words_kernel_of(const hc_format *format, int bits, hc_cuda_words_kernel kernel) {
     if (bits != 4 && bits != 8)
         return (hc_cuda_entry){NULL, NULL};
-    return (hc_cuda_entry){FAMILIES[format->family].module, FAMILIES[format->family].words[bits == 8][kernel]};
+    const int family = hc_cuda_stored_like_in_words(format).family;
+    return (hc_cuda_entry){FAMILIES[family].module, FAMILIES[family].words[bits == 8][kernel]};
 }
 
 /* Log numbers as a sentence: levels, of which one is -0, times a float32. */

@@ -29,6 +29,11 @@ typedef struct {
 hc_cuda_entry hc_cuda_kernel_of(const hc_format *format, hc_cuda_kernel kernel);
 hc_cuda_entry hc_cuda_words_kernel_of(const hc_format *format, int bits, hc_cuda_words_kernel kernel);
 
+/* The format itself, or for a sentence the format of the catalogue whose kernels give the same results. */
+hc_format hc_cuda_stored_like(const hc_format *format, hc_cuda_kernel kernel);
+/* The same for kernels of words of codes, which ask for the same scales: the table is an argument of theirs. */
+hc_format hc_cuda_stored_like_in_words(const hc_format *format);
+
 /* The format as kernels that decode take it. A step before them writes the record of the formats that they read by one (base/sentence.h)
  * to the workspace. */
 hc_format hc_cuda_add_record(const hc_format *format, const hc_geometry *geometry, hc_cuda_plan *plan);

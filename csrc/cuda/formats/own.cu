@@ -2,7 +2,6 @@
  * where the planner has written it (HC_CUDA_RECORD_AT).
  */
 #include "base/sentence.h"
-#include "cuda/chance.h"
 #include "cuda/gemv.h"
 
 #define HC_DEFINITION "formats/own/own.c"
@@ -21,6 +20,10 @@ static inline HC_DEVICE double ldexp(double value, int places) {
     memcpy(&power, &bits, sizeof power);
     return value * power;
 }
+/* One function for all that calls it. */
+static HC_DEVICE HC_NOINLINE double load_factor(const hc_format *format, const hc_sentence *own,
+                                                const hc_geometry *geometry, const hc_components *components,
+                                                int64_t row, int64_t group);
 } // namespace definition
 #include "cuda/formats/define.h"
 
@@ -40,7 +43,8 @@ HC_DEVICE hc_components parts_of(const hc_format *format, const hc_components *p
 }
 
 struct own_functions : hc_plain_format {
-    static constexpr bool is_rolled = true;
+    static constexpr bool is_rolled = true, is_kept_rolled = true, has_kept_integers = false;
+    HC_HAS_INTEGERS(own)
     static HC_DEVICE void decode(const hc_format *format, const hc_geometry *geometry, const hc_components *parts,
                                  const hc_tile *tile, float *values, int64_t ld) {
         const hc_components of_chunk = parts_of(format, parts);
@@ -51,7 +55,7 @@ struct own_functions : hc_plain_format {
         const hc_components of_chunk = parts_of(format, parts);
         definition::own_decode_f64(format, geometry, &of_chunk, tile, values, ld);
     }
-    /* One function for all kernels, which are no smaller with more: its loads wait for tables and for the record anyway. */
+    /* One function as well: it waits for the table and for the record. */
     static HC_DEVICE HC_NOINLINE void decode_codes(const hc_format *format, const hc_geometry *geometry,
                                                    const hc_components *parts, const hc_tile *tile,
                                                    const hc_code_tile *out) {
@@ -63,3 +67,4 @@ struct own_functions : hc_plain_format {
 HC_DECODERS(own, own_functions)
 HC_GEMV(own, own_functions, HC_BOTH)
 HC_KEPT(own, own_functions, HC_BOTH)
+HC_INTEGERS(own, own_functions)

@@ -95,7 +95,7 @@ hc_cuda_work hc_cuda_words_work(const hc_cuda_product *p, const hc_cuda_path *pa
 }
 
 void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
-    const hc_cuda_gemv *gemv = &p->gemv;
+    hc_cuda_gemv *gemv = &p->gemv;
     const bool has_one = gemv->vectors == 1;
     const int threads = path->threads, rows_at_once = has_one && !p->is_kept ? HC_CUDA_GEMV_ROWS : 1;
     /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
@@ -106,6 +106,7 @@ void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_pla
                                         : has_one  ? HC_CUDA_ONE_VECTOR
                                                    : HC_CUDA_VECTORS;
     const hc_cuda_entry entry = hc_cuda_words_kernel_of(&gemv->format, p->word_bits, kernel);
+    gemv->format = hc_cuda_stored_like_in_words(&gemv->format);
     hc_cuda_add_step(plan, entry.module, entry.name,
                      hc_ceil_div(hc_ceil_div(p->n, rows_at_once) * gemv->lanes, threads), p->is_kept ? p->m : 1,
                      threads, p->is_kept ? kept_x_bytes(p) : stages, sizeof *gemv)
@@ -132,6 +133,7 @@ void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_pl
     const int threads = group_threads(p, path);
     const hc_cuda_entry kernel =
         hc_cuda_kernel_of(&gemv.format, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN);
+    gemv.format = hc_cuda_stored_like(&gemv.format, HC_CUDA_GEMV_PLAIN);
     gemv.format = hc_cuda_add_record(&gemv.format, &gemv.geometry, plan);
     hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p->n * gemv.lanes, threads), 1, threads,
                      threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv)

@@ -47,7 +47,7 @@ static const double *add_levels(const hc_levels *levels, hc_cuda_plan *plan) {
 hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *q, const hc_levels *levels,
                               float infinity, uint64_t seed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
-    hc_cuda_chance p = {.format = q->format, .parts = q->components, .seed = seed, .infinity = infinity};
+    hc_cuda_chance p = {.format = hc_cuda_stored_like(&q->format, HC_CUDA_CHANCE), .parts = q->components, .seed = seed, .infinity = infinity};
     hc_status status = hc_cuda_plan_quantize(x, clip, q, workspace, plan, error);
     if (status == HC_OK)
         status = hc_cuda_packed_geometry(q, &p.geometry, error);
