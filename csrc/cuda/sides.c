@@ -62,7 +62,10 @@ hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view
 }
 
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_integers p = {.format = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS), .geometry = side->geometry, .parts = side->parts, .to = to};
+    hc_cuda_integers p = {.format = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS),
+                          .geometry = side->geometry,
+                          .parts = side->parts,
+                          .to = to};
     complete(side, &p.to);
     const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, true, &p.chunks, error);
     if (status != HC_OK)
@@ -74,9 +77,8 @@ hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to
     const int64_t each = p.chunks.ld * p.to.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
     const hc_cuda_entry kernel = hc_cuda_kernel_of(&side->format, HC_CUDA_INTEGERS);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
-                         p.chunks.threads, hc_cuda_shared_bytes(&p.chunks, p.to.n_limbs), sizeof p);
+    hc_cuda_step *step = hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p.chunks.all, p.chunks.threads),
+                                          1, p.chunks.threads, hc_cuda_shared_bytes(&p.chunks, p.to.n_limbs), sizeof p);
     step->params.integers = p;
     return HC_OK;
 }

@@ -25,6 +25,8 @@ void *hc_cuda_reserve(hc_cuda_plan *plan, int64_t bytes);
 /* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
 hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
                               hc_cuda_chunks *chunks, hc_error *error);
+/* True if rows of whole chunks follow each other in memory. */
+bool hc_cuda_is_flat(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_row_view *view);
 /* True if the components of each chunk follow those of the chunk before. */
 bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts);
 int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);

@@ -50,7 +50,8 @@ static bool find_integers(const hc_format *format, const hc_sentence *own, hc_fo
         return false;
     if (form.scale == HC_SCALE_INTEGER && form.bits <= 8) {
         const bool is_shared = own->second == OWN_SECOND_TENSOR;
-        *found = (hc_format){FAMILY_vsq, form.bits, format->group, {form.scale_bits, 0, is_shared}, format->n, format->m};
+        *found =
+            (hc_format){FAMILY_vsq, form.bits, format->group, {form.scale_bits, 0, is_shared}, format->n, format->m};
     } else if (form.second == HC_SECOND_NONE && (form.scale == HC_SCALE_F32 || form.scale == HC_SCALE_F16)) {
         const bool is_half = form.scale == HC_SCALE_F16;
         *found = (hc_format){FAMILY_int, form.bits, format->group, {1, is_half}, format->n, format->m};

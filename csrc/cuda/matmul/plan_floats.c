@@ -131,8 +131,7 @@ hc_cuda_work hc_cuda_groups_work(const hc_cuda_product *p, const hc_cuda_path *p
 void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
     hc_cuda_gemv gemv = p->gemv;
     const int threads = group_threads(p, path);
-    const hc_cuda_entry kernel =
-        hc_cuda_kernel_of(&gemv.format, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN);
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(&gemv.format, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN);
     gemv.format = hc_cuda_stored_like(&gemv.format, HC_CUDA_GEMV_PLAIN);
     gemv.format = hc_cuda_add_record(&gemv.format, &gemv.geometry, plan);
     hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p->n * gemv.lanes, threads), 1, threads,

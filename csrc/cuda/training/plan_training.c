@@ -47,7 +47,10 @@ static const double *add_levels(const hc_levels *levels, hc_cuda_plan *plan) {
 hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *q, const hc_levels *levels,
                               float infinity, uint64_t seed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
-    hc_cuda_chance p = {.format = hc_cuda_stored_like(&q->format, HC_CUDA_CHANCE), .parts = q->components, .seed = seed, .infinity = infinity};
+    hc_cuda_chance p = {.format = hc_cuda_stored_like(&q->format, HC_CUDA_CHANCE),
+                        .parts = q->components,
+                        .seed = seed,
+                        .infinity = infinity};
     hc_status status = hc_cuda_plan_quantize(x, clip, q, workspace, plan, error);
     if (status == HC_OK)
         status = hc_cuda_packed_geometry(q, &p.geometry, error);
@@ -73,9 +76,8 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const 
     const int64_t fit = HC_CUDA_SHARED_BYTES / each;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= HC_WARP ? fit / HC_WARP * HC_WARP : fit);
     const hc_cuda_entry kernel = hc_cuda_kernel_of(&q->format, HC_CUDA_CHANCE);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p.chunks.all, p.chunks.threads), 1,
-                         p.chunks.threads, p.chunks.threads * each, sizeof p);
+    hc_cuda_step *step = hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p.chunks.all, p.chunks.threads),
+                                          1, p.chunks.threads, p.chunks.threads * each, sizeof p);
     step->params.chance = p;
     return HC_OK;
 }
