@@ -49,6 +49,10 @@ typedef struct {
 /* Bytes of a limb of a chunk in shared memory: an odd number of words, so that threads touch all banks. */
 static inline int hc_cuda_integers_ld(int columns) { return (columns + 3) / 4 * 4 | 4; }
 
+/* Kernels of sentences (base/sentence.h) read the record at the address that two options hold. Another is the number of groups of a row,
+ * without a sign. */
+enum { HC_CUDA_RECORD_GROUPS = 3, HC_CUDA_RECORD_AT = 4 };
+
 /* hc_encode_ and hc_decode_<family>, hc_encode_known_<name>; hc_maximum, which reads the format as one of vsq. */
 typedef struct {
     hc_format format;
@@ -145,10 +149,11 @@ typedef struct {
     uint64_t seed;
 } hc_cuda_chance;
 
-/* hc_table: numbers to memory. */
-enum { HC_CUDA_LEVELS = 256 };
+/* hc_table: numbers to memory, up to 256 levels and what comes before them in a record. */
+enum { HC_CUDA_LEVELS = 256, HC_CUDA_NUMBERS = HC_CUDA_LEVELS + 32 };
 typedef struct {
-    double *to, value[HC_CUDA_LEVELS];
+    double *to, value[HC_CUDA_NUMBERS];
+    int64_t n;
 } hc_cuda_table;
 
 /* Where the gradient of a rounded value passes, in C order: bytes, 1 if low T <= w <= high T, T the threshold of its group or 1, else 0;

@@ -9,49 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROW_CHUNK = 32, ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
+enum { ALIGNMENT = 256, CLEAR_BLOCKS = 1024, CLIP_THREADS = 128 };
 enum { WHOLE_ROWS_THREADS = 256 /* of the kernels that encode */ };
-
-/* The module of a family and its kernels, in the order of formats.def; NULL: there is none. words: of codes of 4 and of 8 bits, of one
- * vector, of several, and of a pattern 2:4. */
-static const struct {
-    const char *module, *kernel[HC_CUDA_N_KERNELS], *words[2][HC_CUDA_N_WORDS_KERNELS];
-} FAMILIES[] = {
-#define WORDS(name, bits) "hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"
-#define KEPT(name, bits) {WORDS(name, bits), "hc_gemv_kept_" #name "_b" #bits}
-#define FAMILY(name, integers, ...)                                                                                    \
-    {                                                                                                                  \
-        #name, {"hc_encode_" #name, "hc_decode_" #name, "hc_gemv_" #name,                                              \
-                integers,           "hc_chance_" #name, "hc_gemv_kept_" #name},                                        \
-        {                                                                                                              \
-            __VA_ARGS__                                                                                                \
-        }                                                                                                              \
-    }
-    FAMILY(int, "hc_integers_int", KEPT(int, 4), KEPT(int, 8)),
-    FAMILY(vsq, "hc_integers_vsq", KEPT(vsq, 4), {WORDS(vsq, 8)}),
-    FAMILY(log, NULL, {NULL}),
-    FAMILY(float, NULL, {NULL}),
-    FAMILY(mx, "hc_integers_mx", {WORDS(mx, 4)}),
-    FAMILY(nvfp4, "hc_integers_nvfp4", {WORDS(nvfp4, 4)}),
-    FAMILY(nf4, NULL, {WORDS(nf4, 4)}),
-    {NULL, {NULL}, {{NULL}}},
-    {"ggml",
-     {"hc_encode_ggml", "hc_decode_ggml", "hc_gemv_ggml", "hc_integers_ggml"},
-     {{WORDS(ggml, 4)}, {WORDS(ggml, 8)}}},
-    {NULL, {NULL}, {{NULL}}},
-#undef FAMILY
-#undef KEPT
-#undef WORDS
-};
-
-const char *hc_cuda_words_kernel_of(int32_t family, int bits, hc_cuda_words_kernel kernel) {
-    return bits == 4 || bits == 8 ? FAMILIES[family].words[bits == 8][kernel] : NULL;
-}
-
-const char *hc_cuda_module_of(int32_t family) {
-    return family < (int32_t)(sizeof FAMILIES / sizeof *FAMILIES) ? FAMILIES[family].module : NULL;
-}
-const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel) { return FAMILIES[family].kernel[kernel]; }
 
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes) {
@@ -86,116 +45,24 @@ void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes) {
     step->params.clear = (hc_cuda_clear){data, bytes};
 }
 
-/* Bytes of each component of a row with so many columns or groups. */
-static void component_bytes(const hc_format *format, int64_t group, int64_t columns, int32_t bytes[HC_N_COMPONENTS]) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    const int64_t groups = group ? columns / group : 1;
-    const hc_geometry row = {.rows = 1,
-                             .runs = 1,
-                             .run_length = columns,
-                             .group = group ? group : columns,
-                             .groups_per_run = groups,
-                             .groups = groups,
-                             .columns = columns,
-                             .padded = columns,
-                             .whole_length = columns,
-                             .whole_columns = columns};
-    hc_component_layout layout[HC_N_COMPONENTS] = {{0}};
-    ops->layout(format, &row, layout);
-    for (int i = 0; i < HC_N_COMPONENTS; i++)
-        bytes[i] = layout[i].present ? (int32_t)hc_component_bytes(&layout[i]) : -1;
-}
-
-/* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
-hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
-                              hc_cuda_chunks *chunks, hc_error *error) {
-    const hc_format_ops *ops = hc_format_find(format->family);
-    const int64_t unit = ops->unit ? ops->unit(format) : 1;
-    memset(chunks, 0, sizeof *chunks);
-    const bool is_row = geometry->groups == 1 && format->group == 0;
-    int32_t bytes[HC_N_COMPONENTS], twice[HC_N_COMPONENTS];
-    if (is_row) {
-        chunks->columns = ROW_CHUNK;
-        component_bytes(format, 0, ROW_CHUNK, bytes);
-        component_bytes(format, 0, 2 * ROW_CHUNK, twice);
-    } else {
-        int64_t groups = hc_max(1, unit / geometry->group);
-        while (groups * geometry->group * 2 <= ROW_CHUNK && geometry->padded % (groups * geometry->group * 2) == 0)
-            groups *= 2;
-        for (;; groups *= 2) {
-            int32_t eight[HC_N_COMPONENTS];
-            component_bytes(format, geometry->group, groups * geometry->group, bytes);
-            component_bytes(format, geometry->group, 8 * groups * geometry->group, eight);
-            bool is_even = groups * geometry->group % 8 == 0 || groups >= geometry->groups;
-            for (int i = 0; i < HC_N_COMPONENTS; i++)
-                is_even = is_even && (eight[i] == bytes[i] || eight[i] == 8 * bytes[i]);
-            if (is_even || groups * geometry->group > HC_CUDA_SHARED_BYTES)
-                break;
-        }
-        if (groups * geometry->group > HC_CUDA_SHARED_BYTES / size)
-            return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not encode groups of %lld values",
-                           (long long)geometry->group);
-        chunks->groups = (int32_t)groups;
-        chunks->columns = (int32_t)(groups * geometry->group);
-        component_bytes(format, geometry->group, 2 * chunks->columns, twice);
-    }
-    chunks->per_row = hc_ceil_div(geometry->padded, chunks->columns);
-    chunks->all = chunks->per_row * geometry->rows;
-    const int64_t last_columns = geometry->padded - (chunks->per_row - 1) * chunks->columns;
-    component_bytes(format, is_row ? 0 : geometry->group, last_columns, chunks->last);
-    chunks->ld = chunks->columns | 1; /* odd, so that threads touch all banks */
-    if (last_columns == chunks->columns && chunks->columns >= 8 && !(chunks->columns & (chunks->columns - 1)))
-        while (chunks->columns >> (chunks->shift + 1))
-            chunks->shift++;
-    for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        chunks->place[i] = -1;
-        if (bytes[i] < 0 || !has_components)
-            continue;
-        chunks->step[i] = twice[i] == bytes[i] ? 0 : bytes[i];
-        chunks->own_bytes = (int32_t)hc_round_up(chunks->own_bytes, 4);
-        chunks->place[i] = chunks->own_bytes;
-        chunks->own_bytes += bytes[i];
-    }
-    chunks->own_bytes = has_components ? (int32_t)hc_round_up(chunks->own_bytes, 4) | 4 : 0;
-    const int64_t each = (int64_t)chunks->ld * size + chunks->own_bytes;
-    chunks->threads = (int32_t)hc_min(HC_CUDA_MAX_THREADS, (HC_CUDA_SHARED_BYTES - 16) / each);
-    if (chunks->threads >= HC_WARP)
-        chunks->threads -= chunks->threads % HC_WARP;
-    if (chunks->threads < 1 || chunks->all > UINT32_MAX) /* HC_ROW_QUOTIENT */
-        return hc_fail(error, HC_UNSUPPORTED, "the CUDA kernels do not take %lld rows with groups of %lld values",
-                       (long long)geometry->rows, (long long)geometry->group);
-    return HC_OK;
-}
-
-int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size) {
-    return hc_round_up((int64_t)chunks->threads * chunks->ld * size, 16) + (int64_t)chunks->threads * chunks->own_bytes;
-}
-
-/* True if rows of whole chunks follow each other in memory. */
-static bool is_flat(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_row_view *view) {
-    const int64_t size = hc_dtype_size(view->dtype);
-    return chunks->shift && view->dtype != HC_F64 && (uintptr_t)view->data % 16 == 0 && view->runs.n == 0 &&
-           view->run_length == geometry->padded && view->column_stride == size &&
-           (view->rows.n == 0 || (view->rows.n == 1 && view->rows.stride[0] == view->run_length * size));
-}
-
-bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts) {
-    bool flat = chunks->shift > 0;
-    for (int i = 0; i < HC_N_COMPONENTS; i++) {
-        const hc_component *part = &parts->part[i];
-        if (chunks->place[i] >= 0 && chunks->step[i])
-            flat = flat && (uintptr_t)part->data % 4 == 0 &&
-                   (geometry->rows == 1 || part->row_stride == chunks->per_row * chunks->step[i]);
-    }
-    return flat;
+void *hc_cuda_add_table(hc_cuda_plan *plan, const void *from, int64_t bytes) {
+    hc_cuda_step *step =
+        hc_cuda_add_step(plan, "training", "hc_table", 1, 1, HC_CUDA_NUMBERS, 0, sizeof step->params.table);
+    hc_cuda_table *table = &step->params.table;
+    memset(table, 0, sizeof *table);
+    memcpy(table->value, from, (size_t)bytes);
+    table->to = hc_cuda_reserve(plan, bytes);
+    table->n = bytes / (int64_t)sizeof *table->value;
+    return table->to;
 }
 
 static void add_codec(hc_cuda_plan *plan, const char *module, const char *kernel, hc_cuda_codec *codec, int size) {
     hc_cuda_chunks *chunks = &codec->chunks;
     const hc_geometry *g = &codec->geometry;
-    chunks->flat = (is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
-                   (codec->y.data && codec->x.dtype != HC_F64 && is_flat(chunks, g, &codec->y) ? HC_FLAT_Y : 0) |
-                   (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
+    chunks->flat =
+        (hc_cuda_is_flat(chunks, g, &codec->x) ? HC_FLAT_X : 0) |
+        (codec->y.data && codec->x.dtype != HC_F64 && hc_cuda_is_flat(chunks, g, &codec->y) ? HC_FLAT_Y : 0) |
+        (hc_cuda_has_flat_parts(chunks, &codec->geometry, &codec->parts) ? HC_FLAT_PARTS : 0);
     const int threads = chunks->rows ? (int)hc_round_up(chunks->threads, HC_WARP) : chunks->threads; /* whole teams */
     hc_cuda_step *step =
         hc_cuda_add_step(plan, module, kernel, hc_ceil_div(chunks->all, chunks->threads), 1, threads,
@@ -203,15 +70,10 @@ static void add_codec(hc_cuda_plan *plan, const char *module, const char *kernel
     step->params.codec = *codec;
 }
 
-void hc_cuda_add_own_scales(hc_cuda_chunks *chunks, hc_cuda_integer_rows *to) {
-    to->own_scales = (int32_t)hc_round_up(chunks->own_bytes, 4);
-    chunks->own_bytes = to->own_scales + hc_max(chunks->groups, 1) * (int32_t)sizeof(float);
-}
-
 static const char *lacks(const hc_format *format, const hc_geometry *geometry, bool encodes) {
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
-    if (!hc_cuda_module_of(format->family))
+    if (!hc_cuda_kernel_of(format, HC_CUDA_DECODE).name)
         return form.codes == HC_CODES_LEARNED ? "learned codebooks" : "affine integers";
     if (format->m > 0)
         return "patterns";
@@ -221,6 +83,8 @@ static const char *lacks(const hc_format *format, const hc_geometry *geometry, b
         return "rows of 2^32 values or more";
     if (!encodes)
         return NULL;
+    if (!hc_cuda_kernel_of(format, HC_CUDA_ENCODE).name)
+        return "formats that a sentence defines";
     if (ops->shared && ops->shared(format, geometry) > 0)
         return "scales that are quantized twice";
     if (ops->weighs && ops->weighs(format))
@@ -261,14 +125,6 @@ static void take_whole_rows(hc_cuda_chunks *chunks, int size) {
 
 static int size_of(const hc_view *view) { return view->dtype == HC_F64 ? 8 : 4; }
 
-enum {
-#define HC_FORMAT(name) FAMILY_##name,
-#define HC_SIMD(name)
-#include "formats/formats.def"
-#undef HC_FORMAT
-#undef HC_SIMD
-};
-
 /* Formats whose parameters a kernel knows. */
 static const struct {
     hc_format format;
@@ -307,8 +163,8 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
     const int halves =
         chunks->columns == 2 * HC_CUDA_KNOWN_COLUMNS ? 2 : 1; /* of a group that has a chunk of its own */
     if (chunks->columns != halves * HC_CUDA_KNOWN_COLUMNS || (codec->format.group > g->group) ||
-        g->padded % chunks->columns || !is_flat(chunks, g, &codec->x) || (!encodes && codec->x.dtype != HC_F32) ||
-        (is_fake && !is_flat(chunks, g, &codec->y)) ||
+        g->padded % chunks->columns || !hc_cuda_is_flat(chunks, g, &codec->x) ||
+        (!encodes && codec->x.dtype != HC_F32) || (is_fake && !hc_cuda_is_flat(chunks, g, &codec->y)) ||
         (has_parts &&
          ((uintptr_t)codec->parts.part[HC_CODES].data % 16 || !hc_cuda_has_flat_parts(chunks, g, &codec->parts))))
         return NULL;
@@ -328,9 +184,11 @@ static const char *known_kernel_of(hc_cuda_codec *codec, bool encodes, bool is_f
 }
 
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size) {
+    codec->format = hc_cuda_stored_like(&codec->format, HC_CUDA_DECODE);
     const char *known = known_kernel_of(codec, false, false);
-    add_codec(plan, hc_cuda_module_of(codec->format.family),
-              known ? known : hc_cuda_kernel_of(codec->format.family, HC_CUDA_DECODE), codec, size);
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(&codec->format, HC_CUDA_DECODE);
+    codec->format = hc_cuda_add_record(&codec->format, &codec->geometry, plan);
+    add_codec(plan, kernel.module, known ? known : kernel.name, codec, size);
 }
 
 /* Room for the integers of a chunk in place of its values, and for their scales. */
@@ -343,9 +201,10 @@ static void make_room(hc_cuda_codec *codec, int size) {
     chunks->threads = (int32_t)hc_min(chunks->threads, (HC_CUDA_SHARED_BYTES - 16) / each);
 }
 
-hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *format,
+hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const hc_format *given,
                                const hc_geometry *geometry, int n_axes, const int *axes, const hc_cuda_result *result,
                                int64_t cleared, hc_cuda_plan *plan, hc_error *error) {
+    const hc_format like = hc_cuda_stored_like(given, HC_CUDA_ENCODE), *format = &like;
     hc_cuda_codec codec = {
         .format = *format, .geometry = *geometry, .thresholds = thresholds, .illegal = plan->illegal};
     hc_status status = hc_cuda_refuse(format, geometry, true, error);
@@ -385,8 +244,8 @@ hc_status hc_cuda_add_quantize(const hc_view *x, const float *thresholds, const 
         }
         add_codec(plan, "maximum", "hc_maximum", &maxima, size_of(x));
     }
-    add_codec(plan, hc_cuda_module_of(format->family),
-              known ? known : hc_cuda_kernel_of(format->family, HC_CUDA_ENCODE), &codec, size_of(x));
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(format, HC_CUDA_ENCODE);
+    add_codec(plan, kernel.module, known ? known : kernel.name, &codec, size_of(x));
     return HC_OK;
 }
 
@@ -540,8 +399,8 @@ hc_status hc_cuda_plan_prune(const hc_view *x, int n, int m, int n_axes, const i
     if (g->groups % 8 == 0 && (m & (m - 1)) == 0)
         while (p.chunks.columns >> (p.chunks.shift + 1))
             p.chunks.shift++;
-    const bool is_whole =
-        n == 2 && m == 4 && is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0 && (uintptr_t)metadata % 4 == 0;
+    const bool is_whole = n == 2 && m == 4 && hc_cuda_is_flat(&p.chunks, g, &p.x) && (uintptr_t)values % 16 == 0 &&
+                          (uintptr_t)metadata % 4 == 0;
     if (is_whole)
         p.chunks.ld = HC_CUDA_KNOWN_LD;
     hc_cuda_step *step = hc_cuda_add_step(plan, "prune", is_whole ? "hc_prune_2_of_4" : "hc_prune",

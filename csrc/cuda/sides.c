@@ -14,9 +14,15 @@ hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error) {
     if (status != HC_OK)
         return status;
     memset(side->form, 0, sizeof side->form);
-    for (int mode = 0;
-         mode <= HC_INT_GROUPED && ops->int_form && hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS); mode++)
+    const bool has_integers = ops->int_form && hc_cuda_kernel_of(&side->format, HC_CUDA_INTEGERS).name;
+    const hc_format like = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS);
+    for (int mode = 0; mode <= HC_INT_GROUPED && has_integers; mode++) {
+        hc_int_form stored = {0};
         ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
+        hc_format_find(like.family)->int_form(&like, (hc_int_mode)mode, &stored);
+        if (stored.n_limbs != side->form[mode].n_limbs || (like.family == FAMILY_own && like.m > 0))
+            side->form[mode].available = false; /* -128 is no limb of int8 */
+    }
     return HC_OK;
 }
 
@@ -56,20 +62,23 @@ hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view
 }
 
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error) {
-    hc_cuda_integers p = {.format = side->format, .geometry = side->geometry, .parts = side->parts, .to = to};
+    hc_cuda_integers p = {.format = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS),
+                          .geometry = side->geometry,
+                          .parts = side->parts,
+                          .to = to};
     complete(side, &p.to);
     const hc_status status = hc_cuda_plan_chunks(&side->format, &side->geometry, 1, true, &p.chunks, error);
     if (status != HC_OK)
         return status;
     p.chunks.ld = hc_cuda_integers_ld(p.chunks.columns);
     hc_cuda_add_own_scales(&p.chunks, &p.to);
+    p.format = hc_cuda_add_record(&p.format, &p.geometry, plan);
     p.chunks.flat = hc_cuda_has_flat_parts(&p.chunks, &p.geometry, &p.parts) ? HC_FLAT_PARTS : 0;
     const int64_t each = p.chunks.ld * p.to.n_limbs + p.chunks.own_bytes;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, (HC_CUDA_SHARED_BYTES - 16) / each);
-    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(side->format.family),
-                                          hc_cuda_kernel_of(side->format.family, HC_CUDA_INTEGERS),
-                                          hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads,
-                                          hc_cuda_shared_bytes(&p.chunks, p.to.n_limbs), sizeof p);
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(&side->format, HC_CUDA_INTEGERS);
+    hc_cuda_step *step = hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p.chunks.all, p.chunks.threads),
+                                          1, p.chunks.threads, hc_cuda_shared_bytes(&p.chunks, p.to.n_limbs), sizeof p);
     step->params.integers = p;
     return HC_OK;
 }

@@ -3,30 +3,18 @@
 #define HC_CUDA_STEPS_H
 
 #include "cuda/device.h"
+#include "cuda/formats/families.h"
 #include "cuda/hc_cuda.h"
 
 enum { HC_CUDA_HOPPER = 90 /* architecture of the modules that end in _90a */ };
 enum { HC_CUDA_MAX_THREADS = 128, HC_CUDA_SHARED_BYTES = 48 << 10 };
 
-typedef enum {
-    HC_CUDA_ENCODE,
-    HC_CUDA_DECODE,
-    HC_CUDA_GEMV_PLAIN,
-    HC_CUDA_INTEGERS,
-    HC_CUDA_CHANCE,
-    HC_CUDA_GEMV_KEPT,
-    HC_CUDA_N_KERNELS
-} hc_cuda_kernel;
-/* NULL: there is none. */
-const char *hc_cuda_module_of(int32_t family);
-const char *hc_cuda_kernel_of(int32_t family, hc_cuda_kernel kernel);
-typedef enum { HC_CUDA_ONE_VECTOR, HC_CUDA_VECTORS, HC_CUDA_KEPT_WORDS, HC_CUDA_N_WORDS_KERNELS } hc_cuda_words_kernel;
-const char *hc_cuda_words_kernel_of(int32_t family, int bits, hc_cuda_words_kernel kernel);
-
 /* The caller sets all of its parameters. */
 hc_cuda_step *hc_cuda_add_step(hc_cuda_plan *plan, const char *module, const char *kernel, int64_t x, int64_t y,
                                int threads, int64_t shared_bytes, int64_t params_bytes);
 void hc_cuda_add_clear(hc_cuda_plan *plan, void *data, int64_t bytes);
+/* A step that writes so many bytes, whole numbers of float64, to the workspace; returns their address. */
+void *hc_cuda_add_table(hc_cuda_plan *plan, const void *from, int64_t bytes);
 /* The step that decodes components to values of `size` bytes; its chunks are planned. */
 void hc_cuda_add_decode(hc_cuda_plan *plan, hc_cuda_codec *codec, int size);
 /* No steps, and none of the workspace is used. */
@@ -37,6 +25,8 @@ void *hc_cuda_reserve(hc_cuda_plan *plan, int64_t bytes);
 /* The smallest number of groups whose components begin and end on bytes; shared memory for `size` bytes a value. */
 hc_status hc_cuda_plan_chunks(const hc_format *format, const hc_geometry *geometry, int size, bool has_components,
                               hc_cuda_chunks *chunks, hc_error *error);
+/* True if rows of whole chunks follow each other in memory. */
+bool hc_cuda_is_flat(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_row_view *view);
 /* True if the components of each chunk follow those of the chunk before. */
 bool hc_cuda_has_flat_parts(const hc_cuda_chunks *chunks, const hc_geometry *geometry, const hc_components *parts);
 int64_t hc_cuda_shared_bytes(const hc_cuda_chunks *chunks, int size);

@@ -105,7 +105,7 @@ hc_status hc_cuda_add_weights(const hc_cuda_side *w, const hc_cuda_form *form, c
     const hc_status status = hc_cuda_add_integers(w, integers, plan, error);
     if (status != HC_OK || !form->has_minima)
         return status;
-    hc_cuda_step *step = hc_cuda_add_step(plan, hc_cuda_module_of(w->format.family), "hc_minima_ggml",
+    hc_cuda_step *step = hc_cuda_add_step(plan, "ggml", "hc_minima_ggml",
                                           hc_ceil_div(w->geometry.rows * form->segments, HC_CUDA_MAX_THREADS), 1,
                                           HC_CUDA_MAX_THREADS, 0, sizeof step->params.minima);
     step->params.minima = (hc_cuda_minima){w->format, w->geometry, w->parts, form->segments, form->group, made->minima};

@@ -229,7 +229,10 @@ def packed(q: Any, components: dict[str, np.ndarray[Any, Any]]) -> Packed:
         part = components.get(name)
         if part is not None:
             shared = (
-                part.ndim == 0 or name in {"codebook", "mean"} or (name == "coarse" and isinstance(q.format, hc.NF4))
+                part.ndim == 0
+                or name in {"codebook", "mean"}
+                or (name == "coarse" and isinstance(q.format, hc.NF4))
+                or (name == "scales" and getattr(q.format, "block_rows", None) is not None)
             )
             made.parts[i] = Component(part.ctypes.data, 0 if shared else part.strides[0], 0)
     return made

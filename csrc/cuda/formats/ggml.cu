@@ -1,5 +1,5 @@
 /* Kernels of the format family "ggml", from its definition. */
-#include "cuda/gemv.h"
+#include "cuda/formats/words.h"
 
 #define HC_GGML_GROUPS 1 /* types with blocks of 256 values are encoded by the host */
 #define HC_DEFINITION "formats/ggml/ggml.c"

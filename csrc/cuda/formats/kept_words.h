@@ -4,7 +4,7 @@
 #ifndef HC_CUDA_KEPT_WORDS_H
 #define HC_CUDA_KEPT_WORDS_H
 
-#include "cuda/gemv.h"
+#include "cuda/formats/words.h"
 
 template <hc_gemv_codes CODES, typename format, bool has_groups>
 static inline HC_DEVICE void hc_gemv_kept_words(const hc_cuda_gemv &p) {

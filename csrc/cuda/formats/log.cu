@@ -1,6 +1,5 @@
-/* Kernels of the format family "log", from its definition. */
+/* Kernels of the format family "log" that encode, from its definition; those of own.cu decode. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
 
 #define HC_DEFINITION "formats/log/log.c"
 #include "cuda/formats/define.h"
@@ -14,4 +13,4 @@ struct log_functions : hc_plain_format {
 } // namespace
 
 HC_ENCODERS(log, log_functions)
-HC_FAMILY(log, log_functions, HC_BOTH)
+HC_CHANCE(log, log_functions)

@@ -1,6 +1,6 @@
 /* Kernels of the format family "mx", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
+#include "cuda/formats/words.h"
 #include "cuda/formats/known.h"
 
 #define HC_DEFINITION "formats/mx/mx.c"

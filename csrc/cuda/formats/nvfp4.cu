@@ -1,6 +1,6 @@
 /* Kernels of the format family "nvfp4", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/gemv.h"
+#include "cuda/formats/words.h"
 #include "cuda/formats/known.h"
 
 #define HC_DEFINITION "formats/nvfp4/nvfp4.c"
@@ -9,7 +9,7 @@
 
 namespace {
 struct nvfp4_functions : hc_plain_format {
-    static constexpr bool has_thresholds = false, has_row_maximum = false;
+    static constexpr bool has_thresholds = false, has_row_maximum = false, is_rolled = true;
     HC_MAXIMUM(nvfp4)
     HC_ENCODES(nvfp4_encode)
     HC_ENCODES_QUICKLY(nvfp4_encode)

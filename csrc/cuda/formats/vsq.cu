@@ -2,7 +2,7 @@
 #include "cuda/chance.h"
 #include "cuda/formats/kept_words.h"
 #include "cuda/formats/known.h"
-#include "cuda/gemv.h"
+#include "cuda/formats/words.h"
 
 #define HC_DEFINITION "formats/vsq/vsq.c"
 #define HC_QUICKLY

@@ -43,7 +43,7 @@ static int word_bits(hc_cuda_gemv *gemv) {
     for (int i = 0; i < 16 && hc_form_is_nibbles(&form); i++)
         form.table[i] = (float)(i < 8 ? i : i - 16);
     if (!(hc_form_is_nibbles(&form) || hc_form_has_table(&form) || hc_form_is_bytes(&form)) ||
-        !hc_cuda_words_kernel_of(format->family, form.bits, HC_CUDA_ONE_VECTOR))
+        !hc_cuda_words_kernel_of(format, form.bits, HC_CUDA_ONE_VECTOR).name)
         return 0;
     const bool has_groups = gemv->lanes == 16;
     const int64_t word = has_groups || form.bits == 8 ? 8 : 4, group = has_groups ? g->group : 8;
@@ -66,7 +66,7 @@ static int kept_word_bits(const hc_cuda_gemv *gemv, int64_t x_bytes) {
     const hc_stored_form form = hc_form_of(format);
     const hc_component *codes = &gemv->parts.part[HC_CODES], *places = &gemv->parts.part[HC_METADATA];
     if (format->n != 2 || format->m != 4 || !(hc_form_is_nibbles(&form) || hc_form_is_bytes(&form)) ||
-        !hc_cuda_words_kernel_of(format->family, form.bits, HC_CUDA_KEPT_WORDS))
+        !hc_cuda_words_kernel_of(format, form.bits, HC_CUDA_KEPT_WORDS).name)
         return 0;
     const bool is_whole = gemv->lanes == 16 ? g->group * form.bits % 32 == 0 && g->run_length % g->group == 0 &&
                                                   g->whole_length == 2 * g->run_length
@@ -95,7 +95,7 @@ hc_cuda_work hc_cuda_words_work(const hc_cuda_product *p, const hc_cuda_path *pa
 }
 
 void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
-    const hc_cuda_gemv *gemv = &p->gemv;
+    hc_cuda_gemv *gemv = &p->gemv;
     const bool has_one = gemv->vectors == 1;
     const int threads = path->threads, rows_at_once = has_one && !p->is_kept ? HC_CUDA_GEMV_ROWS : 1;
     /* a stage: 16 bytes of codes of each thread and row, and x that those of a team meet, with gaps */
@@ -105,8 +105,9 @@ void hc_cuda_words_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_pla
     const hc_cuda_words_kernel kernel = p->is_kept ? HC_CUDA_KEPT_WORDS
                                         : has_one  ? HC_CUDA_ONE_VECTOR
                                                    : HC_CUDA_VECTORS;
-    hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
-                     hc_cuda_words_kernel_of(gemv->format.family, p->word_bits, kernel),
+    const hc_cuda_entry entry = hc_cuda_words_kernel_of(&gemv->format, p->word_bits, kernel);
+    gemv->format = hc_cuda_stored_like_in_words(&gemv->format);
+    hc_cuda_add_step(plan, entry.module, entry.name,
                      hc_ceil_div(hc_ceil_div(p->n, rows_at_once) * gemv->lanes, threads), p->is_kept ? p->m : 1,
                      threads, p->is_kept ? kept_x_bytes(p) : stages, sizeof *gemv)
         ->params.gemv = *gemv;
@@ -128,13 +129,14 @@ hc_cuda_work hc_cuda_groups_work(const hc_cuda_product *p, const hc_cuda_path *p
 }
 
 void hc_cuda_groups_add(hc_cuda_product *p, const hc_cuda_path *path, hc_cuda_plan *plan) {
-    const hc_cuda_gemv *gemv = &p->gemv;
+    hc_cuda_gemv gemv = p->gemv;
     const int threads = group_threads(p, path);
-    hc_cuda_add_step(plan, hc_cuda_module_of(gemv->format.family),
-                     hc_cuda_kernel_of(gemv->format.family, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN),
-                     hc_ceil_div(p->n * gemv->lanes, threads), 1, threads, threads * gemv->ld * (int64_t)sizeof(float),
-                     sizeof *gemv)
-        ->params.gemv = *gemv;
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(&gemv.format, p->is_kept ? HC_CUDA_GEMV_KEPT : HC_CUDA_GEMV_PLAIN);
+    gemv.format = hc_cuda_stored_like(&gemv.format, HC_CUDA_GEMV_PLAIN);
+    gemv.format = hc_cuda_add_record(&gemv.format, &gemv.geometry, plan);
+    hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p->n * gemv.lanes, threads), 1, threads,
+                     threads * gemv.ld * (int64_t)sizeof(float), sizeof gemv)
+        ->params.gemv = gemv;
 }
 
 const char *hc_cuda_chains_refuses(const hc_cuda_product *p, const hc_cuda_path *path) {

@@ -37,20 +37,20 @@ hc_status hc_cuda_add_note(const hc_view *x, const hc_cuda_note *note, const flo
 }
 
 /* Levels that no parameters have room for, to the workspace. */
-static const double *add_table(const hc_levels *levels, hc_cuda_plan *plan) {
-    double *to = hc_cuda_reserve(plan, HC_CUDA_LEVELS * (int64_t)sizeof *to);
-    hc_cuda_step *step =
-        hc_cuda_add_step(plan, "training", "hc_table", 1, 1, HC_CUDA_LEVELS, 0, sizeof step->params.table);
-    step->params.table.to = to;
+static const double *add_levels(const hc_levels *levels, hc_cuda_plan *plan) {
+    double value[HC_CUDA_LEVELS];
     for (int i = 0; i < HC_CUDA_LEVELS; i++)
-        step->params.table.value[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
-    return to;
+        value[i] = i < levels->n ? levels->table[i] : (double)INFINITY;
+    return hc_cuda_add_table(plan, value, sizeof value);
 }
 
 hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const hc_packed *q, const hc_levels *levels,
                               float infinity, uint64_t seed, const hc_view *out, void *workspace, hc_cuda_plan *plan,
                               hc_error *error) {
-    hc_cuda_chance p = {.format = q->format, .parts = q->components, .seed = seed, .infinity = infinity};
+    hc_cuda_chance p = {.format = hc_cuda_stored_like(&q->format, HC_CUDA_CHANCE),
+                        .parts = q->components,
+                        .seed = seed,
+                        .infinity = infinity};
     hc_status status = hc_cuda_plan_quantize(x, clip, q, workspace, plan, error);
     if (status == HC_OK)
         status = hc_cuda_packed_geometry(q, &p.geometry, error);
@@ -63,7 +63,7 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const 
     if (status != HC_OK)
         return status;
     if (levels->n > 0)
-        p.table = add_table(levels, plan);
+        p.table = add_levels(levels, plan);
     p.n = levels->n;
     p.fraction = levels->fraction;
     p.least = levels->least;
@@ -75,9 +75,9 @@ hc_status hc_cuda_plan_chance(const hc_view *x, const hc_cuda_clip *clip, const 
     const int64_t each = hc_max(p.chunks.groups, 1) * 3 * (int64_t)sizeof(double);
     const int64_t fit = HC_CUDA_SHARED_BYTES / each;
     p.chunks.threads = (int32_t)hc_min(p.chunks.threads, fit >= HC_WARP ? fit / HC_WARP * HC_WARP : fit);
-    hc_cuda_step *step = hc_cuda_add_step(
-        plan, hc_cuda_module_of(q->format.family), hc_cuda_kernel_of(q->format.family, HC_CUDA_CHANCE),
-        hc_ceil_div(p.chunks.all, p.chunks.threads), 1, p.chunks.threads, p.chunks.threads * each, sizeof p);
+    const hc_cuda_entry kernel = hc_cuda_kernel_of(&q->format, HC_CUDA_CHANCE);
+    hc_cuda_step *step = hc_cuda_add_step(plan, kernel.module, kernel.name, hc_ceil_div(p.chunks.all, p.chunks.threads),
+                                          1, p.chunks.threads, p.chunks.threads * each, sizeof p);
     step->params.chance = p;
     return HC_OK;
 }

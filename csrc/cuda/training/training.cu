@@ -53,7 +53,10 @@ HC_KERNEL(hc_pass, hc_cuda_pass, 256) {
     }
 }
 
-HC_KERNEL(hc_table, hc_cuda_table, HC_CUDA_LEVELS) { p.to[threadIdx.x] = p.value[threadIdx.x]; }
+HC_KERNEL(hc_table, hc_cuda_table, HC_CUDA_NUMBERS) {
+    if (threadIdx.x < p.n)
+        p.to[threadIdx.x] = p.value[threadIdx.x];
+}
 
 HC_KERNEL(hc_steps, hc_cuda_steps, 128) {
     hc_for_each_value(p.chunks, p.geometry, p.x, p.order,
