@@ -11,7 +11,7 @@
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/unpack.h"
 
-enum { BLOCK = 4 * UNIT };
+enum { BLOCK = 4 * UNIT, PARTS = SLICE / 8 /* groups of up to 8 values: of PARTS groups codes end at a byte */ };
 
 /* --- encoding --- */
 
@@ -44,65 +44,79 @@ static __attribute__((noinline)) void defined_codes(const hc_sentence *own, hc_v
         codes[i] = (uint8_t)own_encode_element(own, (x.doubles ? x.doubles[i] : (double)x.singles[i]) / scale);
 }
 
-/* Codes of a block; false if one is uncertain. doubt: OWN_DOUBT, or 0 if quotients are exact. */
-static inline __attribute__((always_inline)) bool block_codes(const own_search *search, const float *restrict x,
-                                                              float reciprocal, float doubt, uint8_t *restrict codes) {
-    const float *restrict bounds = search->bound, tiny = search->tiny;
-    const uint32_t *restrict pairs = search->codes;
-    const int32_t n = search->n, last = n - 1, base = search->base, shift = search->shift;
-    int32_t code[BLOCK];
-    int32_t unsure = 0;
-    for (int i = 0; i < BLOCK; i++) {
-        const float quotient = x[i] * reciprocal, magnitude = fabsf(quotient);
-        const int32_t bits = (int32_t)hc_f32_bits(magnitude);
-        int32_t at = (bits >> shift) - base;
-        at = at < 0 ? 0 : at;
-        at = at > last ? last : at;
-        at += (int32_t)hc_f32_bits(quotient) < 0 ? n : 0;
-        const float bound = bounds[at], apart = magnitude - bound;
-        const uint32_t pair = pairs[at];
-        code[i] = (int32_t)(magnitude > bound ? pair >> 8 : pair);
-        unsure |= (fabsf(apart) < bound * doubt) | ((magnitude < tiny) & (x[i] != 0)) | (bits >= 0x7e800000);
-    }
-    for (int i = 0; i < BLOCK; i++)
-        codes[i] = (uint8_t)code[i];
-    return !unsure;
+/* Values of one group, or of one part of a longer group, in a slice. */
+typedef struct {
+    int64_t first, n;
+    double scale;
+    bool by_definition; /* the reciprocal of the scale is not normal */
+} own_part;
+
+/* Columns of a row that are encoded together. */
+typedef struct {
+    int64_t n, parts;
+    bool is_exact; /* quotients are the float64 ones */
+    own_part part[PARTS];
+    _Alignas(HC_CACHE_LINE) float quotient[SLICE + BLOCK];
+    _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + BLOCK];
+} own_slice;
+
+/* Quotients of n values. Those below `tiny` become NaN, which the search leaves to the definition: they may have been rounded to 0. */
+static inline void divide(hc_values x, int64_t n, float reciprocal, float tiny, float *restrict to) {
+    if (x.doubles)
+        for (int64_t c = 0; c < n; c++)
+            to[c] = (float)x.doubles[c] * reciprocal;
+    else if (tiny == 0)
+        for (int64_t c = 0; c < n; c++)
+            to[c] = x.singles[c] * reciprocal;
+    else
+        for (int64_t c = 0; c < n; c++) {
+            const float quotient = x.singles[c] * reciprocal;
+            to[c] = (fabsf(quotient) < tiny) & (x.singles[c] != 0) ? NAN : quotient;
+        }
 }
 
-/* Codes of n values of one group, to bytes; may write BLOCK - 1 more. */
-static __attribute__((noinline)) void group_codes(const own_known *known, hc_values x, int64_t n, double scale,
-                                                  hc_floats *floats, uint8_t *codes) {
-    const hc_sentence *own = &known->sentence;
+static inline void add_part(const own_known *known, hc_values x, int64_t n, double scale, own_slice *slice) {
     const float divisor = (float)scale;
-    if (scale == 0 || isnan(scale)) {
-        memset(codes, 0, (size_t)n);
-        return;
+    const bool is_zero = scale == 0 || isnan(scale);
+    const bool by_definition = !is_zero && (!is_plain(divisor) || (x.doubles && divisor < 0x1p-100f));
+    float *quotients = slice->quotient + slice->n;
+    slice->part[slice->parts++] = (own_part){slice->n, n, is_zero ? 0 : scale, by_definition};
+    slice->is_exact = slice->is_exact && !x.doubles && (is_zero || (hc_f32_bits(divisor) & 0x7fffff) == 0);
+    if (is_zero || by_definition)
+        memset(quotients, 0, (size_t)n * sizeof *quotients);
+    else
+        divide(x, n, 1.0f / divisor, known->search.tiny, quotients);
+    slice->n += n;
+}
+
+/* Encodes the values of a slice by the definition, from `first` to `last`; x: of the slice's first column. */
+static __attribute__((noinline)) void defined_slice(const own_known *known, hc_values x, int64_t first, int64_t last,
+                                                    own_slice *slice) {
+    for (int64_t i = 0; i < slice->parts; i++) {
+        const own_part *part = &slice->part[i];
+        const int64_t from = hc_max(first, part->first), to = hc_min(last, part->first + part->n);
+        if (from < to && part->scale != 0)
+            defined_codes(&known->sentence, values_from(x, from), to - from, part->scale, slice->codes + from);
     }
-    if (!is_plain(divisor) || (x.doubles && divisor < 0x1p-100f)) {
-        defined_codes(own, x, n, scale, codes);
-        return;
+}
+
+static __attribute__((noinline)) void encode_slice_codes(const own_known *known, hc_values x, own_slice *slice) {
+    const own_search *search = &known->search;
+    const float doubt = slice->is_exact ? 0 : OWN_DOUBT;
+    memset(slice->quotient + slice->n, 0, BLOCK * sizeof *slice->quotient);
+    for (int64_t i = 0; i < slice->n; i += BLOCK)
+        if (__builtin_expect(!simd_search(slice->quotient + i, search->bound, search->codes, search->n, search->shift,
+                                          search->base, doubt, slice->codes + i),
+                             0))
+            defined_slice(known, x, i, hc_min(i + BLOCK, slice->n), slice);
+    for (int64_t i = 0; i < slice->parts; i++) {
+        const own_part *part = &slice->part[i];
+        if (part->scale == 0)
+            memset(slice->codes + part->first, 0, (size_t)part->n);
+        else if (part->by_definition)
+            defined_codes(&known->sentence, values_from(x, part->first), part->n, part->scale,
+                          slice->codes + part->first);
     }
-    const bool is_power = (hc_f32_bits(divisor) & 0x7fffff) == 0;
-    const float reciprocal = 1.0f / divisor, doubt = is_power && !x.doubles ? 0 : OWN_DOUBT;
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        const int64_t count = hc_min(BLOCK, n - i);
-        const hc_values from = values_from(x, i);
-        float values[BLOCK];
-        const float *block = from.singles;
-        if (x.doubles) {
-            for (int j = 0; j < count; j++)
-                values[j] = (float)from.doubles[j];
-            block = values;
-        }
-        if (count < BLOCK) {
-            for (int64_t j = 0; j < BLOCK; j++)
-                values[j] = j < count ? block[j] : 0;
-            block = values;
-        }
-        if (__builtin_expect(!block_codes(&known->search, block, reciprocal, doubt, codes + i), 0))
-            defined_codes(own, from, count, scale, codes + i);
-    }
-    (void)floats;
 }
 
 /* Whether all values of a row without scales are legal. */
@@ -122,34 +136,35 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
     const hc_sentence *own = &known->sentence;
     if (known->search.n == 0 || (x->dtype != HC_F32 && (known->search.tiny > 0 || own->scale == OWN_E8M0)))
         return HC_DECLINED;
-    hc_floats floats;
-    init_floats(HC_NEAREST, &floats);
+    own_slice slice;
     for (int64_t i = 0; i < x->rows; i++) {
         const int64_t row = x->first_row + i;
-        _Alignas(HC_CACHE_LINE) uint8_t codes[SLICE + BLOCK];
         uint8_t *to = hc_part(out, HC_CODES, row);
         hc_bit_writer integers = {hc_part(out, HC_SCALES, row), 0, 0};
         bool legal = own->sharing != OWN_UNSCALED || are_legal(format, x, i, geometry->padded);
         const float second = own->sharing == OWN_UNSCALED ? 1.0f : row_second(own, geometry, state, x, i, thresholds);
         if (own->second == OWN_SECOND_ROW)
             hc_store_f32(hc_part(out, HC_COARSE, row), second);
-        int64_t filled = 0;
+        slice.n = slice.parts = 0;
+        slice.is_exact = true;
+        hc_values values = row_values(x, i), start = values;
         for (int64_t group = 0; group < geometry->groups; group++) {
             const double scale =
                 encode_scale(format, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
-            const hc_values from = values_from(row_values(x, i), group * geometry->group);
-            for (int64_t c = 0, n; c < geometry->group; c += n) {
-                n = hc_min(geometry->group - c, SLICE - filled);
-                group_codes(known, values_from(from, c), n, scale, &floats, codes + filled);
-                filled += n;
-                if (filled == SLICE) {
-                    pack_bytes(codes, SLICE, own->bits, to);
-                    to += SLICE / 8 * own->bits;
-                    filled = 0;
-                }
+            for (int64_t c = 0, n; c < geometry->group; c += n, values = values_from(values, n)) {
+                n = hc_min(geometry->group - c, SLICE - slice.n);
+                add_part(known, values, n, scale, &slice);
+                if (slice.n < SLICE && slice.parts < PARTS &&
+                    !(group == geometry->groups - 1 && c + n == geometry->group))
+                    continue;
+                encode_slice_codes(known, start, &slice);
+                pack_bytes(slice.codes, slice.n, own->bits, to);
+                to += slice.n / 8 * own->bits;
+                start = values_from(start, slice.n);
+                slice.n = slice.parts = 0;
+                slice.is_exact = true;
             }
         }
-        pack_bytes(codes, filled, own->bits, to);
         if (own->sharing != OWN_UNSCALED && own->scale == OWN_INTEGER)
             hc_flush_bits(&integers);
         if (!legal)
