@@ -1,12 +1,39 @@
 /* The records of this process: each once, by number, never freed. Several threads may define formats. */
-#include "formats/own/own.h"
+#include "formats/own/known.h"
 
 #include <stdatomic.h>
 
-static _Atomic(hc_sentence *) records[HC_OWN_MOST];
+static _Atomic(own_known *) records[HC_OWN_MOST];
+
+const own_known *own_known_find(int32_t number) {
+    return number >= 0 && number < HC_OWN_MOST ? atomic_load_explicit(&records[number], memory_order_acquire) : NULL;
+}
 
 const hc_sentence *hc_sentence_find(int32_t number) {
-    return number >= 0 && number < HC_OWN_MOST ? atomic_load_explicit(&records[number], memory_order_acquire) : NULL;
+    const own_known *known = own_known_find(number);
+    return known ? &known->sentence : NULL;
+}
+
+/* The record, and what kernels read of it; NULL: out of memory. */
+static own_known *known_of(const hc_sentence *own) {
+    const own_search search = own_search_size(own);
+    own_known *known = hc_alloc_aligned((int64_t)sizeof *known + search.bytes);
+    if (!known)
+        return NULL;
+    memcpy(&known->sentence, own, sizeof *own);
+    known->search = search;
+    if (search.n > 0)
+        own_search_fill(own, &known->search, known + 1);
+    known->is_single = own->ranks > 0;
+    known->has_infinity = false;
+    for (int i = 0; i < HC_OWN_LEVELS; i++) {
+        const double level = own->ranks > 0 ? own->level[i] : 0;
+        known->level[i] = (float)level;
+        known->is_single = known->is_single && (isnan(level) || (double)known->level[i] == level);
+        known->has_infinity = known->has_infinity || isinf(level);
+        known->integer[i] = own->whole >= 0 && own->ranks > 0 ? (int8_t)ldexp(level, own->whole) : 0;
+    }
+    return known;
 }
 
 /* Whether all functions can run with a record: whoever made it has checked what it means. */
@@ -23,24 +50,23 @@ static bool is_safe(const hc_sentence *own) {
 }
 
 hc_status hc_sentence_define(const hc_sentence *own, int32_t *number, hc_error *error) {
-    hc_sentence *copy = NULL;
+    own_known *copy = NULL;
     if (!is_safe(own))
         return hc_fail(error, HC_VALUE, "define: a field of the record is out of range");
     for (int32_t i = 0; i < HC_OWN_MOST; i++) {
-        hc_sentence *found = atomic_load_explicit(&records[i], memory_order_acquire);
+        own_known *found = atomic_load_explicit(&records[i], memory_order_acquire);
         if (!found) {
             if (!copy) {
-                copy = hc_alloc_aligned(sizeof *copy);
+                copy = known_of(own);
                 if (!copy)
                     return hc_fail(error, HC_MEMORY, "define: out of memory");
-                memcpy(copy, own, sizeof *copy);
             }
             if (atomic_compare_exchange_strong(&records[i], &found, copy)) {
                 *number = i;
                 return HC_OK;
             }
         }
-        if (memcmp(found, own, sizeof *own) == 0) { /* found: what another thread wrote meanwhile, too */
+        if (memcmp(&found->sentence, own, sizeof *own) == 0) { /* found: what another thread wrote meanwhile, too */
             hc_free_aligned(copy);
             *number = i;
             return HC_OK;

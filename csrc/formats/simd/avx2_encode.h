@@ -281,4 +281,45 @@ static inline void simd_pack4(const uint8_t *codes, int64_t n, uint8_t *out) {
     }
 }
 
+/* Codes of 64 quotients by buckets (formats/own/search.h). False: a quotient is as near to its bound as doubt * bound, is
+ * infinite or NaN. doubt may be 0. */
+static inline __attribute__((always_inline)) __m256i search_i32x8(const float *x, const float *bounds,
+                                                                  const uint32_t *pairs, int32_t n, int shift,
+                                                                  int32_t base, float doubt, __m256i *unsure) {
+    const __m256 sign = _mm256_set1_ps(-0.0f), quotient = _mm256_loadu_ps(x);
+    const __m256 magnitude = _mm256_andnot_ps(sign, quotient);
+    const __m256i bits = _mm256_castps_si256(magnitude);
+    const __m256i negative = _mm256_srai_epi32(_mm256_castps_si256(quotient), 31);
+    __m256i at = _mm256_sub_epi32(_mm256_srl_epi32(bits, _mm_cvtsi32_si128(shift)), _mm256_set1_epi32(base));
+    at = _mm256_min_epi32(_mm256_max_epi32(at, _mm256_setzero_si256()), _mm256_set1_epi32(n - 1));
+    at = _mm256_add_epi32(at, _mm256_and_si256(negative, _mm256_set1_epi32(n)));
+    const __m256 bound = _mm256_i32gather_ps(bounds, at, 4);
+    const __m256i pair = _mm256_i32gather_epi32((const int *)pairs, at, 4);
+    const __m256i above = _mm256_castps_si256(_mm256_cmp_ps(magnitude, bound, _CMP_GT_OQ));
+    const __m256 apart = _mm256_andnot_ps(sign, _mm256_sub_ps(magnitude, bound));
+    const __m256 near = _mm256_cmp_ps(apart, _mm256_mul_ps(bound, _mm256_set1_ps(doubt)), _CMP_LT_OQ);
+    *unsure = _mm256_or_si256(
+        *unsure, _mm256_or_si256(_mm256_castps_si256(near), _mm256_cmpgt_epi32(bits, _mm256_set1_epi32(0x7e7fffff))));
+    return _mm256_and_si256(_mm256_srlv_epi32(pair, _mm256_and_si256(above, _mm256_set1_epi32(8))),
+                            _mm256_set1_epi32(255));
+}
+
+static inline __attribute__((always_inline)) bool simd_search(const float *x, const float *bounds,
+                                                              const uint32_t *pairs, int32_t n, int shift, int32_t base,
+                                                              float doubt, uint8_t *codes) {
+    const __m256i lanes = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i unsure = _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int i = 0; i < 64; i += 32) {
+        __m256i code[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            code[j] = search_i32x8(x + i + 8 * j, bounds, pairs, n, shift, base, doubt, &unsure);
+        const __m256i low = _mm256_packus_epi32(code[0], code[1]), high = _mm256_packus_epi32(code[2], code[3]);
+        const __m256i bytes = _mm256_packus_epi16(low, high);
+        _mm256_storeu_si256((__m256i *)(void *)(codes + i), _mm256_permutevar8x32_epi32(bytes, lanes));
+    }
+    return _mm256_testz_si256(unsure, unsure);
+}
+
 #endif

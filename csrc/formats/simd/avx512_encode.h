@@ -254,4 +254,30 @@ static inline void simd_pack4(const uint8_t *codes, int64_t n, uint8_t *out) {
     }
 }
 
+/* Codes of 64 quotients by buckets (formats/own/search.h). False: a quotient is as near to its bound as doubt * bound, is
+ * infinite or NaN. doubt may be 0. */
+static inline __attribute__((always_inline)) bool simd_search(const float *x, const float *bounds,
+                                                              const uint32_t *pairs, int32_t n, int shift, int32_t base,
+                                                              float doubt, uint8_t *codes) {
+    __mmask16 unsure = 0;
+#pragma GCC unroll 4
+    for (int i = 0; i < 64; i += 16) {
+        const __m512 quotient = _mm512_loadu_ps(x + i), magnitude = _mm512_abs_ps(quotient);
+        const __m512i bits = _mm512_castps_si512(magnitude);
+        const __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(quotient));
+        __m512i at = _mm512_sub_epi32(_mm512_srl_epi32(bits, _mm_cvtsi32_si128(shift)), _mm512_set1_epi32(base));
+        at = _mm512_min_epi32(_mm512_max_epi32(at, _mm512_setzero_si512()), _mm512_set1_epi32(n - 1));
+        at = _mm512_mask_add_epi32(at, negative, at, _mm512_set1_epi32(n));
+        const __m512 bound = _mm512_i32gather_ps(at, bounds, 4);
+        const __m512i pair = _mm512_i32gather_epi32(at, pairs, 4);
+        const __mmask16 above = _mm512_cmp_ps_mask(magnitude, bound, _CMP_GT_OQ);
+        const __m512 apart = _mm512_abs_ps(_mm512_sub_ps(magnitude, bound));
+        unsure |= _mm512_cmp_ps_mask(apart, _mm512_mul_ps(bound, _mm512_set1_ps(doubt)), _CMP_LT_OQ);
+        unsure |= _mm512_cmpgt_epi32_mask(bits, _mm512_set1_epi32(0x7e7fffff));
+        const __m512i code = _mm512_mask_srli_epi32(pair, above, pair, 8);
+        _mm_storeu_si128((__m128i *)(void *)(codes + i), _mm512_cvtepi32_epi8(code));
+    }
+    return unsure == 0;
+}
+
 #endif

@@ -236,4 +236,38 @@ static inline void simd_pack4(const uint8_t *codes, int64_t n, uint8_t *out) {
     }
 }
 
+/* Codes of 64 quotients by buckets (formats/own/search.h). False: a quotient is as near to its bound as doubt * bound, is
+ * infinite or NaN. doubt may be 0. */
+static inline __attribute__((always_inline)) bool simd_search(const float *x, const float *bounds,
+                                                              const uint32_t *pairs, int32_t n, int shift, int32_t base,
+                                                              float doubt, uint8_t *codes) {
+    uint32x4_t unsure = vdupq_n_u32(0);
+    for (int i = 0; i < 64; i += 16) {
+        uint32x4_t code[4];
+        for (int j = 0; j < 4; j++) {
+            const float32x4_t quotient = vld1q_f32(x + i + 4 * j), magnitude = vabsq_f32(quotient);
+            const int32x4_t bits = vreinterpretq_s32_f32(magnitude);
+            const int32x4_t negative = vshrq_n_s32(vreinterpretq_s32_f32(quotient), 31);
+            int32x4_t at = vsubq_s32(vshlq_s32(bits, vdupq_n_s32(-shift)), vdupq_n_s32(base));
+            at = vminq_s32(vmaxq_s32(at, vdupq_n_s32(0)), vdupq_n_s32(n - 1));
+            at = vaddq_s32(at, vandq_s32(negative, vdupq_n_s32(n)));
+            int32_t index[4];
+            float found[4];
+            uint32_t both[4];
+            vst1q_s32(index, at);
+            for (int k = 0; k < 4; k++) {
+                found[k] = bounds[index[k]];
+                both[k] = pairs[index[k]];
+            }
+            const float32x4_t bound = vld1q_f32(found);
+            const uint32x4_t pair = vld1q_u32(both), above = vcgtq_f32(magnitude, bound);
+            unsure = vorrq_u32(unsure, vcltq_f32(vabdq_f32(magnitude, bound), vmulq_n_f32(bound, doubt)));
+            unsure = vorrq_u32(unsure, vcgtq_s32(bits, vdupq_n_s32(0x7e7fffff)));
+            code[j] = vandq_u32(vbslq_u32(above, vshrq_n_u32(pair, 8), pair), vdupq_n_u32(255));
+        }
+        vst1q_u8(codes + i, low_bytes(code));
+    }
+    return vmaxvq_u32(unsure) == 0;
+}
+
 #endif
