@@ -95,7 +95,13 @@ def _counts(values: Any) -> tuple[int, ...]:
 
 
 def _tensor(
-    storage: object, offset: object, shape: object, strides: object, _: object = None, __: object = None, properties: object = None
+    storage: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    _: object = None,
+    __: object = None,
+    properties: object = None,
 ) -> View:
     if not isinstance(storage, Storage) or storage.dtype is None:
         raise WrongValue("a tensor without a storage of a type")
@@ -103,7 +109,14 @@ def _tensor(
 
 
 def _typed_tensor(
-    storage: object, offset: object, shape: object, strides: object, _: object, __: object, dtype: object, properties: object = None
+    storage: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    _: object,
+    __: object,
+    dtype: object,
+    properties: object = None,
 ) -> View | Unread:
     if not isinstance(storage, Storage) or not isinstance(dtype, (Global, Unknown)):
         raise WrongValue("a tensor without a storage or a dtype")
