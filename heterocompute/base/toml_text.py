@@ -98,14 +98,18 @@ def _key(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        items = list(map(_value, value))
-        line = f"[{', '.join(items)}]"
-        return line if len(line) < MAX_LINE or len(items) < 2 else "[\n" + "".join(f"  {one},\n" for one in items) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if value != value else "inf" if value > 0 else "-inf"
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+    match value:
+        case Mapping():
+            return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+        case list() | tuple():
+            items = list(map(_value, value))
+            line = f"[{', '.join(items)}]"
+            is_short = len(line) < MAX_LINE or len(items) < 2
+            return line if is_short else "[\n" + "".join(f"  {one},\n" for one in items) + "]"
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case float() if not math.isfinite(value):
+            return "nan" if value != value else "inf" if value > 0 else "-inf"
+        case bool():
+            return str(value).lower()
+    return repr(value)

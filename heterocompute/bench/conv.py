@@ -198,7 +198,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
     exact = _exact(x, w, layer)
     work = float(found.operations)
 
-    def ours(name: str, filters: Any, error: float, unit: str, **options: Any) -> Candidate:
+    def ours(name: str, filters: object, error: float, unit: str, **options: Any) -> Candidate:
         call = partial(conv2d, last, filters, layout="NHWC", out=out, **where, **options)
 
         def check() -> None:
@@ -316,7 +316,7 @@ def _peers(
         for name, form in (("torch NCHW", torch.contiguous_format), ("torch channels-last", torch.channels_last)):
             left, right = (torch.from_numpy(value).contiguous(memory_format=form) for value in (x, w))
 
-            def run(left: Any = left, right: Any = right) -> Any:
+            def run(left: object = left, right: object = right) -> Any:
                 with torch.no_grad():
                     return torch.nn.functional.conv2d(left, right, None, layer.stride, pad, 1, layer.groups)
 

@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         self.fill()
         return super().format_usage()
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: object = None) -> Any:
         self.fill()
         return super().parse_known_args(args, namespace)
 

@@ -27,7 +27,9 @@ _WINDOW_VALUES = 1 << 22  # gathered at a time
 
 
 @counts_subnormals
-def linear(x: object, w: object, bias: object = None, activations: Format | str | None = None, emulate: str = "int32") -> Array:
+def linear(
+    x: object, w: object, bias: object = None, activations: Format | str | None = None, emulate: str = "int32"
+) -> Array:
     """Apply a linear layer on emulated hardware and return ``matmul(x, w.T) + bias``.
 
     Parameters

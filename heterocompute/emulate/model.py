@@ -98,7 +98,7 @@ class Model:
         return INSTRUCTIONS[self.instruction].inputs
 
 
-def parse_model(accumulator: Any, chunk: Any, instruction: Any, extra_bits: Any, rounding: Any) -> Model:
+def parse_model(accumulator: Any, chunk: object, instruction: Any, extra_bits: object, rounding: Any) -> Model:
     for name, value in (("accumulator", accumulator), ("instruction", instruction), ("rounding", rounding)):
         if not isinstance(value, str) and (value is not None or name == "accumulator"):
             raise WrongType(f"{NAME}: {name} is {shown(value)} of type {type(value).__name__}, expected a str")

@@ -198,7 +198,9 @@ def _check_name(name: object) -> None:
         raise WrongValue(f"save_gguf: tensor {quoted(name)}: gguf has names of at most {MOST_NAME} bytes")
 
 
-def _add_tensor(writer: Any, gguf: Any, name: Any, array: Any, kind: str | Format | None) -> tuple[str | Format, int]:
+def _add_tensor(
+    writer: Any, gguf: Any, name: Any, array: object, kind: str | Format | None
+) -> tuple[str | Format, int]:
     """Enter a tensor's name and size; return its type and its bytes."""
     if isinstance(array, QuantizedArray):
         kind = array.format

@@ -58,7 +58,7 @@ def read_manifest(path: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _check(found: Any) -> None:
+def _check(found: object) -> None:
     if not isinstance(found, dict) or found.keys() != FIELDS or type(found["version"]) is not int:
         raise WrongValue(f"expected the fields {', '.join(sorted(FIELDS))}")
     if found["version"] != VERSION:
@@ -77,7 +77,7 @@ def _check(found: Any) -> None:
     _check_source(found["source"], found["consume"])
 
 
-def _check_source(source: Any, consume: bool) -> None:
+def _check_source(source: object, consume: bool) -> None:
     """Check the entry of the checkpoint that is read; `consume`: its files are deleted."""
     if not isinstance(source, dict) or source.keys() != {"path", "metadata", "tensors", "states"}:
         raise WrongValue("source does not have the expected fields")
@@ -96,7 +96,7 @@ def _check_source(source: Any, consume: bool) -> None:
         raise WrongValue("files without a state, or states without a file")
 
 
-def _check_shard(i: int, one: Any) -> str:
+def _check_shard(i: int, one: object) -> str:
     """Check the entry of a shard; its file name contains its number, so that no two shards have the same name."""
     if not isinstance(one, list) or len(one) < 2 or not all(isinstance(text, str) for text in one):
         raise WrongValue(f"a field of shard {i + 1} has the wrong type")
@@ -109,7 +109,7 @@ def _check_shard(i: int, one: Any) -> str:
     return str(one[0])
 
 
-def _check_tensor(name: str, one: Any) -> None:
+def _check_tensor(name: str, one: object) -> None:
     if not isinstance(one, list) or len(one) != 4:
         raise WrongValue(f"the entry of tensor {quoted(name)} is invalid")
     file, dtype, shape, n_bytes = one
@@ -119,7 +119,7 @@ def _check_tensor(name: str, one: Any) -> None:
         raise WrongValue(f"the size of tensor {quoted(name)} is invalid")
 
 
-def _is_text(text: Any) -> bool:
+def _is_text(text: object) -> bool:
     if not isinstance(text, str):
         return False
     text.encode("utf-8")  # a lone surrogate is a ValueError

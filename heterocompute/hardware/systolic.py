@@ -239,7 +239,7 @@ class Simulation:
 
 
 @counts_subnormals
-def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
+def simulate(a: object, b: object, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
     """Simulate a matmul on an array, cycle by cycle, where every cell receives its neighbour's value.
 
     Parameters
@@ -282,7 +282,7 @@ def simulate(a: Any, b: Any, rows: int = 32, cols: int = 32, dataflow: str = "ws
     return Simulation(out, cycles, folds, inputs, weights, writes)
 
 
-def _matrix(name: str, value: Any) -> NDArray[np.float64]:
+def _matrix(name: str, value: object) -> NDArray[np.float64]:
     try:
         found = np.ascontiguousarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -301,7 +301,7 @@ def _times(one: Run, groups: int) -> Run:
     return replace(one, **many)
 
 
-def _pair(value: Any, name: str, least: int) -> tuple[int, int]:
+def _pair(value: object, name: str, least: int) -> tuple[int, int]:
     both = value if isinstance(value, (tuple, list)) else (value, value)
     if len(both) != 2:
         raise WrongValue(f"systolic: {name} is {shown(value)}, expected a number or two, down and across")

@@ -223,20 +223,20 @@ def _phases(window: Window, axis: int, size: int) -> list[_Phase]:
     return [_Phase(window, axis, size, remainder) for remainder in sorted(remainders)]
 
 
-def _dense(value: Any, name: str) -> Array:
+def _dense(value: object, name: str) -> Array:
     if isinstance(value, PackedArray):
         raise WrongType(f"{name} is packed, expected the values that were multiplied: call dequantize()")
     return as_array(value, name)
 
 
-def _size(value: Any, name: str) -> tuple[int, int]:
+def _size(value: object, name: str) -> tuple[int, int]:
     pair = as_pair(value, name)
     if min(pair) < 0:
         raise WrongValue(f"{name} is {shown(value)}, expected 0 or more")
     return pair
 
 
-def _check_layout(layout: Any, name: str) -> None:
+def _check_layout(layout: object, name: str) -> None:
     if check_text(name, "layout", layout) not in ("NCHW", "NHWC"):
         raise WrongValue(f"{name}: layout is {shown(layout)}, expected 'NCHW' or 'NHWC'")
 

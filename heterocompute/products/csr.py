@@ -124,7 +124,7 @@ def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
     return (major, *_core.csr_transpose(found)) if (layout == "csc") != transposed else found
 
 
-def _integers(array: Any, dtype: Any, limit: int, name: str) -> Array:
+def _integers(array: object, dtype: Any, limit: int, name: str) -> Array:
     found = np.asarray(array)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise WrongType(
@@ -204,7 +204,7 @@ def compressed_product(
     return result if out is None else out
 
 
-def _rounded(dense: Any, activations: Any, axis: int, name: str) -> Any:
+def _rounded(dense: Any, activations: object, axis: int, name: str) -> Any:
     """Return the dense operand rounded to `activations`."""
     if activations is None:
         return dense

@@ -206,7 +206,7 @@ def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping
         raise WrongType(f"{caller}: {function.__name__}: {error}") from None
 
 
-def _product(caller: str, a: Any, b: Any, activations: Any, is_linear: bool = False) -> Asked:
+def _product(caller: str, a: object, b: Any, activations: object, is_linear: bool = False) -> Asked:
     function = "linear" if is_linear else "matmul"
     place = place_of(caller, a, b, a=a, b=b)
     if place is HERE and (is_compressed(a) or is_compressed(b)):
@@ -302,7 +302,7 @@ def _convolution(caller: str, given: dict[str, Any]) -> Asked:
     return Asked(explained, key, "conv2d", False)
 
 
-def _compressed(caller: str, a: Any, b: Any, activations: Any) -> Explanation:
+def _compressed(caller: str, a: Any, b: Any, activations: object) -> Explanation:
     def check(dense: Any, w: Any, transposed: bool, out: Array, name: str) -> None:
         n, k = w.shape[::-1] if transposed else w.shape
         multiply(np.empty((0, k), np.float32), w, transposed, np.empty((0, n), np.float32), name)  # checks w alone

@@ -35,7 +35,9 @@ _core.direct_types(QuantizedArray, SparseArray, Prepacked)
 _core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
 
-def _at_once(is_linear: bool, a: object, b: object, bias: object, activations: object, out: object) -> FloatArray | None:
+def _at_once(
+    is_linear: bool, a: object, b: object, bias: object, activations: object, out: object
+) -> FloatArray | None:
     """Return the answer if all arguments are plain and valid, else None: the longer path then reports the error."""
     fmt = None
     if activations is not None:
@@ -63,7 +65,7 @@ _known: dict[tuple[Any, ...], Run | None] = {}  # tuned paths of known calls
 tuned_changes.append(_known.clear)
 
 
-def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: Any) -> Run | None:
+def _kept_way(run: Run, is_linear: bool, a: Any, b: Any, activations: object) -> Run | None:
     """Return the run with the path that was tuned for a call, or None if none was.
 
     A call whose operands are like those of an earlier one takes less than 1 us here.
@@ -138,10 +140,10 @@ def _checked_product(
     b: Any,
     activations: Any,
     bias: Array | None,
-    out: Any,
+    out: object,
     name: str,
     inputs: tuple[Any, ...],
-    given: Any = None,
+    given: object = None,
     place: Here = HERE,
     multiply: Callable[[Any, Any, Format | None, Array | None, FloatArray, Here], None] = _multiply,
 ) -> FloatArray:

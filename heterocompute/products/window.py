@@ -98,10 +98,10 @@ def _checked(
     name: str,
     image: Sequence[int],
     kernel: Sequence[int],
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
+    stride: object,
+    padding: object,
+    dilation: object,
+    groups: object,
     channels: int,
 ) -> Window:
     strides, dilations = as_pair(stride, f"{name}: stride"), as_pair(dilation, f"{name}: dilation")
@@ -132,7 +132,7 @@ def _checked(
 _known = lru_cache(maxsize=1024)(_checked)
 
 
-def _around(name: str, padding: Any, image: Sequence[int], strides: Pair, reach: Sequence[int]) -> tuple[Pair, Pair]:
+def _around(name: str, padding: object, image: Sequence[int], strides: Pair, reach: Sequence[int]) -> tuple[Pair, Pair]:
     """Return the padding before and after, of each axis."""
     if isinstance(padding, str) and padding == "same":
         # ceil(size / stride) windows; an odd pixel of padding is added after.

@@ -89,7 +89,7 @@ def new_figure(width: float, height: float) -> Any:
     return ShownFigure(figsize=(width, height), layout="constrained")
 
 
-def draw(axes: Any, figure: Any, chart: Chart, title: str = "", legend: Literal["", "inside", "below"] = "") -> None:
+def draw(axes: Any, figure: object, chart: Chart, title: str = "", legend: Literal["", "inside", "below"] = "") -> None:
     """Draw a chart as the SVG shows it: axes, curves, dots, the front and names; the legend in the axes or below."""
     axes.grid(True, color="#8885", linewidth=0.5)
     axes.set_axisbelow(True)

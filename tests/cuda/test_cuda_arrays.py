@@ -391,37 +391,6 @@ def test_nothing_is_copied_silently(driver: driven.Driver) -> None:
         hc.explain(hc.linear, lent, lent)
 
 
-@pytest.mark.parametrize(("w_text", "activations"), [("vsq4-g16-s4", "int8"), ("int8", None), ("int8", "int8")])
-@pytest.mark.sweep(every=2)
-def test_every_path_is_explained_and_can_be_forced(w_text: str, activations: str | None) -> None:
-    for m in (6, 40):
-        x, q = values(m, 128), hc.quantize(values(24, 128), w_text)
-        lent, there, wanted = Lent(x), q.to("cuda"), hc.linear(x, q, activations=activations).tobytes()
-        found = hc.explain(hc.linear, lent, there, activations=activations)
-        best = min((one.predicted_ms, one.path) for one in found.candidates if one.predicted_ms)
-        assert found.chosen == best[1]
-        for one in found.candidates:
-            assert one.reason
-            with hc.use(path=one.path):
-                if one.predicted_ms:
-                    assert hc.explain(hc.linear, lent, there, activations=activations).chosen == one.path
-                    assert hc.linear(lent, there, activations=activations).to_numpy().tobytes() == wanted
-                elif "costs" not in one.reason:
-                    with pytest.raises(ValueError, match="refuses this matmul") as raised:
-                        hc.linear(lent, there, activations=activations)
-                    assert one.reason in str(raised.value)
-
-
-def test_paths_of_the_cpu_and_of_a_device_have_different_names() -> None:
-    x, q = values(5, 64), hc.quantize(values(7, 64), "int8")
-    here, there = core.paths()
-    assert len(here) > 5 and len(there) > 40 and not {*here} & {*there}
-    with hc.use(path="gemv"), pytest.raises(ValueError, match="'gemv' does not apply to this matmul on a device"):
-        hc.linear(Lent(x), q.to("cuda"))
-    with hc.use(path="words"), pytest.raises(ValueError, match="path is one of a device; available paths: gemv, "):
-        hc.linear(x, q)
-
-
 def test_streams_that_differ_are_waited_for(driver: driven.Driver) -> None:
     x, w, bias = values(5, 64), values(7, 64), values(7)
     q = hc.quantize(w, "int8")

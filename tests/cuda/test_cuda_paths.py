@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import driven
 import emulated
 import numpy as np
 import planned
 import pytest
+from driven import Lent
 
 import heterocompute as hc
+from heterocompute import _heterocompute as core
 
 # Of the steps of 4,000 matmuls and 3,000 convolutions, with blocks and bytes. Other costs may change them: planned.py.
 DIGEST = "3af94ba92d1f3eea880dcaf956e78bde7af993067d2865420dab2dcbdc79bdc4"
@@ -90,3 +95,43 @@ def test_all_paths_of_a_matmul_give_the_same_bits(w_text: str, x_text: str | Non
                     assert got.tobytes() == wanted, (m, architecture, one.path)
                     ran.add((architecture, one.path))
     assert len(ran) >= (2 if x_text is None else 4)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    yield driven.used(monkeypatch)
+
+
+def values(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("w_text", "activations"), [("vsq4-g16-s4", "int8"), ("int8", None), ("int8", "int8")])
+@pytest.mark.sweep(every=2)
+def test_every_path_is_explained_and_can_be_forced(w_text: str, activations: str | None, driver: Any) -> None:
+    for m in (6, 40):
+        x, q = values(m, 128), hc.quantize(values(24, 128), w_text)
+        lent, there, wanted = Lent(x), q.to("cuda"), hc.linear(x, q, activations=activations).tobytes()
+        found = hc.explain(hc.linear, lent, there, activations=activations)
+        best = min((one.predicted_ms, one.path) for one in found.candidates if one.predicted_ms)
+        assert found.chosen == best[1]
+        for one in found.candidates:
+            assert one.reason
+            with hc.use(path=one.path):
+                if one.predicted_ms:
+                    assert hc.explain(hc.linear, lent, there, activations=activations).chosen == one.path
+                    assert hc.linear(lent, there, activations=activations).to_numpy().tobytes() == wanted
+                elif "costs" not in one.reason:
+                    with pytest.raises(ValueError, match="refuses this matmul") as raised:
+                        hc.linear(lent, there, activations=activations)
+                    assert one.reason in str(raised.value)
+
+
+def test_paths_of_the_cpu_and_of_a_device_have_different_names(driver: Any) -> None:
+    x, q = values(5, 64), hc.quantize(values(7, 64), "int8")
+    here, there = core.paths()
+    assert len(here) > 5 and len(there) > 40 and not {*here} & {*there}
+    with hc.use(path="gemv"), pytest.raises(ValueError, match="'gemv' does not apply to this matmul on a device"):
+        hc.linear(Lent(x), q.to("cuda"))
+    with hc.use(path="words"), pytest.raises(ValueError, match="path is one of a device; available paths: gemv, "):
+        hc.linear(x, q)

@@ -75,7 +75,7 @@ def _models(torch: Any, options: Options) -> Iterator[tuple[str, Any, dict[str, 
 
 
 def _tables(
-    torch: Any, title: str, model: Any, inputs: dict[str, Any], floats: list[str], threads: int, options: Options
+    torch: object, title: str, model: Any, inputs: dict[str, Any], floats: list[str], threads: int, options: Options
 ) -> list[Table]:
     exact = _first(model(**inputs)).numpy()
     calls: dict[str, Call] = {FLOAT: lambda: _first(model(**inputs)).numpy()}
@@ -163,7 +163,7 @@ def _torchao(torch: Any, model: Any) -> Any:
     return built
 
 
-def _onnxruntime(torch: Any, model: Any, inputs: dict[str, Any], threads: int) -> dict[str, Call]:
+def _onnxruntime(torch: Any, model: object, inputs: dict[str, Any], threads: int) -> dict[str, Call]:
     runtime, tools = installed("onnxruntime"), installed("onnxruntime.quantization")
     if runtime is None or tools is None or installed("onnxscript") is None:
         return {}

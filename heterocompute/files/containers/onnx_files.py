@@ -100,7 +100,7 @@ class Onnx(Container):
                 if weight.name in self:
                     axes.setdefault(weight.name, set()).add(along)
 
-    def _hold(self, prefix: str, output: Any, tensor: Any, constants: Constants) -> None:
+    def _hold(self, prefix: str, output: object, tensor: Any, constants: Constants) -> None:
         """Take a tensor that a graph calls `output`."""
         name = prefix + text_of(output)
         constants[text_of(output)] = Constant(name, tuple(range(len(tensor.dims))))

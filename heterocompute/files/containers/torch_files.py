@@ -95,7 +95,13 @@ def _counts(values: Any) -> tuple[int, ...]:
 
 
 def _tensor(
-    storage: object, offset: object, shape: object, strides: object, _: object = None, __: object = None, properties: object = None
+    storage: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    _: object = None,
+    __: object = None,
+    properties: object = None,
 ) -> View:
     if not isinstance(storage, Storage) or storage.dtype is None:
         raise WrongValue("a tensor without a storage of a type")
@@ -103,7 +109,14 @@ def _tensor(
 
 
 def _typed_tensor(
-    storage: object, offset: object, shape: object, strides: object, _: object, __: object, dtype: object, properties: object = None
+    storage: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    _: object,
+    __: object,
+    dtype: object,
+    properties: object = None,
 ) -> View | Unread:
     if not isinstance(storage, Storage) or not isinstance(dtype, (Global, Unknown)):
         raise WrongValue("a tensor without a storage or a dtype")
@@ -289,29 +302,35 @@ class _Torch(Container):
                 self._fail(f"more than {MAX_LOOKS} values")
             if seen > MAX_NODES or depth > MAX_DEPTH:
                 self._fail(f"more than {MAX_NODES} values, or nested more than {MAX_DEPTH} deep")
-            if isinstance(value, View):
-                self._add_view(name or SINGLE, value, raw)
-            elif isinstance(value, PickledArray) and value.dtype is not None:
-                self._arrays[name or SINGLE] = value
-                self.add(name or SINGLE, value.dtype.name, value.shape, partial(self._array, name or SINGLE, value))
-            elif isinstance(value, Unread):
-                self.add(name or SINGLE, value.what, value.shape, lambda: np.empty(0))  # among those that are skipped
-            elif isinstance(value, (dict, list, tuple)):
-                if len(name) > MAX_NAME:
-                    self._fail(f"the name {quoted(name)} has more than {MAX_NAME} characters")
-                pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                deeper = (
-                    (_joined(name, key, place), one, depth + 1)
-                    for place, (key, one) in enumerate(pairs)
-                    if isinstance(one, (View, Unread, PickledArray, dict, list, tuple))
-                )
-                left = MAX_NODES - seen - len(nodes)
-                inner = list(islice(deeper, left + 1))
-                if len(inner) > left:
-                    self._fail(f"more than {MAX_NODES} values")
-                nodes += inner[::-1]
-            elif isinstance(value, PickledArray):
-                nodes.append((name, value.held, depth + 1))
+            tensor = name or SINGLE
+            match value:
+                case View():
+                    self._add_view(tensor, value, raw)
+                case PickledArray(dtype=np.dtype() as dtype):
+                    self._arrays[tensor] = value
+                    self.add(tensor, dtype.name, value.shape, partial(self._array, tensor, value))
+                case PickledArray():
+                    nodes.append((name, value.held, depth + 1))
+                case Unread():
+                    self.add(tensor, value.what, value.shape, lambda: np.empty(0))  # among those that are skipped
+                case dict() | list() | tuple():
+                    nodes += self._inside(name, value, depth + 1, MAX_NODES - seen - len(nodes))[::-1]
+
+    def _inside(
+        self, name: str, value: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int, most: int
+    ) -> list[tuple[str, Any, int]]:
+        """Return the values of a container that may hold tensors, with their names and depth."""
+        if len(name) > MAX_NAME:
+            self._fail(f"the name {quoted(name)} has more than {MAX_NAME} characters")
+        deeper = (
+            (_joined(name, key, place), one, depth)
+            for place, (key, one) in enumerate(value.items() if isinstance(value, dict) else enumerate(value))
+            if isinstance(one, (View, Unread, PickledArray, dict, list, tuple))
+        )
+        inner = list(islice(deeper, most + 1))
+        if len(inner) > most:
+            self._fail(f"more than {MAX_NODES} values")
+        return inner
 
     def _array(self, name: str, array: PickledArray) -> NDArray[Any]:
         """Return a NumPy array of the pickle."""

@@ -165,10 +165,10 @@ class Exploration(Tabular):
 
 def explore(
     space: Mapping[str, Any] | None = None,
-    networks: Any = "resnet50",
+    networks: object = "resnet50",
     objective: str | Sequence[str] = ("energy", "area"),
     *,
-    study: Any = None,
+    study: object = None,
     batch: int = 1,
     budget: int = 1000,
     seed: int = 0,
@@ -266,7 +266,7 @@ def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[i
     return [row for row in found if row is not None]
 
 
-def _several(networks: Any) -> list[Any]:
+def _several(networks: object) -> list[Any]:
     if isinstance(networks, (list, tuple)) and all(isinstance(one, (str, Network, os.PathLike)) for one in networks):
         if not networks:
             raise WrongValue("explore: networks is empty, expected at least one")
@@ -316,7 +316,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _measured(study: Any) -> tuple[dict[tuple[str, str], Point], Point]:
+def _measured(study: object) -> tuple[dict[tuple[str, str], Point], Point]:
     """Return the results of a study by the formats of weights and activations, and an empty row."""
     if study is None:
         return {}, {}

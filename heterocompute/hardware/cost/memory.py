@@ -296,7 +296,7 @@ def training(
 
 
 def kv_cache(
-    model: Any,
+    model: object,
     positions: int,
     *,
     batch: int = 1,

@@ -302,7 +302,7 @@ def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[floa
     return dense or chip.peak(dtype), note
 
 
-def _overflow(network: Network, chip: Device, dtype: str, format: Any, batch: int, kv_cache: Any) -> str:
+def _overflow(network: Network, chip: Device, dtype: str, format: object, batch: int, kv_cache: object) -> str:
     """Say by how much weights, live activations and cached keys and values exceed the device's memory."""
     if chip.memory is None:
         return ""
@@ -325,7 +325,7 @@ def _flow_row(flow: Flow, bits: int, weights: Stored, batch: int, cache: Stored)
     }
 
 
-def _is_work(model: Any) -> bool:
+def _is_work(model: object) -> bool:
     if isinstance(model, (str, bytes)) or not isinstance(model, Sequence) or not model:
         return False
     return all(isinstance(one, Mapping) for one in model)

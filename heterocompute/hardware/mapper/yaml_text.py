@@ -88,7 +88,7 @@ def _check_events(yaml: Any, text: str) -> None:
             raise WrongValue(f"line {event.start_mark.line + 1}: more than {MAX_NODES} nodes")
 
 
-def _check_size(yaml: Any, root: Any) -> None:
+def _check_size(yaml: Any, root: object) -> None:
     """Count nodes with aliases expanded; refuse an alias of a node that contains it."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()

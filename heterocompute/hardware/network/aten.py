@@ -123,7 +123,7 @@ def packed_sizes(shape: Shape, window: Sequence[Any], out: Any) -> Sizes:
 
 
 def packed_convolution(
-    shape: Shape, window: Sequence[Any], parent: Any, before: Any, out: Any, sample: Shape, new: int, shared: bool
+    shape: Shape, window: Sequence[Any], parent: Any, before: Any, out: object, sample: Shape, new: int, shared: bool
 ) -> Layer:
     """Return the layer of a convolution with packed filters.
 
@@ -158,7 +158,7 @@ def pool(kind: str, args: Any) -> Layer:
     layer, place = (MaxPool2d, 5) if kind.startswith("max") else (AvgPool2d, 4)
     ceil = len(args) > place and bool(args[place])
 
-    def pair(value: Any, default: Any) -> Any:
+    def pair(value: Any, default: object) -> Any:
         return (int(value[0]), int(value[-1])) if value else default
 
     size = pair(window, 1)

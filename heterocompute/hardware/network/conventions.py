@@ -54,57 +54,60 @@ def _mac(flow: Flow, batch: int) -> int:
 
 
 def _thop(flow: Flow, batch: int) -> int:
-    layer, elements = flow.layer, batch * flow.output_elements
-    if isinstance(layer, Product) and "transpose" in layer.kind.lower():
-        groups, _, n, k = layer.sizes  # as if every output used every tap
-        return elements * k * (n * groups // flow.output[0])
-    if isinstance(layer, (Conv2d, Linear)) or _convolves(layer):
-        return batch * flow.macs
-    if isinstance(layer, BatchNorm2d):
-        return elements * (4 if layer.affine else 2)
-    if isinstance(layer, LayerNorm):
-        return elements * 4
-    if isinstance(layer, AdaptiveAvgPool2d) and not layer.functional:
-        ratio = math.prod(a / b for a, b in zip(flow.inputs[0][1:], flow.output[1:], strict=True))
-        return int((ratio + 1) * elements)
-    if isinstance(layer, AvgPool2d):
-        return elements
+    elements = batch * flow.output_elements
+    match flow.layer:
+        case Product() as layer if "transpose" in layer.kind.lower():
+            groups, _, n, k = layer.sizes  # as if every output used every tap
+            return elements * k * (n * groups // flow.output[0])
+        case layer if isinstance(layer, (Conv2d, Linear)) or _convolves(layer):
+            return batch * flow.macs
+        case BatchNorm2d(affine=affine):
+            return elements * (4 if affine else 2)
+        case LayerNorm():
+            return elements * 4
+        case AdaptiveAvgPool2d(functional=False):
+            ratio = math.prod(a / b for a, b in zip(flow.inputs[0][1:], flow.output[1:], strict=True))
+            return int((ratio + 1) * elements)
+        case AvgPool2d():
+            return elements
     return 0
 
 
 def _fvcore(flow: Flow, batch: int) -> int:
-    layer, elements = flow.layer, batch * flow.output_elements
-    if isinstance(layer, BatchNorm2d):
-        return elements * (2 if layer.affine else 1)
-    if isinstance(layer, LayerNorm):
-        return elements * 5
-    if isinstance(layer, AdaptiveAvgPool2d):
-        return batch * flow.input_elements
+    elements = batch * flow.output_elements
+    match flow.layer:
+        case BatchNorm2d(affine=affine):
+            return elements * (2 if affine else 1)
+        case LayerNorm():
+            return elements * 5
+        case AdaptiveAvgPool2d():
+            return batch * flow.input_elements
     return batch * flow.macs
 
 
 def _ptflops(flow: Flow, batch: int) -> int:
-    layer, elements = flow.layer, batch * flow.output_elements
-    if isinstance(layer, (Conv2d, Linear)):
-        return batch * flow.macs + (elements if layer.bias else 0)
-    if _convolves(layer):
-        return batch * flow.macs + (elements if layer.bias_params else 0)
-    if isinstance(layer, BatchNorm2d):
-        return elements * (2 if layer.affine else 1)
-    if isinstance(layer, LayerNorm):
-        return elements if layer.bias else 0  # it knows torch.nn.LayerNorm, no RMSNorm
-    if isinstance(layer, Activation):
-        # A module is counted by its hook, and again by the patched function that it calls, if there is one.
-        by_hook = layer.kind in ("relu", "relu6", "gelu") and not layer.functional
-        # A GELU that is not a module was bound before the patch, as in transformers.
-        patched = ("relu", "silu", "relu6" if layer.functional else "gelu")
-        by_patch = layer.kind in patched
-        return elements * (by_hook + by_patch)
-    if isinstance(layer, (AdaptiveAvgPool2d, MaxPool2d)):
-        once = isinstance(layer, AdaptiveAvgPool2d) and layer.functional
-        return batch * flow.input_elements * (1 if once else 2)
-    if isinstance(layer, Softmax):
-        return elements
+    elements = batch * flow.output_elements
+    match flow.layer:
+        case Conv2d(bias=bias) | Linear(bias=bias):
+            return batch * flow.macs + (elements if bias else 0)
+        case layer if _convolves(layer):
+            return batch * flow.macs + (elements if layer.bias_params else 0)
+        case BatchNorm2d(affine=affine):
+            return elements * (2 if affine else 1)
+        case LayerNorm(bias=bias):
+            return elements if bias else 0  # it knows torch.nn.LayerNorm, no RMSNorm
+        case Activation(kind=kind, functional=functional):
+            # A module is counted by its hook, and again by the patched function that it calls, if there is one.
+            by_hook = kind in ("relu", "relu6", "gelu") and not functional
+            # A GELU that is not a module was bound before the patch, as in transformers.
+            by_patch = kind in ("relu", "silu", "relu6" if functional else "gelu")
+            return elements * (by_hook + by_patch)
+        case AdaptiveAvgPool2d(functional=True):
+            return batch * flow.input_elements
+        case AdaptiveAvgPool2d() | MaxPool2d():
+            return batch * flow.input_elements * 2
+        case Softmax():
+            return elements
     return batch * flow.macs
 
 

@@ -37,7 +37,7 @@ def _with_shapes(method: Any) -> Any:
     """Return a method of a layer that checks its shapes before it runs."""
 
     @functools.wraps(method)
-    def checked(self: Any, *inputs: Any) -> Any:
+    def checked(self: Any, *inputs: object) -> Any:
         for shape in inputs:
             if type(shape) is not tuple or not all(type(size) is int and 0 < size < 2**63 for size in shape):
                 inputs = tuple(_shape(self, one) for one in inputs)

@@ -27,7 +27,7 @@ PACKED_TABLES = ("PackedEmbedding", "PackedEmbeddingBag")
 TOKENS = ("ids", "mask")  # ends of the names of inputs with integers
 
 
-def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 0, inputs: Any = None) -> Network:
+def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 0, inputs: object = None) -> Network:
     """Return the network of a torch.nn.Module.
 
     Parameters
@@ -101,7 +101,7 @@ class Inputs:
         Of one sample of the first input.
     """
 
-    def __init__(self, torch: Any, given: Any, floats: Any, reads: bool) -> None:
+    def __init__(self, torch: Any, given: object, floats: object, reads: bool) -> None:
         if not isinstance(given, (tuple, list, Mapping)) or not given:
             raise WrongType(f"inputs is {shown(given)}, expected a tuple or a dict of arrays or shapes")
         pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
@@ -114,7 +114,7 @@ class Inputs:
             raise WrongValue(f"inputs has the shape {tuple(first.shape)} first, expected a batch of 1")
         self.shape = check_shape(tuple(map(int, first.shape[1:])) or (1,))
 
-    def _tensor(self, key: Any, value: Any, floats: Any, reads: bool) -> Any:
+    def _tensor(self, key: Any, value: object, floats: object, reads: bool) -> Any:
         torch = self.torch
         if value is None or isinstance(value, (bool, str)) or isinstance(value, torch.Tensor):
             return value
@@ -177,8 +177,8 @@ def _at_rest(torch: Any, module: Any, training: bool) -> Iterator[None]:
 def _fused(torch: Any, attend: Callable[..., Any]) -> Callable[..., Any]:
     """Return attention as one operator with the tensors that a fused kernel keeps; otherwise torch decomposes it."""
 
-    def fused(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-              scale: Any = None, enable_gqa: bool = False) -> Any:  # fmt: skip
+    def fused(q: Any, k: object, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+              scale: object = None, enable_gqa: bool = False) -> Any:  # fmt: skip
         masked = attn_mask is not None
         apart = q.dim() != 4 or dropout_p or q.shape[-1] != v.shape[-1] or masked and attn_mask.requires_grad
         if apart or q.device.type != "meta":

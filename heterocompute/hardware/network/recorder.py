@@ -39,7 +39,7 @@ class Recorder:
     """
 
     def __init__(
-        self, torch: Any, module: Any, shape: Shape, dtype: Any, device: Any, stored: int, given: Any = None
+        self, torch: Any, module: Any, shape: Shape, dtype: object, device: object, stored: int, given: Any = None
     ) -> None:
         self.torch, self.title, self.training, self.samples = torch, type(module).__name__, stored > 0, max(stored, 1)
         self.nodes: list[Node] = []
@@ -101,7 +101,7 @@ class Recorder:
             self._note_saved()
 
     def _hooks(self, name: str, module: Any) -> tuple[Any, Any]:
-        def enter(_: Any, inputs: Any) -> None:
+        def enter(_: object, inputs: Any) -> None:
             self.inside.append(name)
             if getattr(module, "transposed", False) and inputs:
                 self.entered[name] = inputs[0]
@@ -115,7 +115,7 @@ class Recorder:
         recorder = self
 
         class Mode(self.torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]
-            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
                 options = kwargs or {}
                 if not hasattr(func, "decompose"):
                     recorder.refuse(f"{func}")
@@ -216,7 +216,7 @@ class Recorder:
         self.counted |= new
         return sum(self.sizes[name] for name in new)
 
-    def record(self, namespace: str, kind: str, args: Any, options: Any, out: Any) -> None:
+    def record(self, namespace: str, kind: str, args: Any, options: Any, out: object) -> None:
         """Record an operator and its results."""
         given, results = self.tensors([*args, *options.values()]), self.tensors([out])
         self.alive += results

@@ -17,6 +17,7 @@ from ...base.errors import WrongValue, shown
 from ...base.values import as_int, check_choice, check_count, check_flag, check_number, is_several
 from ...report.chart import Chart
 from ...report.files import write_figure, write_text
+from ...report.plot import figure_of
 from ...report.timeline import timeline
 from .events import Clock, Gate, Process, Shelf
 from .rehearsal import rehearse
@@ -156,8 +157,6 @@ class PipelineRun:
         ImportError
             matplotlib is not installed.
         """
-        from ...report.plot import figure_of  # 20 ms
-
         figure = figure_of(self._timeline(check_count("pipeline.plot", "steps", steps)))
         if path is not None:
             write_figure(path, figure)

@@ -192,7 +192,7 @@ def _kept(x: object, shape: tuple[int, ...], name: str) -> tuple[tuple[int, ...]
     return sizes, (packed._packed(), steps, (sizes[0] * sizes[1], sizes[2], sizes[3])), packed
 
 
-def _shape_of(x: Any, whole: Any) -> tuple[int, ...]:
+def _shape_of(x: object, whole: Any) -> tuple[int, ...]:
     """Return the shape of keys or values: their own, or that of the array made of an array_like."""
     return tuple(x.shape if isinstance(x, Kept) else whole.shape)
 

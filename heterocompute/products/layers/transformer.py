@@ -159,7 +159,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
         except ValueError:
             raise WrongValue(f"rope: cosine has shape {cos.shape}, which does not fit x of shape {xs.shape}") from None
         repeat, turns = 1, math.prod(lead)
-    return _layer("rope", ROPE, xs, cos, sin, 0.0, half, max(repeat, 1), max(turns, 1), turned)
+    return _layer("rope", ROPE, xs, cos, sin, 0.0, (half, max(repeat, 1), max(turns, 1), turned))
 
 
 @counts_subnormals
@@ -283,9 +283,15 @@ def _same(value: object, xs: FloatArray, name: str) -> FloatArray:
 
 
 def _layer(
-    name: str, kind: int, xs: FloatArray, weight: Any = None, bias: Any = None, epsilon: Any = 0.0, half: int = 0,
-    repeat: int = 1, turns: int = 1, pairs: bool = False,
-) -> FloatArray:  # fmt: skip
+    name: str,
+    kind: int,
+    xs: FloatArray,
+    weight: Any = None,
+    bias: Any = None,
+    epsilon: Any = 0.0,
+    rotation: tuple[int, int, int, bool] = (0, 1, 1, False),
+) -> FloatArray:
+    """Run a layer of the core; `rotation`: half of a head, repeats, turns and whether pairs are neighbors, of rope."""
     added = epsilon if type(epsilon) is float else as_real(epsilon, f"{name}: epsilon", "a number")
     if not 0.0 <= added < math.inf:
         raise WrongValue(f"{name}: epsilon is {shown(epsilon)}, expected 0 or more")
@@ -294,12 +300,11 @@ def _layer(
             return _layer(name, kind, xs.reshape(1), None if weight is None else weight.reshape(1)).reshape(())
         raise WrongValue(f"{name}: x has no dimensions, expected (..., n)")
     if isinstance(xs, DeviceArray):
-        more = added, half, repeat, turns, pairs
-        return layer_there(name, kind, xs, weight, bias, more)
+        return layer_there(name, kind, xs, weight, bias, (added, *rotation))
     if isinstance(weight, DeviceArray) or isinstance(bias, DeviceArray):
         raise WrongType(f"{name}: x is on the CPU and another argument on a device, {TOGETHER}")
     out = np.empty(xs.shape, np.float32)
     n = xs.shape[-1]
     if out.size:
-        _core.layer(runtime.run(), kind, xs.size // n, n, xs, weight, bias, out, added, half, repeat, turns, pairs)
+        _core.layer(runtime.run(), kind, xs.size // n, n, xs, weight, bias, out, added, *rotation)
     return out

@@ -303,7 +303,7 @@ def _named_tokens(options: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     return one, other
 
 
-def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any], padding: Any) -> None:
+def _add_tokens(tokenizers: Any, path: str, made: Any, options: Mapping[str, Any], padding: object) -> None:
     """Add the tokens that other files than tokenizer.json name."""
     with_ids, named, special = declared_tokens(path, options, padding)
     known = {token.content: token for token in made.get_added_tokens_decoder().values()}

@@ -122,8 +122,8 @@ class LanguageModel:
         self,
         ids: Any,
         weights: Mapping[str, Any] | None = None,
-        activations: Any = None,
-        kv_cache: Any = None,
+        activations: object = None,
+        kv_cache: object = None,
         emulate: str | None = None,
     ) -> Any:
         """Run the network and return the logits.
@@ -178,8 +178,8 @@ class LanguageModel:
         temperature: float = 0.0,
         seed: int = 0,
         weights: Mapping[str, Any] | None = None,
-        activations: Any = None,
-        kv_cache: Any = None,
+        activations: object = None,
+        kv_cache: object = None,
         emulate: str | None = None,
     ) -> Any:
         """Generate a continuation of a prompt.
@@ -271,8 +271,8 @@ class LanguageModel:
         stride: int | None = None,
         window: int | None = None,
         weights: Mapping[str, Any] | None = None,
-        activations: Any = None,
-        kv_cache: Any = None,
+        activations: object = None,
+        kv_cache: object = None,
         emulate: str | None = None,
     ) -> Any:
         """Compute the perplexity of a text: exp of the mean negative log-likelihood of its tokens.

@@ -45,7 +45,7 @@ class Way(NamedTuple):
     emulate: str | None = None
 
 
-def _check_names(net: LanguageModel, weights: Any) -> None:
+def _check_names(net: LanguageModel, weights: object) -> None:
     """Refuse weights that replace no tensor."""
     if not isinstance(weights, Mapping):
         raise WrongType(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
@@ -235,13 +235,13 @@ class Run:
         whole = s.long_rope if s.long_rope is not None and self._is_long else s.rope
         return found[whole], found[whole if s.local_rope == s.rope else s.local_rope]
 
-    def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
+    def _linear(self, x: FloatArray, w: object, bias: object) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
 
     def _product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
         return self._multiplied(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
 
-    def _multiplied(self, x: FloatArray, w: Any, bias: Any = None) -> FloatArray:
+    def _multiplied(self, x: FloatArray, w: object, bias: object = None) -> FloatArray:
         """Return a matmul of a layer, on emulated hardware if there is one."""
         if self._emulate is not None:
             return emulation.linear(x, w, bias, self.activations, self._emulate)

@@ -25,7 +25,7 @@ def check_text(said: str, text: str) -> None:
         raise WrongValue(f"save_gguf: {said} is {shown(text)}, expected text that UTF-8 holds") from None
 
 
-def add_key(writer: Any, gguf: Any, key: Any, value: Any) -> None:
+def add_key(writer: Any, gguf: Any, key: object, value: Any) -> None:
     """Write one key; TypeError or ValueError for a value that GGUF cannot represent."""
     if not isinstance(key, str) or not key:
         raise WrongType(f"save_gguf: a key of metadata is {shown(key)}, expected a str")

@@ -60,7 +60,7 @@ class GGUF(Layout):
     def why_not_plain(self, dtype: str, shape: tuple[int, ...]) -> str:
         return "" if dtype in PLAIN and len(shape) <= 4 else f"gguf has no place for {dtype} of {len(shape)} dimensions"
 
-    def rounded(self, values: Any, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
+    def rounded(self, values: object, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
         return rounded(values, fmt, axes)
 
     def write(

@@ -49,7 +49,7 @@ class Blocks(NamedTuple):
 class Whole(np.ndarray[Any, Any]):
     """An array that is written whole or raises: NumPy's own `tofile` loses the last bytes on a full disk, silently."""
 
-    def tofile(self, file: Any, *_: Any) -> None:
+    def tofile(self, file: Any, *_: object) -> None:
         file.write(np.ascontiguousarray(self).reshape(-1).view(np.ndarray).view(np.uint8).data)
 
 
@@ -253,7 +253,7 @@ def refuse_others(path: str, temporary: str, wanted: Mapping[str, Callable[[], A
             refuse_different(path, name, values(), np.asarray(found[name]()))
 
 
-def _in_order(array: Any, order: Any) -> Array:
+def _in_order(array: object, order: Any) -> Array:
     """Return the values of an array, its rows in the order of another program."""
     values = np.asarray(array)
     return values if order is None else values[order]
