@@ -7,6 +7,7 @@ here and in child processes, unless the package is found nowhere else (after onl
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import os
@@ -48,11 +49,29 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(pytest_report_header())
 
 
+def import_share(config: pytest.Config) -> None:
+    """Import a share of the test files before the others, a different one in each process of pytest-xdist.
+
+    pytest rewrites the asserts of each imported file and stores the result. In a fresh checkout all processes would
+    rewrite the same file at the same time.
+    """
+    process = getattr(config, "workerinput", None)
+    if process is None or [Path(arg).resolve() for arg in config.args] != [CHECKOUT / "tests"]:
+        return
+    first, step = int(process["workerid"].removeprefix("gw")), process["workercount"]
+    for path in sorted((CHECKOUT / "tests").glob("*/test_*.py"))[first::step]:
+        sys.path.insert(0, str(path.parent))  # as pytest does
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # pytest imports the file again and reports this
+            importlib.import_module(path.stem)
+        sys.path.remove(str(path.parent))
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Exclude the collected cases from garbage collection, which takes half the time of collecting them."""
     gc.disable()
     try:
+        import_share(session.config)
         return (yield)
     finally:
         gc.freeze()

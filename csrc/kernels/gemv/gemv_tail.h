@@ -54,8 +54,9 @@ static inline float hc_gemv_code(const hc_gemv_floats_args *args, int r, int64_t
     return args->table[r] ? args->table[r][code] : ((float)(code ^ args->flip) - zero) * args->unit;
 }
 
-/* p of group g of row r times vector v, over the columns that exist. */
-static inline float hc_gemv_chain(const hc_gemv_floats_args *args, int r, int v, int64_t g) {
+/* p of group g of row r times vector v, over the columns that exist. Not inlined: kernels call it for few groups, once
+ * for each kind of codes. */
+static __attribute__((noinline, unused)) float hc_gemv_chain(const hc_gemv_floats_args *args, int r, int v, int64_t g) {
     const int64_t first = g * args->group, n = hc_min(args->group, args->columns - first);
     const float zero = args->zeros[r] ? args->zeros[r][g] : args->zero;
     const float *x = args->x + (g / 16 * args->group * args->n_vectors + v) * 16 + g % 16;

@@ -59,6 +59,12 @@ INLINE void transpose_row(const hc_gemv_24_floats_args *args, int r, int64_t g, 
                    : transpose_block(args->metadata[r] + 2 * g * words, 4, groups, metadata);
 }
 
+/* The same for the last block of a row, if it has fewer than 16 groups. Not inlined: it is the same for all codes. */
+static __attribute__((noinline)) void transpose_last(const hc_gemv_24_floats_args *args, int r, int64_t g,
+                                                     int64_t groups, int words, __m512i *codes, __m512i *metadata) {
+    transpose_row(args, r, g, groups, words, codes, metadata);
+}
+
 /* A block of 16 groups from g on; `groups` of them exist. */
 INLINE void add_block(const hc_gemv_24_floats_args *args, const hc_decoder *d, int64_t g, int64_t groups, __m512 acc[],
                       hc_code_kind kind, int n_vectors) {
@@ -80,7 +86,7 @@ INLINE void add_block(const hc_gemv_24_floats_args *args, const hc_decoder *d, i
         if (words == 2)
             metadata[r][0] = _mm512_maskz_loadu_epi32(mask, args->metadata[r] + 4 * g);
         groups == 16 ? transpose_row(args, r, g, 16, words, codes[r], metadata[r])
-                     : transpose_row(args, r, g, groups, words, codes[r], metadata[r]);
+                     : transpose_last(args, r, g, groups, words, codes[r], metadata[r]);
     }
 #pragma GCC unroll 1
     for (int i = 0; i < words / 2; i++, x += 32 * n_vectors * 16) {
