@@ -34,12 +34,40 @@ int hc_gemv_zero_code(const hc_stored_form *form) {
     return hc_form_has_table(form) ? -1 : 0;
 }
 
+/* Integers of 4-bit codes whose levels times a power of two are integers: minus the least, so that they have no sign. False if they
+ * have more than 7 bits, or are no integers. */
+static bool fill_integers(const hc_format *format, const hc_stored_form *form, uint8_t table[16], float *zero) {
+    const hc_int_form integers = hc_integers_of(format, HC_INT_GROUPED);
+    double least = 0, largest = 0;
+    if (!hc_form_has_table(form) || !integers.available)
+        return false;
+    for (uint32_t code = 0; code < 16; code++) {
+        const double level = ldexp(form->level(format, code), integers.fraction_bits);
+        least = level < least ? level : least;
+        largest = level > largest ? level : largest;
+    }
+    if (largest - least > 127)
+        return false;
+    for (uint32_t code = 0; code < 16; code++)
+        table[code] = (uint8_t)(ldexp(form->level(format, code), integers.fraction_bits) - least);
+    *zero = (float)-least;
+    return true;
+}
+
+/* Whether kernels of integers read the codes as they are stored. */
+static bool reads_integers(const hc_format *format, const hc_stored_form *form) {
+    uint8_t table[16];
+    float zero;
+    return form->codes == HC_CODES_INTEGER || form->e2_bits || fill_integers(format, form, table, &zero);
+}
+
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
     const hc_format *format = packed->format;
     const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
     *form = hc_form_of(format);
     return !hc_form_is_read(form) || (may_decode && form->has_minima) ||
+           (!may_decode && !reads_integers(format, form)) ||
            (may_decode && hc_has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
 }
@@ -64,12 +92,11 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
     weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
-    weights->as_integers = !may_decode && form->e2_bits;
+    weights->as_integers = !may_decode && form->codes != HC_CODES_INTEGER;
     if (weights->as_integers) {
         weights->flip = 0;
-        weights->zero = (float)hc_e2_zero(form->e2_bits);
-        for (int code = 0; code < 16; code++)
-            weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
+        if (!fill_integers(packed->format, form, weights->table, &weights->zero))
+            weights->zero = (float)hc_e2_zero(form->e2_bits); /* of 6 bits */
     }
     const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zero points, and bytes before conversion */
