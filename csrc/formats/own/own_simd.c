@@ -164,6 +164,24 @@ static bool are_legal(const hc_format *format, const hc_float_rows *x, int64_t i
     return legal;
 }
 
+/* Codes of n values without a table. */
+static __attribute__((noinline)) void wide_codes(const hc_sentence *own, hc_values x, int64_t n, double scale,
+                                                 uint16_t *codes) {
+    double quotients[SLICE + UNIT];
+    float odd[SLICE + UNIT];
+    HC_ASSUME(n <= SLICE);
+    for (int64_t i = 0; i < n; i++)
+        quotients[i] = (x.doubles ? x.doubles[i] : (double)x.singles[i]) / scale;
+    if (own->codes == HC_CODES_INTEGER) {
+        wide_integers(own, quotients, n, codes);
+        return;
+    }
+    memset(quotients + n, 0, UNIT * sizeof *quotients);
+    for (int64_t i = 0; i < n; i += UNIT)
+        simd_odd(quotients + i, odd + i);
+    wide_floats(own, odd, n, codes);
+}
+
 /* Formats without a table: as `encode`, group by group. */
 static int64_t encode_wide(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                            const hc_float_rows *x, const float *thresholds, const hc_components *out) {
@@ -190,10 +208,8 @@ static int64_t encode_wide(const hc_format *format, const hc_geometry *geometry,
                 n = hc_min(geometry->group - c, SLICE - filled);
                 if (scale == 0 || isnan(scale))
                     memset(codes + filled, 0, (size_t)n * sizeof *codes);
-                else if (own->codes == HC_CODES_INTEGER)
-                    wide_integers(own, values, n, scale, codes + filled);
                 else
-                    wide_floats(own, values, n, scale, codes + filled);
+                    wide_codes(own, values, n, scale, codes + filled);
                 filled += n;
                 if (filled < SLICE)
                     continue;
@@ -213,7 +229,7 @@ static int64_t encode_wide(const hc_format *format, const hc_geometry *geometry,
 
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
     if (own->ranks == 0)
         return encode_wide(format, geometry, state, x, thresholds, out);
@@ -366,12 +382,12 @@ static void elements_of(const own_known *known, const own_chunk *loaded, int64_t
 
 static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       const hc_tile *tile, float *out, int64_t ld) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
     const bool is_wide = own->ranks == 0, has_minus_zero = is_wide || own->minus_zero >= 0;
     const bool is_scaled = own->sharing != OWN_UNSCALED, has_integers = is_scaled && own->scale == OWN_INTEGER;
     const bool is_double = has_integers || !(is_wide || known->is_single);
-    if (is_wide != (own->bits > 8) || (is_double && known->has_infinity))
+    if (is_wide != (own->bits > 8) || (is_wide && !wide_decodes(own)) || (is_double && known->has_infinity))
         return HC_DECLINED;
     hc_lookup_fn *lookup = lookup_of(own);
     own_chunk loaded;
@@ -405,10 +421,10 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
 
 static int64_t codes_of(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, const hc_code_tile *out) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
     own_chunk loaded;
-    if ((own->ranks == 0) != (own->bits > 8))
+    if ((own->ranks == 0) != (own->bits > 8) || (own->ranks == 0 && !wide_decodes(own)))
         return HC_DECLINED;
     for (int64_t i = 0; i < tile->rows; i++) {
         out->row_scale[i] = (float)load_gamma(own, components, tile->first_row + i);
@@ -454,7 +470,7 @@ static void store_products(const int8_t *restrict from, int64_t n, int32_t times
 
 static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
     const bool is_integer = own->codes == HC_CODES_INTEGER;
     hc_int_form form;

@@ -5,7 +5,7 @@
 #define HC_OWN_SCALES_H
 
 #include "formats/levels.h"
-#include "formats/own/own.h"
+#include "formats/own/record.h"
 
 static inline bool own_legal(const hc_format *format, double value) {
     const hc_sentence *own = hc_sentence_of(format);

@@ -4,8 +4,7 @@
 #ifndef HC_OWN_WIDE_H
 #define HC_OWN_WIDE_H
 
-#include "formats/own/own.h"
-#include "formats/simd/values.h"
+#include "formats/own/record.h"
 
 /* Packs n codes; 8 codes take `bits` bytes. */
 static inline void pack_wide(const uint16_t *codes, int64_t n, int bits, uint8_t *out) {
@@ -46,6 +45,11 @@ static inline void unpack_wide(const uint8_t *row, int64_t row_bytes, int64_t fi
     }
 }
 
+/* Whether powers of two of the type's bias are float32. */
+static inline bool wide_decodes(const hc_sentence *own) {
+    return own->codes == HC_CODES_INTEGER || (own->type.bias >= 0 && own->type.bias <= 127);
+}
+
 /* Whether float32 quotients that are rounded to odd give the codes of the float64 ones, for finite values. */
 static inline bool wide_serves(const hc_sentence *own) {
     const hc_own_float *type = &own->type;
@@ -55,34 +59,25 @@ static inline bool wide_serves(const hc_sentence *own) {
            (int)(type->largest >> type->fraction_bits) + 127 - type->bias + 23 - type->fraction_bits <= 254;
 }
 
-static __attribute__((noinline)) void wide_integers(const hc_sentence *own, hc_values x, int64_t n, double scale,
-                                                    uint16_t *restrict codes) {
+/* Codes of n float64 quotients. */
+static inline void wide_integers(const hc_sentence *own, const double *restrict quotients, int64_t n,
+                                 uint16_t *restrict codes) {
     const double places = ldexp(1, own->places), low = own->lowest, high = own->largest;
     const uint32_t mask = ((uint32_t)1 << own->bits) - 1;
     for (int64_t i = 0; i < n; i++) {
-        double quotient = (x.doubles ? x.doubles[i] : (double)x.singles[i]) / scale * places;
+        double quotient = quotients[i] * places;
         quotient = quotient < high ? quotient : high;
         quotient = quotient > low ? quotient : low;
         codes[i] = (uint16_t)((uint32_t)(int32_t)((quotient + 0x1.8p52) - 0x1.8p52) & mask);
     }
 }
 
-static __attribute__((noinline)) void wide_floats(const hc_sentence *own, hc_values x, int64_t n, double scale,
-                                                  uint16_t *restrict codes) {
+/* Codes of n quotients that were rounded to odd. */
+static inline void wide_floats(const hc_sentence *own, const float *restrict odd, int64_t n, uint16_t *restrict codes) {
     const hc_float_type type = own_type(&own->type);
-    const double least = own->is_signed ? (double)-INFINITY : 0;
-    for (int64_t i = 0; i < n; i += UNIT) {
-        const int64_t count = hc_min(UNIT, n - i);
-        double quotients[UNIT] = {0};
-        float odd[UNIT];
-        for (int64_t j = 0; j < count; j++) {
-            const double quotient = (x.doubles ? x.doubles[i + j] : (double)x.singles[i + j]) / scale;
-            quotients[j] = quotient < least ? 0 : quotient;
-        }
-        simd_odd(quotients, odd);
-        for (int64_t j = 0; j < count; j++)
-            codes[i + j] = (uint16_t)hc_float_encode_f32(&type, odd[j]);
-    }
+    const float least = own->is_signed ? -INFINITY : 0;
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (uint16_t)hc_float_encode_f32(&type, odd[i] < least ? 0 : odd[i]);
 }
 
 /* Numbers of codes. */
