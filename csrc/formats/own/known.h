@@ -2,7 +2,7 @@
 #ifndef HC_OWN_KNOWN_H
 #define HC_OWN_KNOWN_H
 
-#include "formats/own/own.h"
+#include "formats/own/record.h"
 #include "formats/own/search.h"
 
 typedef struct {
@@ -14,6 +14,6 @@ typedef struct {
     int8_t integer[HC_OWN_LEVELS];           /* levels times 2^whole, if there is a `whole` */
 } own_known;
 
-const own_known *own_known_find(int32_t number); /* NULL: there is none */
+const own_known *hc_own_known_find(int32_t number); /* NULL: there is none */
 
 #endif

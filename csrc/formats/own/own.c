@@ -15,6 +15,10 @@ static inline double maximum_of(const hc_sentence *own, const hc_float_rows *x, 
     return defined_maximum(own, x, i, first, n, legal);
 }
 
+static inline double sum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+    return defined_sum(x, i, first, n, legal);
+}
+
 static hc_status own_check(const hc_format *format, hc_error *error) {
     const hc_sentence *own = hc_sentence_of(format);
     if (!own)
@@ -317,6 +321,8 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
         const hc_float_type type = own_type(&own->type);
         hc_float_store_form(&type, form);
         form->bits = own->bits;
+        const bool is_e2 = own->is_signed && own->bits == own->places + 3 && type.bias == 1 && own->nan < 0;
+        form->e2_bits = is_e2 && (own->places == 1 || own->places == 3) ? own->places : 0;
         if (!own->is_plain) { /* read as a table */
             form->codes = HC_CODES_TABLE;
             form->lift = form->exponent_bits = form->special_bits = form->precision = form->smallest = 0;

@@ -8,6 +8,7 @@
  */
 #include "formats/own/known.h"
 #include "formats/own/scales.h"
+#include "formats/own/wide.h"
 #include "formats/simd/encode_rows.h"
 #include "formats/simd/unpack.h"
 
@@ -15,12 +16,21 @@ enum { BLOCK = 4 * UNIT, PARTS = SLICE / 8 /* groups of up to 8 values: of PARTS
 
 /* --- encoding --- */
 
+/* The largest of the masked bits as integers with a sign, or 0. */
 static inline uint32_t largest_bits(const float *restrict x, int64_t n, uint32_t mask) {
-    int32_t largest = 0;
-    for (int64_t c = 0; c < n; c++) {
+    int32_t lane[UNIT] = {0}, largest = 0;
+    int64_t c = 0;
+    for (; c + UNIT <= n; c += UNIT)
+        for (int i = 0; i < UNIT; i++) {
+            const int32_t bits = (int32_t)(hc_f32_bits(x[c + i]) & mask);
+            lane[i] = bits > lane[i] ? bits : lane[i];
+        }
+    for (; c < n; c++) {
         const int32_t bits = (int32_t)(hc_f32_bits(x[c]) & mask);
         largest = bits > largest ? bits : largest;
     }
+    for (int i = 0; i < UNIT; i++)
+        largest = lane[i] > largest ? lane[i] : largest;
     return (uint32_t)largest;
 }
 
@@ -35,6 +45,20 @@ static inline double maximum_of(const hc_sentence *own, const hc_float_rows *x, 
         return (double)NAN;
     }
     return (double)hc_f32_from_bits(own->is_signed ? largest : largest_bits(from, n, UINT32_MAX));
+}
+
+static inline double sum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+    if (x->dtype != HC_F32)
+        return defined_sum(x, i, first, n, legal);
+    const float *from = row_values(x, i).singles + first;
+    if (largest_bits(from, n, INT32_MAX) >= 0x7f800000) {
+        *legal = false;
+        return (double)NAN;
+    }
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++)
+        sum += (double)fabsf(from[c]);
+    return sum;
 }
 
 /* The definition. */
@@ -71,7 +95,7 @@ static inline void divide(hc_values x, int64_t n, float reciprocal, float tiny, 
     else
         for (int64_t c = 0; c < n; c++) {
             const float quotient = x.singles[c] * reciprocal;
-            to[c] = (fabsf(quotient) < tiny) & (x.singles[c] != 0) ? NAN : quotient;
+            to[c] = ((fabsf(quotient) < tiny) & (x.singles[c] != 0)) ? NAN : quotient;
         }
 }
 
@@ -119,21 +143,96 @@ static __attribute__((noinline)) void encode_slice_codes(const own_known *known,
     }
 }
 
+/* Whether all values of a row are finite float32. */
+static bool are_finite(const hc_float_rows *x, int64_t i, int64_t n) {
+    const hc_values from = row_values(x, i);
+    int beyond = 0;
+    if (from.singles)
+        return largest_bits(from.singles, n, INT32_MAX) < 0x7f800000;
+    for (int64_t c = 0; c < n; c++)
+        beyond |= !hc_is_legal(from.doubles[c]);
+    return !beyond;
+}
+
 /* Whether all values of a row without scales are legal. */
 static bool are_legal(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t n) {
-    const hc_values from = row_values(x, i);
     bool legal = true;
-    if (from.singles && largest_bits(from.singles, n, INT32_MAX) < 0x7f800000)
+    if (are_finite(x, i, n))
         return true;
     for (int64_t c = 0; c < n; c++)
         legal = legal && own_legal(format, hc_row_value(x, i, c));
     return legal;
 }
 
+/* Codes of n values without a table. */
+static __attribute__((noinline)) void wide_codes(const hc_sentence *own, hc_values x, int64_t n, double scale,
+                                                 uint16_t *codes) {
+    double quotients[SLICE + UNIT];
+    float odd[SLICE + UNIT];
+    HC_ASSUME(n <= SLICE);
+    for (int64_t i = 0; i < n; i++)
+        quotients[i] = (x.doubles ? x.doubles[i] : (double)x.singles[i]) / scale;
+    if (own->codes == HC_CODES_INTEGER) {
+        wide_integers(own, quotients, n, codes);
+        return;
+    }
+    memset(quotients + n, 0, UNIT * sizeof *quotients);
+    for (int64_t i = 0; i < n; i += UNIT)
+        simd_odd(quotients + i, odd + i);
+    wide_floats(own, odd, n, codes);
+}
+
+/* Formats without a table: as `encode`, group by group. */
+static int64_t encode_wide(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+                           const hc_float_rows *x, const float *thresholds, const hc_components *out) {
+    const hc_sentence *own = hc_sentence_of(format);
+    if (!wide_serves(own))
+        return HC_DECLINED;
+    for (int64_t i = 0; i < x->rows; i++) {
+        const int64_t row = x->first_row + i;
+        uint16_t codes[SLICE + UNIT];
+        uint8_t *to = hc_part(out, HC_CODES, row);
+        hc_bit_writer integers = {hc_part(out, HC_SCALES, row), 0, 0};
+        bool legal = own->sharing != OWN_UNSCALED || are_finite(x, i, geometry->padded);
+        if (!legal)
+            return HC_DECLINED;
+        const float second = own->sharing == OWN_UNSCALED ? 1.0f : row_second(own, geometry, state, x, i, thresholds);
+        if (own->second == OWN_SECOND_ROW)
+            hc_store_f32(hc_part(out, HC_COARSE, row), second);
+        hc_values values = row_values(x, i);
+        int64_t filled = 0;
+        for (int64_t group = 0; group < geometry->groups; group++) {
+            const double scale =
+                encode_scale(format, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
+            for (int64_t c = 0, n; c < geometry->group; c += n, values = values_from(values, n)) {
+                n = hc_min(geometry->group - c, SLICE - filled);
+                if (scale == 0 || isnan(scale))
+                    memset(codes + filled, 0, (size_t)n * sizeof *codes);
+                else
+                    wide_codes(own, values, n, scale, codes + filled);
+                filled += n;
+                if (filled < SLICE)
+                    continue;
+                pack_wide(codes, SLICE, own->bits, to);
+                to += SLICE / 8 * own->bits;
+                filled = 0;
+            }
+        }
+        pack_wide(codes, filled, own->bits, to);
+        if (own->sharing != OWN_UNSCALED && own->scale == OWN_INTEGER)
+            hc_flush_bits(&integers);
+        if (!legal)
+            return row;
+    }
+    return HC_DONE;
+}
+
 static int64_t encode(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
                       const hc_float_rows *x, const float *thresholds, const hc_components *out) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
+    if (own->ranks == 0)
+        return encode_wide(format, geometry, state, x, thresholds, out);
     if (known->search.n == 0 || (x->dtype != HC_F32 && (known->search.tiny > 0 || own->scale == OWN_E8M0)))
         return HC_DECLINED;
     own_slice slice;
@@ -176,9 +275,9 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
 /* --- decoding --- */
 
 typedef struct {
-    double gamma;
     float scale[CHUNK + 8];
     uint8_t codes[CHUNK + 64];
+    uint16_t wide[CHUNK + 8]; /* codes of more than 8 bits */
 } own_chunk;
 
 static void load_factors(const hc_format *format, const hc_sentence *own, const hc_geometry *geometry,
@@ -201,6 +300,11 @@ static void load_own(const hc_format *format, const own_known *known, const hc_g
     const int64_t last_group = (chunk->column + chunk->n - 1) / geometry->group;
     load_factors(format, own, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
                  loaded->scale);
+    if (own->bits > 8) {
+        unpack_wide(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,
+                    chunk->n, own->bits, loaded->wide);
+        return;
+    }
     unpack_codes(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,
                  chunk->n, own->bits, is_signed, loaded->codes);
 }
@@ -250,6 +354,14 @@ static __attribute__((noinline)) void rounded_products(const hc_sentence *own, c
     }
 }
 
+/* The same products of exact elements. */
+static __attribute__((noinline)) void multiply_elements(float *restrict to, int64_t n, double factor, double gamma) {
+    for (int64_t i = 0; i < n; i++) {
+        const float value = (float)(gamma * (factor * (double)to[i]));
+        to[i] = value > FLT_MAX ? FLT_MAX : value < -FLT_MAX ? -FLT_MAX : value;
+    }
+}
+
 /* Elements times a scale, of which the infinite ones stay so. */
 static __attribute__((noinline)) void scale_elements(float *restrict to, int64_t n, float scale, bool has_minus_zero) {
     const float zero = has_minus_zero ? -0.0f : 0.0f;
@@ -260,33 +372,47 @@ static __attribute__((noinline)) void scale_elements(float *restrict to, int64_t
     }
 }
 
+/* Float32 numbers of the codes of a chunk. */
+static void elements_of(const own_known *known, const own_chunk *loaded, int64_t n, float *to) {
+    if (known->sentence.ranks > 0)
+        lookup_of (&known->sentence)(loaded->codes, n, known->level, false, 1, to);
+    else
+        wide_elements(&known->sentence, loaded->wide, n, to);
+}
+
 static int64_t values(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       const hc_tile *tile, float *out, int64_t ld) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
-    const bool is_scaled = own->sharing != OWN_UNSCALED, is_double = !known->is_single || own->scale == OWN_INTEGER;
-    own_chunk loaded;
-    if (own->ranks == 0 || (is_double && known->has_infinity))
+    const bool is_wide = own->ranks == 0, has_minus_zero = is_wide || own->minus_zero >= 0;
+    const bool is_scaled = own->sharing != OWN_UNSCALED, has_integers = is_scaled && own->scale == OWN_INTEGER;
+    const bool is_double = has_integers || !(is_wide || known->is_single);
+    if (is_wide != (own->bits > 8) || (is_wide && !wide_decodes(own)) || (is_double && known->has_infinity))
         return HC_DECLINED;
     hc_lookup_fn *lookup = lookup_of(own);
+    own_chunk loaded;
     for (int64_t i = 0; i < tile->rows; i++) {
         const double gamma = load_gamma(own, components, tile->first_row + i);
         HC_FOR_OWN(i, false) {
             float *to = out + i * ld + chunk.column - tile->first_column;
-            if (is_double) {
-                HC_FOR_PARTS(g)
-                rounded_products(own, loaded.codes + c, end - c, (double)loaded.scale[g], gamma, to + c);
-            } else if (!is_scaled || known->has_infinity) {
-                lookup(loaded.codes, chunk.n, known->level, false, 1, to);
-                if (!is_scaled && own->minus_zero < 0)
-                    scale_elements(to, chunk.n, 1, false);
-                else if (is_scaled) {
-                    HC_FOR_PARTS(g)
-                    scale_elements(to + c, end - c, loaded.scale[g], own->minus_zero >= 0);
+            const bool is_direct = !is_wide && !is_double && is_scaled && !known->has_infinity;
+            if (is_direct || (is_double && !is_wide)) {
+                HC_FOR_PARTS(g) {
+                    if (is_direct)
+                        lookup(loaded.codes + c, end - c, known->level, true, loaded.scale[g], to + c);
+                    else
+                        rounded_products(own, loaded.codes + c, end - c, (double)loaded.scale[g], gamma, to + c);
                 }
-            } else {
-                HC_FOR_PARTS(g)
-                lookup(loaded.codes + c, end - c, known->level, true, loaded.scale[g], to + c);
+                continue;
+            }
+            elements_of(known, &loaded, chunk.n, to);
+            if (!is_scaled && !has_minus_zero)
+                scale_elements(to, chunk.n, 1, false);
+            HC_FOR_PARTS(g) {
+                if (has_integers)
+                    multiply_elements(to + c, end - c, (double)loaded.scale[g], gamma);
+                else if (is_scaled)
+                    scale_elements(to + c, end - c, loaded.scale[g], has_minus_zero);
             }
         }
     }
@@ -295,12 +421,11 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
 
 static int64_t codes_of(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, const hc_code_tile *out) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
     own_chunk loaded;
-    if (own->ranks == 0)
+    if ((own->ranks == 0) != (own->bits > 8) || (own->ranks == 0 && !wide_decodes(own)))
         return HC_DECLINED;
-    hc_lookup_fn *lookup = lookup_of(own);
     for (int64_t i = 0; i < tile->rows; i++) {
         out->row_scale[i] = (float)load_gamma(own, components, tile->first_row + i);
         HC_FOR_OWN(i, false) {
@@ -310,8 +435,7 @@ static int64_t codes_of(const hc_format *format, const hc_geometry *geometry, co
                        loaded.scale, (size_t)(last_group + 1 - chunk.first_group) * sizeof *loaded.scale);
             else
                 out->row_scale[i] = loaded.scale[0];
-            lookup(loaded.codes, chunk.n, known->level, false, 1,
-                   out->codes + i * out->codes_ld + chunk.column - tile->first_column);
+            elements_of(known, &loaded, chunk.n, out->codes + i * out->codes_ld + chunk.column - tile->first_column);
         }
     }
     return HC_DONE;
@@ -322,6 +446,17 @@ static void whole_levels(const own_known *known, const uint8_t *restrict codes, 
     int64_t i = known->sentence.bits <= 4 ? simd_lookup16(codes, n, known->integer, to) : 0;
     for (; i < n; i++)
         to[i] = known->integer[codes[i]];
+}
+
+/* Limbs of codes of more than 8 bits, times an integer. */
+static void store_wide(const hc_sentence *own, const uint16_t *restrict from, int64_t n, int32_t times, int n_limbs,
+                       const hc_int_tile *out, int64_t place) {
+    const int32_t sign = own->is_signed ? 1 << (own->bits - 1) : 0;
+    for (int limb = 0; limb < n_limbs; limb++) {
+        int8_t *restrict to = out->limb[limb] + place;
+        for (int64_t j = 0; j < n; j++)
+            to[j] = (int8_t)(uint8_t)((uint32_t)(times * ((from[j] ^ sign) - sign)) >> (8 * limb) & 0xff);
+    }
 }
 
 static void store_products(const int8_t *restrict from, int64_t n, int32_t times, int n_limbs, const hc_int_tile *out,
@@ -335,12 +470,12 @@ static void store_products(const int8_t *restrict from, int64_t n, int32_t times
 
 static int64_t integers(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                         const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    const own_known *known = own_known_find(own_number(format));
+    const own_known *known = hc_own_known_find(own_number(format));
     const hc_sentence *own = &known->sentence;
     const bool is_integer = own->codes == HC_CODES_INTEGER;
     hc_int_form form;
     hc_format_find(format->family)->int_form(format, mode, &form);
-    if (own->ranks == 0 || (is_integer && !own->is_signed && own->bits == 8))
+    if ((own->ranks == 0) != (own->bits > 8) || (is_integer && !own->is_signed && own->bits == 8))
         return HC_DECLINED;
     const double place = ldexp(1, -form.fraction_bits);
     own_chunk loaded;
@@ -362,6 +497,12 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
                     scales[g] = mode == HC_INT_SPLIT
                                     ? loaded.scale[g]
                                     : (float)((double)hc_saturated(gamma * (double)loaded.scale[g]) * place);
+            }
+            if (own->bits > 8) {
+                HC_FOR_PARTS(g)
+                store_wide(own, loaded.wide + c, end - c, is_plain_limb ? 1 : (int32_t)loaded.scale[g], form.n_limbs,
+                           out, first + c);
+                continue;
             }
             if (!is_integer) {
                 whole_levels(known, loaded.codes, chunk.n,

@@ -5,25 +5,25 @@
 
 static _Atomic(own_known *) records[HC_OWN_MOST];
 
-const own_known *own_known_find(int32_t number) {
+const own_known *hc_own_known_find(int32_t number) {
     return number >= 0 && number < HC_OWN_MOST ? atomic_load_explicit(&records[number], memory_order_acquire) : NULL;
 }
 
 const hc_sentence *hc_sentence_find(int32_t number) {
-    const own_known *known = own_known_find(number);
+    const own_known *known = hc_own_known_find(number);
     return known ? &known->sentence : NULL;
 }
 
 /* The record, and what kernels read of it; NULL: out of memory. */
 static own_known *known_of(const hc_sentence *own) {
-    const own_search search = own_search_size(own);
+    const own_search search = hc_own_search_size(own);
     own_known *known = hc_alloc_aligned((int64_t)sizeof *known + search.bytes);
     if (!known)
         return NULL;
     memcpy(&known->sentence, own, sizeof *own);
     known->search = search;
     if (search.n > 0)
-        own_search_fill(own, &known->search, known + 1);
+        hc_own_search_fill(own, &known->search, known + 1);
     known->is_single = own->ranks > 0;
     known->has_infinity = false;
     for (int i = 0; i < HC_OWN_LEVELS; i++) {

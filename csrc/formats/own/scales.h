@@ -5,7 +5,7 @@
 #define HC_OWN_SCALES_H
 
 #include "formats/levels.h"
-#include "formats/own/own.h"
+#include "formats/own/record.h"
 
 static inline bool own_legal(const hc_format *format, double value) {
     const hc_sentence *own = hc_sentence_of(format);
@@ -42,7 +42,7 @@ static inline double maximum_of(const hc_sentence *own, const hc_float_rows *x, 
                                 bool *legal);
 
 /* The sum of the magnitudes; NaN if a value is invalid, which clears *legal. */
-static inline double sum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
+static inline double defined_sum(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal) {
     double sum = 0;
     bool all_legal = true;
     for (int64_t c = first; c < first + n; c++) {
@@ -53,6 +53,9 @@ static inline double sum_of(const hc_float_rows *x, int64_t i, int64_t first, in
     *legal = *legal && all_legal;
     return all_legal ? sum : (double)NAN;
 }
+
+/* The same sum, in the same order. */
+static inline double sum_of(const hc_float_rows *x, int64_t i, int64_t first, int64_t n, bool *legal);
 
 /* Values of a group of a row without padding. */
 static inline int64_t count_of(const hc_geometry *geometry, int64_t group) {
@@ -98,6 +101,15 @@ static inline float e8m0_scale(uint8_t byte) {
     return byte == 0xff ? NAN : hc_f32_from_bits(byte == 0 ? 0x00400000 : (uint32_t)byte << 23);
 }
 
+/* The code of a scale, saturated. Most types are rounded in float32, with the same result. */
+static inline uint8_t scale_code(const hc_own_float *own, float value) {
+    const int m = own->fraction_bits, top = (int)(own->largest >> m) + 127 - own->bias;
+    const hc_float_type type = own_type(own);
+    if (isnan(value) || top + 23 - m > 254 || own->bias > 127)
+        return (uint8_t)hc_float_encode(&type, (double)value, true);
+    return (uint8_t)hc_float_encode_f32(&type, value);
+}
+
 /* Writes the scale of a limit; returns S. p: the second level, or 1. */
 static inline double store_scale(const hc_sentence *own, double limit, float p, uint8_t *scales, int64_t group) {
     const float s = (float)limit / (float)own->target;
@@ -115,7 +127,7 @@ static inline double store_scale(const hc_sentence *own, double limit, float p, 
         scales[group] = isnan(limit) ? 0xff : e8m0_byte(own, limit);
         return (double)e8m0_scale(scales[group]);
     default:
-        scales[group] = (uint8_t)own_encode_float(&own->scale_type, (double)(s / p), true);
+        scales[group] = scale_code(&own->scale_type, s / p);
         return (double)hc_saturated_product(own_decode_float(&own->scale_type, scales[group]), p);
     }
 }
@@ -175,9 +187,10 @@ static inline int64_t observe_limits(const hc_format *format, const hc_geometry 
                                                      : maximum_of(own, x, i, first, geometry->group, &legal);
             if (is_shared)
                 store_shared(state, (x->first_row + i) * geometry->groups + group, found);
-            else
-                state->maximum =
-                    fmaxf(state->maximum, thresholds ? thresholds[i * geometry->groups + group] : (float)found);
+            else {
+                const float limit = thresholds ? thresholds[i * geometry->groups + group] : (float)found;
+                state->maximum = limit > state->maximum ? limit : state->maximum;
+            }
         }
         if (!legal && illegal == HC_DONE)
             illegal = x->first_row + i;

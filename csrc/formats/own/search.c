@@ -1,7 +1,7 @@
 /* Makes the buckets of a record; see search.h. */
 #include "formats/own/search.h"
 
-#include "formats/own/own.h"
+#include "formats/own/record.h"
 
 enum { MOST_BUCKETS = 1024, LEAST_SHIFT = 13, MOST_SHIFT = 23 };
 static const float MARGIN = 2 * OWN_DOUBT;
@@ -69,7 +69,7 @@ static bool separates(const own_bounds *bounds, int shift) {
     return true;
 }
 
-own_search own_search_size(const hc_sentence *own) {
+own_search hc_own_search_size(const hc_sentence *own) {
     own_search search = {0};
     if (own->ranks == 0)
         return search;
@@ -99,7 +99,7 @@ own_search own_search_size(const hc_sentence *own) {
     return search;
 }
 
-void own_search_fill(const hc_sentence *own, own_search *search, void *memory) {
+void hc_own_search_fill(const hc_sentence *own, own_search *search, void *memory) {
     const int32_t n = search->n;
     search->bound = memory;
     search->codes = (uint32_t *)(search->bound + 2 * n);

@@ -26,7 +26,7 @@ typedef struct {
 } own_search;
 
 /* How many buckets the record needs, with `bytes`; then fills them. */
-own_search own_search_size(const hc_sentence *own);
-void own_search_fill(const hc_sentence *own, own_search *search, void *memory);
+own_search hc_own_search_size(const hc_sentence *own);
+void hc_own_search_fill(const hc_sentence *own, own_search *search, void *memory);
 
 #endif

@@ -50,7 +50,7 @@ static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
     const hc_stored_form *form = &weights->form;
     const bool is_folded = product->order == HC_ORDER_FOLDED;
     if (form->codes == HC_CODES_INTEGER)
-        return is_folded ? form->fraction_bits == 0 : form->scale != HC_SCALE_NONE;
+        return is_folded || form->scale != HC_SCALE_NONE;
     weights->as_integers = true;
     weights->flip = 0;
     if (form->e2_bits) {
@@ -59,13 +59,11 @@ static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
             weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
         return true;
     }
-    if (!hc_form_has_table(form) || form->scale == HC_SCALE_NONE)
+    if (!hc_form_has_table(form) || (!is_folded && form->scale == HC_SCALE_NONE))
         return false;
     hc_int_form integers;
     hc_format_find(weights->packed->format->family)
         ->int_form(weights->packed->format, is_folded ? HC_INT_FOLDED : HC_INT_GROUPED, &integers);
-    if (is_folded && integers.fraction_bits != 0) /* the kernels have no place for a power of two */
-        return false;
     double level[16], lowest = 0;
     for (int code = 0; code < 16; code++) {
         level[code] = ldexp((double)form->table[code], integers.fraction_bits);

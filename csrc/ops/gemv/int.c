@@ -12,6 +12,7 @@
 #include "ops/codec/decode.h"
 #include "ops/product/pack.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
@@ -185,7 +186,8 @@ static void folded_block(const hc_integers_job *job, hc_gemv_dots_args *args, in
                 sum = sum * 256 + sums[i][v * n_signed_limbs + d];
             if (!job->folded)
                 sum = folded_sum(job, &row, v, scratch);
-            const float scale = weights->form.second ? row.row_scale : row.scales[0];
+            const float stored = weights->form.second ? row.row_scale : row.scales[0];
+            const float scale = (float)((double)stored * (double)job->unit);
             hc_gemv_store(job->out, block + i, job->first_vector + v,
                           (float)((double)job->x_scales[v] * (double)scale * (double)sum));
         }
@@ -294,7 +296,8 @@ static bool plan(hc_integers_job *job, const hc_product *p) {
     if (job->densifies && (!has_zero_byte(&job->weights) || !hc_gemv_densified_init(&job->dense, &job->weights)))
         return false;
     const hc_geometry *geometry = job->geometry = job->densifies ? &job->dense.geometry : p->w_packed->geometry;
-    job->unit = p->order == HC_ORDER_GROUPED ? 1.0f / (float)(1 << p->w->form[HC_INT_GROUPED].fraction_bits) : 1;
+    const hc_int_mode mode = p->order == HC_ORDER_FOLDED ? HC_INT_FOLDED : HC_INT_GROUPED;
+    job->unit = ldexpf(1, -p->w->form[mode].fraction_bits);
     job->folds = p->order == HC_ORDER_FOLDED && job->weights.form.scale == HC_SCALE_INTEGER;
     job->segment = choose_segment(job, x_geometry);
     if (job->segment == 0)
