@@ -83,7 +83,7 @@ def test_values_are_scales_times_what_codes_stand_for(text: str) -> None:
         kept = np.ldexp(np.rint(np.ldexp(np.frexp(elements)[0], form.precision)), -form.precision)
         np.testing.assert_allclose(np.ldexp(kept, np.frexp(elements)[1]), elements, rtol=1e-15)
         return
-    scale = q.scales_expanded(np.float64) if form.scale == "double" else scales_of(q, form)
+    scale = q.scales_expanded(np.float64) if form.scale in ("double", "own") else scales_of(q, form)
     if scale.shape[1] != q.shape[1]:
         scale = np.repeat(scale, -(-q.shape[1] // scale.shape[1]) if fmt.group is None else fmt.group, axis=1)
     np.testing.assert_array_equal(codes_of(q, form) * scale[:, : q.shape[1]], wanted)

@@ -521,7 +521,8 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
         form->bits = own->bits;
         if (!own->is_plain) { /* read as a table */
             form->codes = HC_CODES_TABLE;
-            form->lift = form->exponent_bits = form->special_bits = 0;
+            form->lift = form->exponent_bits = form->special_bits = form->precision = form->smallest = 0;
+            form->maximum = 0;
         }
     }
     hc_form_fill_table(format, form);
