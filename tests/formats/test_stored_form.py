@@ -50,7 +50,7 @@ def codes_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
     stored = q.components["codes"]
     if form.bits > 8:
         bits = np.unpackbits(stored, axis=1, bitorder="little")
-        codes = bits.reshape(len(q), -1, form.bits)[:, :padded].astype(np.int64) @ (1 << np.arange(form.bits))
+        codes = bits[:, : padded * form.bits].reshape(len(q), padded, form.bits).astype(np.int64) @ (1 << np.arange(form.bits))
     else:
         codes = unpack(stored, form.bits, padded // max(form.code_values, 1)).astype(np.int64)
     if form.codes == "integer":
