@@ -49,8 +49,8 @@ def codes_of(q: hc.QuantizedArray, form: StoredForm) -> Array:
     padded = -(-length // group) * group
     stored = q.components["codes"]
     if form.bits > 8:
-        bits = np.unpackbits(stored, axis=1, bitorder="little")
-        codes = bits[:, : padded * form.bits].reshape(len(q), padded, form.bits).astype(np.int64) @ (1 << np.arange(form.bits))
+        bits = np.unpackbits(stored, axis=1, bitorder="little")[:, : padded * form.bits]
+        codes = bits.reshape(len(q), padded, form.bits).astype(np.int64) @ (1 << np.arange(form.bits))
     else:
         codes = unpack(stored, form.bits, padded // max(form.code_values, 1)).astype(np.int64)
     if form.codes == "integer":
