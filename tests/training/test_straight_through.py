@@ -7,6 +7,7 @@ import pytest
 from common import FORMATS, bad_argument, isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute.formats import Own
 from heterocompute.training.chance import chances
 
 W = reals((6, 64), 3)
@@ -18,7 +19,7 @@ NO_LEVELS = [text for text in FORMATS if text.startswith(("cb", "q", "iq", "tq",
 @pytest.mark.parametrize("text", FORMATS)
 def test_without_a_clip_the_gradient_is_that_of_the_values(text):
     fmt = hc.format(text)
-    element = getattr(fmt, "element", None)  # of an own format
+    element = fmt.element if isinstance(fmt, Own) else None
     unsigned = getattr(fmt, "unsigned", False) if element is None else not element.signed
     if getattr(fmt, "dim", 1) > 1 and 64 % fmt.dim:
         pytest.skip("short vectors")
