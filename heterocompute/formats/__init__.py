@@ -26,7 +26,7 @@ from .floats import ELEMENTS, FLOAT_NAMES, MX, NVFP4, Float
 from .functions import Function as Function, is_function as is_function
 from .integers import VSQ, Affine, Int
 from .logs import Log
-from .own import Own as Own
+from .own import Own as Own, is_own as is_own
 from .sparse import Sparse as Sparse, has_pattern as has_pattern, parse_pattern as parse_pattern
 
 __all__ = [

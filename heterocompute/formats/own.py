@@ -12,7 +12,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
@@ -435,6 +435,26 @@ class Own(Format):
 def _is_scale(kind: Minifloat) -> bool:
     """Tell whether the C core reads a float as a scale."""
     return kind.bits <= 8 and kind.subnormals and kind.used_bias >= 0 and kind.specials != "fnuz"
+
+
+def is_own(fmt: Any) -> TypeGuard[Own]:
+    """Tell whether a sentence defines a format, which then has an element, a scale and its sharing.
+
+    Parameters
+    ----------
+    fmt : object
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> is_own(hc.format("e3m4-g32-e8m0")), is_own(hc.format("int8"))
+    (True, False)
+    """
+    return isinstance(fmt, Own)
 
 
 # fmt: off

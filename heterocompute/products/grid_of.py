@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays.bits import unpack
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
-from ..formats import Format, Own, Sparse, has_pattern
+from ..formats import Format, Sparse, has_pattern, is_own
 from .columns import decoded_rows
 from .grid import F16, F32, TABLE, TABLE_F32, Grid, Scales, groups_of
 from .pattern import Pattern
@@ -129,7 +129,7 @@ def _filled(grid: Grid, n_groups: int, rows: int) -> Grid:
         grid.levels = np.ascontiguousarray(book if book.ndim == 1 else book.T)
         grid.thresholds = np.ascontiguousarray((grid.levels[1:] + grid.levels[:-1]) / 2)
         grid.stored = np.arange(len(grid.levels))
-    elif isinstance(fmt, Own) and form.codes != "log":
+    elif is_own(fmt) and form.codes != "log":
         grid.levels, grid.stored, grid.thresholds = own_levels(fmt)
     else:
         grid.levels, grid.stored = level_table(fmt)

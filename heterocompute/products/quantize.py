@@ -22,8 +22,8 @@ from ..base.float_env import converted, counts_subnormals
 from ..formats import Format, Sparse, has_pattern, is_function
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .device import fake_quantize_on_device, goes_to_device, quantize_on_device
-from .functions import rounded_by
-from .given_codebook import by_codebook, checked_codebook
+from .given.codebook import by_codebook, checked_codebook
+from .given.functions import rounded_by
 from .nearest import nearest
 from .scale_search import rounded_best
 

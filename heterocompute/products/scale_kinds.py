@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import Float, Format
+from ..formats import Float, Format, is_own
 from ..formats.elements import Minifloat
 from ..formats.own import Own
 
@@ -23,20 +23,20 @@ Array = np.ndarray[Any, Any]
 def kind_of(fmt: Format) -> str:
     """Return the kind of a format's scales: that of its `form`, or of an own format's sentence; "table" of floats."""
     kind = fmt.form.scale
-    if kind == "own" and isinstance(fmt, Own):
+    if kind == "own" and is_own(fmt):
         kind = fmt.scale_kind
     return "table" if kind in ("e4m3", "float", "bf16") else kind
 
 
 def has_coarse(fmt: Format) -> bool:
     """Tell whether a float32 multiplies every scale of the kind "table"."""
-    return fmt.second is not None if isinstance(fmt, Own) else fmt.form.second == "scale"
+    return fmt.second is not None if is_own(fmt) else fmt.form.second == "scale"
 
 
 @lru_cache(maxsize=64)
 def scale_table(fmt: Format) -> Array:
     """Return the scales above 0 of the kind "table", by code from 1."""
-    kind = fmt.scale_type if isinstance(fmt, Own) else None
+    kind = fmt.scale_type if is_own(fmt) else None
     if kind is None:
         table = np.array(Float("fp8_e4m3fn").form.levels)
         return np.array(table[(table > 0) & np.isfinite(table)])
@@ -65,7 +65,7 @@ def stored_table_codes(fmt: Format, every: Array, scale: Array) -> Array:
         codes = np.empty(scale.shape, np.int64)
         for i, one in enumerate(every):
             codes[i] = np.searchsorted(one, scale[i])
-    if isinstance(fmt, Own) and fmt.scale_kind == "bf16":
+    if is_own(fmt) and fmt.scale_kind == "bf16":
         return codes.astype(np.uint16)
     return codes.astype(np.uint8)
 
@@ -88,4 +88,4 @@ def own_levels(fmt: Own) -> tuple[Array, Array, Array]:
 
 def is_below(fmt: Format) -> bool:
     """Tell whether the plain scale is not that of the largest magnitude, so that larger ones may be better."""
-    return isinstance(fmt, Own) and (fmt.used_rule == "absmean" or fmt.used_target < fmt.element.largest)
+    return is_own(fmt) and (fmt.used_rule == "absmean" or fmt.used_target < fmt.element.largest)

@@ -21,7 +21,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import WrongValue, refusals
 from ..base.float_env import counts_subnormals
-from ..formats import Format, Sparse, has_pattern, is_function
+from ..formats import Format, Sparse, has_pattern, is_function, is_own
 from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
 from .stochastic import levels_of, stochastic_round
@@ -42,11 +42,14 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
     form = fmt.form
     if form.codes == "unstated":
         raise WrongValue(f"fake_quantize: {fmt} has codes of an unstated kind, so that its range is unknown")
+    if is_own(fmt) and form.any_axis and not form.has_scales:  # floats and posits, whatever the core reads
+        return (-fmt.element.largest if fmt.element.signed else 0.0), fmt.element.largest
     if form.codes == "float" and not form.has_scales:
         return None if form.bits == 32 else (-form.maximum, form.maximum)
+    is_unsigned = form.is_unsigned or (is_own(fmt) and not fmt.element.signed)
     if clip is None:
-        return (0.0, math.inf) if form.is_unsigned else None
-    return (0.0 if form.is_unsigned else -1.0), 1.0
+        return (0.0, math.inf) if is_unsigned else None
+    return (0.0 if is_unsigned else -1.0), 1.0
 
 
 def note_of(

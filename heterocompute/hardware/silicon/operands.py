@@ -11,7 +11,7 @@ from math import frexp
 from typing import Any
 
 from ...base.errors import WrongValue, shown
-from ...formats import Format, Own, format as parse_format, has_pattern
+from ...formats import Format, Own, format as parse_format, has_pattern, is_own
 from ...formats.elements import Integer, Levels, Logs, Minifloat, PowersOfTwo
 
 __all__ = ["Operand", "operand", "state_arithmetic"]
@@ -102,7 +102,7 @@ def _of_sentence(fmt: Own) -> Operand:
 
 def _derived(fmt: Format) -> Operand:
     """Return the operand of a format's form; one scale per row is applied after the sum."""
-    if isinstance(fmt, Own):
+    if is_own(fmt):
         return _of_sentence(fmt)
     form = fmt.form
     kind = KINDS[form.codes]

@@ -21,7 +21,7 @@ from ...base.values import as_int, as_list, as_real, check_flag
 from ...formats import Format, has_pattern, is_function
 from ..arguments import FloatArray, as_format
 from ..device import settle
-from ..functions import rounded_by
+from ..given.functions import rounded_by
 from ..quantize import quantize
 from .device import TOGETHER, attention_there, heads_there, in_batches, in_library_of_first, is_there
 from .device_cache import DeviceTokens, check_row, tokens_there

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import refuse_infinite
-from ..base.errors import WrongType, WrongValue, shown
-from ..base.float_env import call_back, converted
-from ..formats import Function
+from ...arrays.dense import refuse_infinite
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.float_env import call_back, converted
+from ...formats import Function
 
 __all__ = ["rounded_by"]
 

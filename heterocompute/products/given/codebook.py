@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.bits import pack, rows_at_once
-from ..arrays.components import component_layout
-from ..arrays.dense import as_array, refuse_infinite
-from ..arrays.quantized import QuantizedArray
-from ..base.errors import WrongValue, shown
-from ..base.float_env import converted
-from ..formats import Codebook, Format
+from ...arrays.bits import pack, rows_at_once
+from ...arrays.components import component_layout
+from ...arrays.dense import as_array, refuse_infinite
+from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue, shown
+from ...base.float_env import converted
+from ...formats import Format
 
 __all__ = ["by_codebook", "checked_codebook"]
 
@@ -45,10 +45,10 @@ def checked_codebook(codebook: Any, fmt: Format, rows: int) -> Array:
             given = np.asarray(codebook, np.float64)
         except (TypeError, ValueError):
             raise WrongValue(f"quantize: codebook is {shown(codebook)}, expected an array of floats") from None
-    if not isinstance(fmt, Codebook) or fmt.dim > 1:
+    if not fmt.learns_codebook or fmt.unit > 1:
         raise WrongValue(f"quantize: codebook is given with {fmt}, expected a codebook of single values such as cb4")
     k = 2**fmt.bits
-    shapes = [(k,)] if fmt.per == "tensor" else [(k,), (rows, k)]
+    shapes = [(k,)] if fmt.form.shared else [(k,), (rows, k)]
     if given.shape not in shapes:
         raise WrongValue(
             f"quantize: codebook has shape {given.shape}, expected {' or '.join(map(str, shapes))} for {fmt}"
@@ -65,7 +65,7 @@ def checked_codebook(codebook: Any, fmt: Format, rows: int) -> Array:
             f"quantize: codebook has {levels[index]} at index {index}, expected ascending numbers of which only the "
             "last may repeat"
         )
-    return levels if fmt.per == "tensor" else np.array(np.broadcast_to(levels, (rows, k)))
+    return levels if fmt.form.shared else np.array(np.broadcast_to(levels, (rows, k)))
 
 
 def by_codebook(x: Array, fmt: Format, axes: tuple[int, ...], codebook: Array) -> QuantizedArray:

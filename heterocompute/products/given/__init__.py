@@ -1,0 +1,1 @@
+"""Rounding to what the caller gives: functions of values, and codebooks."""
