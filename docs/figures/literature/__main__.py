@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runner import DOCS, GRID, filled, table, text
 
 PAGE, PICTURE = DOCS / "formats" / "own.md", DOCS / "formats" / "literature.svg"
-HEADS = ("format", "format string", "bits", "Gaussian dB", "Laplace dB", "MiniLM dB", "at equal bits", "")
+HEADS = ("format", "format string", "bits", "Gaussian dB", "Laplace dB", "MiniLM dB", "at equal bits", "remark")
 KINDS = (("Gaussian", SERIES[0]), ("Laplace", SERIES[1]), ("MiniLM", SERIES[2]))
 STEP = 20 * np.log10(2)  # dB per bit
 SHAPE = (256, 4096)
