@@ -1,5 +1,6 @@
 /* One side of a product of integers; sides.h. */
 #include "cuda/sides.h"
+#include "cuda/formats/families.h"
 
 #include "formats/format.h"
 #include "ops/codec/rows.h"

@@ -91,7 +91,7 @@ hc_format hc_cuda_stored_like_in_words(const hc_format *format) {
     else if (form.scale == HC_SCALE_F16)
         found.family = FAMILY_ggml; /* q4_0 */
     else if (form.scale == HC_SCALE_E8M0)
-        found.family = FAMILY_mx, found.option[0] = HC_TYPE_FP4_E2M1;
+        found = (hc_format){FAMILY_mx, form.bits, format->group, {HC_TYPE_FP4_E2M1}, 0, 0};
     else if (form.scale == HC_SCALE_E4M3)
         found.family = FAMILY_nvfp4;
     return found;
@@ -137,8 +137,9 @@ hc_format hc_cuda_add_record(const hc_format *format, const hc_geometry *geometr
         memcpy(&own, hc_sentence_of(format), sizeof own);
     else
         load_log(format, &own);
+    const uint32_t groups = (uint32_t)geometry->groups;
     const void *at = hc_cuda_add_table(plan, &own, offsetof(hc_sentence, bound));
     memcpy(there.option + HC_CUDA_RECORD_AT, &at, sizeof at);
-    there.option[HC_CUDA_RECORD_GROUPS] = (int32_t)(uint32_t)geometry->groups;
+    memcpy(there.option + HC_CUDA_RECORD_GROUPS, &groups, sizeof groups);
     return there;
 }
