@@ -1,4 +1,5 @@
 /* Steps of the codec: which kernels, how many threads, what memory (cuda/hc_cuda.h). No step depends on a value. */
+#include "cuda/formats/families.h"
 #include "cuda/steps.h"
 
 #include "base/layout.h"

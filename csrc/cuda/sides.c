@@ -1,5 +1,6 @@
 /* One side of a product of integers; sides.h. */
 #include "cuda/sides.h"
+#include "cuda/formats/families.h"
 
 #include "formats/format.h"
 #include "ops/codec/rows.h"
@@ -14,15 +15,11 @@ hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error) {
     if (status != HC_OK)
         return status;
     memset(side->form, 0, sizeof side->form);
-    const bool has_integers = ops->int_form && hc_cuda_kernel_of(&side->format, HC_CUDA_INTEGERS).name;
-    const hc_format like = hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS);
-    for (int mode = 0; mode <= HC_INT_GROUPED && has_integers; mode++) {
-        hc_int_form stored = {0};
+    const bool is_kept = side->format.m > 0 && hc_cuda_stored_like(&side->format, HC_CUDA_INTEGERS).family ==
+                                                   FAMILY_own; /* without a kernel */
+    const bool has_integers = ops->int_form && !is_kept && hc_cuda_kernel_of(&side->format, HC_CUDA_INTEGERS).name;
+    for (int mode = 0; mode <= HC_INT_GROUPED && has_integers; mode++)
         ops->int_form(&side->format, (hc_int_mode)mode, &side->form[mode]);
-        hc_format_find(like.family)->int_form(&like, (hc_int_mode)mode, &stored);
-        if (stored.n_limbs != side->form[mode].n_limbs || (like.family == FAMILY_own && like.m > 0))
-            side->form[mode].available = false; /* -128 is no limb of int8 */
-    }
     return HC_OK;
 }
 

@@ -3,7 +3,6 @@
 #define HC_CUDA_STEPS_H
 
 #include "cuda/device.h"
-#include "cuda/formats/families.h"
 #include "cuda/hc_cuda.h"
 
 enum { HC_CUDA_HOPPER = 90 /* architecture of the modules that end in _90a */ };

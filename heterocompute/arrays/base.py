@@ -21,6 +21,7 @@ from ..base.errors import Unsupported, WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
 from ..base.rereading import as_check
+from .device import DeviceArray
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 __all__ = ["PackedArray"]
@@ -259,7 +260,13 @@ class PackedArray(NDArrayOperatorsMixin):
         each = prod(n for a, n in enumerate(self._shape) if a not in self._axis and a > 0)
         parts = {name: cut(part, each, indices) if layout[name][2] else part for name, part in self._components.items()}
         if not fmt.splits_into_rows:
-            parts["scales"] = parts["scales"][self._blocks_of(fmt, indices, each)]
+            blocks = self._blocks_of(fmt, indices, each)
+            scales = parts["scales"]
+            parts["scales"] = (
+                scales.rows(blocks.start, blocks.stop - blocks.start)
+                if isinstance(scales, DeviceArray)
+                else scales[blocks]
+            )
         if one:
             return self._remade(parts, self._shape[1:], [a - 1 for a in self._axis])
         return self._remade(parts, (len(range(*indices.indices(self._shape[0]))), *self._shape[1:]), self._axis)

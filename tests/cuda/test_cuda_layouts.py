@@ -1,5 +1,7 @@
 """Registers and shared memory of the matrix instructions, as CuTe lays them out: CUTLASS 4, include/cute.
 
+At the end, the host's function of each instruction does what NumPy's definition says.
+
 A layout is shape:stride, both nested alike; an index counts the first mode fastest. The numbers are facts of
 ``atom/mma_traits_sm80.hpp``, ``atom/mma_traits_sm90_gmma.hpp``, ``atom/mma_traits_sm90_gmma_sparse.hpp``,
 ``atom/mma_traits_sm120_sparse.hpp`` and ``atom/copy_traits_sm75.hpp``.
@@ -14,7 +16,15 @@ import emulated
 import numpy as np
 import pytest
 
-from heterocompute.bench.cuda.instructions import ANSWERS, PARTS, random_words
+from heterocompute.bench.cuda.instructions import (
+    ANSWERS,
+    PARTS,
+    PRODUCTS,
+    answers_of,
+    products_of,
+    random_sides,
+    random_words,
+)
 
 Array = np.ndarray[Any, Any]
 SOURCES = [emulated.HOST.with_name("layouts.cu"), emulated.HOST]
@@ -227,3 +237,28 @@ def test_fields_of_a_descriptor(is_half: int, stride: int, layout: int) -> None:
     rows, pieces = np.arange(64)[:, None], np.arange(8)[None, :]
     places = out[2048:].reshape(64, 8)
     assert (places == swizzled(rows // 8 * 1024 + rows % 8 * 128 + pieces * 16)).all()
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    memory = np.empty(array.nbytes + 16, np.uint8)
+    first = -memory.ctypes.data % 16
+    made = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    made[:] = array
+    return made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_instructions_do_what_their_definitions_say(seed: int) -> None:
+    words = aligned(random_words(np.random.default_rng(seed)))
+    answers = np.zeros((ANSWERS, 32), np.uint32)
+    emulated.check(words, answers)
+    wanted = answers_of(words)
+    for name, part in PARTS.items():
+        assert (answers[part] == wanted[part]).all(), name
+
+
+def test_products_of_warpgroups_are_exact() -> None:
+    sides = aligned(random_sides(np.random.default_rng(0)))
+    answers = np.zeros(PRODUCTS, np.int32)
+    emulated.check(sides, answers, of_warpgroups=True)
+    assert (answers == products_of(sides)).all()

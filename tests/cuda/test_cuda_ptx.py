@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import test_cuda_host
 from ptx import executed
-from test_cuda_instructions import aligned
+from test_cuda_layouts import aligned
 
 from heterocompute.bench.cuda.instructions import (
     ANSWERS,

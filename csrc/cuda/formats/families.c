@@ -72,7 +72,8 @@ hc_format hc_cuda_stored_like(const hc_format *format, hc_cuda_kernel kernel) {
     hc_format found = *format;
     const hc_sentence *own = format->family == FAMILY_own ? hc_sentence_of(format) : NULL;
     const bool rounds = kernel == HC_CUDA_ENCODE || kernel == HC_CUDA_CHANCE;
-    if (own && (!rounds || rounds_alike(own)))
+    const bool is_full = kernel == HC_CUDA_INTEGERS && own && own->lowest < -own->largest; /* may have more limbs */
+    if (own && (!rounds || rounds_alike(own)) && !is_full)
         find_integers(format, own, &found);
     return found;
 }
@@ -82,14 +83,15 @@ hc_format hc_cuda_stored_like_in_words(const hc_format *format) {
     hc_format found = {FAMILY_own, form.bits, format->group, {0}, format->n, format->m};
     if (format->family != FAMILY_own)
         return *format;
-    if (find_integers(format, hc_sentence_of(format), &found) || !hc_form_has_table(&form) || format->m)
+    if (find_integers(format, hc_sentence_of(format), &found) ||
+        !(hc_form_has_table(&form) && format->group && !format->m))
         return found;
-    if (form.scale == HC_SCALE_F32 && form.second == HC_SECOND_NONE && format->group)
+    if (form.scale == HC_SCALE_F32 && form.second == HC_SECOND_NONE)
         found.family = FAMILY_nf4;
     else if (form.scale == HC_SCALE_F16)
         found.family = FAMILY_ggml; /* q4_0 */
     else if (form.scale == HC_SCALE_E8M0)
-        found.family = FAMILY_mx, found.option[0] = HC_TYPE_FP4_E2M1;
+        found = (hc_format){FAMILY_mx, form.bits, format->group, {HC_TYPE_FP4_E2M1}, 0, 0};
     else if (form.scale == HC_SCALE_E4M3)
         found.family = FAMILY_nvfp4;
     return found;
@@ -124,6 +126,8 @@ static void load_log(const hc_format *format, hc_sentence *own) {
         own->level[code] = form.level(format, (uint32_t)code);
 }
 
+_Static_assert(offsetof(hc_sentence, bound) <= HC_CUDA_NUMBERS * sizeof(double), "a step holds what decoding reads");
+
 hc_format hc_cuda_add_record(const hc_format *format, const hc_geometry *geometry, hc_cuda_plan *plan) {
     hc_format there = *format;
     hc_sentence own = {0};
@@ -133,8 +137,9 @@ hc_format hc_cuda_add_record(const hc_format *format, const hc_geometry *geometr
         memcpy(&own, hc_sentence_of(format), sizeof own);
     else
         load_log(format, &own);
+    const uint32_t groups = (uint32_t)geometry->groups;
     const void *at = hc_cuda_add_table(plan, &own, offsetof(hc_sentence, bound));
     memcpy(there.option + HC_CUDA_RECORD_AT, &at, sizeof at);
-    there.option[HC_CUDA_RECORD_GROUPS] = (int32_t)(uint32_t)geometry->groups;
+    memcpy(there.option + HC_CUDA_RECORD_GROUPS, &groups, sizeof groups);
     return there;
 }

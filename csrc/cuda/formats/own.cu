@@ -44,7 +44,12 @@ HC_DEVICE hc_components parts_of(const hc_format *format, const hc_components *p
 
 struct own_functions : hc_plain_format {
     static constexpr bool is_rolled = true, is_kept_rolled = true, has_kept_integers = false;
-    HC_HAS_INTEGERS(own)
+    static constexpr bool has_integers = true;
+    static HC_DEVICE void decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *parts,
+                                     const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
+        const hc_components of_chunk = parts_of(format, parts);
+        definition::own_decode_int(format, geometry, &of_chunk, tile, mode, out);
+    }
     static HC_DEVICE void decode(const hc_format *format, const hc_geometry *geometry, const hc_components *parts,
                                  const hc_tile *tile, float *values, int64_t ld) {
         const hc_components of_chunk = parts_of(format, parts);

@@ -1,4 +1,5 @@
 /* Steps of a matmul of float values with packed weights: few rows of x meet codes, more meet decoded values. */
+#include "cuda/formats/families.h"
 #include "cuda/matmul/plans.h"
 
 #include "base/layout.h"

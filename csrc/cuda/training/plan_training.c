@@ -1,4 +1,5 @@
 /* Steps of rounding whose gradient is wanted (cuda/training/training.cu), and of stochastic rounding. */
+#include "cuda/formats/families.h"
 #include "cuda/steps.h"
 
 #include "base/layout.h"
