@@ -17,7 +17,7 @@ hc_status hc_cuda_load_side(hc_cuda_side *side, hc_error *error);
 int64_t hc_cuda_segment_of(const hc_cuda_side *x, const hc_cuda_side *w);
 /* True if a segment ends inside a block of the side's pattern. */
 bool hc_cuda_cuts_blocks(const hc_cuda_side *side, int64_t group);
-/* The step that writes the integers of a side with components. `to` says where and how, and not of which side. */
+/* The step that writes the integers of a side with components. `to` has their address and layout. */
 hc_status hc_cuda_add_integers(const hc_cuda_side *side, hc_cuda_integer_rows to, hc_cuda_plan *plan, hc_error *error);
 /* The steps that quantize x to the format of a side and write its integers alone. */
 hc_status hc_cuda_add_quantized_integers(const hc_cuda_side *side, const hc_view *x, int n_axes, const int *axes,

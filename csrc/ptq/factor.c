@@ -52,7 +52,7 @@ typedef struct {
     double *pack;
 } factor_job;
 
-/* Rows first .. last - 1 of the panel, from its diagonal block. */
+/* Solves rows low .. high - 1 of the panel with its diagonal block. */
 static void panel_rows(const factor_job *job, int64_t low, int64_t high) {
     const int64_t n = job->columns;
     for (int64_t k = job->count - 1; k >= 0; k--) {

@@ -23,8 +23,8 @@ void hc_eie_fill(const float *w, int64_t rows, int64_t columns, int64_t elements
 /* Whether the pointers ascend from 0 and have as many entries as there are. */
 bool hc_eie_pointers_fit(const hc_eie *eie);
 
-/* The first element whose pointers descend, begin above 0 or exceed the entries, or of which a column exceeds the rows;
- * -1 if all are valid. *column: that column. */
+/* Index of the first invalid element, or -1. An element is invalid if its pointers descend, begin above 0 or exceed the
+ * number of entries, or if a column has entries below the last row. *column: the column of the error. */
 int64_t hc_eie_look(const hc_eie *eie, int64_t *column);
 
 /* Calls `take` for one element, column after column, with row of the matrix, column and value of each entry that is not

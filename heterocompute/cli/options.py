@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         self._later = []
 
     def defer(self, add: Callable[[], Any]) -> None:
-        """Call a function that adds arguments later, after those before it."""
+        """Delay a function that adds arguments until `fill`, which keeps the order of the calls."""
         if self._later is None:
             add()
         else:

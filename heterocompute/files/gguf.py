@@ -165,7 +165,7 @@ def _compare(
     weights: Mapping[str, Any],
     names: Sequence[str],
 ) -> None:
-    """Raise ValueError if a written file has other bytes than what some tensors are made to again."""
+    """Convert some tensors a second time; ValueError if the written file has other bytes for them."""
     if not names:
         return
     with Gguf(temporary) as reader:

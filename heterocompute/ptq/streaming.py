@@ -148,7 +148,7 @@ def quantize_streamed(
 
 
 def _refuse_hopeless(layout: str, reader: Tensors, formats: Mapping[str, Format]) -> None:
-    """Raise ValueError if a layout supports no weight, reduced along its usual axis."""
+    """Raise ValueError if the layout can store none of the weights, each reduced along its usual axes."""
     problem: ValueError | None = None
     roles = roles_of(reader)
     for name, fmt in formats.items():

@@ -5,7 +5,7 @@
 #include "formats/format.h"
 #include "ops/codec/rows.h"
 
-enum { MOST_STRIDE = 1 << 24 /* bytes of a row: 256 rows of a block are at offsets of 32 bits */ };
+enum { MOST_STRIDE = 1 << 24 /* bytes of a row: the offset of the last of a block's 256 rows fits 32 bits */ };
 
 /* After a gemm without bias. */
 static void add_minima(const hc_cuda_gemm *gemm, const float *bias, const float *minima, hc_cuda_plan *plan) {

@@ -42,9 +42,10 @@ static bool mx_legal(const hc_format *format, double value) {
     return !(fabs(value) >= 0x1p128) || isinf(value);
 }
 
-/* Whether float32(log2 absmax) is the next integer k: absmax is 2^k less `below` times 2^(k - 24), with 2^j <= |k|. The
- * logarithm is `below` / ln 2 times 2^-24 less than k, and half the distance of float32 numbers there is 2^(j - 24); half
- * of that below a power of two. */
+/* Whether float32(log2 absmax) rounds up to the integer k, for absmax = 2^k - below * 2^(k - 24) and 2^j <= |k|.
+ *
+ *   log2 absmax = k - below * 2^-24 / ln 2   (first order)
+ *   half the distance of float32 numbers at k = 2^(j - 24), below a power of two 2^(j - 25) */
 static bool rounds_up(int k, uint64_t below) {
     static const uint8_t most[] = {0, 1, 2, 5, 11, 22, 44, 88}; /* 2^j ln 2 */
     int j = 0;

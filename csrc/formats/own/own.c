@@ -67,8 +67,8 @@ static int own_passes(const hc_format *format) {
     return own->sharing == OWN_TENSOR || own->sharing == OWN_BLOCK || own->second == OWN_SECOND_TENSOR;
 }
 
-/* A float64 for each group of each row: its largest magnitude or sum. `finish` adds up those of a block, or of the array, in the
- * place of the first rows. */
+/* One float64 per group of each row: its largest magnitude or its sum. `finish` reduces them per block, or over the array, and
+ * stores the results over those of the first rows. */
 static int64_t own_shared(const hc_format *format, const hc_geometry *geometry) {
     return shared_count(hc_sentence_of(format), geometry);
 }

@@ -55,7 +55,7 @@ HC_INLINE void group_values(const hc_stored_codes of, const float *table, const 
 HC_INLINE void stored_rows(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                            const hc_tile *tile, const hc_stored_codes of, const float *table, const int64_t size,
                            float *values, int64_t ld) {
-    const hc_format local = *format; /* a copy, which stores to `values` cannot change */
+    const hc_format local = *format; /* a copy: the compiler need not reload it after writes to `values` */
     const int64_t group_size = size ? size : of.scaled ? geometry->group : tile->columns, columns = tile->columns;
     const int64_t first = tile->first_column / group_size, skipped = size ? 0 : tile->first_column % group_size;
     for (int64_t i = 0; i < tile->rows; i++, values += ld) {

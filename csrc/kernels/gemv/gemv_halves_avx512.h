@@ -7,7 +7,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Float16 numbers of 16 segments of 16 rows, from number s on; a row has those of the mask. */
+/* Float16 scales s .. s + 15 of 16 rows as float32. Scales whose bit in `mask` is 0 are not read and become 0. */
 INLINE void load_halves(const uint8_t *const *from, int64_t s, __mmask16 mask, __m512 *scales) {
     const __m512i even = _mm512_setr_epi64(0, 8, 4, 12, 2, 10, 6, 14);
     const __m512i odd = _mm512_setr_epi64(1, 9, 5, 13, 3, 11, 7, 15);

@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) void transpose(__m512 r0, __m512 r1
     place[3] = _mm512_shuffle_ps(high01, high23, 0xee);
 }
 
-/* Four lanes of four positions each: positions 4 q .. of four blocks of m values from x on. */
+/* Four neighbouring blocks of m values begin at x. Lanes 4 j .. 4 j + 3: values 4 q .. 4 q + 3 of block j. */
 static inline __attribute__((always_inline)) __m512 quarter(int m, int q, const float *x) {
     if (m == 4)
         return _mm512_loadu_ps(x);

@@ -4,7 +4,7 @@
 
 #include "ops/product/product.h"
 
-/* Rows of a source. Reading needs this many planes; some of them are not used afterwards. */
+/* Writes rows of a source to hc_rows_planes(source) planes. Callers use only the planes that its limbs need. */
 void hc_rows_load(const hc_source *source, int64_t first, int64_t rows, int64_t ld, int64_t plane, int8_t *to,
                   float *scales);
 int64_t hc_rows_planes(const hc_source *source);

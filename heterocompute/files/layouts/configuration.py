@@ -81,7 +81,7 @@ def method_of(config: Mapping[str, Any]) -> str | None:
 
 
 def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
-    """Return the program that quantized a file, by its name for messages; None if only the tensors could tell."""
+    """Return the name, for messages, of the program that quantized a file; None if no configuration names it."""
     method = method_of(config)
     if method is not None:
         packing = config.get("packing_format")

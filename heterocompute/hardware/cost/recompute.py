@@ -94,7 +94,7 @@ def _costs(network: Network, bits: int) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _cheapest(cost: NDArray[np.float64], count: int) -> list[int] | None:
-    """Return the places of the cheapest way from first to last in at most `count` steps; None if there is none."""
+    """Return the indices on the cheapest path from 0 to the last in at most `count` steps; None if there is no path."""
     n = len(cost)
     total = np.full((count + 1, n), np.inf)
     total[:, 0] = 0

@@ -288,7 +288,7 @@ class Cut:
         return None
 
     def _multiplies(self, node: Any, around: frozenset[str] = frozenset()) -> bool:
-        """Tell whether an operator, or one of a graph inside, multiplies values by a weight."""
+        """Tell whether an operator, or an operator of one of its subgraphs, multiplies values by a weight."""
         if any(self._multiplies_inside(graph) for _, graph in inner_graphs(node, "")):
             return True
         operands = MULTIPLIED.get(node.op_type, ())
