@@ -49,8 +49,10 @@ static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
     enum { MOST = 127 /* two products of such bytes and int8 fit into 16 bits */ };
     const hc_stored_form *form = &weights->form;
     const bool is_folded = product->order == HC_ORDER_FOLDED;
+    if (!is_folded && form->scale == HC_SCALE_NONE) /* segments have no scales */
+        return false;
     if (form->codes == HC_CODES_INTEGER)
-        return is_folded || form->scale != HC_SCALE_NONE;
+        return true;
     weights->as_integers = true;
     weights->flip = 0;
     if (form->e2_bits) {
@@ -59,7 +61,7 @@ static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
             weights->table[code] = hc_e2_integer((uint8_t)code, form->e2_bits);
         return true;
     }
-    if (!hc_form_has_table(form) || (!is_folded && form->scale == HC_SCALE_NONE))
+    if (!hc_form_has_table(form))
         return false;
     hc_int_form integers;
     hc_format_find(weights->packed->format->family)
