@@ -8,6 +8,7 @@
  * with s. e8m0: as mx.c. Divisions of scales are float32. A mean is a float64 sum by ascending column of each group,
  * then of groups by ascending row, divided by the number of values without padding.
  */
+#include "formats/own/own.h"
 #include "formats/own/scales.h"
 
 static inline double maximum_of(const hc_sentence *own, const hc_float_rows *x, int64_t i, int64_t first, int64_t n,
@@ -62,6 +63,8 @@ static hc_clip_domain own_clip_domain(const hc_format *format) {
     return own->is_signed ? HC_CLIP_ABSOLUTE : HC_CLIP_POSITIVE;
 }
 
+static bool own_legal(const hc_format *format, double value) { return legal_value(hc_sentence_of(format), value); }
+
 static int own_passes(const hc_format *format) {
     const hc_sentence *own = hc_sentence_of(format);
     return own->sharing == OWN_TENSOR || own->sharing == OWN_BLOCK || own->second == OWN_SECOND_TENSOR;
@@ -71,6 +74,12 @@ static int own_passes(const hc_format *format) {
  * stores the results over those of the first rows. */
 static int64_t own_shared(const hc_format *format, const hc_geometry *geometry) {
     return shared_count(hc_sentence_of(format), geometry);
+}
+
+static int64_t own_observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                           const float *thresholds, hc_encode_state *state) {
+    (void)pass;
+    return observe_limits(hc_sentence_of(format), geometry, x, thresholds, state);
 }
 
 /* Joins the groups of the rows of a block: of the largest magnitudes the largest, of sums the mean. */
@@ -138,10 +147,10 @@ static int64_t own_encode(const hc_format *format, const hc_geometry *geometry, 
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t first = group * geometry->group;
             const double scale =
-                encode_scale(format, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
+                encode_scale(own, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
             for (int64_t c = first; c < first + geometry->group; c++) {
                 const double value = hc_row_value(x, i, c);
-                legal = legal && own_legal(format, value);
+                legal = legal && legal_value(own, value);
                 const uint32_t code = scale == 0 || isnan(scale) ? 0 : own_encode_element(own, value / scale);
                 hc_write_bits(&codes, code, own->bits);
             }
@@ -170,7 +179,7 @@ static int64_t own_decode(const hc_format *format, const hc_geometry *geometry, 
         hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, own->bits);
         const double gamma = load_gamma(own, components, row);
         HC_FOR_GROUPS(tile, geometry) {
-            const double factor = load_factor(format, own, geometry, components, row, group);
+            const double factor = load_factor(own, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
                 values[i * ld + j] = value_of(own, own_level(own, hc_next_bits(&codes, own->bits)), factor, gamma);
         }
@@ -187,7 +196,7 @@ static int64_t own_decode_f64(const hc_format *format, const hc_geometry *geomet
         const uint8_t *codes = hc_part(components, HC_CODES, row);
         const double gamma = load_gamma(own, components, row);
         HC_FOR_GROUPS(tile, geometry) {
-            const double factor = load_factor(format, own, geometry, components, row, group);
+            const double factor = load_factor(own, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
                 values[i * ld + j] =
                     gamma * (factor * own_level(own, hc_read_bits(codes, tile->first_column + j, own->bits))) + zero;
@@ -203,11 +212,11 @@ static int64_t own_decode_codes(const hc_format *format, const hc_geometry *geom
         const int64_t row = tile->first_row + i;
         const uint8_t *codes = hc_part(components, HC_CODES, row);
         float *scales = own_has_groups(own) ? out->scales + i * out->scales_ld : NULL;
-        out->row_scale[i] = scales ? (float)load_gamma(own, components, row)
-                                   : (float)load_factor(format, own, geometry, components, row, 0);
+        out->row_scale[i] =
+            scales ? (float)load_gamma(own, components, row) : (float)load_factor(own, geometry, components, row, 0);
         HC_FOR_GROUPS(tile, geometry) {
             if (scales)
-                *scales++ = (float)load_factor(format, own, geometry, components, row, group);
+                *scales++ = (float)load_factor(own, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
                 out->codes[i * out->codes_ld + j] =
                     (float)own_level(own, hc_read_bits(codes, tile->first_column + j, own->bits));
@@ -251,9 +260,9 @@ static int64_t own_decode_int(const hc_format *format, const hc_geometry *geomet
         if (mode != HC_INT_GROUPED)
             out->row_scale[i] =
                 (float)(own->scale == OWN_INTEGER ? gamma * place
-                                                  : load_factor(format, own, geometry, components, row, 0) * place);
+                                                  : load_factor(own, geometry, components, row, 0) * place);
         HC_FOR_GROUPS(tile, geometry) {
-            const double factor = load_factor(format, own, geometry, components, row, group);
+            const double factor = load_factor(own, geometry, components, row, group);
             if (mode == HC_INT_SPLIT)
                 *scales++ = (float)factor;
             else if (scales)
@@ -271,7 +280,7 @@ static void own_row_scales(const hc_format *format, const hc_geometry *geometry,
                            int64_t row, float *scales) {
     const hc_sentence *own = hc_sentence_of(format);
     for (int64_t group = 0; group < geometry->groups; group++)
-        scales[group] = (float)load_factor(format, own, geometry, components, row, group);
+        scales[group] = (float)load_factor(own, geometry, components, row, group);
 }
 
 static double level_of(const hc_format *format, uint32_t code) { return own_level(hc_sentence_of(format), code); }
@@ -333,6 +342,6 @@ static void own_stored_form(const hc_format *format, hc_stored_form *form) {
 }
 
 HC_FORMAT_OPS(own, "formats that a sentence defines: element, scale, rule and sharing", .has_groups = own_groups,
-              .passes = own_passes, .observe = observe_limits, .finish = own_finish, .shared = own_shared,
+              .passes = own_passes, .observe = own_observe, .finish = own_finish, .shared = own_shared,
               .share = own_share, .legal = own_legal, .encode = own_encode, .int_form = own_int_form, .splits = true,
               .decode_int = own_decode_int, .clip_domain = own_clip_domain);

@@ -7,6 +7,7 @@
  * integer scales are float64, and are rounded once.
  */
 #include "formats/own/known.h"
+#include "formats/own/own.h"
 #include "formats/own/scales.h"
 #include "formats/own/wide.h"
 #include "formats/simd/encode_rows.h"
@@ -155,12 +156,12 @@ static bool are_finite(const hc_float_rows *x, int64_t i, int64_t n) {
 }
 
 /* Whether all values of a row without scales are legal. */
-static bool are_legal(const hc_format *format, const hc_float_rows *x, int64_t i, int64_t n) {
+static bool are_legal(const hc_sentence *own, const hc_float_rows *x, int64_t i, int64_t n) {
     bool legal = true;
     if (are_finite(x, i, n))
         return true;
     for (int64_t c = 0; c < n; c++)
-        legal = legal && own_legal(format, hc_row_value(x, i, c));
+        legal = legal && legal_value(own, hc_row_value(x, i, c));
     return legal;
 }
 
@@ -203,7 +204,7 @@ static int64_t encode_wide(const hc_format *format, const hc_geometry *geometry,
         int64_t filled = 0;
         for (int64_t group = 0; group < geometry->groups; group++) {
             const double scale =
-                encode_scale(format, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
+                encode_scale(own, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
             for (int64_t c = 0, n; c < geometry->group; c += n, values = values_from(values, n)) {
                 n = hc_min(geometry->group - c, SLICE - filled);
                 if (scale == 0 || isnan(scale))
@@ -240,7 +241,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
         const int64_t row = x->first_row + i;
         uint8_t *to = hc_part(out, HC_CODES, row);
         hc_bit_writer integers = {hc_part(out, HC_SCALES, row), 0, 0};
-        bool legal = own->sharing != OWN_UNSCALED || are_legal(format, x, i, geometry->padded);
+        bool legal = own->sharing != OWN_UNSCALED || are_legal(own, x, i, geometry->padded);
         const float second = own->sharing == OWN_UNSCALED ? 1.0f : row_second(own, geometry, state, x, i, thresholds);
         if (own->second == OWN_SECOND_ROW)
             hc_store_f32(hc_part(out, HC_COARSE, row), second);
@@ -249,7 +250,7 @@ static int64_t encode(const hc_format *format, const hc_geometry *geometry, cons
         hc_values values = row_values(x, i), start = values;
         for (int64_t group = 0; group < geometry->groups; group++) {
             const double scale =
-                encode_scale(format, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
+                encode_scale(own, geometry, state, x, i, group, thresholds, second, &integers, &legal, out);
             for (int64_t c = 0, n; c < geometry->group; c += n, values = values_from(values, n)) {
                 n = hc_min(geometry->group - c, SLICE - slice.n);
                 add_part(known, values, n, scale, &slice);
@@ -280,8 +281,8 @@ typedef struct {
     uint16_t wide[CHUNK + 8]; /* codes of more than 8 bits */
 } own_chunk;
 
-static void load_factors(const hc_format *format, const hc_sentence *own, const hc_geometry *geometry,
-                         const hc_components *components, int64_t row, int64_t first, int64_t n, float *scales) {
+static void load_factors(const hc_sentence *own, const hc_geometry *geometry, const hc_components *components,
+                         int64_t row, int64_t first, int64_t n, float *scales) {
     const uint8_t *from = hc_part(components, HC_SCALES, row);
     if (own->sharing == OWN_GROUP && own->scale == OWN_F32)
         memcpy(scales, from + 4 * first, (size_t)n * sizeof *scales);
@@ -290,15 +291,15 @@ static void load_factors(const hc_format *format, const hc_sentence *own, const 
             scales[i] = e8m0_scale(from[first + i]);
     else
         for (int64_t i = 0; i < n; i++)
-            scales[i] = (float)load_factor(format, own, geometry, components, row, first + i);
+            scales[i] = (float)load_factor(own, geometry, components, row, first + i);
 }
 
 /* The scales and codes of a chunk; signed integers are extended. */
-static void load_own(const hc_format *format, const own_known *known, const hc_geometry *geometry,
-                     const hc_components *components, const hc_chunk *chunk, bool is_signed, own_chunk *loaded) {
+static void load_own(const own_known *known, const hc_geometry *geometry, const hc_components *components,
+                     const hc_chunk *chunk, bool is_signed, own_chunk *loaded) {
     const hc_sentence *own = &known->sentence;
     const int64_t last_group = (chunk->column + chunk->n - 1) / geometry->group;
-    load_factors(format, own, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
+    load_factors(own, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
                  loaded->scale);
     if (own->bits > 8) {
         unpack_wide(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,
@@ -314,7 +315,7 @@ static void load_own(const hc_format *format, const own_known *known, const hc_g
          chunk.column < tile->first_column + tile->columns &&                                                          \
          (chunk.n = hc_min(CHUNK, tile->first_column + tile->columns - chunk.column),                                  \
          chunk.first_group = chunk.column / geometry->group,                                                           \
-         load_own(format, known, geometry, components, &chunk, is_signed_, &loaded), true);                            \
+         load_own(known, geometry, components, &chunk, is_signed_, &loaded), true);                                    \
          chunk.column += chunk.n)
 
 /* for every group g of the chunk, counted from its first: columns [c, end) of the chunk */
@@ -524,8 +525,14 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
 
 static void scales_of(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       int64_t row, float *scales) {
-    load_factors(format, hc_sentence_of(format), geometry, components, row, 0, geometry->groups, scales);
+    load_factors(hc_sentence_of(format), geometry, components, row, 0, geometry->groups, scales);
 }
 
-HC_SIMD_TABLE(own, .observe = observe_limits, .encode = encode, .values = values, .integers = integers,
-              .codes = codes_of, .scales = scales_of);
+static int64_t observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,
+                       const float *thresholds, hc_encode_state *state) {
+    (void)pass;
+    return observe_limits(hc_sentence_of(format), geometry, x, thresholds, state);
+}
+
+HC_SIMD_TABLE(own, .observe = observe, .encode = encode, .values = values, .integers = integers, .codes = codes_of,
+              .scales = scales_of);

@@ -12,12 +12,6 @@
 hc_status hc_sentence_define(const hc_sentence *own, int32_t *number, hc_error *error);
 const hc_sentence *hc_sentence_find(int32_t number); /* NULL: there is none */
 
-static inline int32_t own_number(const hc_format *format) { return format->option[0]; }
-#ifndef HC_SENTENCE_OF /* kernels of a device have their own, cuda/formats/own.cu */
-static inline const hc_sentence *hc_sentence_of(const hc_format *format) {
-    return hc_sentence_find(own_number(format));
-}
-#endif
 static inline bool own_has_groups(const hc_sentence *own) {
     return own->sharing == OWN_GROUP || own->sharing == OWN_BLOCK;
 }

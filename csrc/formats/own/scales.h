@@ -7,8 +7,8 @@
 #include "formats/levels.h"
 #include "formats/own/record.h"
 
-static inline bool own_legal(const hc_format *format, double value) {
-    const hc_sentence *own = hc_sentence_of(format);
+/* Whether a value can be encoded. */
+static inline bool legal_value(const hc_sentence *own, double value) {
     if (own->scale == OWN_E8M0 && own->sharing != OWN_UNSCALED)
         return !(fabs(value) >= 0x1p128) || isinf(value);
     if (own->sharing != OWN_UNSCALED)
@@ -133,9 +133,8 @@ static inline double store_scale(const hc_sentence *own, double limit, float p, 
 }
 
 /* S of a group that is stored; of integers the factor of gamma. */
-static inline double load_factor(const hc_format *format, const hc_sentence *own, const hc_geometry *geometry,
-                                 const hc_components *components, int64_t row, int64_t group) {
-    (void)format;
+static inline double load_factor(const hc_sentence *own, const hc_geometry *geometry, const hc_components *components,
+                                 int64_t row, int64_t group) {
     const uint8_t *scales = hc_part(components, HC_SCALES, row);
     if (own->sharing == OWN_BLOCK) {
         group += (components->first_row + row) / own->block_rows * geometry->groups;
@@ -173,10 +172,8 @@ static inline int64_t shared_count(const hc_sentence *own, const hc_geometry *ge
     return own->sharing == OWN_BLOCK || has_sums ? 2 * geometry->rows * geometry->groups : 0;
 }
 
-static inline int64_t observe_limits(const hc_format *format, const hc_geometry *geometry, int pass,
-                                     const hc_float_rows *x, const float *thresholds, hc_encode_state *state) {
-    (void)pass;
-    const hc_sentence *own = hc_sentence_of(format);
+static inline int64_t observe_limits(const hc_sentence *own, const hc_geometry *geometry, const hc_float_rows *x,
+                                     const float *thresholds, hc_encode_state *state) {
     const bool is_shared = shared_count(own, geometry) > 0;
     int64_t illegal = HC_DONE;
     for (int64_t i = 0; i < x->rows; i++) {
@@ -224,10 +221,9 @@ static inline float row_second(const hc_sentence *own, const hc_geometry *geomet
 
 /* Stores the scale of a group of a row, except those of blocks, which `share` stores; returns S, by which values are
  * divided, or 0. */
-static inline double encode_scale(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,
+static inline double encode_scale(const hc_sentence *own, const hc_geometry *geometry, const hc_encode_state *state,
                                   const hc_float_rows *x, int64_t i, int64_t group, const float *thresholds,
                                   float second, hc_bit_writer *integers, bool *legal, const hc_components *out) {
-    const hc_sentence *own = hc_sentence_of(format);
     const int64_t row = x->first_row + i;
     if (own->sharing == OWN_UNSCALED)
         return 1;
@@ -235,7 +231,7 @@ static inline double encode_scale(const hc_format *format, const hc_geometry *ge
     if (own->sharing == OWN_TENSOR)
         return (double)state->coarse;
     if (own->sharing == OWN_BLOCK)
-        return load_factor(format, own, geometry, out, row, group);
+        return load_factor(own, geometry, out, row, group);
     if (own->scale != OWN_INTEGER)
         return store_scale(own, limit, second, hc_part(out, HC_SCALES, row), group);
     const double s = (double)((float)limit / (float)own->target);

@@ -75,9 +75,9 @@ static inline void wide_integers(const hc_sentence *own, const double *restrict 
 /* Codes of n quotients that were rounded to odd. */
 static inline void wide_floats(const hc_sentence *own, const float *restrict odd, int64_t n, uint16_t *restrict codes) {
     const hc_float_type type = own_type(&own->type);
-    const float least = own->is_signed ? -INFINITY : 0;
-    for (int64_t i = 0; i < n; i++)
-        codes[i] = (uint16_t)hc_float_encode_f32(&type, odd[i] < least ? 0 : odd[i]);
+    const bool is_signed = own->is_signed != 0;
+    for (int64_t i = 0; i < n; i++) /* without a sign -0 is 0 */
+        codes[i] = (uint16_t)hc_float_encode_f32(&type, is_signed || odd[i] > 0 ? odd[i] : 0);
 }
 
 /* Numbers of codes. */
