@@ -286,7 +286,7 @@ class Own(Format):
 
     @property
     def used_rule(self) -> str:
-        """Return the rule, also if none is given."""
+        """Return the rule of the scales, or the default rule if none is given."""
         return self.rule or ("floor" if self.scale == "e8m0" else "absmax")
 
     @cached_property

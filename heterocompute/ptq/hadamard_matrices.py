@@ -57,7 +57,7 @@ def _power_of_prime(q: int) -> tuple[int, int] | None:
 
 
 def _field(order: int) -> int | None:
-    """Return q of Paley's matrix of this order; a prime order - 1 is preferred, then the second kind, then a power."""
+    """Return q of Paley's matrix: order - 1 if prime, else order / 2 - 1 (second kind), else order - 1 as a power."""
     if order % 4:
         return None
     first, second = order - 1, order // 2 - 1

@@ -119,7 +119,7 @@ def check(prefix: str, codes: Array, scales: Array, points: Array | None, block:
 
 
 def checked(prefix: str, codes: Array, scales: Array, points: Array | None, block: tuple[int, int]) -> Codes:
-    """Return a weight of compressed-tensors whose zero points, if any, may all be 0."""
+    """Return a weight of compressed-tensors, without its zero points if they are all 0."""
     if points is not None and not points.astype(np.float32).any():
         points = None
     blocks = check(prefix, codes, scales, points, block)

@@ -184,7 +184,7 @@ def _short(value: float) -> float:
 
 
 def _share(rotated: int, width: int) -> float:
-    """Return the smallest share of the width of a head from which transformers computes the rotated values."""
+    """Return the smallest share of a head's width for which transformers rotates exactly this number of values."""
     share = rotated / width
     return share if int(width * share) == rotated else float(np.nextafter(share, 1.0))
 
