@@ -77,12 +77,12 @@ typedef struct {
     bool is_shared; /* the whole array has one coarse scale, or one codebook */
 } hc_stored_form;
 
-/* Whether codes are integers without a table. */
+/* Whether codes are integers without a table; bytes: of one limb, so without -128. */
 static inline bool hc_form_is_integers(const hc_stored_form *form) {
     return form->codes == HC_CODES_INTEGER && !form->has_zero_points && !form->has_minima && form->fraction_bits == 0;
 }
 static inline bool hc_form_is_bytes(const hc_stored_form *form) {
-    return hc_form_is_integers(form) && form->is_signed && form->bits == 8;
+    return hc_form_is_integers(form) && form->is_signed && form->bits == 8 && form->lowest >= -127;
 }
 static inline bool hc_form_is_nibbles(const hc_stored_form *form) {
     return hc_form_is_integers(form) && form->is_signed && form->bits == 4;

@@ -12,7 +12,7 @@ import heterocompute as hc
 
 ELEMENTS = (
     "ternary", "binary", "posit8.1", "posit6.0", "takum8", "log5-3", "log8-10", "e8m0", "binary8p3se", "binary8p1uf",
-    "binary4p2sf", "e2m1", "e2m3", "e5m2b3", "e4m3fnuz", "e1m6finite", "e4m1b3", "ue5m3", "e6m4b-5finite", "e3m8",
+    "int8full", "int4full", "binary4p2sf", "e2m1", "e2m3", "e5m2b3", "e4m3fnuz", "e1m6finite", "e4m1b3", "ue5m3", "e6m4b-5finite", "e3m8",
 )  # fmt: skip
 PARTS = {
     "scale": ("f32", "f16", "bf16", "e8m0", "e4m3fn", "ue5m3", "s4", "s8"),
@@ -30,9 +30,8 @@ def drawn(draw: random.Random) -> hc.Format:
         kind = draw.randrange(4)
         element: object = draw.choice(ELEMENTS)
         if kind == 0:
-            element = hc.Integer(
-                draw.randint(2, 16), draw.random() < 0.7, False, draw.choice([0, 0, draw.randint(1, 15)])
-            )
+            signed, places = draw.random() < 0.7, draw.choice([0, 0, draw.randint(1, 15)])
+            element = hc.Integer(draw.randint(2, 16), signed, signed and draw.random() < 0.3, places)
         elif kind == 1:
             values = np.random.default_rng(draw.randrange(10**6)).standard_normal(draw.choice([2, 5, 16, 17, 200]))
             element = hc.Levels(np.unique(values))
