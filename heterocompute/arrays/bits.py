@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .. import _heterocompute as _core
 from ..base import runtime
 
-__all__ = ["AWQ", "HIGH_FIRST", "ROWS", "TURNED", "WORD_COLUMNS", "moved", "pack", "rows_at_once", "unpack"]
+__all__ = ["AWQ", "HIGH_FIRST", "ROWS", "TURNED", "WORD_COLUMNS", "moved", "pack", "rows_per_chunk", "unpack"]
 
 ROWS, HIGH_FIRST, WORD_COLUMNS, TURNED, AWQ = range(5)  # hc_codes_kind
 
@@ -52,12 +52,12 @@ def moved(
     return target[0]
 
 
-def rows_at_once(rows: int, values: int, block: int) -> int:
+def rows_per_chunk(rows: int, values: int, block: int) -> int:
     """Return the number of rows for about `block` values; all rows if a row is empty.
 
     Examples
     --------
-    >>> rows_at_once(2**40, 16, 2**20), rows_at_once(2**40, 0, 2**20)
+    >>> rows_per_chunk(2**40, 16, 2**20), rows_per_chunk(2**40, 0, 2**20)
     (65536, 1099511627776)
     """
     return max(1, block // values if values else rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.errors import WrongType, WrongValue
 from ..base.float_env import counts_subnormals
-from .bits import rows_at_once
+from .bits import rows_per_chunk
 from .foreign import refuse_elsewhere
 from .quantized import QuantizedArray
 from .unpacked import code_geometry, row_codes
@@ -95,7 +95,7 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
     if bits > 16:
         raise WrongValue(f"code_storage: codes of {q.format} have {bits} bits, expected at most 16")
     counts = np.zeros(2**bits, np.int64)
-    rows = rows_at_once(len(q.components["codes"]), q.components["codes"][:1].nbytes, BLOCK)
+    rows = rows_per_chunk(len(q.components["codes"]), q.components["codes"][:1].nbytes, BLOCK)
     for first in range(0, len(q.components["codes"]) if q.size else 0, rows):
         counts += np.bincount(_real_codes(q, first, rows).reshape(-1), minlength=2**bits)
     n = int(counts.sum())

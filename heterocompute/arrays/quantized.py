@@ -21,7 +21,7 @@ from ..base.float_env import converted
 from ..base.texts import counted
 from ..formats import Format, format as parse_format, has_pattern
 from .base import PackedArray
-from .bits import pack, rows_at_once, unpack
+from .bits import pack, rows_per_chunk, unpack
 from .components import component_layout, core_format, entry_of, layout_of, stored_format, values_of
 from .dense import FLOATS, as_float_dtype, normalize_axes
 from .device import DeviceArray
@@ -401,7 +401,7 @@ class QuantizedArray(PackedArray):
         if bits in (8, 16, 32):
             rows = stored.view(f"<u{bits // 8}") if stored.size else stored.astype(f"<u{bits // 8}")
         else:
-            block = rows_at_once(len(stored), runs * padded, _BLOCK)
+            block = rows_per_chunk(len(stored), runs * padded, _BLOCK)
             parts = [unpack(stored[i : i + block], bits, runs * padded) for i in range(0, len(stored), block)]
             rows = np.concatenate(parts) if parts else stored
         rows = rows.reshape(len(stored), runs, padded)[:, :, :length]
@@ -418,7 +418,7 @@ class QuantizedArray(PackedArray):
         transposed = self._codes().transpose([*others, *axis]).reshape(-1 if length else 0, length)
         layout = component_layout(self._format, self._shape, axis)
         codes = np.zeros(layout["codes"][1], np.uint8)
-        block = rows_at_once(len(transposed), length, _BLOCK)
+        block = rows_per_chunk(len(transposed), length, _BLOCK)
         for i in range(0, len(transposed), block):
             codes[i : i + block] = pack(transposed[i : i + block], self._format.bits)
         return self._remade({**self._components, "codes": codes}, self._shape, axis)

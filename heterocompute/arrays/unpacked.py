@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..formats import has_pattern
-from .bits import pack, rows_at_once, unpack
+from .bits import pack, rows_per_chunk, unpack
 from .metadata import check_metadata
 
 __all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
@@ -108,7 +108,7 @@ def _row_zero_points(q: Any) -> Array:
 
 
 def _packed(codes: Array, bits: int) -> Array:
-    rows = rows_at_once(len(codes), codes.shape[1], _BLOCK)
+    rows = rows_per_chunk(len(codes), codes.shape[1], _BLOCK)
     parts = [pack(codes[i : i + rows], bits) for i in range(0, len(codes), rows)]
     return np.concatenate(parts) if parts else pack(codes, bits)
 

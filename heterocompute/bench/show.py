@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..report.table import Column, print_table, say_words
+from ..report.table import Column, print_table, print_words
 
 Report = dict[str, Any]
 
@@ -76,7 +76,7 @@ STAY = ("compared", "speedups", "bits", "chosen", "fastest", "slower", "seconds"
 def show(report: Report) -> None:
     """Print a report's tables."""
     found = report["machine"]
-    say_words(f"{found['cpu']}, {found['processors']} processors, {' '.join(found['isa'])}")
+    print_words(f"{found['cpu']}, {found['processors']} processors, {' '.join(found['isa'])}")
     for part in report["tables"]:
         threads = f"{part['threads']} thread{'s'[: part['threads'] > 1]}"
         shown = [key for key in HEADINGS if any(key in row for row in part["rows"])]

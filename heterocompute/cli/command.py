@@ -45,7 +45,7 @@ from . import (
     study,
 )
 from .options import Parser
-from .parts import UsageError, note, note_lines, open_streams, refuse_closed_output, say, standard_output, tidy
+from .parts import UsageError, note, note_lines, open_streams, print_line, refuse_closed_output, standard_output, tidy
 
 __all__ = ["UsageError", "main"]
 
@@ -86,7 +86,7 @@ class _Parser(Parser):
         super().__init__(*args, **options)
 
     def print_help(self, file: object = None) -> None:
-        say(self.format_help().rstrip())
+        print_line(self.format_help().rstrip())
         with standard_output():
             sys.stdout.flush()
 

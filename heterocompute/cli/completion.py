@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 
 from .options import Parser
-from .parts import say
+from .parts import print_line
 
 SHELLS = ("bash", "zsh")
 FILES = ("FILE", "IN", "OUT", "MODEL", "PATH")  # metavars of arguments that name files
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     for action in _actions(arguments.whole):
         if action.metavar in FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    say(shtab.complete(arguments.whole, shell=arguments.shell).rstrip())
+    print_line(shtab.complete(arguments.whole, shell=arguments.shell).rstrip())
     return 0
 
 

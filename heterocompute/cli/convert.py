@@ -22,10 +22,10 @@ from .parts import (
     note_skipped,
     note_tensors_alone,
     print_json,
+    print_line,
     print_table,
-    say,
 )
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, say_part
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, print_part
 
 __all__ = ["register"]
 
@@ -104,10 +104,10 @@ def _show(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
         counts[row["status"]] += 1
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     if not summary["written"]:
-        say(f"{counted(len(summary['tensors']), 'tensor')}: {said}; nothing is written")
+        print_line(f"{counted(len(summary['tensors']), 'tensor')}: {said}; nothing is written")
         return
-    if say_part(arguments, summary):
+    if print_part(arguments, summary):
         return
     before, after = summary["bytes_before"], summary["bytes"]
     sizes = f"{quantity(before, 'B')} -> {quantity(after, 'B')}"
-    say(f"{arguments.output}: {counted(len(summary['tensors']), 'tensor')}: {said}, {sizes}")
+    print_line(f"{arguments.output}: {counted(len(summary['tensors']), 'tensor')}: {said}, {sizes}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ..base.errors import printable
 from ..base.texts import counted
 from ..report.numbers import quantity
-from .parts import interruptible, print_json, say
+from .parts import interruptible, print_json, print_line
 
 __all__ = ["register"]
 
@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(summary)
     files, parts = counted(len(summary["files"]), "file"), counted(summary["parts"], "part")
-    say(f"{printable(arguments.output)}: {files} of {parts}, {quantity(summary['bytes'], 'B')}")
+    print_line(f"{printable(arguments.output)}: {files} of {parts}, {quantity(summary['bytes'], 'B')}")
     return 0

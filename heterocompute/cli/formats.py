@@ -12,7 +12,7 @@ from ..base.errors import shown
 from ..formats import Format, Sparse, format as parse_format, formats, has_pattern
 from ..products.quantize import quantize
 from ..report.table import Column
-from .parts import UsageError, print_json, print_table, say, say_words
+from .parts import UsageError, print_json, print_line, print_table, print_words
 
 TEN = ("int8", "int4-g32-f16", "vsq4-g16-s4", "bf16", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64", "cb4", "int8+2:4")
 GRAMMAR = (
@@ -54,10 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         Column("stored", "of which", _parts, leaves=1, left=True),
     ]
     for family, words in families.items():
-        say_words(f"{family}: {words}")
+        print_words(f"{family}: {words}")
         print_table(columns, [row for row in rows if row["family"] == family])
-        say("")
-    say_words(
+        print_line("")
+    print_words(
         f"Stored bits a value of {ROWS} rows of {LENGTH}. Other bits, groups and suffixes go as well, in this order; "
         "definitions: docs/formats.md."
     )
@@ -84,14 +84,14 @@ def _overview(families: dict[str, str]) -> int:
         Column("stored", "of which", _parts, leaves=1, left=True),
     ]
     print_table(columns, [_row(of_text.get(text, ""), text) for text in TEN])
-    say("")
-    say_words(GRAMMAR)
-    say("")
+    print_line("")
+    print_words(GRAMMAR)
+    print_line("")
     print_table(
         [Column("family", "family"), Column("words", "what it is", leaves=1, left=True)],
         [{"family": family, "words": words} for family, words in families.items()],
     )
-    say_words(
+    print_words(
         f"Stored bits per value of {ROWS} rows of {LENGTH}. `heterocompute formats FAMILY` lists the strings of a "
         "family, --json all; definitions: docs/formats.md."
     )

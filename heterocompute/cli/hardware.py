@@ -13,7 +13,7 @@ from ..base.texts import counted, quoted
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .options import Options
-from .parts import MORE, UsageError, print_json, print_table, say, say_words
+from .parts import MORE, UsageError, print_json, print_line, print_table, print_words
 
 __all__ = ["add_input", "batch_of", "network_of", "register", "show"]
 
@@ -168,7 +168,7 @@ def _one_device(one: Any, arguments: argparse.Namespace) -> int:
         return print_json({**about, "figures": rows})
     parts = {"year": one.year, "process": one.process}
     known = [f"{part}{'?' if key in one.unverified else ''}" for key, part in parts.items() if part]
-    say_words(", ".join([f"{one.name}: {one.title}", *known]))
+    print_words(", ".join([f"{one.name}: {one.title}", *known]))
     sources = list(dict.fromkeys(row["source"] for row in rows if row["source"]))
     for row in rows:
         row["place"] = f"[{1 + sources.index(row['source'])}]" if row["source"] else "-"
@@ -379,16 +379,16 @@ def show(
     plain = [column._replace(write=str) for column in columns]
     if folds:
         for line in summary:
-            say_words(line)
-        say("")
+            print_words(line)
+        print_line("")
         cells = folded(cells)
         if len(cells) < len(rows):
             plain.insert(1, Column("layers", "layers"))
     print_table(plain, cells, more=MORE)
     if folds and len(cells) < len(rows):
-        say_words(f"{len(rows)} layers, of which equal ones are one row: figures of each; --json lists all")
+        print_words(f"{len(rows)} layers, of which equal ones are one row: figures of each; --json lists all")
     for line in () if folds else summary:
-        say_words(line)
+        print_words(line)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..base.magic import KINDS
 from ..base.runtime import show_config
 from ..report.table import width_of
-from .parts import print_json, say
+from .parts import print_json, print_line
 
 __all__ = ["register"]
 
@@ -36,5 +36,5 @@ def run(arguments: argparse.Namespace) -> int:
             value = [f"{count} {isa}," for isa, count in counts.most_common()] + ["listed by --json"]
         words = ", ".join(value) if name == "files" else " ".join(value) if isinstance(value, list) else value
         options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-        say("\n".join(textwrap.wrap(f"{name:10s} {words}", width, subsequent_indent=" " * 11, **options)))
+        print_line("\n".join(textwrap.wrap(f"{name:10s} {words}", width, subsequent_indent=" " * 11, **options)))
     return 0

@@ -10,7 +10,16 @@ from ..base.texts import counted
 from ..report.numbers import quantity
 from ..report.table import Column
 from .options import Options
-from .parts import ProgressBar, add_threads, interruptible, note_skipped, print_json, print_table, say, say_words
+from .parts import (
+    ProgressBar,
+    add_threads,
+    interruptible,
+    note_skipped,
+    print_json,
+    print_line,
+    print_table,
+    print_words,
+)
 from .rewriting import CHECKPOINT, IN_LAYOUT, add_layout
 
 __all__ = ["register"]
@@ -56,10 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
     print_table(columns, rows)
     for text, definition in {row["format"]: row["definition"] for row in rows if "definition" in row}.items():
         if "name" in definition or isinstance(definition["element"], dict):  # other texts say it themselves
-            say_words(f"{text}: {_parts(definition)}")
-    say(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
+            print_words(f"{text}: {_parts(definition)}")
+    print_line(f"{counted(len(rows), 'tensor')}, {quantity(sum(row['bytes'] for row in rows), 'B')}")
     if said is not None:
-        say_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
+        print_words(f"These tensors stand for weights in the layout {said}: --layout {said} lists them")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..base.errors import printable, shown
 from ..base.texts import read_small
 from .options import Options
-from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, say
+from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, print_line
 
 MAX_TEXT = 64 << 20  # bytes
 
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = interruptible(work)
     if arguments.json:
         return print_json({"prompt": arguments.prompt, "text": found})
-    say(arguments.prompt + found)
+    print_line(arguments.prompt + found)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import printable, shown
 from ..report.table import can_steer
 from .options import Options
-from .parts import UsageError, note, print_json, print_table, say, say_words, thread_count
+from .parts import UsageError, note, print_json, print_line, print_table, print_words, thread_count
 
 if TYPE_CHECKING:
     from ..hardware.mapper import Arch, Found, Mapping, Problem, Stats
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.example:
         if arguments.json:
             raise UsageError("--json does not apply with --example, which prints TOML")
-        say(EXAMPLE.rstrip())
+        print_line(EXAMPLE.rstrip())
         return 0
     if not arguments.files:
         raise UsageError("no FILE that holds a machine; 'heterocompute map --example' prints one")
@@ -128,11 +128,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(_plain(problem, arch, mapping, stats, result))
     else:
-        say(f"{mapping}\n")
+        print_line(f"{mapping}\n")
         print_table(COLUMNS, stats.to_dict()["accesses"])
-        say_words(stats.summary)
+        print_words(stats.summary)
         if result:
-            say_words(_words(result))
+            print_words(_words(result))
     if result is not None and result.interrupted:
         note("interrupted")
         return 130

@@ -222,7 +222,7 @@ def standard_output() -> Iterator[None]:
         raise OSError(error.errno, error.strerror, STDOUT) from None
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print lines on standard output."""
     with standard_output():
         print(fitting("\n".join(map(printable, text.split("\n"))), sys.stdout.encoding))
@@ -343,15 +343,15 @@ def print_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], mo
         table.print_table(columns, rows, more=more)
 
 
-def say_words(text: str) -> None:
+def print_words(text: str) -> None:
     """Print a sentence, wrapped at the width of the terminal."""
     with standard_output():
-        table.say_words(text)
+        table.print_words(text)
 
 
 def print_json(found: Any) -> int:
     """Print one object, and return the exit code."""
-    say(json.dumps(plain_json(found), allow_nan=False))
+    print_line(json.dumps(plain_json(found), allow_nan=False))
     return 0
 
 

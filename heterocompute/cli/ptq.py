@@ -23,9 +23,9 @@ from .parts import (
     note_lacking,
     note_unloadable,
     print_json,
+    print_line,
     print_table,
     recipe_of,
-    say,
 )
 from .rewriting import add_check, add_input_and_output, add_workers
 
@@ -101,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         return print_json({"output": arguments.output, "tensors": found.table, "left": found.left})
     print_table(COLUMNS, found.table)
     if found.left:
-        say(f"left as they are, since nothing was multiplied with them: {', '.join(map(printable, found.left))}")
-    say(f"{printable(arguments.output)}: {counted(len(found.table), 'tensor')} quantized")
+        print_line(f"left as they are, since nothing was multiplied with them: {', '.join(map(printable, found.left))}")
+    print_line(f"{printable(arguments.output)}: {counted(len(found.table), 'tensor')} quantized")
     return 0
 
 

@@ -11,7 +11,7 @@ from ..base.texts import counted
 from ..report.numbers import four_digits
 from ..report.table import Column
 from .options import Options
-from .parts import ProgressBar, UsageError, interruptible, print_json, print_table, say_words
+from .parts import ProgressBar, UsageError, interruptible, print_json, print_table, print_words
 
 __all__ = ["register"]
 
@@ -78,9 +78,9 @@ def _run(arguments: argparse.Namespace) -> int:
     for record in records:
         verdict, _, why = record["verdict"].partition(": ")
         if why:
-            say_words(f"{record['name']}, {verdict}: {why}")
+            print_words(f"{record['name']}, {verdict}: {why}")
     said = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    say_words(f"{counted(len(records), 'figure')}: {said}")
+    print_words(f"{counted(len(records), 'figure')}: {said}")
     return 0
 
 
@@ -129,7 +129,7 @@ def _paper(arguments: argparse.Namespace) -> int:
         write_text(arguments.html, published_page(found.title, found.published, (found.summary, heads, rows)))
     columns = [Column(key, title, _cell, left=key in found.texts) for key, title in found.columns.items()]
     print_table(columns, found.table)
-    say_words(found.summary)
+    print_words(found.summary)
     return 0
 
 

@@ -25,8 +25,8 @@ from .parts import (
     note_tables,
     note_unloadable,
     print_json,
+    print_line,
     recipe_of,
-    say,
 )
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "add_layout",
     "add_workers",
     "rewrite",
-    "say_part",
+    "print_part",
 ]
 
 CHECKPOINT = f"checkpoint: {READABLE}"
@@ -116,12 +116,14 @@ def _part(text: str) -> str:
     return text
 
 
-def say_part(arguments: argparse.Namespace, summary: dict[str, Any]) -> bool:
+def print_part(arguments: argparse.Namespace, summary: dict[str, Any]) -> bool:
     """Print that a part is written and how to join all parts; return False if everything is written."""
     if "part" not in summary:
         return False
     output = printable(arguments.output)
-    say(f"{output}.partial: part {summary['part']} written; when all parts are, run: heterocompute finish {output}")
+    print_line(
+        f"{output}.partial: part {summary['part']} written; when all parts are, run: heterocompute finish {output}"
+    )
     return True
 
 
@@ -157,11 +159,11 @@ def rewrite(
         note_short(arguments.output, summary)
     if arguments.json:
         return print_json(summary)
-    if say_part(arguments, summary):
+    if print_part(arguments, summary):
         return 0
     n_changed = sum(row["format"] is not None for row in summary["tensors"])
     before, after = summary["bytes_before"], summary["bytes"]
-    say(
+    print_line(
         f"{arguments.output}: {counted(n_changed, 'tensor')} {done}, {len(summary['tensors']) - n_changed} "
         f"copied, {quantity(before, 'B')} -> {quantity(after, 'B')}" + (f" ({after / before:.1%})" if before else "")
     )

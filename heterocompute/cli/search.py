@@ -23,7 +23,7 @@ from .parts import (
     one_format,
     print_json,
     print_table,
-    say_words,
+    print_words,
 )
 from .ptq import function_of
 from .study import LISTS, NETWORKS, calibrated, held_in
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         return print_json(plan.to_dict())
     print_table(COLUMNS, plan.table, more=("--json", "--csv"))
-    say_words(str(plan))
+    print_words(str(plan))
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.bits import pack, rows_at_once, unpack
+from ..arrays.bits import pack, rows_per_chunk, unpack
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry
@@ -214,7 +214,7 @@ def _build(out: Log, like: QuantizedArray, scales: Array, rows: Any) -> Quantize
     runs, _, padded, _ = code_geometry(like)
     count, width = len(scales), runs * padded
     packed = np.empty((count, -(-width * out.bits // 8)), np.uint8)
-    step = rows_at_once(count, width, _BLOCK)
+    step = rows_per_chunk(count, width, _BLOCK)
     for first in range(0, count if width else 0, max(step, 1)):
         last = min(first + step, count)
         codes = np.where(scales[first:last, :, None] == 0, np.uint8(0), rows(first, last))  # as quantize

@@ -153,10 +153,10 @@ def decoded(entry: Entry, dtype: str | None) -> Change:
     return Change(str(entry.format), (found, entry.shape), _Plain(found))
 
 
-def plain(said: str, shape: tuple[int, ...], dtype: str | None) -> Change:
+def plain(declared: str, shape: tuple[int, ...], dtype: str | None) -> Change:
     """Return the change of a weight that its reader decodes; it was stored in the format `said`."""
     found = dtype or "float32"
-    return Change(said, (found, shape), _Plain(found))
+    return Change(declared, (found, shape), _Plain(found))
 
 
 def cast(wanted: Dtype, axes: tuple[int, ...], shape: tuple[int, ...], dtype: str, entry: Entry | None) -> Change:

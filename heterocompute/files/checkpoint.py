@@ -320,7 +320,9 @@ def dequantize_checkpoint(
             refuse_unread(reader)
         changes = {name: decoded(entry, wanted) for name, entry in held.items() if entry is not None}
         formats = {name: reader.format_of(name) for name in reader.names}
-        changes |= {n: plain(said, reader.info(n).shape, wanted) for n, said in formats.items() if said is not None}
+        changes |= {
+            n: plain(declared, reader.info(n).shape, wanted) for n, declared in formats.items() if declared is not None
+        }
         if needed and not changes and not (held and _is_converted(reader)):
             raise WrongValue(f"nothing to do: {counted_of(held, reader.skipped)}, none is packed")
         return changes

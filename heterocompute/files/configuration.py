@@ -38,20 +38,20 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
     ValueError
         The file is not a JSON object, or has one of the entries already.
     """
-    said: dict[str, Any] = {}
+    declared: dict[str, Any] = {}
     if place is not None:
-        said = json_object(place, MAX_CONFIG)
+        declared = json_object(place, MAX_CONFIG)
         if instead:
-            said = _without(said)
-        if both := said.keys() & {key for key, value in more.items() if value is not None}:
+            declared = _without(declared)
+        if both := declared.keys() & {key for key, value in more.items() if value is not None}:
             raise WrongValue(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
-    told = {key: value for key, value in {**said, **more}.items() if key not in more or value is not None}
+    told = {key: value for key, value in {**declared, **more}.items() if key not in more or value is not None}
     return (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _without(said: Mapping[str, Any]) -> dict[str, Any]:
+def _without(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without its entries about quantization."""
-    kept = {key: value for key, value in said.items() if key not in SAID_KEYS}
+    kept = {key: value for key, value in declared.items() if key not in SAID_KEYS}
     return {key: _without(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
 
 
@@ -72,10 +72,10 @@ def lacking(out_path: str, is_language_model: bool = False) -> str | None:
         )
     place = os.path.join(out_path, CONFIG)
     try:
-        said = json_object(place, MAX_CONFIG)
+        declared = json_object(place, MAX_CONFIG)
     except (OSError, ValueError):
         return f"loaders need {CONFIG}, which is missing"
-    if not said.get(MODEL):
+    if not declared.get(MODEL):
         return (
             f"{CONFIG} has no {MODEL}, by which loaders choose the architecture: "
             f"add the entries of the {CONFIG} of the original model"

@@ -255,7 +255,7 @@ def _row(reader: Weights, name: str, plan: Plan | None, layout: Layout) -> dict[
     row: dict[str, Any] = {
         "name": name,
         "shape": list(info.shape),
-        "from": reader.said(name),
+        "from": reader.declared(name),
         "to": info.dtype,
         "status": COPIED,
     }

@@ -76,8 +76,8 @@ def finish_checkpoint(out_path: str | os.PathLike[str]) -> dict[str, Any]:
         some = ", ".join(quoted(names[i]) for i in missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
         parts = sorted({part_with(i, len(names), count) for i in missing})
         again = ", ".join(f"{part}/{count}" for part in parts)
-        said = f"{len(missing)} of {counted(len(names), 'file')} not there or not whole ({some})"
-        raise WrongValue(f"{where}: {said}: run the {'part' if len(parts) == 1 else 'parts'} {again}")
+        declared = f"{len(missing)} of {counted(len(names), 'file')} not there or not whole ({some})"
+        raise WrongValue(f"{where}: {declared}: run the {'part' if len(parts) == 1 else 'parts'} {again}")
     if not is_renamed:
         staging.finish(files, total, {})
     staging.discard()

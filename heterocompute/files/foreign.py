@@ -117,15 +117,15 @@ class Weights(Tensors):
             self._last = None
             found = self.weights[name]()
             self._infos[name] = Info("float32", found.model_shape, found.nbytes)
-            self._said[name] = found.said
+            self._said[name] = found.declared
             self._last = name, found
         return self._last[1]
 
-    def know(self, name: str, info: Info, said: str) -> None:
+    def know(self, name: str, info: Info, declared: str) -> None:
         """Store what another reader of the same file found about a weight."""
-        self._infos[name], self._said[name] = info, said
+        self._infos[name], self._said[name] = info, declared
 
-    def said(self, name: str) -> str:
+    def declared(self, name: str) -> str:
         """Return a description of how a tensor is stored."""
         if name not in self.weights:
             return self.info(name).dtype
@@ -163,15 +163,15 @@ def _in_rows(read: Callable[[], Weight], rows: NDArray[Any] | None) -> Weight:
     if weight.array is not None:
         return replace(weight, array=of_rows(weight.array, rows))
     values = weight.values()[rows]
-    return of_values(values, weight.said, weight.nbytes)
+    return of_values(values, weight.declared, weight.nbytes)
 
 
 def _layout_of(reader: Tensors) -> Layout:
     """Return the layout of the weights of a file."""
     found = next((one for one in (OURS, *LAYOUTS.values()) if one.recognizes(reader)), None)
-    said = None if found is not None else layout_said(reader)
-    if found is not None or said is not None:
-        return found or LAYOUTS[said or ""]
+    declared = None if found is not None else layout_said(reader)
+    if found is not None or declared is not None:
+        return found or LAYOUTS[declared or ""]
     try:
         refuse_unread(reader)
     except ValueError as error:
@@ -217,7 +217,7 @@ class Foreign(Weights):
 
     def format_of(self, name: str) -> str | None:
         """Return the format in which a weight is stored, None for a plain tensor."""
-        return self.said(name) if name in self.weights else None
+        return self.declared(name) if name in self.weights else None
 
 
 def _turned(read: Callable[[], Weight]) -> Weight:

@@ -40,7 +40,7 @@ LARGEST = {
     "f32": f"float32's largest, {np.finfo(np.float32).max}",
 }
 MOST_DIMENSIONS = 4
-_AT_ONCE = 1 << 20  # values converted at a time
+_CHUNK = 1 << 20  # values converted at a time
 FLOAT_BLOCKS = {"MXFP4": 17, "NVFP4": 36}  # bytes
 # The types of llama.cpp for rows that are not whole blocks of 256.
 INSTEAD = {"q2_k": "iq4_nl", "q3_k": "iq4_nl", "iq4_xs": "iq4_nl", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
@@ -116,9 +116,9 @@ def save_gguf(
     except ImportError:
         raise ImportError("save_gguf: needs gguf: pip install 'heterocompute[gguf]'") from None
     path, check = as_path(path, "save_gguf"), as_check(check, "save_gguf")
-    for said, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
-        if not isinstance(given, Mapping) and (given is not None or said == "tensors"):
-            raise WrongType(f"save_gguf: {said} is {shown(given)}, expected a mapping of names")
+    for declared, given in (("tensors", tensors), ("metadata", metadata), ("types", types), ("importance", importance)):
+        if not isinstance(given, Mapping) and (given is not None or declared == "tensors"):
+            raise WrongType(f"save_gguf: {declared} is {shown(given)}, expected a mapping of names")
     for name in tensors:
         _check_name(name)
     first = FirstMatch({name: _type_of(text) for name, text in ({"*": "q4_k"} if types is None else types).items()})
@@ -290,7 +290,7 @@ def _converted(name: str, array: Array, kind: str) -> Array:
     if array.dtype == PLAIN[kind] and array.flags.c_contiguous:
         return array.view(np.uint8) if kind == "bf16" else array
     stored: Array = np.empty(array.shape, PLAIN[kind])
-    step = max(_AT_ONCE * len(array) // max(array.size, 1), 1)
+    step = max(_CHUNK * len(array) // max(array.size, 1), 1)
     for first in range(0, len(array) if array.size else 0, step):
         part, some = array[first : first + step], stored[first : first + step]
         with np.errstate(over="ignore"):

@@ -27,8 +27,8 @@ def plain_row(reader: Tensors, name: str) -> dict[str, Any]:
     info = reader.info(name)
     packed = DTYPES[FILE_NAMES[info.dtype]][1] < 8  # values without an array dtype, which have no NaN or infinity
     found = {"min": None, "max": None, "nan": 0} if packed else _range(reader.parts(name))
-    said = {"name": name, "dtype": info.dtype, "shape": list(info.shape), "format": reader.format_of(name)}
-    return said | {"bytes": reader.stored_bytes(name)} | found
+    declared = {"name": name, "dtype": info.dtype, "shape": list(info.shape), "format": reader.format_of(name)}
+    return declared | {"bytes": reader.stored_bytes(name)} | found
 
 
 def packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:
@@ -36,11 +36,16 @@ def packed_row(reader: Tensors, name: str, entry: Entry) -> dict[str, Any]:
     with about(reader, name):
         array = read_array(reader, name, entry)
         found = _range(array._occurring())
-    said: dict[str, Any] = {"name": name, "dtype": entry.dtype, "shape": list(entry.shape), "format": str(entry.format)}
+    declared: dict[str, Any] = {
+        "name": name,
+        "dtype": entry.dtype,
+        "shape": list(entry.shape),
+        "format": str(entry.format),
+    }
     definition = None if isinstance(entry.format, str) else definition_of(entry.format)
     if definition is not None:
-        said["definition"] = definition
-    return said | {"bytes": array.nbytes} | found
+        declared["definition"] = definition
+    return declared | {"bytes": array.nbytes} | found
 
 
 @counts_subnormals

@@ -145,31 +145,31 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     """
     if not manifest.get("consume"):
         return None
-    said = manifest["source"]
-    wanted, given = said["path"], os.path.realpath(in_path)
+    declared = manifest["source"]
+    wanted, given = declared["path"], os.path.realpath(in_path)
     folder = os.path.dirname(wanted)
     if given not in (wanted, folder):
         raise WrongValue(
             f"{printable(root)}: is the unfinished output of {quoted(wanted)}, of which parts are deleted already: "
             "finish that run first"
         )
-    tensors, files = said["tensors"], {name: one[0] for name, one in said["tensors"].items()}
+    tensors, files = declared["tensors"], {name: one[0] for name, one in declared["tensors"].items()}
     where = {name: os.path.basename(file) for name, file in files.items()}
     strange = [] if wanted.endswith(INDEX) else [wanted]
-    strange += [file for file in said["states"] if os.path.join(folder, os.path.basename(file)) != file]
+    strange += [file for file in declared["states"] if os.path.join(folder, os.path.basename(file)) != file]
     if not strange and os.path.lexists(wanted):
         known = weight_map(wanted)
         strange = [files[name] for name in files if known.get(name) != where[name]]
     elif not strange:  # the index is deleted last
-        strange = [file for file in said["states"] if os.path.lexists(file)]
-    strange += [file for file in said["states"] if os.path.islink(file)]
+        strange = [file for file in declared["states"] if os.path.lexists(file)]
+    strange += [file for file in declared["states"] if os.path.islink(file)]
     if strange:
         raise WrongValue(
             f"{printable(root)}: names {quoted(strange[0])} as a part of the checkpoint "
             f"{quoted(wanted)}, which does not contain it: nothing is deleted"
         )
     infos = {name: Info(dtype, tuple(shape), n) for name, (_, dtype, shape, n) in tensors.items()}
-    return Located(wanted, files, infos, said["metadata"], reader_of)
+    return Located(wanted, files, infos, declared["metadata"], reader_of)
 
 
 def refuse_links(index: str, files: set[str]) -> None:

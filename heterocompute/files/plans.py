@@ -83,9 +83,9 @@ class Conversion:
         tasks = [_Some(path, reader.layout, self, group) for group in groups]
         plans: dict[str, Plan] = {}
         for _, found in in_workers(workers, _plans_of_some, tasks, "convert_checkpoint"):
-            for name, plan, info, said in found:
+            for name, plan, info, declared in found:
                 plans[name] = plan
-                reader.know(name, info, said)
+                reader.know(name, info, declared)
             if progress:
                 call_back(progress, len(plans), len(names), "")
         return {name: plans[name] for name in names}
@@ -131,7 +131,7 @@ class Conversion:
         dtype = None
         if is_renamed and name.endswith(TABLE) and not self.layout.reads_tables:
             dtype = "float32"
-        elif not self.layout.is_own and (found := plain_of(weight.said)) is not None:
+        elif not self.layout.is_own and (found := plain_of(weight.declared)) is not None:
             dtype = found.dtype
         if dtype is None:
             return None
@@ -195,7 +195,7 @@ class Conversion:
         and the weight that is read back. So the last is compared by a digest of its values.
         """
         weight, layout = read(), self.layout
-        status = EQUAL if str(option) == weight.said else CLOSED
+        status = EQUAL if str(option) == weight.declared else CLOSED
         made = converted(layout, weight, option)
         digest = weight.digest().digest()
         if made.array is not weight.array and made.digest().digest() != digest:
@@ -243,7 +243,7 @@ def _plans_of_some(some: _Some) -> list[tuple[str, Plan, Info, str]]:
             with about(reader, name):
                 plan = some.conversion.of_one(reader, name)
                 assert isinstance(plan, Plan)
-                found.append((name, plan, reader.info(name), reader.said(name)))
+                found.append((name, plan, reader.info(name), reader.declared(name)))
     return found
 
 

@@ -27,8 +27,8 @@ from ..base.texts import file_name, is_same_file, quoted
 from ..base.workers import in_workers, is_serial
 from ..formats import format as parse_format
 from ..products.quantize import quantize
-from .beside import files_beside
 from .changes import Change, in_layout
+from .companions import files_beside
 from .containers.folder import Located
 from .layouts.configuration import KEY as CONFIG
 from .layouts.layout import Layout, is_matrix
@@ -184,8 +184,8 @@ def rewrite(
         more = dict(describe(changes, sorted(stay))) if describe else {}
         metadata = {key: value for key, value in reader.metadata.items() if key != KEY}
         if describe:
-            said = {key: json.dumps(value) for key, value in more.items() if value is not None and key == CONFIG}
-            metadata |= {"format": "pt"} | said
+            declared = {key: json.dumps(value) for key, value in more.items() if value is not None and key == CONFIG}
+            metadata |= {"format": "pt"} | declared
         layout_of(reader.path, reader.info, held, changes, metadata)  # refuses a name that occurs twice in all files
         rows = [_row(reader, name, entry, changes.get(name)) for name, entry in held.items()]
         total = {key: sum(row[key] for row in rows) for key in ("bytes_before", "bytes")}
@@ -198,15 +198,15 @@ def rewrite(
         _run(work, placed(shards, [out]), 0, total["bytes_before"])
     else:
         is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
-        beside = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
+        companions = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
         if work.part is not None:
-            _run_part(staging, shards, reader, beside, work)
+            _run_part(staging, shards, reader, companions, work)
             number, count = work.part
             return _summary(in_path, out_path, rows, held, opened) | {"part": f"{number}/{count}"}
-        missing = staging.begin(shards, reader, beside, work.consume, work.resume)
+        missing = staging.begin(shards, reader, companions, work.consume, work.resume)
         if missing is not None:
             try:
-                _run_missing(staging, missing, beside, work, total)
+                _run_missing(staging, missing, companions, work, total)
             except BaseException:
                 if not (staging.holds_shards() and (work.resume or work.consume or left is not None)):
                     staging.discard()
@@ -346,7 +346,7 @@ def _refuse_consuming(opened: Tensors, out: str) -> None:
 def _run_missing(
     staging: Staging,
     missing: Sequence[Shard],
-    beside: Mapping[str, str | bytes],
+    companions: Mapping[str, str | bytes],
     work: Work,
     total: Mapping[str, int],
 ) -> None:
@@ -355,19 +355,19 @@ def _run_missing(
     done = total["bytes_before"] - sum(shard.source_bytes for shard in todo)
     _run(work, todo, done, total["bytes_before"])
     where = {part: os.path.basename(shard.path) for shard in missing for part in shard.layout()[0]}
-    staging.finish(where, total["bytes"], beside)
+    staging.finish(where, total["bytes"], companions)
 
 
 def _run_part(
     staging: Staging,
     shards: Sequence[Shard],
     reader: Located,
-    beside: Mapping[str, str | bytes],
+    companions: Mapping[str, str | bytes],
     work: Work,
 ) -> None:
     """Write the shards of one part, while other runs may write the others."""
     number, count = work.part
-    found = staging.begin_part(shards, reader, beside, count)
+    found = staging.begin_part(shards, reader, companions, count)
     own = [shard for i, shard in enumerate(found) if part_with(i, len(found), count) == number]
     for shard in own:
         if exists(shard.path) and not (work.resume and shard.is_whole(shard.path)):

@@ -22,7 +22,7 @@ from ..base.json_text import strict_json
 from ..base.tensors import Tensors
 from ..base.texts import read_small
 from ..families.table import KINDS
-from .beside import CONFIG
+from .companions import CONFIG
 
 __all__ = ["NOTHING", "Roles", "is_bias", "is_turned", "roles_from", "roles_in", "roles_of", "turned_in"]
 
@@ -159,12 +159,12 @@ def roles_in(config: Mapping[str, Any], shapes: Shapes) -> Roles:
     >>> found.axes, sorted(found.plain)
     ({'h.0.attn.c_attn.weight': (0,)}, ['wpe.weight'])
     """
-    said = list(_objects(config))
-    types = [kind for one in said if isinstance(kind := one.get("model_type"), str)]
+    declared = list(_objects(config))
+    types = [kind for one in declared if isinstance(kind := one.get("model_type"), str)]
     if not types and not isinstance(config.get("architectures"), list):
         return NOTHING
     entries = [(re.compile(pattern), axes) for kind in dict.fromkeys(types) for pattern, axes in TABLE.get(kind, ())]
-    if any(one.get("attention_type") == "factorized" for one in said):
+    if any(one.get("attention_type") == "factorized" for one in declared):
         entries = [(pattern, (2,) if "r_kernel" in pattern.pattern else axes) for pattern, axes in entries]
     if _is_linear(shapes):
         entries = [entry for entry in entries if entry[0].pattern != CONV1D]
@@ -178,7 +178,7 @@ def roles_in(config: Mapping[str, Any], shapes: Shapes) -> Roles:
             axes[name] = found
         elif (usual := _filter(name, shape, shapes)) is not None:
             axes[name] = usual
-    return Roles(axes | _stacks(said, shapes, axes), plain, True)
+    return Roles(axes | _stacks(declared, shapes, axes), plain, True)
 
 
 def roles_from(weights: Any) -> Roles:
@@ -243,14 +243,14 @@ def _is_signal_filter(name: str, shape: Sequence[int]) -> bool:
     return "conv" in name.lower() or shape[2] <= LONGEST_FILTER
 
 
-def _stacks(said: Sequence[Mapping[str, Any]], shapes: Shapes, known: Mapping[str, Axes]) -> dict[str, Axes]:
+def _stacks(declared: Sequence[Mapping[str, Any]], shapes: Shapes, known: Mapping[str, Axes]) -> dict[str, Axes]:
     """Return the axes of stacks of experts (experts, out, in) or (experts, in, out).
 
     One side of each matrix has the size of the hidden states. If the sizes of the first and of the last matrices of the
     experts agree, they decide. Otherwise `TABLE` does.
     """
     keys = ("hidden_size", "d_model", "n_embd", "dim")
-    sizes = {one[key] for one in said for key in keys if type(one.get(key)) is int}
+    sizes = {one[key] for one in declared for key in keys if type(one.get(key)) is int}
     stacks = [name for name, shape in shapes.items() if len(shape) == 3 and re.search(STACK, f".{name}")]
     votes: dict[bool, set[Axes]] = {}
     for name in stacks:
@@ -259,7 +259,7 @@ def _stacks(said: Sequence[Mapping[str, Any]], shapes: Shapes, known: Mapping[st
         if rows != columns:
             votes.setdefault(is_last, set()).add((2,) if rows == is_last else (1,))
     found = set().union(*votes.values())
-    is_either = any(one.get("model_type") in EITHER for one in said)
+    is_either = any(one.get("model_type") in EITHER for one in declared)
     decided = next(iter(found)) if len(found) == 1 and (len(votes) == 2 or is_either) else None
     return {name: decided or known.get(name, (2,)) for name in stacks}
 

@@ -115,8 +115,8 @@ class Shard:
         """Digest that differs for shards of other checkpoints or with other options."""
         states = sorted((os.path.basename(file), *state) for file, state in self.states.items())
         changes = [(name, repr(change)) for name, _, change in self.tensors]
-        said = json.dumps([__version__, self.layout(), changes, states])
-        return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+        declared = json.dumps([__version__, self.layout(), changes, states])
+        return hashlib.sha256(declared.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def receipt(self) -> str:

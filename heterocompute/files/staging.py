@@ -61,7 +61,7 @@ class Staging:
     def _is_begun(self) -> bool:
         return exists(self._manifest) or os.path.lexists(self._manifest)
 
-    def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
+    def _refuse_strangers(self, shards: Sequence[Shard], companions: Collection[str]) -> None:
         """Raise ValueError if the name belongs to something other than an unfinished output, or to a link."""
         wanted = "its name is that of the unfinished output"
         if os.path.lexists(self.root):
@@ -72,7 +72,7 @@ class Staging:
                 self._done: lambda name: RECEIPT.fullmatch(name) or TEMPORARY.fullmatch(name),
                 # before the manifest is written there are no files
                 self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or TEMPORARY.fullmatch(name)
-                                                         or name in (INDEX_NAME, *beside)),
+                                                         or name in (INDEX_NAME, *companions)),
             }  # fmt: skip
             listed = {folder: list(os.scandir(folder)) if found[folder] and not strange else [] for folder in ours}
             if not self.begun and self._is_begun():  # another part has begun since this run checked
@@ -119,7 +119,7 @@ class Staging:
         return {file: (size, time, sample) for file, (size, time, sample) in found.items()}
 
     def begin(
-        self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
+        self, shards: Sequence[Shard], source: Located, companions: Collection[str], consume: bool, resume: bool
     ) -> list[Shard] | None:
         """Find out which parts are there already, and make room for the others.
 
@@ -147,7 +147,7 @@ class Staging:
         ValueError
             The remaining source does not contain all missing tensors, or a name belongs to a file that is not ours.
         """
-        self._refuse_strangers(shards, beside)
+        self._refuse_strangers(shards, companions)
         names = file_names(len(shards))
         found = placed(shards, [os.path.join(self.inner, name) for name in names], self._done, consume)
         if not resume and not self.begun.get("consume"):
@@ -169,8 +169,8 @@ class Staging:
         for name in set(os.listdir(self.inner)) - set(kept.values()):
             os.unlink(os.path.join(self.inner, name))
         # Under both names, since the process may end at any moment.
-        said = [[shard.digest, *{name, kept.get(name, name)}] for name, shard in zip(names, found, strict=True)]
-        self._write(said, source, found, consume or bool(self.begun.get("consume")))
+        declared = [[shard.digest, *{name, kept.get(name, name)}] for name, shard in zip(names, found, strict=True)]
+        self._write(declared, source, found, consume or bool(self.begun.get("consume")))
         for name, is_called in kept.items():
             os.rename(os.path.join(self.inner, is_called), os.path.join(self.inner, name))
         for shard in found:
@@ -178,7 +178,7 @@ class Staging:
         return found
 
     def begin_part(
-        self, shards: Sequence[Shard], source: Located, beside: Mapping[str, str | bytes], count: int
+        self, shards: Sequence[Shard], source: Located, companions: Mapping[str, str | bytes], count: int
     ) -> list[Shard]:
         """Make room for some of the shards, while other runs may write the others; return all, with paths.
 
@@ -196,7 +196,7 @@ class Staging:
         ValueError
             The existing parts are from other options, or a name belongs to a file that is not ours.
         """
-        self._refuse_strangers(shards, beside)
+        self._refuse_strangers(shards, companions)
         self._refuse_taken()
         names = file_names(len(shards))
         found = placed(shards, [os.path.join(self.inner, name) for name in names], self._done)
@@ -207,9 +207,9 @@ class Staging:
         for folder in (self.inner, self._done):
             make_folder(folder)
         if not self.begun:
-            said = [[digest, name] for digest, name in zip(digests, names, strict=True)]
-            self._write(said, source, found, False, count, sorted(beside))
-        for name, content in beside.items():
+            declared = [[digest, name] for digest, name in zip(digests, names, strict=True)]
+            self._write(declared, source, found, False, count, sorted(companions))
+        for name, content in companions.items():
             if not exists(place := os.path.join(self.inner, name)):
                 with replacing(place) as temporary:
                     put_file(temporary, content)
@@ -226,12 +226,12 @@ class Staging:
 
     def _write(
         self,
-        said: Any,
+        declared: Any,
         source: Located,
         shards: Sequence[Shard],
         consume: bool,
         parts: int = 0,
-        beside: Sequence[str] = (),
+        companions: Sequence[str] = (),
     ) -> None:
         states = {file: state for shard in shards for file, state in shard.states.items()}
         tensors = {}
@@ -243,10 +243,10 @@ class Staging:
         about = {"path": path, "metadata": source.metadata, "tensors": tensors,
                  "states": states if consume else {}}  # fmt: skip
         self.begun = {"version": VERSION, "program": __version__, "consume": consume, "parts": parts,
-                      "beside": list(beside), "shards": said, "source": about}  # fmt: skip
+                      "beside": list(companions), "shards": declared, "source": about}  # fmt: skip
         write_whole(self._manifest, json.dumps(self.begun, ensure_ascii=False))
 
-    def finish(self, weight_map: Mapping[str, str], total: int, beside: Mapping[str, str | bytes]) -> None:
+    def finish(self, weight_map: Mapping[str, str], total: int, companions: Mapping[str, str | bytes]) -> None:
         """Give the output its name.
 
         Parameters
@@ -261,7 +261,7 @@ class Staging:
         for name in os.listdir(self.inner):
             if TEMPORARY.fullmatch(name):  # of a killed worker
                 os.unlink(os.path.join(self.inner, name))
-        for name, content in beside.items():
+        for name, content in companions.items():
             put_file(os.path.join(self.inner, name), content)
         self._write_index(weight_map, total)
         sync_folder(self.inner)
@@ -305,9 +305,9 @@ class Staging:
         return os.path.isdir(self.inner) and any(name.endswith(".safetensors") for name in os.listdir(self.inner))
 
 
-def _called(shard: Shard, said: Sequence[str], folder: str) -> str | None:
+def _called(shard: Shard, declared: Sequence[str], folder: str) -> str | None:
     """Return the name of a shard's file among the names in a manifest, or None if it is missing."""
-    digest, *names = said
+    digest, *names = declared
     if digest != shard.digest:
         return None
     return next((name for name in names if shard.is_whole(os.path.join(folder, name))), None)

@@ -35,12 +35,12 @@ class StoreStaging(Staging):
         super().__init__(out_path)
         self.inner = self.out
 
-    def _refuse_strangers(self, shards: Sequence[Shard], beside: Collection[str]) -> None:
+    def _refuse_strangers(self, shards: Sequence[Shard], companions: Collection[str]) -> None:
         ours: dict[str, Callable[[str], Any]] = {
             self.root: lambda name: name in ("done", "manifest.json"),
             self._done: RECEIPT.fullmatch,
             # before the manifest is written there are no files
-            self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *beside)),
+            self.inner: lambda name: self.begun and (SHARD_NAME.fullmatch(name) or name in (INDEX_NAME, *companions)),
         }
         listed = {folder: names_in(folder) for folder in ours}
         if not self.begun and self._is_begun():  # another part has begun since this run checked
@@ -66,14 +66,14 @@ class StoreStaging(Staging):
             )
 
     def begin(
-        self, shards: Sequence[Shard], source: Located, beside: Collection[str], consume: bool, resume: bool
+        self, shards: Sequence[Shard], source: Located, companions: Collection[str], consume: bool, resume: bool
     ) -> list[Shard]:
         """Like `Staging.begin`; a complete file must have its final name."""
-        self._refuse_strangers(shards, beside)
+        self._refuse_strangers(shards, companions)
         self._refuse_taken()
         names = file_names(len(shards))
         found = placed(shards, [os.path.join(self.inner, name) for name in names], self._done)
-        old = {name: digest for digest, *said in self.begun.get("shards", []) for name in said}
+        old = {name: digest for digest, *declared in self.begun.get("shards", []) for name in declared}
         kept = {
             name
             for name, shard in zip(names, found, strict=True)
@@ -81,13 +81,13 @@ class StoreStaging(Staging):
         }
         for name in set(names_in(self.inner)) - kept:
             remove(os.path.join(self.inner, name))
-        said = [[shard.digest, name] for name, shard in zip(names, found, strict=True)]
-        self._write(said, source, found, False)
+        declared = [[shard.digest, name] for name, shard in zip(names, found, strict=True)]
+        self._write(declared, source, found, False)
         return found
 
-    def finish(self, weight_map: Mapping[str, str], total: int, beside: Mapping[str, str | bytes]) -> None:
+    def finish(self, weight_map: Mapping[str, str], total: int, companions: Mapping[str, str | bytes]) -> None:
         """Write the accompanying files, and the index last."""
-        for name, content in beside.items():
+        for name, content in companions.items():
             put_file(os.path.join(self.inner, name), content)
         self._write_index(weight_map, total)
 

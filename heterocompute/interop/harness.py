@@ -18,7 +18,7 @@ from ..base.errors import WrongType, shown
 from ..products.layers import softmax
 from ..zoo import open_llm
 from ..zoo.llm.judge import log_softmax
-from ..zoo.llm.run import Run, Way
+from ..zoo.llm.run import Run, RunOptions
 from ..zoo.llm.several import continued, drawn
 
 __all__ = ["Answers", "harness_model", "register"]
@@ -65,7 +65,7 @@ class Answers:
             raise WrongType("harness: model_args needs path, a GGUF file or the folder of a language model")
         self.net = open_llm(path) if net is None else net
         weights = None if format is None else self.net.quantized(format)
-        self._way = Way(weights, activations, kv_cache)
+        self._way = RunOptions(weights, activations, kv_cache)
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return (log-likelihood, whether greedy decoding gives it) of each (context, continuation)."""

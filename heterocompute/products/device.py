@@ -31,7 +31,7 @@ from ..arrays.memory import memory_of
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..base.devices import A_DEVICE, KIND, NAME, has_device, is_tensor_there, wait
+from ..base.devices import A_DEVICE, KIND, NAME, has_device, is_device_tensor, wait
 from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown, unsupported
 from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format, core_clip
@@ -41,10 +41,10 @@ __all__ = [
     "check_bias",
     "copied_bytes",
     "gathered",
-    "goes_to_device",
-    "is_there",
+    "runs_on_device",
+    "is_device_input",
     "on_their_device",
-    "refusals_there",
+    "device_refusals",
     "refuse_row",
     "refuse_searched_clip",
     "settle",
@@ -54,7 +54,7 @@ __all__ = [
 _FLOAT32 = np.dtype(np.float32)
 
 
-def goes_to_device(*values: Any) -> bool:
+def runs_on_device(*values: Any) -> bool:
     """Tell whether a call runs on a device: an argument is there, or `use` selects it.
 
     Without a usable device, arrays of other libraries are refused like those of any other device.
@@ -62,14 +62,14 @@ def goes_to_device(*values: Any) -> bool:
     for value in values:
         if type(value) is DeviceArray or (isinstance(value, QuantizedArray) and value._is_far):
             return True
-        if is_tensor_there(value):
+        if is_device_tensor(value):
             return has_device()
     if runtime.backend_device() is not None:
         return True
-    return any(is_there(value) for value in values) and has_device()
+    return any(is_device_input(value) for value in values) and has_device()
 
 
-def is_there(value: Any) -> bool:
+def is_device_input(value: Any) -> bool:
     """Tell whether an argument, packed or not, is on a device."""
     return value._is_far if isinstance(value, QuantizedArray) else is_on_device(value)
 
@@ -118,7 +118,7 @@ def on_their_device(value: Any, made: Any, name: str, number: int | None, stream
 
 
 @contextmanager
-def refusals_there(name: str, fmt: Any) -> Iterator[None]:
+def device_refusals(name: str, fmt: Any) -> Iterator[None]:
     """Add the caller, its format and the copy to the CPU to errors of the core on a device."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
@@ -177,7 +177,7 @@ def _floats_there(caller: str, w: object) -> Any:
     if type(w) is DeviceArray:
         check_dimensions(w, f"{caller}: w")
         return w
-    if is_tensor_there(w):
+    if is_device_tensor(w):
         made = tensor_there(w, f"{caller}: w")
         check_dimensions(made, f"{caller}: w")
         return made
@@ -207,7 +207,7 @@ def _quantized(
         q = QuantizedArray._empty(memory_of(x), fmt, x.shape, axes, x.dtype_name)
         row = _core.quantize(runtime.run_on(x.number, x.stream), x.view, clipped, q._packed())
     except (NotImplementedError, ValueError):
-        with refusals_there("quantize", fmt):  # entering it takes long
+        with device_refusals("quantize", fmt):  # entering it takes long
             raise
     refuse_row(row, name, where[0] if where else x.shape, where[1] if where else axes, fmt)
     return q
@@ -217,7 +217,7 @@ def _empty_quantized(x: DeviceArray, fmt: Format, axes: tuple[int, ...]) -> Quan
     """Return an array without values; those of its components that it has are computed on the CPU."""
     parts = {name: np.zeros(size, of) for name, (of, size) in component_layout(fmt, x.shape, axes).items()}
     q = QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)
-    with refusals_there("quantize", fmt):
+    with device_refusals("quantize", fmt):
         _core.quantize(runtime.run(), np.zeros(x.shape, np.float32), None, q._packed())
     moved: Any = {name: DeviceArray.from_numpy(part, x.number, x.stream) for name, part in parts.items()}
     return QuantizedArray._trusted(moved, fmt, x.shape, axes, x.dtype.name)
@@ -227,7 +227,7 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, cli
     """Return the nonzeros of a pattern, quantized if the format says so."""
     plain, values, positions = _pruned_memory(x, fmt, axes, name)
     if x.size:
-        with refusals_there(name.partition(":")[0], fmt):
+        with device_refusals(name.partition(":")[0], fmt):
             to = values.address, positions.address
             row = _core.prune(runtime.run_on(x.number, x.stream), x.view, None, fmt.n, fmt.m, axes, *to)
         refuse_row(row, name, x.shape, axes, plain, "NaN")
@@ -278,7 +278,7 @@ def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out
             run = runtime.run_on(x.number, x.stream)
             _core.fake_quantize(run, x.view, core_format(fmt), axes, clipped, target.view)
     except (NotImplementedError, Refused):
-        with refusals_there("fake_quantize", fmt):
+        with device_refusals("fake_quantize", fmt):
             raise
     if target.stream != x.stream:
         settle(x.number, x.stream, target)
@@ -376,7 +376,7 @@ def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
     if out is None:
         if type(given) is DeviceArray:
             return target
-        return in_callers_library(target, given) if is_there(given) else target.to_numpy()
+        return in_callers_library(target, given) if is_device_input(given) else target.to_numpy()
     if not is_on_device(out):
         out[...] = target.to_numpy()
     return out
@@ -384,6 +384,6 @@ def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
 
 def copied_bytes(given: tuple[Any, ...], x: Any, answer: int) -> tuple[int, int]:
     """Return the bytes that a call copies to the device and back."""
-    at_home = [value for value in given if not is_there(value)]
-    back = 0 if is_there(x) else answer
+    at_home = [value for value in given if not is_device_input(value)]
+    back = 0 if is_device_input(x) else answer
     return sum(value.nbytes for value in at_home), back

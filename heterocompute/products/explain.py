@@ -170,7 +170,7 @@ class Asked(NamedTuple):
     function : str
     blas : bool
         Whether a BLAS can compute it.
-    is_there : bool
+    is_device_input : bool
         Whether a device computes it.
     """
 
@@ -178,7 +178,7 @@ class Asked(NamedTuple):
     key: str
     function: str
     blas: bool
-    is_there: bool = False
+    is_device_input: bool = False
 
 
 @counts_subnormals
@@ -226,7 +226,7 @@ def _product(caller: str, a: object, b: Any, activations: object, is_linear: boo
             core_fmt, run = None if fmt is None else core_format(fmt), place.memory.run()
             _, _, paths = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)
             explained = _there(paths, place, (a, b), *work, out.nbytes)
-            found.append(Asked(explained, "", function, False, is_there=True))
+            found.append(Asked(explained, "", function, False, is_device_input=True))
             return
         key = product_key("matmul", x, y, fmt)
         explained, blas = _explained(x, y, fmt, out)
@@ -285,7 +285,7 @@ def _convolution(caller: str, given: dict[str, Any]) -> Asked:
         with call.place.refusals(caller, f"{caller}: x", call.image, given.get("activations")):
             paths = _core.explain_conv2d(*call.core)
         explained = _there(paths, call.place, (given["x"], given["w"]), operations, moved, call.result.nbytes)
-        return Asked(explained, "", "conv2d", False, is_there=True)
+        return Asked(explained, "", "conv2d", False, is_device_input=True)
     key = convolution_key(call)
     chosen, found, _ = _core.explain_conv2d(*call.core)
     if chosen < 0:

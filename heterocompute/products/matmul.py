@@ -23,7 +23,7 @@ from ..base.texts import counted
 from ..formats import Format
 from .arguments import Array, FloatArray, as_format, as_matrix, core_operand, is_compressed, tell, with_axis
 from .csr import compressed_product
-from .place import HERE, Here, at_once_there, place_of
+from .place import HERE, Here, device_product, place_of
 from .quantize import rounded
 from .tuned import BLAS, choice, listeners as tuned_changes, operand_text, path_number, product_key
 
@@ -35,7 +35,7 @@ _core.direct_types(QuantizedArray, SparseArray, Prepacked)
 _core_formats: dict[Any, tuple[Any, ...]] = {}  # core formats of activations that were checked earlier
 
 
-def _at_once(
+def _chunked(
     is_linear: bool, a: object, b: object, bias: object, activations: object, out: object
 ) -> FloatArray | None:
     """Return the answer if all arguments are plain and valid, else None: the longer path then reports the error."""
@@ -48,7 +48,7 @@ def _at_once(
             return None
     if runtime.backend_device() is not None:
         return None
-    if type(a) is not _ndarray and (there := at_once_there(a, b, bias, fmt, out, is_linear)) is not None:
+    if type(a) is not _ndarray and (there := device_product(a, b, bias, fmt, out, is_linear)) is not None:
         return there  # type: ignore[no-any-return]
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
@@ -215,7 +215,7 @@ def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = N
     array([[32., 32., 32.],
            [32., 32., 32.]], dtype=float32)
     """
-    answer = _at_once(False, a, b, None, activations, out)
+    answer = _chunked(False, a, b, None, activations, out)
     return _matmul(a, b, activations, out) if answer is None else answer
 
 
@@ -273,7 +273,7 @@ def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = 
     >>> hc.linear(np.float32([1, 2]), np.float32([[1, 1], [0, 1]]), bias=np.float32([0, 10]))
     array([ 3., 12.], dtype=float32)
     """
-    answer = _at_once(True, x, w, bias, activations, out)
+    answer = _chunked(True, x, w, bias, activations, out)
     return _linear(x, w, bias, activations, out) if answer is None else answer
 
 

@@ -14,33 +14,33 @@ from ..arrays.device import DEFAULT_STREAM, DeviceArray, c_strides, tensor_view
 from ..arrays.memory import HOST, DeviceMemory
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.devices import NAME, TORCH, is_tensor_there
+from ..base.devices import NAME, TORCH, is_device_tensor
 from ..base.errors import TO_CPU, Unsupported, WrongType, refusals
 from .arguments import as_bias, as_operand, checked_out
 from .device import (
     answer_of,
     check_bias,
+    device_refusals,
     gathered,
-    goes_to_device,
     on_their_device,
-    refusals_there,
+    runs_on_device,
     settle,
     target_of,
 )
 
-__all__ = ["HERE", "Here", "at_once_there", "place_of"]
+__all__ = ["HERE", "Here", "device_product", "place_of"]
 
 _FLOAT32 = np.dtype(np.float32)
 
 
-def at_once_there(x: Any, w: Any, bias: Any, core: Any, out: Any, is_linear: bool) -> Any:
+def device_product(x: Any, w: Any, bias: Any, core: Any, out: Any, is_linear: bool) -> Any:
     """Return the product of the most common arguments on a device, None for all others: rows of floats and weights.
 
     `core` is the format of the activations, in the core's form. As `_core.direct` for ndarrays, which also checks
     shapes and axes here. All arguments are of one device and one stream.
     """
     is_ours = type(x) is DeviceArray
-    if not is_ours and not is_tensor_there(x):
+    if not is_ours and not is_device_tensor(x):
         return None
     stream, view = (x.stream, x.view) if is_ours else tensor_view(x, "linear: x")
     shape, number = view[2], view[4]
@@ -53,7 +53,7 @@ def at_once_there(x: Any, w: Any, bias: Any, core: Any, out: Any, is_linear: boo
     to_shape = (*shape[:-1], of_w[0 if is_linear else 1])
     added = None
     if bias is not None:
-        if type(bias) is not type(x) or not (is_ours or is_tensor_there(bias)):
+        if type(bias) is not type(x) or not (is_ours or is_device_tensor(bias)):
             return None
         of_bias, added = (bias.stream, bias.view) if is_ours else tensor_view(bias, "linear: bias")
         if of_bias != stream:
@@ -152,7 +152,7 @@ class There(Here):
         return made
 
     def refusals(self, name: str, label: str, dense: Any, fmt: Any) -> AbstractContextManager[None]:
-        return refusals_there(name, fmt)
+        return device_refusals(name, fmt)
 
     def answer(self, result: Any, given: Any, out: Any) -> Any:
         settle(self.number, self.memory.stream, *self.read)
@@ -161,4 +161,4 @@ class There(Here):
 
 def place_of(caller: str, first: Any, second: Any, **values: Any) -> Here:
     """Return where a call computes; an argument on a device, or `use`, decides. `values` has all arguments by name."""
-    return There(caller, **values) if goes_to_device(first, second) else HERE
+    return There(caller, **values) if runs_on_device(first, second) else HERE

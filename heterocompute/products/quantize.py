@@ -21,7 +21,7 @@ from ..base.errors import WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..formats import Format, Sparse, has_pattern, is_function
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
-from .device import fake_quantize_on_device, goes_to_device, quantize_on_device
+from .device import fake_quantize_on_device, quantize_on_device, runs_on_device
 from .given.codebook import by_codebook, checked_codebook
 from .given.functions import rounded_by
 from .nearest import nearest
@@ -97,7 +97,7 @@ def quantize(
     if codebook is not None and (clip is not None or importance is not None):
         other = "importance" if clip is None else "clip"
         raise WrongValue(f"quantize: codebook is given with {other}, which would change a learned codebook")
-    if goes_to_device(w):
+    if runs_on_device(w):
         if codebook is not None:
             raise WrongType("quantize: codebook is given with w on a device, expected w of the CPU")
         answer: QuantizedArray = quantize_on_device(w, fmt, axis, clip, importance)
@@ -186,7 +186,7 @@ def fake_quantize(
     >>> hc.fake_quantize(np.float32([0.0, 0.4, 0.7, -1.0]), "int2")
     array([ 0.,  0.,  1., -1.], dtype=float32)
     """
-    if goes_to_device(w):
+    if runs_on_device(w):
         answer: FloatArray = fake_quantize_on_device(w, fmt, axis, clip, out)
         return answer
     fmt = as_format(fmt, "fake_quantize: fmt", functions=True)

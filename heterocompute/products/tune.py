@@ -76,7 +76,7 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
         raise WrongValue("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):
         found = asked("tune", function, *arguments, **options)
-        if found.is_there:
+        if found.is_device_input:
             raise WrongValue(f"tune: the call runs on {A_DEVICE}, expected the CPU")
         if not found.key:
             raise WrongValue("tune: there is nothing to choose: a compressed matrix has one way")

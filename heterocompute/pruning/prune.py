@@ -17,7 +17,7 @@ from ..arrays.sparse import choose
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import parse_pattern
-from ..products.device import goes_to_device, prune_on_device
+from ..products.device import prune_on_device, runs_on_device
 
 __all__ = ["prune", "prune_mask"]
 
@@ -82,7 +82,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     nm = parsed(pattern, "prune")
     if mask is not None:
         return _masked(w, pattern, nm, axis, scores, mask)
-    if goes_to_device(w):
+    if runs_on_device(w):
         return prune_on_device(w, nm, axis, scores)
     values, axes, given = _arguments(w, axis, scores, "prune")
     if nm is None:

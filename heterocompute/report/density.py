@@ -21,7 +21,7 @@ from .palette import FAMILIES, GREY, SERIES
 from .plot import draw, new_figure
 from .scale import Scale
 from .study import number
-from .table import Column, print_table, say_words, terminal, width_of
+from .table import Column, print_table, print_words, terminal, width_of
 
 Row = dict[str, Any]
 Series = tuple[str, str, bool | None]
@@ -137,7 +137,7 @@ def show(
         print_table(columns, found, console, title=f"{layers} layers pruned", more=more, bold=bold)
         console.print()
     for line in sentences(lowest, slack):
-        say_words(f"● {line}", console)
+        print_words(f"● {line}", console)
 
 
 def text(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from .page import sortable
 from .plot import new_figure
 from .study import labelled, number
-from .table import Column, clean, print_table, say_words
+from .table import Column, clean, print_table, print_words
 
 __all__ = ["figure", "losses", "section", "sentence", "show"]
 
@@ -100,8 +100,8 @@ def show(rows: Sequence[Row], base: Row, metric: str, higher: bool, console: Any
     console.print()
     print_table(columns, cells, console, more=("alone",))
     if len(names) > MAX_ROWS:
-        say_words(f"... and {len(names) - MAX_ROWS} that hurt less (alone)", console)
-    say_words(f"→ {sentence(rows, base, metric, higher)}", console)
+        print_words(f"... and {len(names) - MAX_ROWS} that hurt less (alone)", console)
+    print_words(f"→ {sentence(rows, base, metric, higher)}", console)
 
 
 def _cell(found: dict[Any, Any], name: str, fmt: str) -> str:

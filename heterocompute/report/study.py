@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .numbers import quantity
 from .page import sortable
-from .table import Column, clean, print_table, say_words, terminal, width_of
+from .table import Column, clean, print_table, print_words, terminal, width_of
 
 Row = dict[str, Any]
 
@@ -229,29 +229,29 @@ def show(
     print_table(columns, [cells[i] for i in places], console, more=more, bold={places.index(i) for i in chosen})
     if len(places) < len(rows):
         left = f"{len(rows) - len(places)} rows with activations that are not on the front"
-        say_words(f"... and {left} ({', '.join(more)})", console)
+        print_words(f"... and {left} ({', '.join(more)})", console)
     console.print()
     if any(row["format"] != "fp32" for row in layers) and len({row["name"] for row in layers}) > 1:
         columns, cells, left_out = layer_table(layers)
         print_table(columns, cells, console, more=more_layers)
         if left_out:
             left = f"{left_out} tensor{'s'[: left_out != 1]}"
-            say_words(f"... and {left} that lose less ({', '.join(more_layers)})", console)
+            print_words(f"... and {left} that lose less ({', '.join(more_layers)})", console)
         console.print()
     steps = dict.fromkeys(
         f"{labelled(row['format'], row.get('method'))} ({number(row['bits'])} bits{again})"
         for row in (rows[i] for i in judge.front)
         for again in [", retrained" * bool(row.get("retrained"))]
     )
-    say_words(time_words(rows), console)
-    say_words(f"● Pareto front, {judge.title} against bits: {', '.join(steps)}", console)
+    print_words(time_words(rows), console)
+    print_words(f"● Pareto front, {judge.title} against bits: {', '.join(steps)}", console)
     for name, words in mixes.items():
-        say_words(f"{name}: {words}", console)
+        print_words(f"{name}: {words}", console)
     for words in notes:
-        say_words(words, console)
+        print_words(words, console)
     best = advice(rows, judge.metric, judge.higher)
     if best is not None:
-        say_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
+        print_words(f"→ {best[0]}: {best[1]}".replace("\u00a0", " "), console)
 
 
 def _told(rows: Sequence[Row], chosen: Collection[int]) -> list[int]:

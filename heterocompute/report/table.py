@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Column", "can_steer", "fitting", "lay_out", "print_table", "say_words", "terminal", "width_of"]
+__all__ = ["Column", "can_steer", "fitting", "lay_out", "print_table", "print_words", "terminal", "width_of"]
 
 MAX_TEXT = 2000  # characters of a name
 WIDE = 1_000_000  # without a terminal
@@ -169,10 +169,10 @@ def print_table(
     console.print(Segments(segments()), soft_wrap=True, end="")
     if left_out:
         where = ", ".join(["a wider terminal", *more])
-        say_words(f"not shown: {', '.join(left_out)} ({where})", console)
+        print_words(f"not shown: {', '.join(left_out)} ({where})", console)
 
 
-def say_words(text: str, console: Any = None) -> None:
+def print_words(text: str, console: Any = None) -> None:
     """Print a sentence, broken between words at the terminal's width."""
     from rich.text import Text  # 30 ms
 

@@ -36,7 +36,7 @@ from .notes import notes_on
 from .request import (
     Entry,
     Request,
-    Way,
+    RunOptions,
     chip_asked,
     emulations_of,
     formats_of,
@@ -259,7 +259,7 @@ class _Times:
         return self._known[key]
 
 
-def _measured(name: str, way: Way, w: Any, q: Any, seconds: list[float | None]) -> Measured:
+def _measured(name: str, way: RunOptions, w: Any, q: Any, seconds: list[float | None]) -> Measured:
     """Return the measurements of one tensor in one format; `w` itself if there is none."""
     shape, own, sqnr_db, signal, noise = tuple(w.shape), way.fmt, None, 0.0, 0.0
     if way.fmt is not None:

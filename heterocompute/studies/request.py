@@ -52,7 +52,7 @@ class Request:
         return by_methods(entries_of(formats if self.formats is None else self.formats), methods)
 
 
-class Way(NamedTuple):
+class RunOptions(NamedTuple):
     """A format, and the method that rounds a tensor to it; None: unchanged, or rounded plainly."""
 
     fmt: Format | None
@@ -79,9 +79,9 @@ class Entry:
     def _first(self) -> FirstMatch[Format | None]:
         return FirstMatch(self.formats)
 
-    def of(self, name: str) -> Way:
+    def of(self, name: str) -> RunOptions:
         fmt = self._first(name)
-        return Way(fmt, None if fmt is None else self.method)
+        return RunOptions(fmt, None if fmt is None else self.method)
 
 
 def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:

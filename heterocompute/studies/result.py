@@ -14,7 +14,7 @@ from ..report.files import Tabular, write_figure, write_text
 from ..report.plot import study_figure
 from ..report.study import Judge
 from ..report.study_page import View, views_of
-from ..report.table import say_words, terminal
+from ..report.table import print_words, terminal
 
 __all__ = ["Study"]
 
@@ -280,7 +280,7 @@ class Study(Tabular):
         console = terminal() if console is None else console
         report.show(self.table, self.layers, self._judge(self._metric), console, more, more_layers, self.notes)
         for what, why in (view.advice for view in self._views()):
-            say_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
+            print_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
         if self.alone:
             sensitivity.show(*self._harm, console)
 

@@ -31,7 +31,7 @@ from .notes import notes_on
 from .request import (
     Entry,
     Request,
-    Way,
+    RunOptions,
     chip_asked,
     emulations_of,
     formats_of,
@@ -113,7 +113,7 @@ def run(request: Request) -> Study:
         total += sum(entry.of(name).fmt is not None for entry in entries for name in names) if request.per_layer else 0
         step = Steps(total, request.progress)
 
-        def rounded(name: str, way: Way) -> Any:
+        def rounded(name: str, way: RunOptions) -> Any:
             if way.slow:
                 return packed[name, way]
             assert way.fmt is not None
@@ -125,8 +125,8 @@ def run(request: Request) -> Study:
             )
             for name in names
         ]
-        measured: dict[tuple[str, Way], Measured] = {}
-        packed: dict[tuple[str, Way], QuantizedArray] = {}  # slowly rounded arrays that are judged later
+        measured: dict[tuple[str, RunOptions], Measured] = {}
+        packed: dict[tuple[str, RunOptions], QuantizedArray] = {}  # slowly rounded arrays that are judged later
         pictures = []
         for name, (of_ways, slow, picture) in zip(names, _answers(who, tensors, source, step), strict=True):
             measured |= {(name, way): one for way, one in of_ways.items()}
@@ -168,7 +168,7 @@ class _Judge:
 
     names: list[str]
     everything: dict[str, Any]
-    rounded: Callable[[str, Way], Any]
+    rounded: Callable[[str, RunOptions], Any]
     trainings: list[Any]
     call: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None
     modelled: Callable[[list[Any], Any], dict[str, Any]]
@@ -249,7 +249,7 @@ def _in_order(rows: list[dict[str, Any]], known: bool) -> tuple[list[dict[str, A
     return ordered, metrics
 
 
-def _formats_of(wanted: Mapping[str, Iterable[Way]]) -> dict[str, list[Format]]:
+def _formats_of(wanted: Mapping[str, Iterable[RunOptions]]) -> dict[str, list[Format]]:
     return {name: [way.fmt for way in ways if way.fmt is not None] for name, ways in wanted.items()}
 
 

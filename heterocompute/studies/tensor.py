@@ -22,7 +22,7 @@ from ..ptq.error import error as output_error
 from ..ptq.methods import by_method
 from ..report.study import labelled
 from .callers import finite
-from .request import Way, text_of
+from .request import RunOptions, text_of
 from .source import loaded, named
 
 __all__ = ["Measured", "Tensor", "layer_row", "measured_alone", "pooled"]
@@ -55,14 +55,14 @@ class Tensor:
     name: str
     source: Any
     axis: tuple[int, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[RunOptions, ...]
     hessian: Any
     kinds: tuple[Format | None, ...]
     keeps: bool
 
     def measured(
         self, w: NDArray[Any], clock: Clock | None, step: Callable[[str], None]
-    ) -> tuple[dict[Way, Measured], dict[Way, QuantizedArray], dict[str, Any]]:
+    ) -> tuple[dict[RunOptions, Measured], dict[RunOptions, QuantizedArray], dict[str, Any]]:
         """Return the measurements of each format, the weights that took long to round, and the picture."""
         found, packed = {}, {}
         with named(self.name):
@@ -109,7 +109,7 @@ class _Subject:
         self.levels: dict[str, list[float]] = {}
 
     @counts_subnormals
-    def measure(self, way: Way, kinds: list[Format | None]) -> tuple[Measured, QuantizedArray | None]:
+    def measure(self, way: RunOptions, kinds: list[Format | None]) -> tuple[Measured, QuantizedArray | None]:
         w, fmt, q = self.w, way.fmt, None
         operand: Any = self.matrix
         stored, sqnr_db, noise, output_db = w.nbytes, None, 0.0, None
@@ -182,7 +182,9 @@ def _sum_of_squares(matrix: NDArray[Any]) -> float:
     return math.fsum(float(np.square(part, out=part).sum()) for part in parts)
 
 
-def layer_row(name: str, shape: Sequence[int], way: Way, stored: int, measured: dict[str, Any]) -> dict[str, Any]:
+def layer_row(
+    name: str, shape: Sequence[int], way: RunOptions, stored: int, measured: dict[str, Any]
+) -> dict[str, Any]:
     """Return the row of one tensor in one format."""
     about = {"name": name, "shape": list(shape), "format": text_of(way.fmt), "method": way.method}
     return {**about, "bits": bits_of(stored, math.prod(shape)), "bytes": stored, **measured}

@@ -26,10 +26,10 @@ from ..formats import Float, Format, Sparse, has_pattern
 from ..products.arguments import core_clip
 from ..products.device import (
     answer_of,
+    device_refusals,
     gathered,
-    is_there,
+    is_device_input,
     on_their_device,
-    refusals_there,
     refuse_searched_clip,
     settle,
 )
@@ -38,7 +38,7 @@ from .learned_scale import check_scaled, scale_shape
 from .passing import bounds_of
 from .stochastic import levels_of
 
-__all__ = ["passed_there", "rounded_on_device", "rounded_there"]
+__all__ = ["device_passed", "rounded_on_device", "device_rounded"]
 
 NAME = "fake_quantize: w"
 NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # kinds of notes of the core
@@ -57,14 +57,14 @@ def rounded_on_device(
         check_scaled(fmt)
         given = on_their_device(scale, found.get("scale"), "fake_quantize: scale", number, x.stream)
         return _with_scale(w, x, fmt, axes, given)
-    y, note = rounded_there(memory_of(x), x.view, fmt, axes, clip, rounding, seed)
-    of = _Rounded(x.shape, x.number, x.stream, is_there(w))
+    y, note = device_rounded(memory_of(x), x.view, fmt, axes, clip, rounding, seed)
+    of = _Rounded(x.shape, x.number, x.stream, is_device_input(w))
 
     def back(g: Any) -> Any:
         given = _gradient(g, of)
         if note is None and given.dtype == np.float32:
             return g
-        passed = passed_there(memory_of(given), given.view, note)
+        passed = device_passed(memory_of(given), given.view, note)
         settle(given.number, given.stream, note)
         return answer_of(passed, g, None)
 
@@ -96,7 +96,7 @@ def _gradient(g: Any, of: _Rounded) -> DeviceArray:
     return given
 
 
-def rounded_there(
+def device_rounded(
     memory: Memory, x: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
 ) -> tuple[Any, Any]:
     """Return the rounded values, and a note of where the gradient passes, None for everywhere.
@@ -150,7 +150,7 @@ def _rounded(
             more = infinity_of(fmt), of_core, noted
             _core.round_by_chance(memory.run(), x, packed, levels, seed, memory.view(y), *more)
     except (NotImplementedError, Refused):
-        with refusals_there("fake_quantize", fmt):  # entering it takes longer than the call
+        with device_refusals("fake_quantize", fmt):  # entering it takes longer than the call
             raise
     return y, note
 
@@ -164,7 +164,7 @@ def _of_pattern(
     rows, columns = layout["values"][1]
     values, metadata = memory.empty((rows, columns), "float32"), memory.empty(layout["metadata"][1], "uint8")
     if prod(shape) > 0:
-        with refusals_there("fake_quantize", fmt):
+        with device_refusals("fake_quantize", fmt):
             to = memory.address(values), memory.address(metadata)
             _core.prune(memory.run(waits=False), x, None, fmt.n, fmt.m, axes, *to)
 
@@ -185,7 +185,7 @@ def _of_pattern(
     return spread(y, 0.0), None if note is None else spread(note, 1.0)
 
 
-def passed_there(memory: Memory, g: Any, note: Any) -> Any:
+def device_passed(memory: Memory, g: Any, note: Any) -> Any:
     """Return the passing part of a gradient in float32; g is its view."""
     y = memory.empty(g[2], "float32")
     if prod(g[2]) > 0:
@@ -202,12 +202,12 @@ def _with_scale(
     shape, core = scale_shape(fmt, x.shape, axes, scale.shape), core_format(fmt)
     y, slopes = (DeviceArray.empty(x.shape, np.float32, x.number, x.stream) for _ in range(2))
     if x.size:
-        with refusals_there("fake_quantize", fmt):
+        with device_refusals("fake_quantize", fmt):
             run = runtime.run_on(x.number, x.stream)
             _core.scaled_steps(run, x.view, core, axes, scale.view, y.view, slopes.address)
         settle(x.number, x.stream, scale)
 
-    of = _Rounded(x.shape, x.number, x.stream, is_there(w))
+    of = _Rounded(x.shape, x.number, x.stream, is_device_input(w))
 
     def back(g: Any) -> tuple[Any, Any]:
         given = _gradient(g, of)

@@ -20,7 +20,7 @@ from ..base.float_env import counts_subnormals
 from ..base.values import as_real, check_text
 from ..formats import Format
 from ..products.arguments import as_format
-from ..products.device import goes_to_device
+from ..products.device import runs_on_device
 from .device import rounded_on_device
 from .learned_scale import rounded_with_scale
 from .passing import passed, rounded
@@ -97,13 +97,13 @@ def fake_quantize(
     >>> y, back(np.float32([1, 2, 3, 4]))
     (array([ 0. ,  1.5, -1.5,  0. ], dtype=float32), array([1., 2., 0., 4.], dtype=float32))
     """
-    fmt = as_format(fmt, "fake_quantize: fmt", functions=not goes_to_device(w))
+    fmt = as_format(fmt, "fake_quantize: fmt", functions=not runs_on_device(w))
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
     if scale is not None and (clip is not None or rounding != "nearest"):
         raise WrongValue("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
-    if goes_to_device(w):
+    if runs_on_device(w):
         return rounded_on_device(w, fmt, axis, clip, rounding, chosen, scale)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")

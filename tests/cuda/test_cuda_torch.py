@@ -309,11 +309,11 @@ def test_functions_of_heterocompute_take_tensors_of_a_device(
 ) -> None:
     if is_usual:  # whose type a stand-in has not
 
-        def is_tensor_there(value: Any) -> bool:
+        def is_device_tensor(value: Any) -> bool:
             return isinstance(value, Tensor) and not value.requires_grad
 
         for room in ("device", "place"):
-            monkeypatch.setattr(f"heterocompute.products.{room}.is_tensor_there", is_tensor_there)
+            monkeypatch.setattr(f"heterocompute.products.{room}.is_device_tensor", is_device_tensor)
     x, w, bias = values(5, 64), values(7, 64), values(7)
     at_home, there_x, there_w = hc.quantize(w.numpy(), "vsq4-g16-s4"), there(x), there(w)
     there_bias = there(bias)

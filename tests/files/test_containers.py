@@ -406,11 +406,11 @@ def test_models_of_onnx(tmp_path):
         assert same_bits(found["typ\ufffd\ufffd"], expected["typed"])
     onnx.save(model, str(path), save_as_external_data=True, location="weights.bin", size_threshold=0)
     check(path, expected)
-    beside = tmp_path / "weights.bin"
-    held = beside.read_bytes()
+    companions = tmp_path / "weights.bin"
+    held = companions.read_bytes()
     with bad_argument(ValueError, None, "file", "weights.bin: is a file of the input"):
-        hc.quantize_checkpoint(path, beside, "int8")
-    assert beside.read_bytes() == held
+        hc.quantize_checkpoint(path, companions, "int8")
+    assert companions.read_bytes() == held
     text = path.read_bytes()
     path.write_bytes(text.replace(b"weights.bin", b"../eights.b"))
     with bad_argument(ValueError, None, "file", "'../eights.b'"):

@@ -121,8 +121,8 @@ def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
         ["ptq", path, out, "--format", "int8", *inputs],
     ):
         assert main(words) == 1
-        said = capsys.readouterr().err
-        assert said.endswith(f"heterocompute {words[0]}: {sentence}\n") and said.count(path) == 1
+        declared = capsys.readouterr().err
+        assert declared.endswith(f"heterocompute {words[0]}: {sentence}\n") and declared.count(path) == 1
     with hc.open_checkpoint(path) as opened, pytest.raises(ValueError, match=re.escape(sentence)):
         hc.study(opened, ["int8"])
     with hc.open_checkpoint(path, layout="gptq") as opened, bad_argument(ValueError, None, "shape", "no float tensor"):

@@ -49,8 +49,8 @@ def gptq(
 
 
 def configured(bits: Any, group: Any, **more: Any) -> dict[str, Any]:
-    said = {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": True, "desc_act": False}
-    return said | {"checkpoint_format": "gptq"} | more
+    declared = {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": True, "desc_act": False}
+    return declared | {"checkpoint_format": "gptq"} | more
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
@@ -85,10 +85,10 @@ def test_symmetric_gptq_needs_no_zero_points(tmp_path: Path) -> None:
         del tensors["fc.qzeros"]
         found = hc.load(write(tmp_path / "a", tensors, **configured(bits, 64)), layout="gptq")["fc.weight"]
         assert same_bits(found.dequantize(), ((codes.astype(np.float32) - (1 << (bits - 1))) * scales).T)
-    for part, said in (("qzeros", False), ("scales", True)):
+    for part, declared in (("qzeros", False), ("scales", True)):
         tensors, _, _ = gptq(4, 128, 64)
         del tensors[f"fc.{part}"]
-        path = write(tmp_path / "b", tensors, **configured(4, 64, sym=said))
+        path = write(tmp_path / "b", tensors, **configured(4, 64, sym=declared))
         with pytest.raises(ValueError, match=rf"b: is not a gptq file, or not all of one: 'fc\.{part}' is missing"):
             hc.load(path, layout="gptq")
 
@@ -173,10 +173,10 @@ def test_a_module_that_dynamic_leaves_out_is_not_packed(tmp_path: Path) -> None:
 def test_the_middle_of_symmetric_files(tmp_path: Path, bits: int, version: str | None, sym: bool | None) -> None:
     """Version 1 stores the middle minus 1, version 2 unchanged; published files may be either, whatever they state."""
     middle = 1 << (bits - 1)
-    said = {key: value for key, value in configured(bits, 64, sym=sym).items() if value is not None}
+    declared = {key: value for key, value in configured(bits, 64, sym=sym).items() if value is not None}
     for stored in (middle - 1, middle):
         tensors, codes, scales = gptq(bits, 128, 64, stored=stored)
-        path = write(tmp_path / "a", tensors, **said | {"checkpoint_format": version})
+        path = write(tmp_path / "a", tensors, **declared | {"checkpoint_format": version})
         assert same_bits(plain(path, "gptq"), ((codes.astype(np.float32) - middle) * scales).T)
 
 
@@ -184,10 +184,10 @@ def test_zero_points_of_asymmetric_files_are_those_of_their_version(tmp_path: Pa
     stored = RNG.integers(0, 15, (2, 32))
     tensors, codes, scales = gptq(4, 128, 64, stored=stored)
     for version, more in (("gptq", 1), ("gptq_v2", 0)):
-        said = configured(4, 64, sym=False, checkpoint_format=version)
+        declared = configured(4, 64, sym=False, checkpoint_format=version)
         points = (stored + more)[np.arange(128) // 64]
         wanted = ((codes.astype(np.float32) - points) * scales).T.astype(np.float32)
-        assert same_bits(plain(write(tmp_path / "a", tensors, **said), "gptq"), wanted)
+        assert same_bits(plain(write(tmp_path / "a", tensors, **declared), "gptq"), wanted)
     for wrong in (stored, 3):
         tensors, _, _ = gptq(4, 128, 64, stored=wrong)
         with bad_argument(ValueError, None, "file", r"fc\.qzeros.*8.*7"):
@@ -214,20 +214,20 @@ def test_awq_without_zero_points(tmp_path: Path) -> None:
     hc.save(tmp_path / "in", {"fc.weight": q, "lm_head.weight": np.ones((8, 8), np.float32)}, layout="awq")
     tensors = hc.load(tmp_path / "in")
     del tensors["fc.qzeros"]
-    said = {
+    declared = {
         "quant_method": "awq",
         "bits": 4,
         "group_size": 32,
         "version": "gemm",
         "modules_to_not_convert": ["lm_head"],
     }
-    path = write(tmp_path / "a", tensors, **said, zero_point=False)
+    path = write(tmp_path / "a", tensors, **declared, zero_point=False)
     found = hc.load(path, layout="awq")
     assert same_bits(found["fc.weight"].dequantize(), q.dequantize())
     assert same_bits(found["lm_head.weight"], np.ones((8, 8), np.float32))
     for point in (True, None):
         with bad_argument(ValueError, None, "file", r"fc\.qzeros.*zero_point"):
-            hc.load(write(tmp_path / "a", tensors, **said, zero_point=point), layout="awq")
+            hc.load(write(tmp_path / "a", tensors, **declared, zero_point=point), layout="awq")
 
 
 def test_groups_of_awq_that_contradict_the_scales_are_named(tmp_path: Path) -> None:
@@ -235,14 +235,14 @@ def test_groups_of_awq_that_contradict_the_scales_are_named(tmp_path: Path) -> N
     hc.save(tmp_path / "in", {"fc.weight": q}, layout="awq")
     tensors = hc.load(tmp_path / "in")
     for key in ("group_size", "q_group_size"):
-        said = {"quant_method": "awq", "w_bit": 4, "zero_point": True, key: 32}
-        assert hc.load(write(tmp_path / "a", tensors, **said), layout="awq")["fc.weight"] == q
+        declared = {"quant_method": "awq", "w_bit": 4, "zero_point": True, key: 32}
+        assert hc.load(write(tmp_path / "a", tensors, **declared), layout="awq")["fc.weight"] == q
         with pytest.raises(
             ValueError, match=rf"fc\.scales has 4 groups of 128 inputs, but {key} .* is 64, which makes 2"
         ):
-            hc.load(write(tmp_path / "a", tensors, **said | {key: 64}), layout="awq")
+            hc.load(write(tmp_path / "a", tensors, **declared | {key: 64}), layout="awq")
     with bad_argument(ValueError, None, "file", r"fc\.qzeros.*\(3, 4\).*\(4, 4\)"):
-        hc.load(write(tmp_path / "a", tensors | {"fc.qzeros": np.zeros((3, 4), np.int32)}, **said), layout="awq")
+        hc.load(write(tmp_path / "a", tensors | {"fc.qzeros": np.zeros((3, 4), np.int32)}, **declared), layout="awq")
 
 
 @pytest.mark.parametrize("fmt", ["int4-g32", "int8", "int4-g32-asym", "int3-g64-f16", "mxfp4"])
@@ -305,13 +305,13 @@ def test_what_compressed_tensors_says_is_blamed_by_name(tmp_path: Path) -> None:
         tensors, config = dict(found.items()), json.loads(found.metadata["quantization_config"])
     weights = config["config_groups"]["group_0"]["weights"]
 
-    def changed(parts: dict[str, Any], **said: Any) -> Path:
-        group = config["config_groups"]["group_0"] | {"weights": weights | said}
+    def changed(parts: dict[str, Any], **declared: Any) -> Path:
+        group = config["config_groups"]["group_0"] | {"weights": weights | declared}
         return write(tmp_path / "b", tensors | parts, **config | {"config_groups": {"group_0": group}})
 
-    for said in ({"strategy": None}, {"num_bits": "4"}):  # the size of the group implies the strategy
-        assert hc.load(changed({}, **said), layout="compressed-tensors")["e.weight"] == q
-    for parts, said, words in (
+    for declared in ({"strategy": None}, {"num_bits": "4"}):  # the size of the group implies the strategy
+        assert hc.load(changed({}, **declared), layout="compressed-tensors")["e.weight"] == q
+    for parts, declared, words in (
         ({}, {"num_bits": None}, r"e: num_bits is None, expected an integer"),
         ({}, {"group_size": None, "strategy": "group"}, r"e: group_size is None, expected an integer"),
         ({}, {"group_size": 64}, r"e\.weight_scale is \(32, 4\), expected \(32, 2\) of group_size 64 in the config"),
@@ -323,7 +323,7 @@ def test_what_compressed_tensors_says_is_blamed_by_name(tmp_path: Path) -> None:
         ({"e.weight_packed": np.zeros((32, 16), np.int64)}, {}, r"e\.weight_packed is int64 .* expected int32"),
     ):
         with pytest.raises(ValueError, match=f"b: {words}"):
-            hc.load(changed(parts, **said), layout="compressed-tensors")
+            hc.load(changed(parts, **declared), layout="compressed-tensors")
 
 
 def test_bitsandbytes_has_stacks_of_matrices(tmp_path: Path) -> None:
@@ -336,13 +336,13 @@ def test_bitsandbytes_has_stacks_of_matrices(tmp_path: Path) -> None:
         q.components | {"scales": half.astype(np.float32).reshape(32, 2)}, q.format, (32, 128), (1,)
     )  # scales of bfloat16 are read, too
     for shape in ((32, 128), (4, 8, 128)):
-        said = np.frombuffer(json.dumps(state | {"shape": shape}).encode(), np.uint8)
-        path = write(tmp_path / "b", tensors | {name: said, "fc.weight.absmax": half}, quant_method="bitsandbytes")
+        declared = np.frombuffer(json.dumps(state | {"shape": shape}).encode(), np.uint8)
+        path = write(tmp_path / "b", tensors | {name: declared, "fc.weight.absmax": half}, quant_method="bitsandbytes")
         found = hc.load(path, layout="bitsandbytes")["fc.weight"]
         assert found.shape == shape and same_bits(found.dequantize(), q.dequantize().reshape(shape))
         assert same_bits(plain(path, "bitsandbytes"), q.dequantize().reshape(shape))
-    said = np.frombuffer(json.dumps(state | {"shape": [4096]}).encode(), np.uint8)
-    path = write(tmp_path / "b", tensors | {name: said}, quant_method="bitsandbytes")
+    declared = np.frombuffer(json.dumps(state | {"shape": [4096]}).encode(), np.uint8)
+    path = write(tmp_path / "b", tensors | {name: declared}, quant_method="bitsandbytes")
     with bad_argument(ValueError, None, "file", r"fc\.weight.*\(4096,\).*\(out, in\)"):
         hc.load(path, layout="bitsandbytes")
 

@@ -81,13 +81,13 @@ def test_groups_of_mxfp4_in_another_order(tmp_path):
     ("compressed-tensors", "fp8_e4m3fn", "fc.weight_scale_inv"), ("gptq", "int8", "fc.weight_scale_inv"),
 ])  # fmt: skip
 @pytest.mark.parametrize("beside", [False, True])
-def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, beside):
+def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, companions):
     """Their weights are not plain, with or without other weights in the layout."""
     fmt = {"compressed-tensors": "int4-g32", "gptq": "int4-g32-f16"}[layout]
     others, config = stored(tmp_path, layout, fmt)
     codes = hc.quantize(W, kind).view_ml_dtypes() if kind != "int8" else np.ones(W.shape, np.int8)
     tensors = {"fc.weight": codes, scales: np.ones((32, 1), np.float32)}
-    if beside:
+    if companions:
         tensors |= {name.replace("fc.", "other."): values for name, values in others.items()}
     path = write(tmp_path / "a", tensors, config)
     refused(path, layout, f"is already quantized, by '{layout}' with '{scales}', in no layout that is read here")

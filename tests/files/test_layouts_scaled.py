@@ -132,9 +132,9 @@ def test_scales_of_other_shapes_are_the_same_or_refused(tmp_path):
         ({}, {"strategy": "block", "block_structure": [0, 4]}), ({}, {"strategy": "group", "group_size": -1}),
         ({}, {"strategy": "block", "block_structure": [2**62, 2**62]}), ({}, {"type": "float"}),
     ]  # fmt: skip
-    for parts, said in bad:
+    for parts, declared in bad:
         group = group_of("int", "channel")
-        group["weights"] |= said
+        group["weights"] |= declared
         path = write(tmp_path / "a", good | parts, config_of(group))
         with bad_argument(ValueError, None, "file", "a: .*fc") as caught:
             hc.load(path, layout="compressed-tensors")
@@ -370,9 +370,10 @@ def test_nested_scales_of_nf4(tmp_path, count):
         {"fc.weight.absmax": tensors["fc.weight.absmax"].astype(np.float32)},
         {"fc.weight.absmax": tensors["fc.weight.absmax"][:-1]},
     ]
-    for said in ({"nested_blocksize": 0}, {"nested_blocksize": 2**62}, {"nested_offset": "1"}, {"nested_offset": [1]},
-                 {"nested_dtype": "float16"}, {"shape": [2**40, 2**40]}, {"blocksize": 0}):  # fmt: skip
-        bad.append({name: np.frombuffer(json.dumps(state | said).encode(), np.uint8)})
+    for declared in ({"nested_blocksize": 0}, {"nested_blocksize": 2**62}, {"nested_offset": "1"},
+                     {"nested_offset": [1]}, {"nested_dtype": "float16"}, {"shape": [2**40, 2**40]},
+                     {"blocksize": 0}):  # fmt: skip
+        bad.append({name: np.frombuffer(json.dumps(state | declared).encode(), np.uint8)})
     for parts in bad:
         path = write(tmp_path / "b", tensors | parts, INT4)
         with bad_argument(ValueError, None, "file", r"fc\.weight"):

@@ -62,8 +62,8 @@ def test_a_head_that_is_tied_to_a_plain_embedding_is_listed_as_plain(tmp_path, h
     """Loaders would otherwise expect codes for it."""
     names = ["model.embed_tokens.weight", "fc.weight", *["lm_head.weight"] * has_head]
     hc.save(tmp_path / "in.safetensors", {name: np.ones((32, 64), np.float32) for name in names})
-    said = {"bitsandbytes": ("nf4-g64", "llm_int8_skip_modules"), "awq": ("int4-g32-f16", "modules_to_not_convert")}
-    for layout, (fmt, key) in said.items():
+    declared = {"bitsandbytes": ("nf4-g64", "llm_int8_skip_modules"), "awq": ("int4-g32-f16", "modules_to_not_convert")}
+    for layout, (fmt, key) in declared.items():
         hc.quantize_checkpoint(tmp_path / "in.safetensors", tmp_path / layout, fmt, include="fc*", layout=layout)
         config = json.loads((tmp_path / layout / "config.json").read_text())["quantization_config"]
         assert sorted(config[key]) == ["lm_head", "model.embed_tokens"]
@@ -107,8 +107,8 @@ def test_a_single_file_becomes_a_folder_with_its_configuration(folder, tmp_path,
     options = ["--format", "int4-g32-asym-f16", "--layout", "awq", "--exclude", "embed*"]
     code, text, errors = run(capsys, "quantize", folder / "model.safetensors", f"{tmp_path / 'awq'}{ending}", *options)
     assert code == 0 and "2 tensors quantized" in text
-    said = json.loads((tmp_path / "awq" / "config.json").read_text())
-    assert said.pop("quantization_config")["quant_method"] == "awq" and said == (config or {})
+    declared = json.loads((tmp_path / "awq" / "config.json").read_text())
+    assert declared.pop("quantization_config")["quant_method"] == "awq" and declared == (config or {})
     assert sorted(path.name for path in (tmp_path / "awq").iterdir()) == ["config.json", "model.safetensors"]
     assert ("has no model_type" in errors) == (config is None)
     assert set(hc.load(tmp_path / "awq", layout="awq")) == set(WEIGHTS)

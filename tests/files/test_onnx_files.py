@@ -31,7 +31,7 @@ def refused(path: Path, capsys: Any) -> set[str]:
     """Return the messages of the commands that accept weights."""
     out, inputs = path.parent / "out.safetensors", path.parent / "x.npz"
     np.savez(inputs, w=np.ones((2, 32), np.float32))
-    said = set()
+    declared = set()
     for command in (
         ("quantize", path, out, "--format", "int4"),
         ("prune", path, out, "--pattern", "2:4"),
@@ -41,8 +41,8 @@ def refused(path: Path, capsys: Any) -> set[str]:
     ):
         code, _, err = run(capsys, *command)
         assert code == 1 and not out.exists()
-        said.add(err.strip().removeprefix(f"heterocompute {command[0]}: "))
-    return said
+        declared.add(err.strip().removeprefix(f"heterocompute {command[0]}: "))
+    return declared
 
 
 @pytest.mark.parametrize(

@@ -226,8 +226,8 @@ def test_every_command_refuses_codes_and_scales(tmp_path: Path, capsys: pytest.C
         *([] if is_read else [["dequantize", str(path), str(out)]]),
     ):
         assert main(words) == 1
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert "quantiz" in said and said.count(str(path)) == 1
+        declared = capsys.readouterr().err.splitlines()[-1]
+        assert "quantiz" in declared and declared.count(str(path)) == 1
     assert not out.exists()
 
 
@@ -260,11 +260,11 @@ CODES = {"fc.weight": np.ones((64, 32), np.uint8), "embed.weight": np.ones((8, 6
     ("config.json", {"compression_config": {"format": "x"}}, "the compression_config of config.json"),
     ("quantize_config.json", {"bits": 4}, "a quantization_config without quant_method"),
 ])  # fmt: skip
-def test_codes_alone_are_refused_where_a_file_says_so(tmp_path: Path, name: str, said: Any, program: str) -> None:
+def test_codes_alone_are_refused_where_a_file_says_so(tmp_path: Path, name: str, declared: Any, program: str) -> None:
     path, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
     hc.save(path, CODES)
     quantize_checkpoint(path, out, "int8")  # without evidence of codes, the integers are copied
-    (tmp_path / name).write_text(json.dumps(said))
+    (tmp_path / name).write_text(json.dumps(declared))
     for call in (lambda: quantize_checkpoint(path, out, "int8"), lambda: dequantize_checkpoint(path, out)):
         with pytest.raises(ValueError) as caught:
             call()

@@ -352,14 +352,14 @@ def test_blocks_are_quantized_already(tmp_path: Path, capsys: pytest.CaptureFixt
             call()
     with hc.open_checkpoint(path) as opened, pytest.raises(ValueError, match=words):
         hc.ptq.search(opened, ["int8"], {"bits": 9})
-    for said in (
+    for declared in (
         ["quantize", str(path), str(out), "--format", "int8", "--exclude", "w"],
         ["prune", str(path), str(out), "--pattern", "2:4"],
         ["ptq", str(path), str(out), "--format", "int8", "--calibration", str(tmp_path / "x.npz")],
         ["study", str(path), "--formats", "int8"],
         ["search", str(path), "--budget", "bits=4"],
     ):
-        assert main(said) == 1
+        assert main(declared) == 1
         assert "already quantized" in capsys.readouterr().err.splitlines()[-1] and not out.exists()
     assert main(["dequantize", str(path), str(plain)]) == 0
     assert main(["quantize", str(plain), str(out), "--format", "int8"]) == 0
@@ -370,7 +370,7 @@ def test_floats_of_gguf_are_quantized(tmp_path: Path, capsys: pytest.CaptureFixt
     w = weights(4, 256)
     hc.save_gguf(tmp_path / "m.gguf", {"w": w}, types={"*": kind})
     assert main(["quantize", str(tmp_path / "m.gguf"), str(tmp_path / "o"), "--format", "int8"]) == 0
-    assert "again" not in (said := capsys.readouterr().err) and "already" not in said
+    assert "again" not in (declared := capsys.readouterr().err) and "already" not in declared
     assert hc.load(tmp_path / "o")["w"] == hc.quantize(hc.load(tmp_path / "m.gguf")["w"], "int8")
 
 

@@ -51,8 +51,8 @@ def quantized(source, out, **options):
 def test_a_folder_becomes_a_folder_of_shards(source, tmp_path):
     summary = quantized(source, tmp_path / "out")
     files = [f"model-{i + 1:05d}-of-00003.safetensors" for i in range(3)]
-    beside = ["config.json", "model.safetensors.index.json", "tokenizer.json"]
-    assert sorted(bytes_of(tmp_path / "out")) == sorted([*files, *beside])
+    companions = ["config.json", "model.safetensors.index.json", "tokenizer.json"]
+    assert sorted(bytes_of(tmp_path / "out")) == sorted([*files, *companions])
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == summary["bytes"] and sorted(set(index["weight_map"].values())) == files
     with hc.open_checkpoint(tmp_path / "out") as found:

@@ -33,7 +33,7 @@ def test_all_positions_of_a_long_text_have_the_long_divisors(
     only_short = hc.zoo.open_llm(
         made.write_folder(tmp_path / "s", {"rope_scaling": {**LONG, "long_factor": LONG["short_factor"]}})
     )
-    monkeypatch.setattr(runs, "AT_ONCE", 10)
+    monkeypatch.setattr(runs, "CHUNK", 10)
     for n in (10, 24, 25, 60):
         wanted = (only_long if n > 24 else only_short).logits(IDS[:n])
         assert np.array_equal(net.logits(IDS[:n]), wanted)

@@ -82,7 +82,7 @@ def test_bits_are_equal_on_every_instruction_set_and_thread_count(net: Any) -> N
 def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that one call of the core for all layers has the bits of the single steps, and is the default."""
     packed, calls = net.quantized("int8"), []
-    whole = Run._at_once
+    whole = Run._chunked
 
     def counted(run: Run, layers: range, *args: Any) -> Any:
         x, done = whole(run, layers, *args)

@@ -26,7 +26,7 @@ def reals(shape: tuple[int, ...], seed: int) -> Any:
 def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return whether each matmul used the direct path."""
     taken: list[bool] = []
-    at_once = module._at_once
+    at_once = module._chunked
 
     def noted(*arguments: Any) -> Any:
         answer = at_once(*arguments)

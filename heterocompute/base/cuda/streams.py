@@ -19,7 +19,7 @@ __all__ = [
     "Stream",
     "TorchStream",
     "is_far",
-    "is_tensor_there",
+    "is_device_tensor",
     "is_torch",
     "lasting_stream",
     "raw_stream",
@@ -72,7 +72,7 @@ def is_far(tensor: Any) -> bool:
     return bool(tensor.is_cuda)
 
 
-def is_tensor_there(value: Any) -> bool:
+def is_device_tensor(value: Any) -> bool:
     """Tell whether a value is a plain tensor of PyTorch on a CUDA device, without a gradient or a pending negation."""
     torch = sys.modules.get("torch")
     is_plain = torch is not None and type(value) is torch.Tensor and value.is_cuda

@@ -21,7 +21,7 @@ from ...base.runtime import use
 from ...files.gguf import save_gguf
 from ...zoo.llm import open_llm
 from ...zoo.llm.network import LanguageModel
-from ...zoo.llm.run import Run, Way
+from ...zoo.llm.run import Run, RunOptions
 from ..measure import CheckFailed, Options, Row, Table, expect_equal
 from ..peers import installed
 from .attention import CACHES, HEADS, KV_HEADS, measure_attention
@@ -93,7 +93,7 @@ def _check(net: LanguageModel) -> None:
     """Compare tokens decoded one by one with those of `generate`."""
     ids = _prompt(net, 8)
     wanted = net.generate(ids, 4, activations="int8")
-    run = Run(net, Way(None, "int8"), 1)
+    run = Run(net, RunOptions(None, "int8"), 1)
     found = [int(run.logits(ids[None], last=True)[0, -1].argmax())]
     while len(found) < 4:
         found.append(int(run.logits(np.array([found[-1:]]), last=True)[0, -1].argmax()))
@@ -107,9 +107,9 @@ def _tables(
     ways: dict[str, Measure] = {} if path is None else _llama_cpp(path, threads, clock)
     for fmt, some in weights.items():
         name = "as stored" if fmt is None else fmt
-        ways[f"{name} x int8"] = _ours(net, Way(some, "int8"), clock)
-    plain = {"as stored x float32": _ours(net, Way(), clock)}
-    caches = {f"as stored x int8, cache {fmt}": _ours(net, Way(None, "int8", fmt), clock) for fmt in CACHES[1:]}
+        ways[f"{name} x int8"] = _ours(net, RunOptions(some, "int8"), clock)
+    plain = {"as stored x float32": _ours(net, RunOptions(), clock)}
+    caches = {f"as stored x int8, cache {fmt}": _ours(net, RunOptions(None, "int8", fmt), clock) for fmt in CACHES[1:]}
     most = net.shape.context - TOKENS - 1
     prompts, long = [min(n, most) for n in PROMPTS], min(LONG, most)
     if options.quick:
@@ -146,7 +146,7 @@ def _table(title: str, seconds: Mapping[str, Array], column: int, tokens: int, t
     return {"title": title, "threads": threads, "rows": rows}
 
 
-def _ours(net: LanguageModel, way: Way, clock: Callable[[], float]) -> Measure:
+def _ours(net: LanguageModel, way: RunOptions, clock: Callable[[], float]) -> Measure:
     def run(prompt: int, tokens: int) -> tuple[float, float]:
         walk, ids = Run(net, way, 1), _prompt(net, prompt)[None]
         begin = clock()

@@ -64,8 +64,8 @@ def _nvfp4_parts(name: str, q: QuantizedArray) -> dict[str, Array]:
         raise WrongValue(f"save: tensor {quoted(name)}: rows of {q.shape[1]} values, {NAME} has NVFP4 in groups of 16")
     inverse = reciprocal(coarse, q.components["scales"])
     if inverse is None:
-        said = f"the scale of the tensor, {float(coarse):.9g}, has no reciprocal that gives the same products"
-        raise WrongValue(f"save: tensor {quoted(name)}: {said}, which {NAME} stores: mxfp4 is the nearest")
+        declared = f"the scale of the tensor, {float(coarse):.9g}, has no reciprocal that gives the same products"
+        raise WrongValue(f"save: tensor {quoted(name)}: {declared}, which {NAME} stores: mxfp4 is the nearest")
     return {
         f"{prefix}.weight_packed": q.components["codes"],
         f"{prefix}.weight_scale": q.components["scales"].view(numpy_dtype("float8_e4m3fn")),
@@ -176,8 +176,10 @@ def _codes(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any])
 def _with_float_scales(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Mapping[str, Array]:
     """Return the tensors of a weight with float32 scales, if the scales are powers of two of one byte each (MXFP8)."""
     scales, groups = tensors.get(f"{prefix}.weight_scale"), config.get("config_groups") or {}
-    said = [config.get("format"), *(one.get("format") for one in groups.values() if isinstance(one, Mapping))]
-    if scales is None or not (scales.dtype.name == "float8_e8m0fnu" or (scales.dtype == np.uint8 and MXFP8 in said)):
+    declared = [config.get("format"), *(one.get("format") for one in groups.values() if isinstance(one, Mapping))]
+    if scales is None or not (
+        scales.dtype.name == "float8_e8m0fnu" or (scales.dtype == np.uint8 and MXFP8 in declared)
+    ):
         return tensors
     return {**tensors, f"{prefix}.weight_scale": scaled.powers(scales)}
 

@@ -19,7 +19,7 @@ from ...base.json_text import strict_json
 from ...base.locations import exists
 from ...base.tensors import Tensors
 from ...base.texts import read_small
-from ..beside import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
+from ..companions import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 from .expressions import matches
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "of_layer",
     "own_config",
     "plain_names",
-    "said_by",
+    "declared_by",
 ]
 
 KEY = "quantization_config"
@@ -76,11 +76,11 @@ def config_in(reader: Tensors) -> Mapping[str, Any]:
 
 def method_of(config: Mapping[str, Any]) -> str | None:
     """Return the program that a configuration names."""
-    said = config.get("quant_method")
-    return said if isinstance(said, str) else None
+    declared = config.get("quant_method")
+    return declared if isinstance(declared, str) else None
 
 
-def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
+def declared_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
     """Return the name, for messages, of the program that quantized a file; None if no configuration names it."""
     method = method_of(config)
     if method is not None:
@@ -92,7 +92,7 @@ def said_by(reader: Tensors, config: Mapping[str, Any]) -> str | None:
         return f"{PROGRAM_FILES[found]} ({found})"
     if config:
         return f"a {KEY} without quant_method"
-    return f"the {said} of {CONFIG}" if (said := _said_otherwise(folder)) else None
+    return f"the {declared} of {CONFIG}" if (declared := _said_otherwise(folder)) else None
 
 
 def plain_names(reader: Tensors) -> list[str]:
@@ -108,8 +108,8 @@ def _beside(path: str, key: str) -> Any:
     """Return the quantization_config of config.json in a file's folder, or that of older programs there."""
     folder = os.path.dirname(path)
     try:
-        said = _json(folder, CONFIG)
-        inner = (one for one in [said, *said.values()] if isinstance(one, Mapping) and one.get(key) is not None)
+        declared = _json(folder, CONFIG)
+        inner = (one for one in [declared, *declared.values()] if isinstance(one, Mapping) and one.get(key) is not None)
         return next(inner)[key]
     except (FileNotFoundError, StopIteration, AttributeError):
         for name in OLDER_CONFIGS:
@@ -125,10 +125,10 @@ def _json(folder: str, name: str) -> Any:
 def _said_otherwise(folder: str) -> str | None:
     """Return the key of config.json with another name that shows a quantization."""
     try:
-        said = _json(folder, CONFIG)
+        declared = _json(folder, CONFIG)
     except (OSError, ValueError):
         return None
-    return next((key for key in OTHER_KEYS if isinstance(said, Mapping) and said.get(key)), None)
+    return next((key for key in OTHER_KEYS if isinstance(declared, Mapping) and declared.get(key)), None)
 
 
 def is_auto_round(method: str | None) -> bool:
@@ -138,8 +138,8 @@ def is_auto_round(method: str | None) -> bool:
 
 def is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
     """Tell whether Quark stored weights as FP8 with a scale for each row or for all."""
-    said = config.get("global_quant_config")
-    weight = said.get("weight") if isinstance(said, Mapping) else None
+    declared = config.get("global_quant_config")
+    weight = declared.get("weight") if isinstance(declared, Mapping) else None
     if not isinstance(weight, Mapping) or weight.get("dtype") not in ("fp8_e4m3", "fp8_e5m2"):
         return False
     scheme = weight.get("qscheme")
@@ -148,10 +148,10 @@ def is_fp8_of_quark(config: Mapping[str, Any]) -> bool:
 
 def packing_of(config: Mapping[str, Any]) -> str:
     """Return the packing format of a configuration of AutoRound."""
-    said = config.get("packing_format")
-    if said is None:
-        said = config.get("backend")
-    return said if isinstance(said, str) and said != "auto" else PACKING
+    declared = config.get("packing_format")
+    if declared is None:
+        declared = config.get("backend")
+    return declared if isinstance(declared, str) and declared != "auto" else PACKING
 
 
 def auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -220,18 +220,18 @@ def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     ValueError
         The entry says that the layer is not quantized, or is not an object.
     """
-    said = config.get("extra_config") or {}
-    if not isinstance(said, Mapping):
-        raise WrongValue(f"{prefix}: extra_config is {shown(said)}, expected an object of layers")
-    name = prefix if prefix in said else next((one for one in said if _is_in(one, prefix)), None)
-    if name is None or not said[name]:
+    declared = config.get("extra_config") or {}
+    if not isinstance(declared, Mapping):
+        raise WrongValue(f"{prefix}: extra_config is {shown(declared)}, expected an object of layers")
+    name = prefix if prefix in declared else next((one for one in declared if _is_in(one, prefix)), None)
+    if name is None or not declared[name]:
         return config
-    if not isinstance(said[name], Mapping):
-        raise WrongValue(f"{prefix}: extra_config says {shown(said[name])} for {shown(name)}, expected an object")
-    bits = said[name].get("bits")
+    if not isinstance(declared[name], Mapping):
+        raise WrongValue(f"{prefix}: extra_config says {shown(declared[name])} for {shown(name)}, expected an object")
+    bits = declared[name].get("bits")
     if isinstance(bits, int) and bits > 8:
         raise WrongValue(f"{prefix} is packed, but extra_config says by {shown(name)} that it has {bits} bits")
-    return {**config, **{key: said[name][key] for key in ("bits", "group_size", "sym") if key in said[name]}}
+    return {**config, **{key: declared[name][key] for key in ("bits", "group_size", "sym") if key in declared[name]}}
 
 
 def _is_in(pattern: Any, name: str) -> bool:

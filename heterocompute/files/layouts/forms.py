@@ -19,17 +19,17 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ...arrays.bits import pack, rows_at_once, unpack
+from ...arrays.bits import pack, rows_per_chunk, unpack
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from .linear import Array, Codes, components_of
 
-__all__ = ["AT_ONCE", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "is_uniform", "joined"]
+__all__ = ["CHUNK", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "is_uniform", "joined"]
 
 Components = dict[str, Array]
 
-AT_ONCE = 1 << 20  # values that are converted at a time
+CHUNK = 1 << 20  # values that are converted at a time
 GROUPS = (None, 256, 128, 64, 32, 16)
 SIGNED, MINIMA = {2: "tq2_0", 4: "q4_0", 5: "q5_0", 8: "q8_0"}, {4: "q4_1", 5: "q5_1"}
 TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
@@ -174,7 +174,7 @@ def joined(parts: Iterable[QuantizedArray], rows: int) -> QuantizedArray:
 
 
 def _pieces(q: QuantizedArray) -> Iterator[tuple[int, int]]:
-    step = rows_at_once(len(q), q.shape[1], AT_ONCE)
+    step = rows_per_chunk(len(q), q.shape[1], CHUNK)
     yield from ((i, min(i + step, len(q))) for i in range(0, len(q), step))
 
 

@@ -119,12 +119,16 @@ def _fours_in(prefix: str, tensors: Mapping[str, Array]) -> QuantizedArray | Non
 
 
 def _block_of(prefix: str, config: Mapping[str, Any]) -> Block | None:
-    said = config.get("weight_block_size")
-    if said is None:
+    declared = config.get("weight_block_size")
+    if declared is None:
         return None
-    if not isinstance(said, list) or len(said) != 2 or any(type(n) is not int or not 1 <= n < 1 << 31 for n in said):
-        raise WrongValue(f"{prefix}: weight_block_size is {shown(said)}, expected two numbers of values")
-    return said[0], said[1]
+    if (
+        not isinstance(declared, list)
+        or len(declared) != 2
+        or any(type(n) is not int or not 1 <= n < 1 << 31 for n in declared)
+    ):
+        raise WrongValue(f"{prefix}: weight_block_size is {shown(declared)}, expected two numbers of values")
+    return declared[0], declared[1]
 
 
 def weight_in(prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any], layout: str) -> Weight:

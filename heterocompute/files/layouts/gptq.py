@@ -77,24 +77,24 @@ def _group_of(
     prefix: str, config: Mapping[str, Any], count: int, scales: Array, rows: int, key: str = "group_size"
 ) -> int | None:
     """Return how many inputs share a scale, None for a whole row, as the configuration states."""
-    said = config.get(key)
-    if said is not None and (type(said) is not int or (said < 1 and said != -1)):
-        raise WrongValue(f"{prefix}: {key} is {shown(said)}, expected a number of inputs, or -1")
+    declared = config.get(key)
+    if declared is not None and (type(declared) is not int or (declared < 1 and declared != -1)):
+        raise WrongValue(f"{prefix}: {key} is {shown(declared)}, expected a number of inputs, or -1")
     if scales.ndim != 2 or 0 in scales.shape or scales.shape[1] != rows:
         raise WrongValue(f"{prefix}.scales is {scales.shape}, expected (groups, {rows}) next to {rows} outputs")
     groups = len(scales)
-    if said is None and count % groups:
+    if declared is None and count % groups:
         raise WrongValue(
             f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, and the configuration says "
             f"no {key}: expected one"
         )
-    group = count // groups if said is None else count if said == -1 else said
+    group = count // groups if declared is None else count if declared == -1 else declared
     if -(-count // group) != groups:
         raise WrongValue(
             f"{prefix}.scales has {counted(groups, 'group')} of {counted(count, 'input')}, but {key} of the "
-            f"configuration is {said}, which makes {-(-count // group)}"
+            f"configuration is {declared}, which makes {-(-count // group)}"
         )
-    return None if groups == 1 and said in (None, -1) else min(group, count)
+    return None if groups == 1 and declared in (None, -1) else min(group, count)
 
 
 def _points_of(prefix: str, config: Mapping[str, Any], stored: Array, bits: int, first: bool) -> tuple[Array, bool]:

@@ -137,6 +137,6 @@ class HQQ(Layout):
         if (q := _array_of(weight)) is not None:
             return of_array(q)
         along = "rows" if weight.axis == 1 else "columns"
-        said = f"{weight.bits} bits with float zero points in groups along {along}"
+        declared = f"{weight.bits} bits with float zero points in groups along {along}"
         why = f"{prefix}: groups across rows, or values that are rounded otherwise, {no_format(self.name)}"
-        return of_values(weight.values(), said, weight.nbytes, why)
+        return of_values(weight.values(), declared, weight.nbytes, why)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _heterocompute as _core
-from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, rows_at_once, unpack
+from ...arrays.bits import AWQ, ROWS, TURNED, WORD_COLUMNS, moved, pack, rows_per_chunk, unpack
 from ...arrays.components import component_layout
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
@@ -21,7 +21,7 @@ __all__ = ["AWQ", "ROWS", "WORD_COLUMNS", "Codes", "Matrix", "Packed", "Parts", 
            "order_of", "prefix_of", "refuse", "spaced", "spaced_words", "to_words", "unordered", "with_float_zeros",
            "words"]  # fmt: skip
 
-AT_ONCE = 1 << 20  # values that are decoded at a time
+CHUNK = 1 << 20  # values that are decoded at a time
 Array = NDArray[Any]
 Parts = dict[str, tuple[str, tuple[int, ...]]]  # NumPy's name of the dtype, shape
 
@@ -133,14 +133,14 @@ def check_finite(name: str, values: Array) -> None:
         raise WrongValue(f"{name} holds a value that is not finite")
 
 
-def one_of(name: str, key: str, said: Any, wanted: tuple[Any, ...]) -> Any:
+def one_of(name: str, key: str, declared: Any, wanted: tuple[Any, ...]) -> Any:
     """Return a configuration's entry for a weight, or the first of `wanted` if it has none; refuse other values."""
-    if said is None:
+    if declared is None:
         return wanted[0]
-    said = said.lower() if isinstance(said, str) else said
-    if said not in wanted:
-        raise WrongValue(f"{name}: {key} is {shown(said)}, expected {' or '.join(map(str, wanted))}")
-    return said
+    declared = declared.lower() if isinstance(declared, str) else declared
+    if declared not in wanted:
+        raise WrongValue(f"{name}: {key} is {shown(declared)}, expected {' or '.join(map(str, wanted))}")
+    return declared
 
 
 def prefix_of(name: str, q: Packed, layout: str) -> str:
@@ -269,7 +269,7 @@ def with_float_zeros(codes: Codes, zeros: Array, scales: Array, group: int) -> Q
     q = QuantizedArray(parts, fmt, (len(codes.packed), codes.length), (1,))
     if not np.isfinite(minima).all():
         return None
-    step = rows_at_once(len(scales), codes.length, AT_ONCE)
+    step = rows_per_chunk(len(scales), codes.length, CHUNK)
     for first in range(0, len(scales), step):
         some = slice(first, first + step)
         if not np.array_equal(q[some].dequantize(), float_zero_values(codes, zeros, scales, group, some)):

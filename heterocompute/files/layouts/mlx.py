@@ -26,7 +26,7 @@ from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
 from ...base.texts import counted, quoted
 from ...formats import GGML, MX, NVFP4, Affine, Format, Int
-from .forms import AT_ONCE, integers_of, is_uniform
+from .forms import CHUNK, integers_of, is_uniform
 from .layout import Layout
 from .linear import (
     ROWS,
@@ -96,9 +96,9 @@ def _as_rows(
 def _said(prefix: str, config: Mapping[str, Any]) -> tuple[int, int, str]:
     """Return the values per group, bits and mode of a layer."""
     own = config.get(prefix)
-    said = {**config, **own} if isinstance(own, Mapping) else config
-    mode = one_of(prefix, "mode", said.get("mode"), MODES)
-    group, bits = said.get("group_size"), said.get("bits")
+    declared = {**config, **own} if isinstance(own, Mapping) else config
+    mode = one_of(prefix, "mode", declared.get("mode"), MODES)
+    group, bits = declared.get("group_size"), declared.get("bits")
     if type(group) is not int or type(bits) is not int or bits not in BITS or not 1 <= group <= 1 << 20:
         raise WrongValue(f"{prefix}: group_size and bits are {shown(group)} and {shown(bits)}, expected those of MLX")
     return group, bits, str(mode)
@@ -161,7 +161,7 @@ def with_biases(codes: Codes, scales: Array, biases: Array, group: int) -> Quant
 def _points(scales: Array, biases: Array, bits: int) -> Array | None:
     """Return the zero points z with bias = -scale * z; None if some bias has none."""
     points = np.empty(scales.shape, np.uint8)
-    step = max(1, AT_ONCE // scales.shape[1])
+    step = max(1, CHUNK // scales.shape[1])
     for first in range(0, len(scales), step):  # float64 copies of all would be larger than the weight
         some = slice(first, first + step)
         wide, low = scales[some].astype(np.float64), biases[some].astype(np.float64)
@@ -185,7 +185,7 @@ def _symmetric(q: QuantizedArray, codes: Codes, points: Array) -> QuantizedArray
 
 
 def _is_same(q: QuantizedArray, codes: Codes, scales: Array, biases: Array, group: int) -> bool:
-    step = max(1, AT_ONCE // codes.length)
+    step = max(1, CHUNK // codes.length)
     firsts = range(0, len(codes.packed), step)
     return all(
         np.array_equal(q[i : i + step].dequantize(), _values(codes, scales, biases, group, slice(i, i + step)))
@@ -286,7 +286,7 @@ class MLX(Layout):
         stored = np.empty((q.shape[0], words(q.shape[1], fmt.bits)), np.uint32)
         scales = np.empty((q.shape[0], q.shape[1] // fmt.group), dtype)
         biases = np.empty_like(scales)
-        step = max(1, AT_ONCE // q.shape[1])
+        step = max(1, CHUNK // q.shape[1])
         for first in range(0, q.shape[0], step):
             some = slice(first, first + step)
             rows = integers_of(q[some])
@@ -308,12 +308,12 @@ class MLX(Layout):
 
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         """Return the configuration of most layers, and those of all other layers."""
-        said = {
+        declared = {
             name: {"group_size": fmt.group, "bits": fmt.bits, "mode": _mode_of(fmt)} for name, fmt in formats.items()
         }
-        kinds = list(said.values())
+        kinds = list(declared.values())
         usual = max(kinds, key=kinds.count)
-        others = {name.removesuffix(".weight"): kind for name, kind in said.items() if kind != usual}
+        others = {name.removesuffix(".weight"): kind for name, kind in declared.items() if kind != usual}
         return {**usual, **others}
 
     def files(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,8 +327,8 @@ class MLX(Layout):
         if (q := with_biases(codes, scales, biases, group)) is not None:
             return _made(q, lead)
         values = _values(codes, scales, biases, group, slice(None))
-        said = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"
+        declared = f"{codes.bits} bits and {scales.dtype.name} biases in groups of {group}"
         values = values if lead is None else values.reshape(*lead, -1)
         nbytes = codes.packed.nbytes + scales.nbytes + biases.nbytes
         why = f"{prefix}.biases: biases that are not multiples of the scales {no_format(self.name)}"
-        return of_values(values, said, nbytes, why)
+        return of_values(values, declared, nbytes, why)

@@ -77,10 +77,14 @@ class ModelOpt(Layout):
         }
 
     def files(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        said = {"quant_algo": config["quant_algo"], "kv_cache_quant_algo": None, "exclude_modules": config["ignore"]}
+        declared = {
+            "quant_algo": config["quant_algo"],
+            "kv_cache_quant_algo": None,
+            "exclude_modules": config["ignore"],
+        }
         if config["quant_algo"] == "NVFP4":
-            said["group_size"] = 16
-        return {"hf_quant_config.json": {"producer": PRODUCER, "quantization": said}}
+            declared["group_size"] = 16
+        return {"hf_quant_config.json": {"producer": PRODUCER, "quantization": declared}}
 
     def read(self, prefix: str, tensors: Mapping[str, Array], config: Mapping[str, Any]) -> Weight:
         codes, scales = tensors[f"{prefix}.weight"], tensors[f"{prefix}.weight_scale"]

@@ -160,5 +160,5 @@ class BitsAndBytes(Layout):
         values: Array = _levels_of(kind)[codes] * scales[np.arange(rows * count) // group]
         levels = f"codes of fp4 in blocks of {group}, whose levels are those of bitsandbytes,"
         what = levels if kind == "fp4" else "blocks that cross rows, or scales below 0,"
-        said, why = f"{kind} in blocks of {group}", f"{name}: {what} {no_format(self.name)}"
-        return of_values(values.reshape(shape), said, packed.nbytes + scales.nbytes, why)
+        declared, why = f"{kind} in blocks of {group}", f"{name}: {what} {no_format(self.name)}"
+        return of_values(values.reshape(shape), declared, packed.nbytes + scales.nbytes, why)

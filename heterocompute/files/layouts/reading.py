@@ -91,8 +91,8 @@ def operands_in(reader: Tensors) -> tuple[list[str], Reads]:
         return _checked(reader, LAYOUTS[name], Stored.operand)
     with _blaming(reader, str(name)):
         if method == "heterocompute":
-            said = "load it by from_pretrained, or open the output of heterocompute quantize instead"
-            raise WrongValue(f"HeteroConfig of transformers wrote it: {said}")
+            declared = "load it by from_pretrained, or open the output of heterocompute quantize instead"
+            raise WrongValue(f"HeteroConfig of transformers wrote it: {declared}")
         if method is not None and tensor_layout(layout_named(config) or method) is None:
             known = ", ".join(one.name for one in LAYOUTS.values() if not one.is_file)
             raise WrongValue(f"quant_method is {shown(method)}, which is not read; expected {known}")
@@ -144,12 +144,12 @@ def _weights_in(reader: Tensors, layout: Layout) -> tuple[list[str], dict[str, S
         config = config_in(reader) or config_of(reader, layout.config_key)
     except FileNotFoundError:
         if layout.needs_config:
-            said = f"has no {KEY}, and no config.json beside it has one"
-            raise FileNotFoundError(errno.ENOENT, said, reader.path) from None
+            declared = f"has no {KEY}, and no config.json beside it has one"
+            raise FileNotFoundError(errno.ENOENT, declared, reader.path) from None
         config = {}
-    said, own = config.get("quant_method", layout.name), layout_named(config)
+    declared, own = config.get("quant_method", layout.name), layout_named(config)
     if tensor_layout(own) is not None and own != layout_named({"quant_method": layout.name}):
-        raise WrongValue(f"layout is {shown(layout.name)}, but its configuration says {shown(said)}")
+        raise WrongValue(f"layout is {shown(layout.name)}, but its configuration says {shown(declared)}")
     config = own_config(config)
     marked = [(one.removesuffix(mark), mark) for one in reader.names for mark in layout.marks if one.endswith(mark)]
     prefixes = [one for one, mark in marked if layout.is_weight(reader, one, mark)]
@@ -167,9 +167,9 @@ def _weights_in(reader: Tensors, layout: Layout) -> tuple[list[str], dict[str, S
     refuse_changed(config)
     if layout.reads_metadata:
         config = {**config, "metadata": reader.metadata}
-    refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(said))
-    refuse_scales(plain, shown(said))  # such weights would be read as plain ones
-    refuse_programs(reader, plain, shown(said))
+    refuse_one(next((one for one in plain if one.endswith(INPUTS)), None), shown(declared))
+    refuse_scales(plain, shown(declared))  # such weights would be read as plain ones
+    refuse_programs(reader, plain, shown(declared))
     found = {
         f"{one}.weight": Stored(layout, one, partial(_tensors, reader, mine[one]), config)
         for one in mine

@@ -8,7 +8,7 @@ from typing import Any
 from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
 from ...base.texts import quoted
-from .configuration import config_in, plain_names, said_by
+from .configuration import config_in, declared_by, plain_names
 from .programs import EIGHTS, is_codes, program_in
 from .table import layout_in
 
@@ -32,10 +32,10 @@ def refuse_layout(reader: Tensors) -> None:
         Without the name of the file.
     """
     config = config_in(reader)
-    said = layout_in(reader, config)
-    if said is not None:
+    declared = layout_in(reader, config)
+    if declared is not None:
         raise WrongValue(
-            f"is already quantized, in the layout {said}: dequantize --layout {said} makes a plain one of it"
+            f"is already quantized, in the layout {declared}: dequantize --layout {declared} makes a plain one of it"
         )
     blocks = next((one for one in reader.names if reader.format_of(one) is not None), None)
     if blocks is not None:
@@ -69,12 +69,12 @@ def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
         raise WrongValue(quantized_already(reader.quantized))
     if reader.quantized is not None:
         return
-    said, names = said_by(reader, config), plain_names(reader)
-    if said is not None:
-        refuse_scales(names, said)
-    refuse_programs(reader, names, said)
-    if said is not None:
-        refuse_lone_codes(reader, names, said)
+    declared, names = declared_by(reader, config), plain_names(reader)
+    if declared is not None:
+        refuse_scales(names, declared)
+    refuse_programs(reader, names, declared)
+    if declared is not None:
+        refuse_lone_codes(reader, names, declared)
     refuse_changed(config)
 
 
@@ -100,14 +100,14 @@ def refuse_changed(config: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_programs(reader: Tensors, names: Sequence[str], said: str | None) -> None:
+def refuse_programs(reader: Tensors, names: Sequence[str], declared: str | None) -> None:
     infos = {name: (info.dtype, info.shape) for name, info in ((name, reader.info(name)) for name in names)}
     # Raw bytes without a NumPy dtype are codes if they have scales. Their shape is unknown.
     infos |= {name: (EIGHTS[0], (1 << 30, 1 << 30)) for name, what in reader.skipped.items() if "raw bytes" in what}
-    refuse_codes(infos, said)
+    refuse_codes(infos, declared)
 
 
-def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | None = None) -> None:
+def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], declared: str | None = None) -> None:
     """Raise ValueError if some arrays are codes of another program next to their scales.
 
     Parameters
@@ -119,23 +119,23 @@ def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], said: str | N
     """
     found = program_in(infos)
     if found is not None:
-        refuse_one(found.name, said or found.program)
+        refuse_one(found.name, declared or found.program)
 
 
-def refuse_scales(names: Iterable[str], said: str) -> None:
-    refuse_one(next((one for one in names if one.endswith(SCALES)), None), said)
+def refuse_scales(names: Iterable[str], declared: str) -> None:
+    refuse_one(next((one for one in names if one.endswith(SCALES)), None), declared)
 
 
-def refuse_lone_codes(reader: Tensors, names: Iterable[str], said: str) -> None:
+def refuse_lone_codes(reader: Tensors, names: Iterable[str], declared: str) -> None:
     """Raise ValueError if codes have no scales: in a rewritten file they could not be told from weights."""
     codes = (one for one in names if one.endswith("weight") and _are_codes(reader.info(one)))
-    refuse_one(next(codes, None), said)
+    refuse_one(next(codes, None), declared)
 
 
-def refuse_one(name: str | None, said: str) -> None:
+def refuse_one(name: str | None, declared: str) -> None:
     if name is not None:
         raise WrongValue(
-            f"is already quantized, by {said} with {quoted(name)}, in no layout that is read here: expected the "
+            f"is already quantized, by {declared} with {quoted(name)}, in no layout that is read here: expected the "
             "original"
         )
 

@@ -48,7 +48,7 @@ def chosen(prefix: str, config: Mapping[str, Any], plan_of: Any, tensors: Mappin
         except (ValueError, KeyError, TypeError):
             continue
     targets = {name: groups[name].get("targets") for name in found}
-    named = [name for name, said in targets.items() if isinstance(said, list) and _names(said, prefix)]
+    named = [name for name, declared in targets.items() if isinstance(declared, list) and _names(declared, prefix)]
     plans = [found[name] for name in (named if len(named) == 1 else found)]
     if not plans or any(plan != plans[0] for plan in plans):
         which = f"{shown(sorted(found))} alike" if plans else f"none of {shown(sorted(schemes))}"
@@ -72,8 +72,8 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     weights = scheme.weights
     one_of(prefix, "format", scheme.stored, ("pack-quantized",))
     one_of(prefix, "type", weights.get("type"), ("int",))
-    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else "channel")
-    strategy = one_of(prefix, "strategy", said, ("group", "channel"))
+    declared = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else "channel")
+    strategy = one_of(prefix, "strategy", declared, ("group", "channel"))
     rows, count = rows_of(prefix, tensors)
     bits, symmetric = _whole(prefix, weights, "num_bits"), weights.get("symmetric", True) is True
     group = None if strategy == "channel" else _whole(prefix, weights, "group_size")
@@ -83,14 +83,16 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
         raise WrongValue(f"{prefix}.weight_packed is {packed.dtype} {packed.shape}, expected int32 {wanted}")
     old = (rows, spaced_words(count, bits))
     if packed.shape not in (wanted, old):
-        said = f"{counted(bits, 'bit')} in the configuration"
-        raise WrongValue(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {said}")
+        declared = f"{counted(bits, 'bit')} in the configuration"
+        raise WrongValue(f"{prefix}.weight_packed is {packed.shape}, expected {wanted} of {declared}")
     if group is not None and (group < 1 or count % group):
         raise WrongValue(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, expected whole groups")
     wanted = (rows, count // (group or count))
     if scales.shape != wanted:
-        said = f"the strategy {strategy}" if group is None else f"group_size {group}"
-        raise WrongValue(f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {said} in the configuration")
+        declared = f"the strategy {strategy}" if group is None else f"group_size {group}"
+        raise WrongValue(
+            f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {declared} in the configuration"
+        )
     points = tensors.get(f"{prefix}.weight_zero_point")
     if symmetric and points is not None and points.any():
         raise WrongValue(f"{prefix}.weight_zero_point is not 0, expected none of symmetric weights")
@@ -155,15 +157,15 @@ def scaled_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     wanted = "float8_e4m3fn" if kind == "float" else "int8"
     if codes.ndim != 2 or codes.dtype.name != wanted:
         raise WrongValue(f"{prefix}.weight is {codes.dtype} {codes.shape}, expected {wanted} of 2 dimensions")
-    said = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else None)
-    strategy = one_of(prefix, "strategy", said, ("tensor", "channel", "group", "block"))
+    declared = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else None)
+    strategy = one_of(prefix, "strategy", declared, ("tensor", "channel", "group", "block"))
     rows, count = codes.shape
     block = {"tensor": (rows, count), "channel": (1, count)}.get(strategy)
     if strategy == "group":
         block = (1, _whole(prefix, weights, "group_size"))
     if strategy == "block":
-        said = weights["block_structure"]
-        high, wide = map(int, said.split("x") if isinstance(said, str) else said)
+        declared = weights["block_structure"]
+        high, wide = map(int, declared.split("x") if isinstance(declared, str) else declared)
         block = (high, wide)
     assert block is not None
     points = tensors.get(f"{prefix}.weight_zero_point")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import rows_at_once, unpack
+from ...arrays.bits import rows_per_chunk, unpack
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue
 from ...base.texts import quoted
@@ -16,7 +16,7 @@ from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from ..own import OURS
 from . import scaled
 from .configuration import KEY
-from .forms import AT_ONCE, forms, has_zero_points, in_form, joined
+from .forms import CHUNK, forms, has_zero_points, in_form, joined
 from .layout import Layout, Target
 from .linear import Array, Codes
 from .reading import sound
@@ -99,7 +99,7 @@ def rounded(layout: Layout, weight: Weight, fmt: Format) -> Weight:
     """Return the values of a weight rounded to a format, as the programs of the layout do."""
     rows, columns = weight.matrix
     if fmt.splits_into_rows and rows and columns:
-        step = rows_at_once(rows, columns, AT_ONCE)
+        step = rows_per_chunk(rows, columns, CHUNK)
         pieces = (layout.rounded(weight.rows(i, min(i + step, rows)), fmt, (1,)) for i in range(0, rows, step))
         q = joined(pieces, rows)
     else:
@@ -130,7 +130,7 @@ def experts_of(layout: Layout, name: str, weight: Weight) -> list[tuple[str, Wei
         some = slice(i * rows, (i + 1) * rows)
         array = None if weight.array is None else weight.array[some]
         blocks = None if weight.blocks is None else scaled.some_rows(weight.blocks, some)
-        one = Weight(weight.said, (rows, columns), weight.nbytes // count, array, weight.order, blocks)
+        one = Weight(weight.declared, (rows, columns), weight.nbytes // count, array, weight.order, blocks)
         experts.append((own, one))
     return experts
 
@@ -224,7 +224,7 @@ def why_not(layout: Layout, name: str, weight: Weight, tried: Sequence[str]) -> 
     if tried:
         return tried[0]
     if weight.array is None and weight.blocks is None:
-        return f"no format here holds {weight.said}"
+        return f"no format here holds {weight.declared}"
     target = target_of(weight)
-    said = refusal_of(layout, name, weight.shape, target)
-    return f"{layout.name} has no place for {target}" if said is None or "for which" in said else said
+    declared = refusal_of(layout, name, weight.shape, target)
+    return f"{layout.name} has no place for {target}" if declared is None or "for which" in declared else declared

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import rows_at_once
+from ...arrays.bits import rows_per_chunk
 from ...arrays.components import entry_of
 from ...arrays.layout import Entry
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue
 from ...base.float_env import converted
 from . import scaled
-from .forms import AT_ONCE
+from .forms import CHUNK
 from .linear import Array, no_format, unordered
 
 __all__ = [
@@ -67,7 +67,7 @@ class Weight:
         The reason why `packed` has no array.
     """
 
-    said: str
+    declared: str
     shape: tuple[int, ...]
     nbytes: int
     array: QuantizedArray | None = None
@@ -156,18 +156,18 @@ def of_array(q: QuantizedArray, order: Array | None = None, why: str = "") -> We
     return Weight(str(q.format), q.shape, q.nbytes, as_matrix(q), order, why=why)
 
 
-def of_packed(array: Any, turned: bool = False, said: str | None = None) -> Weight:
+def of_packed(array: Any, turned: bool = False, declared: str | None = None) -> Weight:
     """Return the weight of an array of this package, or its values if it is not quantized along its last axis.
 
     `turned`: its model has it as (..., in, out).
     """
-    said = str(array.format) if said is None else said
+    declared = str(array.format) if declared is None else declared
     if turned and isinstance(array, QuantizedArray) and array.axis == (array.ndim - 2,):
         return replace(of_array(turned_array(array)), turned=True)
     if isinstance(array, QuantizedArray) and array.ndim > 1 and array.axis == (array.ndim - 1,):
         return of_array(array)
     along = f" along axes {array.axis}" if isinstance(array, QuantizedArray) else ""
-    return of_values(np.asarray(array, np.float32), said + along, array.nbytes)
+    return of_values(np.asarray(array, np.float32), declared + along, array.nbytes)
 
 
 def of_blocks(codes: scaled.Codes, shape: tuple[int, ...], order: Array | None = None, why: str = "") -> Weight:
@@ -218,9 +218,9 @@ def turned_array(q: QuantizedArray) -> QuantizedArray:
     return QuantizedArray(dict(q.components), q.format, swapped(q.shape), (other,), q.source_dtype)
 
 
-def of_values(values: Array, said: str, nbytes: int, why: str = "") -> Weight:
+def of_values(values: Array, declared: str, nbytes: int, why: str = "") -> Weight:
     """Return the weight of values that are decoded already."""
-    return Weight(said, values.shape, nbytes, decode=lambda: values, why=why)
+    return Weight(declared, values.shape, nbytes, decode=lambda: values, why=why)
 
 
 def of_rows(q: QuantizedArray, rows: Array) -> QuantizedArray:
@@ -238,7 +238,7 @@ def as_matrix(q: QuantizedArray) -> QuantizedArray:
 
 def _pieces(first: Weight) -> Iterator[tuple[int, int]]:
     rows, columns = first.matrix
-    step = rows_at_once(rows, columns, AT_ONCE)
+    step = rows_per_chunk(rows, columns, CHUNK)
     if (first.array is not None and not first.array.format.splits_into_rows) or not step:
         step = max(rows, 1)
     yield from ((i, min(i + step, rows)) for i in range(0, rows, step))

@@ -27,7 +27,7 @@ from ...base.texts import counted
 from ...formats import Format, has_pattern
 from ...products.arguments import as_format
 from ...products.window import as_window, check_channels
-from ...training.device import passed_there, rounded_there
+from ...training.device import device_passed, device_rounded
 
 __all__ = ["convolved", "decoded", "nearest", "passed", "prepacked", "product", "rounded"]
 
@@ -128,7 +128,7 @@ class _TooLarge(Exception):
 
 def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
-    y, note = rounded_there(Tensors(t), _view(t), fmt, axes, clip, rounding, seed)
+    y, note = device_rounded(Tensors(t), _view(t), fmt, axes, clip, rounding, seed)
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
 
 
@@ -149,7 +149,7 @@ def nearest(t: Any, fmt: Format, axes: tuple[int, ...]) -> Any:
 
 def passed(g: Any, note: Any) -> Any:
     """Return the passing part of a gradient, in the dtype of g."""
-    return passed_there(Tensors(g), _view(g), note).to(g.dtype)
+    return device_passed(Tensors(g), _view(g), note).to(g.dtype)
 
 
 @contextmanager

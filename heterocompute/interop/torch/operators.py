@@ -283,8 +283,8 @@ def defined() -> SimpleNamespace:
 
     def convolve_back(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
         stride, padding, dilation, groups = _window(window)
-        is_there = g.device.type == KIND
-        w = device.decoded(on_device(q, text)) if is_there else torch.from_numpy(array_of(q, text).dequantize())
+        is_device_input = g.device.type == KIND
+        w = device.decoded(on_device(q, text)) if is_device_input else torch.from_numpy(array_of(q, text).dequantize())
         size = (g.shape[0], w.shape[1] * groups, height, width)
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 
@@ -496,13 +496,13 @@ def _register_batches(made: SimpleNamespace) -> None:
     for operator in (made.linear, made.linear_backward, made.rows):
         operator.register_vmap(lambda _, dims, x, *more, operator=operator: (operator(x.movedim(dims[0], 0), *more), 0))
 
-    def images_at_once(info: Any, dims: Any, x: Any, *more: Any, operator: Any) -> tuple[Any, int]:
+    def images_per_chunk(info: Any, dims: Any, x: Any, *more: Any, operator: Any) -> tuple[Any, int]:
         x = x.movedim(dims[0], 0)
         y = operator(x.flatten(0, 1), *more)
         return y.unflatten(0, (info.batch_size, x.shape[1])), 0
 
     for operator in (made.conv2d, made.conv2d_backward):
-        operator.register_vmap(lambda *args, operator=operator: images_at_once(*args, operator=operator))
+        operator.register_vmap(lambda *args, operator=operator: images_per_chunk(*args, operator=operator))
 
 
 def axes_text(axes: Iterable[int]) -> str:

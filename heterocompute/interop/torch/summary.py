@@ -15,7 +15,7 @@ import torch
 from ...base.float_env import counts_subnormals
 from ...formats import format as parse_format
 from ...report.files import Row, Tabular
-from ...report.table import Column, print_table, say_words, terminal, width_of
+from ...report.table import Column, print_table, print_words, terminal, width_of
 from .walk import Layer, every_layer
 
 __all__ = ["Summary", "summary"]
@@ -75,7 +75,7 @@ class Summary(Tabular):
         """
         console = terminal() if console is None else console
         print_table(COLUMNS, self.table, console, more=more)
-        say_words(self._sums(), console)
+        print_words(self._sums(), console)
 
     def _sums(self) -> str:
         packed = sum(row["format"] is not None for row in self.table)

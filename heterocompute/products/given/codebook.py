@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import pack, rows_at_once
+from ...arrays.bits import pack, rows_per_chunk
 from ...arrays.components import component_layout
 from ...arrays.dense import as_array, refuse_infinite
 from ...arrays.quantized import QuantizedArray
@@ -93,7 +93,7 @@ def by_codebook(x: Array, fmt: Format, axes: tuple[int, ...], codebook: Array) -
     turned = x.transpose(*others, *axes).reshape(rows, runs, length)
     group = min(fmt.group or length, length) or 1  # a group beyond the run is the run
     width = -(-length // group) * group
-    step = rows_at_once(rows, runs * width, _BLOCK)
+    step = rows_per_chunk(rows, runs * width, _BLOCK)
     for first in range(0, rows, step):
         at = slice(first, first + step)
         values = np.zeros((len(turned[at]), runs, width))

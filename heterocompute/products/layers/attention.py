@@ -23,8 +23,8 @@ from ..arguments import FloatArray, as_format
 from ..device import settle
 from ..given.functions import rounded_by
 from ..quantize import quantize
-from .device import TOGETHER, attention_there, heads_there, in_batches, in_library_of_first, is_there
-from .device_cache import DeviceTokens, check_row, tokens_there
+from .device import TOGETHER, device_attention, device_heads, in_batches, in_library_of_first, is_device_input
+from .device_cache import DeviceTokens, check_row, device_tokens
 from .transformer import as_floats
 
 __all__ = ["KVCache", "attention"]
@@ -138,8 +138,8 @@ def attention(
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
         raise WrongValue(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
-    if any(is_there(one) for one in (qs, ks, vs)):
-        there = attention_there(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
+    if any(is_device_input(one) for one in (qs, ks, vs)):
+        there = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
         return there.reshaped(shape)  # type: ignore[return-value]
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
@@ -151,7 +151,7 @@ def _heads(x: object, name: str) -> Any:
     """Return heads as float32 with a contiguous last axis, on their device."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4 and x.flags.aligned:
         return x
-    there = heads_there(x, f"attention: {name}")
+    there = device_heads(x, f"attention: {name}")
     found: Any = as_floats(x, f"attention: {name}") if there is None else there
     if found.ndim < 3:
         raise WrongValue(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
@@ -346,7 +346,7 @@ class KVCache:
         if there is None and any(one.seen for one in self._tokens):
             raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
         number, stream = there or (None, None)
-        given = tokens_there(k, v, number, stream, (self.batch, self.heads, self.width))
+        given = device_tokens(k, v, number, stream, (self.batch, self.heads, self.width))
         number, stream = given[0].number, stream or given[0].stream
         memory, all_held, seen = self._tokens[i]
         begin, n = all_held - self._too_old(i), given[0].shape[2]

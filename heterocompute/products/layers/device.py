@@ -16,7 +16,14 @@ from ...base import runtime
 from ...base.devices import A_DEVICE, KIND, has_device, wait
 from ...base.errors import Unsupported, WrongType, unsupported
 
-__all__ = ["attention_there", "floats_there", "heads_there", "in_library_of_first", "is_there", "layer_there"]
+__all__ = [
+    "device_attention",
+    "device_floats",
+    "device_heads",
+    "in_library_of_first",
+    "is_device_input",
+    "device_layer",
+]
 
 TOGETHER = (
     f"expected all on one device: copy the others there (.to('{KIND}') of a packed array or a tensor, cupy.asarray of "
@@ -26,7 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def floats_there(x: Any, name: str) -> DeviceArray | None:
+def device_floats(x: Any, name: str) -> DeviceArray | None:
     """Return an array on a device, None for other arrays."""
     if type(x) is np.ndarray or not is_on_device(x) or not has_device():
         return None
@@ -38,7 +45,7 @@ def floats_there(x: Any, name: str) -> DeviceArray | None:
     return made
 
 
-def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tuple[Any, ...]) -> DeviceArray:
+def device_layer(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tuple[Any, ...]) -> DeviceArray:
     """Compute a layer; `more` is epsilon, half, repeat, turns and pairs."""
     given = [one for one in (x, weight, bias) if one is not None]
     for one in given:
@@ -62,12 +69,12 @@ def layer_there(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tupl
     return y
 
 
-def is_there(x: Any) -> bool:
+def is_device_input(x: Any) -> bool:
     """Tell whether an argument after reading, packed or not, is on a device."""
     return isinstance(x, DeviceArray) or (isinstance(x, QuantizedArray) and x._is_far)
 
 
-def heads_there(x: Any, name: str) -> DeviceArray | None:
+def device_heads(x: Any, name: str) -> DeviceArray | None:
     """Return heads on a device as (batch, heads, tokens, width), None for other arrays."""
     if not is_on_device(x) or not has_device():
         return None
@@ -94,17 +101,17 @@ def in_batches(x: DeviceArray, name: str) -> DeviceArray:
     return x.reshaped((prod(x.shape[:-3]), *x.shape[-3:]))
 
 
-def attention_there(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *options: Any) -> DeviceArray:
+def device_attention(q: Any, kept: tuple[Any, Any], cores: tuple[Any, Any], *options: Any) -> DeviceArray:
     """Compute attention.
 
     `q` has four dimensions. `kept` are the keys and values, `cores` their arguments for the C core. `options` are the
     last arguments of the core's attention.
     """
     given = {"q": q, "k": kept[0], "v": kept[1]}
-    device = next(one.device for one in given.values() if is_there(one))
+    device = next(one.device for one in given.values() if is_device_input(one))
     for name, one in given.items():
-        if not is_there(one) or one.device != device:
-            place = one.device if is_there(one) else "the CPU"
+        if not is_device_input(one) or one.device != device:
+            place = one.device if is_device_input(one) else "the CPU"
             raise WrongType(f"attention: {name} is on {place} and another argument on {device}, {TOGETHER}")
     number: int = q.number
     others = [one for one in kept if one.stream != q.stream]

@@ -20,7 +20,7 @@ from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real, check_flag
 from ..arguments import FloatArray
-from .device import TOGETHER, floats_there, in_library_of_first, layer_there
+from .device import TOGETHER, device_floats, device_layer, in_library_of_first
 
 __all__ = ["as_floats", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
 
@@ -262,7 +262,7 @@ def as_floats(x: Any, name: str) -> FloatArray:
 
 def _floats(x: object, name: str) -> Any:
     """Return an array as contiguous float32, on the device that it is on."""
-    there = floats_there(x, name)
+    there = device_floats(x, name)
     return as_floats(x, name) if there is None else there
 
 
@@ -300,7 +300,7 @@ def _layer(
             return _layer(name, kind, xs.reshape(1), None if weight is None else weight.reshape(1)).reshape(())
         raise WrongValue(f"{name}: x has no dimensions, expected (..., n)")
     if isinstance(xs, DeviceArray):
-        return layer_there(name, kind, xs, weight, bias, (added, *rotation))
+        return device_layer(name, kind, xs, weight, bias, (added, *rotation))
     if isinstance(weight, DeviceArray) or isinstance(bias, DeviceArray):
         raise WrongType(f"{name}: x is on the CPU and another argument on a device, {TOGETHER}")
     out = np.empty(xs.shape, np.float32)

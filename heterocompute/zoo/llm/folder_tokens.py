@@ -53,8 +53,8 @@ def of_folder(path: str, config: Mapping[str, Any], vocabulary: int) -> Tokens:
     place = os.path.join(path, TOKENIZER)
 
     def around() -> Around:
-        said = json_object(place, MAX_TOKENIZER) if os.path.exists(place) else {}
-        return around_of(place, said, vocabulary)
+        declared = json_object(place, MAX_TOKENIZER) if os.path.exists(place) else {}
+        return around_of(place, declared, vocabulary)
 
     return Tokens(
         lambda: _Folder(path, config),
@@ -68,17 +68,17 @@ def ends_of(path: str, config: Mapping[str, Any], vocabulary: int) -> list[int]:
     """Return the tokens that end texts: those of config.json, then further ones of generation_config.json."""
     inner, found = config.get("text_config"), dict[int, None]()
     files = [config, inner if isinstance(inner, Mapping) else {}, _object(path, GENERATION)]
-    if not any("eos_token_id" in said for said in files) and not files[2]:
+    if not any("eos_token_id" in declared for declared in files) and not files[2]:
         files.append({"eos_token_id": kind.end if (kind := _kind(config)) else None})
-    for said in files:
-        value = said.get("eos_token_id")
+    for declared in files:
+        value = declared.get("eos_token_id")
         for one in value if isinstance(value, list) else [value]:
             if type(one) is int and 0 <= one < vocabulary:
                 found[one] = None
     return list(found)
 
 
-def around_of(path: str, said: Mapping[str, Any], vocabulary: int) -> Around:
+def around_of(path: str, declared: Mapping[str, Any], vocabulary: int) -> Around:
     """Return the tokens that the post-processor of tokenizer.json adds to each text.
 
     Raises
@@ -87,7 +87,7 @@ def around_of(path: str, said: Mapping[str, Any], vocabulary: int) -> Around:
         The template repeats the text, begins it with several tokens, or has a token beyond the vocabulary.
     """
     before, after = list[int](), list[int]()
-    for step in _parts(said.get("post_processor"), "processors"):
+    for step in _parts(declared.get("post_processor"), "processors"):
         first, last = _around_step(path, step)
         before, after = first + before, after + last
     wrong = next((token for token in (*before, *after) if not 0 <= token < vocabulary), None)

@@ -75,10 +75,10 @@ class _Vocabulary:
         return WrongValue(f"{printable(self._path)}: {what}")
 
     def _flag(self, key: str, usual: bool) -> bool:
-        said = self._said(key)
-        if said not in (None, "True", "False"):
-            raise self._refuse(f"tokenizer.ggml.{key} is {shown(said)}, expected a bool")
-        return usual if said is None else said == "True"
+        declared = self._said(key)
+        if declared not in (None, "True", "False"):
+            raise self._refuse(f"tokenizer.ggml.{key} is {shown(declared)}, expected a bool")
+        return usual if declared is None else declared == "True"
 
     @cached
     def texts(self) -> list[str]:
@@ -111,11 +111,11 @@ class _Vocabulary:
         """Return the number of a token that a key names, or that of llama.cpp without the key."""
         usual = {"bos": 1, "eos": 2, "unknown": 0} if self._kind == "llama" else {}
         old = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}.get(name)
-        said = self._said(f"{old}_token_id") if old is not None else None
-        said = self._said(f"{name}_token_id") if said is None else said
+        declared = self._said(f"{old}_token_id") if old is not None else None
+        declared = self._said(f"{name}_token_id") if declared is None else declared
         count = self._vocabulary if self._maybe_texts is None else len(self.texts)
-        if said is not None and said.isdecimal() and len(said) < 12 and int(said) < count:
-            return int(said)
+        if declared is not None and declared.isdecimal() and len(declared) < 12 and int(declared) < count:
+            return int(declared)
         found = usual.get(name)
         return found if found is not None and found < count else None
 
@@ -226,18 +226,18 @@ class _Vocabulary:
     @cached
     def normalizer(self) -> Literal["NFC"] | None:
         """The form of Unicode to which texts are brought first."""
-        said = self._metadata.get(NORMALIZER)
-        if said not in (None, "NFC"):
-            raise self._refuse(f"{NORMALIZER} is {shown(said)}, expected NFC")
-        return None if said is None else "NFC"
+        declared = self._metadata.get(NORMALIZER)
+        if declared not in (None, "NFC"):
+            raise self._refuse(f"{NORMALIZER} is {shown(declared)}, expected NFC")
+        return None if declared is None else "NFC"
 
     @cached
     def scheme(self) -> str | None:
         """Rule for the space before words; None is the rule of llama.cpp."""
-        said = self._metadata.get(PREFIX)
-        if said is not None and said not in PREFIXES:
-            raise self._refuse(f"{PREFIX} is {shown(said)}, expected one of {', '.join(PREFIXES)}")
-        return said
+        declared = self._metadata.get(PREFIX)
+        if declared is not None and declared not in PREFIXES:
+            raise self._refuse(f"{PREFIX} is {shown(declared)}, expected one of {', '.join(PREFIXES)}")
+        return declared
 
     @property
     def is_phi3(self) -> bool:
@@ -257,11 +257,11 @@ class _Coder:
     """Base of both kinds of vocabularies: special tokens of a text are matched first, the longest ones first."""
 
     def __init__(
-        self, said: _Vocabulary, texts: list[str], kinds: Any, encode: Callable[[str], list[int]], prefix: bool
+        self, declared: _Vocabulary, texts: list[str], kinds: Any, encode: Callable[[str], list[int]], prefix: bool
     ) -> None:
         self._texts, self._kinds, self._words, self._prefix = texts, kinds.tolist(), encode, prefix
-        self._normalizer, self._scheme = said.normalizer, said.scheme
-        phi3 = said.is_phi3
+        self._normalizer, self._scheme = declared.normalizer, declared.scheme
+        phi3 = declared.is_phi3
         special = np.flatnonzero(np.isin(kinds, SPECIAL)).tolist()
         self._special = Special([(texts[i], i, phi3 and strips(texts[i])) for i in special])
 

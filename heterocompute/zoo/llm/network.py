@@ -26,7 +26,7 @@ from ...products.quantize import quantize
 from .inputs import ids_of, is_list, sequences_of, text_ids_of
 from .judge import Reference, Totals, pieces
 from .memory import Memory
-from .run import Run, Way
+from .run import Run, RunOptions
 from .several import NOT_FINITE, continued, drawn
 from .shape import Rope, Shape
 from .tokens import Tokens
@@ -162,7 +162,7 @@ class LanguageModel:
         >>> net.logits(net.tokens.encode("The capital of France is"))[-1].argmax()  # doctest: +SKIP
         7042
         """
-        way = Way(weights, activations, kv_cache, emulate)
+        way = RunOptions(weights, activations, kv_cache, emulate)
         if is_list(ids):
             return [self._finite(Run(self, way, 1).logits(x[None])[0]) for x in sequences_of(self, ids, "logits: ids")]
         some = ids_of(self, self.tokens.encode(ids) if isinstance(ids, str) else ids, "logits")
@@ -214,7 +214,7 @@ class LanguageModel:
         >>> net.generate("The capital of France is", 2)  # doctest: +SKIP
         ' Paris.'
         """
-        way, count = Way(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
+        way, count = RunOptions(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
         heat, start = as_real(temperature, "generate: temperature", "a number"), as_int(seed, "generate: seed", 0)
         if not 0.0 <= heat < math.inf:
             raise WrongValue(f"generate: temperature is {shown(temperature)}, expected 0 or more")
@@ -250,7 +250,7 @@ class LanguageModel:
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
 
-    def _each(self, sequences: list[IntArray], count: int, heat: float, seed: int, way: Way) -> list[list[int]]:
+    def _each(self, sequences: list[IntArray], count: int, heat: float, seed: int, way: RunOptions) -> list[list[int]]:
         """Return the continuation of each sequence, which has its own draws."""
         found: list[list[int]] = [[] for _ in sequences]
         draws = [np.random.default_rng(seed) for _ in sequences]
@@ -303,7 +303,7 @@ class LanguageModel:
         Each window begins with the beginning-of-text token, if the model has one. A first token without a token before
         it is not predicted. Sums are float64.
         """
-        way = Way(weights, activations, kv_cache, emulate)
+        way = RunOptions(weights, activations, kv_cache, emulate)
         is_one = not is_list(text, equal=True) and getattr(text, "ndim", 1) < 2
         given = [("perplexity: text", text)] if is_one else [(f"perplexity: text[{i}]", x) for i, x in enumerate(text)]
         texts = [text_ids_of(self, one, name) for name, one in given]
@@ -315,7 +315,7 @@ class LanguageModel:
     def judged(
         self,
         text: object,
-        ways: Sequence[Way | tuple[Any, ...]],
+        ways: Sequence[RunOptions | tuple[Any, ...]],
         stride: int | None = None,
         window: int | None = None,
         compare: bool = False,
@@ -355,7 +355,7 @@ class LanguageModel:
         for i, (tokens, first) in enumerate(self.windows(ids, stride, window)):
             reference: Reference | None = None
             if compare:
-                reference = Reference(Run(self, Way(), 1), tokens, first, kept.get(i))
+                reference = Reference(Run(self, RunOptions(), 1), tokens, first, kept.get(i))
                 if states is not None:
                     states[i] = reference.states
             found = [
@@ -397,7 +397,7 @@ class LanguageModel:
 
         def evaluate(weights: Mapping[str, Any]) -> dict[str, float]:
             changed = {name: w for name, w in weights.items() if w is not held.get(name)}
-            return self.judged(ids, [Way(changed)], compare=True)[0]
+            return self.judged(ids, [RunOptions(changed)], compare=True)[0]
 
         return held, evaluate
 
@@ -439,7 +439,7 @@ class LanguageModel:
 
     def run(self, weights: Mapping[str, Any] | None = None) -> Run:
         """Begin a pass over one sequence, for callers that run the layers one by one."""
-        return Run(self, Way(weights), 1)
+        return Run(self, RunOptions(weights), 1)
 
     @cached
     def frequencies(self) -> dict[Rope, Array]:
@@ -478,11 +478,11 @@ class LanguageModel:
         return array
 
 
-def _ways(given: object) -> list[Way]:
+def _ways(given: object) -> list[RunOptions]:
     """Return the configurations of `judged`."""
     if not isinstance(given, (list, tuple)):
         raise WrongType(f"judged: ways is {shown(given)}, expected a list of (weights, activations, kv_cache, emulate)")
     for i, one in enumerate(given):
-        if not isinstance(one, (list, tuple)) or len(one) > len(Way._fields):
+        if not isinstance(one, (list, tuple)) or len(one) > len(RunOptions._fields):
             raise WrongType(f"judged: ways[{i}] is {shown(one)}, expected (weights, activations, kv_cache, emulate)")
-    return [Way(*one) for one in given]
+    return [RunOptions(*one) for one in given]

@@ -25,18 +25,18 @@ from .weights import embedding_rows
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["Run", "Way"]
+__all__ = ["Run", "RunOptions"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 
-AT_ONCE = 512  # tokens that pass through the layers together
+CHUNK = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
 
 
-class Way(NamedTuple):
+class RunOptions(NamedTuple):
     """The way a network runs: weights that replace its own, formats of inputs and of the cache, an emulation."""
 
     weights: Mapping[str, Any] | None = None
@@ -61,7 +61,7 @@ def _check_names(net: LanguageModel, weights: object) -> None:
 class Run:
     """One pass over sequences of a batch, with the keys and values of all tokens so far."""
 
-    def __init__(self, net: LanguageModel, way: Way, batch: int) -> None:
+    def __init__(self, net: LanguageModel, way: RunOptions, batch: int) -> None:
         if way.weights is not None:
             _check_names(net, way.weights)
         self.net, self.shape, self.activations = net, net.shape, way.activations
@@ -92,7 +92,7 @@ class Run:
     def _appended(self, ids: IntArray) -> list[FloatArray]:
         """Append tokens (batch, n) and return states in pieces, the last n of which belong to them."""
         ids = self._renewed(ids)
-        return [self.hidden(ids[:, i : i + AT_ONCE]) for i in range(0, ids.shape[1], AT_ONCE)]
+        return [self.hidden(ids[:, i : i + CHUNK]) for i in range(0, ids.shape[1], CHUNK)]
 
     def _renewed(self, ids: IntArray) -> IntArray:
         """Return the tokens to run: all tokens again where the sequence grows beyond the original context.
@@ -142,7 +142,7 @@ class Run:
         at, end = layers.start, layers.stop
         while at < layers.stop:
             if is_plain:
-                x, done = self._at_once(range(at, end), x, turns)
+                x, done = self._chunked(range(at, end), x, turns)
                 at += done
                 end = layers.stop if done else at + 2
             if at < layers.stop:
@@ -186,7 +186,7 @@ class Run:
         y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
         return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
 
-    def _at_once(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
+    def _chunked(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
         """Run layers in one call of the C core, which computes the steps of `_layer`: bitwise identical results.
 
         Return the states, and the number of layers that ran. It ends before a layer with an argument that is not

@@ -18,7 +18,7 @@ from ...arrays.components import rows_stand_alone
 from ...base.errors import WrongValue
 from ...base.runtime import tuned
 from ...products.arguments import as_format
-from .run import Run, Way
+from .run import Run, RunOptions
 
 if TYPE_CHECKING:
     from .network import LanguageModel
@@ -32,7 +32,7 @@ FEW = 8  # rows of a matmul with the order of sums of GEMV
 NOT_FINITE = "the logits hold NaN or infinity; expected finite weights, and values that stay within float32"
 
 
-def _share(net: LanguageModel, way: Way) -> bool:
+def _share(net: LanguageModel, way: RunOptions) -> bool:
     """Tell whether sequences may share matmuls; experts and RoPE that depends on the length exclude this."""
     if net.shape.experts or net.shape.long_rope is not None or way.emulate is not None or tuned():
         return False
@@ -41,7 +41,7 @@ def _share(net: LanguageModel, way: Way) -> bool:
 
 def continued(
     net: LanguageModel,
-    way: Way,
+    way: RunOptions,
     prompts: Sequence[IntArray],
     goes_on: Callable[[int, FloatArray], int | None],
 ) -> None:
@@ -93,7 +93,7 @@ def drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> int:
 class _Together(Run):
     """The next token of several runs: each matmul has one row per run, each attention uses the cache of one run."""
 
-    def __init__(self, net: LanguageModel, way: Way) -> None:
+    def __init__(self, net: LanguageModel, way: RunOptions) -> None:
         super().__init__(net, way, 1)
         self._runs: list[Run] = []
 

@@ -267,7 +267,7 @@ def _ropes(
     if factor < 1e-3:
         keys.fail(f"{at}.scaling.factor is {factor:g}, expected 0 or a number from 0.001 to 1e+06")
     original = keys.number(f"{at}.scaling.original_context_length", float(context), 1.0, 2.0**40)
-    said = keys.number(f"{at}.scaling.attn_factor", 1.0)
+    declared = keys.number(f"{at}.scaling.attn_factor", 1.0)
     mixed = keys.number(f"{at}.scaling.yarn_ext_factor", -1.0, -1e30)
     if mixed >= 0 and mixed != (kind == "yarn"):
         keys.fail(f"{at}.scaling.yarn_ext_factor is {mixed:g}, expected {int(kind == 'yarn')} with this type")
@@ -276,21 +276,21 @@ def _ropes(
         if found != usual:
             keys.fail(f"{at}.scaling.{key} is {found:g}, which llama.cpp does not read here; expected {usual:g}")
     if kind == "yarn":
-        amplitude = said * (1 + 0.1 * math.log(max(factor, 1.0)))
+        amplitude = declared * (1 + 0.1 * math.log(max(factor, 1.0)))
         low, high = YARN["yarn_beta_slow"], YARN["yarn_beta_fast"]
         rope = Rope(base, rotated, family.pairs, "yarn", factor, original, low, high, amplitude)
     else:
         kind = "linear" if factor != 1 else "none"
-        rope = Rope(base, rotated, family.pairs, kind, factor, original, amplitude=said)
+        rope = Rope(base, rotated, family.pairs, kind, factor, original, amplitude=declared)
     if divisors:
         if rope.scaling == "yarn":
             keys.fail(f"{at}.scaling.type is 'yarn', expected longrope with the tensors {' and '.join(divisors)}")
         stretched = {key: [one * factor for one in row] for key, row in divisors.items()}
         plain = Rope(base, rotated, family.pairs)
-        short, long = long_ropes(keys, plain, stretched, context / original, original, said)
+        short, long = long_ropes(keys, plain, stretched, context / original, original, declared)
         return short, short, long
     if family.local_base is not None:  # llama.cpp scales positions of Gemma 3 in global layers alone
-        return rope, Rope(local_base, rotated, family.pairs, amplitude=said), None
+        return rope, Rope(local_base, rotated, family.pairs, amplitude=declared), None
     return rope, replace(rope, base=local_base), None
 
 

@@ -33,5 +33,7 @@ def refusals(path: str, action: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, ImportError):
         raise
     except BaseException as error:
-        said = shortened(" ".join(str(error).split()), 160)
-        raise WrongValue(f"{printable(path)}: the package tokenizers does not {action} ({printable(said)})") from None
+        declared = shortened(" ".join(str(error).split()), 160)
+        raise WrongValue(
+            f"{printable(path)}: the package tokenizers does not {action} ({printable(declared)})"
+        ) from None

@@ -101,8 +101,8 @@ def renamed(reader: Gguf) -> Renamed:
             orders[wanted[role]] = np.argsort(paired(count, shape.head_width))
     minus_one = frozenset(wanted[role] for role in roles if shape.options.plus_one and "norm." in role)
     config = _config(reader, shape, set(roles), divisors)
-    said = of_config(f"{reader.path}, as {CONFIG}", config, rows)
-    what = difference(shape, said, (divisors, None))
+    declared = of_config(f"{reader.path}, as {CONFIG}", config, rows)
+    what = difference(shape, declared, (divisors, None))
     if what is not None:
         raise WrongValue(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
     return Renamed({wanted[role]: name for role, name in roles.items()}, orders, minus_one, config)
@@ -117,15 +117,15 @@ def _kind(shape: Shape) -> Kind:
 def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
     """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
     held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles if role.endswith(".bias")}
-    found, said = dict[str, bool](), set[str]()
+    found, declared = dict[str, bool](), set[str]()
     for key, parts in kind.biases.items():
         has = not key or not held.isdisjoint(parts)
-        said |= {*parts} if has else set()
+        declared |= {*parts} if has else set()
         found |= {key: has} if key else {}
     for i in range(shape.layers):
-        for part in sorted(held | said):
-            if (part in said) != (f"blk.{i}.{part}.bias" in roles):
-                state = "lacks" if part in said else "has"
+        for part in sorted(held | declared):
+            if (part in declared) != (f"blk.{i}.{part}.bias" in roles):
+                state = "lacks" if part in declared else "has"
                 raise WrongValue(f"layer {i} {state} a bias of {part}, unlike every layer of {kind.name} there")
     return found
 
@@ -159,8 +159,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
     if shape.long_rope is not None:
         found["original_max_position_embeddings"] = int(shape.rope.original)
     for key, word in TOKENS.items():
-        said = reader.metadata.get(f"tokenizer.ggml.{word}_token_id")
-        found[key] = int(said) if said is not None and said.isdecimal() and len(said) < 10 else None
+        declared = reader.metadata.get(f"tokenizer.ggml.{word}_token_id")
+        found[key] = int(declared) if declared is not None and declared.isdecimal() and len(declared) < 10 else None
     ends = _ends(reader, shape.vocabulary)
     found["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     if found["pad_token_id"] is None:  # the default of a family may be beyond the vocabulary

@@ -17,12 +17,12 @@ NUMBERS = (str, bool, int, float, np.bool_, np.integer, np.float16, np.float32, 
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 
 
-def check_text(said: str, text: str) -> None:
+def check_text(declared: str, text: str) -> None:
     """Raise ValueError for a text that UTF-8 cannot represent."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise WrongValue(f"save_gguf: {said} is {shown(text)}, expected text that UTF-8 holds") from None
+        raise WrongValue(f"save_gguf: {declared} is {shown(text)}, expected text that UTF-8 holds") from None
 
 
 def add_key(writer: Any, gguf: Any, key: object, value: Any) -> None:

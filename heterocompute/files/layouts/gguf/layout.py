@@ -68,8 +68,8 @@ class GGUF(Layout):
     ) -> None:
         model.write(path, arrays, None, check)
 
-    def write_model(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], said: Any, check: str) -> None:
-        model.write(path, arrays, said, check)
+    def write_model(self, path: str | os.PathLike[str], arrays: Mapping[str, Any], declared: Any, check: str) -> None:
+        model.write(path, arrays, declared, check)
 
     def model_in(self, reader: Tensors) -> tuple[Model | None, str | None]:
         try:
@@ -93,27 +93,27 @@ class GGUF(Layout):
         self, path: Any, arrays: Mapping[str, Any], source: Any, dtypes: Mapping[str, Any], check: str
     ) -> dict[str, Any]:
         """Write arrays one at a time, and return the entries of the summary of `convert_checkpoint`."""
-        said, reason = (None, None) if source.keys else self.model_in(source)
+        declared, reason = (None, None) if source.keys else self.model_in(source)
         types: dict[str, Any] = {}
         for name, dtype in dtypes.items():
-            own = name if said is None else said.names.get(name, name)
-            is_stored = said is None or len(source.info(name).shape) > 1
+            own = name if declared is None else declared.names.get(name, name)
+            is_stored = declared is None or len(source.info(name).shape) > 1
             if is_stored and isinstance(dtype, str) and dtype in ("float16", "bfloat16"):
                 types[escaped(own)] = PLAIN[dtype]
-        if said is None:
+        if declared is None:
             save_gguf(path, arrays, source.keys, types=types, check=check)
             return {"unloadable": reason, "notes": []}
-        keys = {"general.architecture": said.architecture, **said.keys}
-        save_gguf(path, _Named(arrays, said), keys, types=types, check=check)
-        return {"unloadable": None, "notes": list(said.notes)}
+        keys = {"general.architecture": declared.architecture, **declared.keys}
+        save_gguf(path, _Named(arrays, declared), keys, types=types, check=check)
+        return {"unloadable": None, "notes": list(declared.notes)}
 
 
 class _Named(Mapping[str, Any]):
     """The arrays of a language model under the names, and in the order of rows, of llama.cpp."""
 
-    def __init__(self, arrays: Mapping[str, Any], said: Model) -> None:
-        self._arrays, self._model = arrays, said
-        self._names = {own: name for name, own in said.names.items()}
+    def __init__(self, arrays: Mapping[str, Any], declared: Model) -> None:
+        self._arrays, self._model = arrays, declared
+        self._names = {own: name for name, own in declared.names.items()}
 
     def __getitem__(self, own: str) -> Any:
         if own not in self._names:

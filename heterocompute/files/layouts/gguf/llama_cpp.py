@@ -112,8 +112,8 @@ def model_in(reader: Tensors) -> Model:
             if count is not None:
                 rotated[role] = paired(count, shape.head_width)
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
-    said = described(shape, roles)
-    keys = said.keys | vocabulary_keys(folder, config, shape.vocabulary)
+    declared = described(shape, roles)
+    keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary)
 
     def called(role: str) -> str:
         part = role.split(".")[-2]
@@ -121,7 +121,7 @@ def model_in(reader: Tensors) -> Model:
 
     return Model(
         shape.family, keys, {name: called(role) for role, name in roles.items()},
-        {called(role): order for role, order in rotated.items()}, plus_one, said.tensors, said.notes,
+        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, declared.notes,
     )  # fmt: skip
 
 

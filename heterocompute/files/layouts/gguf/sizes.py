@@ -112,8 +112,8 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
              if not isinstance(value, list)}  # fmt: skip
     long = {name: tensors[name].tolist() for name in LONG if name in tensors}
     lists = {key: value for key, value in keys.items() if isinstance(value, list)}
-    said = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
-    what = difference(shape, said, (None, tensors.get(FACTORS)))
+    declared = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
+    what = difference(shape, declared, (None, tensors.get(FACTORS)))
     if what is not None:
         raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")
 

@@ -77,9 +77,9 @@ def vocabulary_keys(folder: str, config: Mapping[str, Any], vocabulary: int) -> 
     place = os.path.join(folder, TOKENIZER)
     if not is_file(place):
         raise WrongValue(f"{TOKENIZER} is missing")
-    said = json_object(place, MAX_TOKENIZER)
+    declared = json_object(place, MAX_TOKENIZER)
     options = json_object(os.path.join(folder, OPTIONS), MAX_CONFIG) if is_file(os.path.join(folder, OPTIONS)) else {}
-    found = _Folder(folder, said, options, config, vocabulary)
+    found = _Folder(folder, declared, options, config, vocabulary)
     keys = {f"tokenizer.ggml.{key}": value for key, value in found.keys().items() if value != []}
     template = _template(folder, options)
     keys |= found.own | ({} if template is None else {"tokenizer.chat_template": template})
@@ -101,10 +101,15 @@ class _Folder:
     """The tokenizer of a folder."""
 
     def __init__(
-        self, folder: str, said: Mapping[str, Any], options: Mapping[str, Any], config: Mapping[str, Any], count: int
+        self,
+        folder: str,
+        declared: Mapping[str, Any],
+        options: Mapping[str, Any],
+        config: Mapping[str, Any],
+        count: int,
     ) -> None:
-        self._folder, self._said, self._options, self._config, self._count = folder, said, options, config, count
-        model = said.get("model")
+        self._folder, self._said, self._options, self._config, self._count = folder, declared, options, config, count
+        model = declared.get("model")
         if (
             not isinstance(model, Mapping)
             or model.get("type", "BPE") != "BPE"
@@ -118,10 +123,10 @@ class _Folder:
             raise WrongValue(f"{OPTIONS}: split_special_tokens is true, which GGUF has no key for")
         self._model, self._words = model, model["vocab"]
         self._is_rebuilt = is_rebuilt(
-            [said.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")], options, config
+            [declared.get(key) for key in ("normalizer", "pre_tokenizer", "post_processor", "decoder")], options, config
         )
-        self._normal = [] if self._is_rebuilt else list(_steps(said.get("normalizer"), "normalizers"))
-        self._pre = list(_steps(said.get("pre_tokenizer"), "pretokenizers"))
+        self._normal = [] if self._is_rebuilt else list(_steps(declared.get("normalizer"), "normalizers"))
+        self._pre = list(_steps(declared.get("pre_tokenizer"), "pretokenizers"))
         self.own: dict[str, Any] = {}
         self.strips = False
 

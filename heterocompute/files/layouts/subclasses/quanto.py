@@ -54,6 +54,6 @@ class Quanto(Layout):
             found = scaled.Codes(codes, scales.reshape(-1, 1), None, (high, codes.shape[1]))
             return of_codes(f"{prefix}.weight", self.name, found)
         wide = scales.astype(np.float32).reshape(-1, *[1] * (codes.ndim - 1))
-        said, nbytes = f"{codes.dtype} with a scale for each filter", codes.nbytes + scales.nbytes
+        declared, nbytes = f"{codes.dtype} with a scale for each filter", codes.nbytes + scales.nbytes
         why = f"{prefix}{ENDS[0]}: filters {codes.shape} {no_format(self.name)}"
-        return of_values(codes.astype(np.float32) * wide, said, nbytes, why)
+        return of_values(codes.astype(np.float32) * wide, declared, nbytes, why)

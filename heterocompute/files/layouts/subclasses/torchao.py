@@ -49,8 +49,8 @@ def _said(prefix: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, A
     name = f"{prefix}.weight"
     if name not in metadata:
         raise WrongValue(f"{name}: the metadata of the file do not describe it, expected those of torchao")
-    said = strict_json(metadata[name])
-    kind, data = (said.get(key) for key in ("_type", "_data")) if isinstance(said, Mapping) else (None, None)
+    declared = strict_json(metadata[name])
+    kind, data = (declared.get(key) for key in ("_type", "_data")) if isinstance(declared, Mapping) else (None, None)
     if not isinstance(kind, str) or kind not in KINDS or not isinstance(data, Mapping):
         what = f"{name} is a tensor of type {shown(kind)}, which is not read here"
         raise WrongValue(f"{what}: expected {', '.join(KINDS)}, or the original")

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....arrays.bits import pack, rows_at_once
+from ....arrays.bits import pack, rows_per_chunk
 from ....arrays.quantized import QuantizedArray
 from ....base.errors import WrongValue, shown
 from ....formats import Int
 from .. import linear, scaled
-from ..forms import AT_ONCE
+from ..forms import CHUNK
 from ..linear import Array
 from ..mlx import with_biases
 
@@ -82,7 +82,7 @@ def _from_tiles(stored: Array) -> Array:
     return codes.reshape(high * 8, wide * pairs * 2 * PER_TILE)
 
 
-def weight_of(prefix: str, kind: str, said: Mapping[str, Any], tensors: Mapping[str, Array], ends: Any) -> Weight:
+def weight_of(prefix: str, kind: str, declared: Mapping[str, Any], tensors: Mapping[str, Array], ends: Any) -> Weight:
     """Return the codes, scales and zero points of a weight.
 
     Parameters
@@ -96,7 +96,7 @@ def weight_of(prefix: str, kind: str, said: Mapping[str, Any], tensors: Mapping[
     ends : tuple of str
         Ends of the names of codes, scales, zero points, and scales with zero points.
     """
-    name, shape, block = f"{prefix}.weight", said.get("shape"), said["block_size"]
+    name, shape, block = f"{prefix}.weight", declared.get("shape"), declared["block_size"]
     if not isinstance(shape, list) or len(shape) != 2 or any(type(n) is not int or not 0 < n < 1 << 31 for n in shape):
         raise WrongValue(f"{name}: shape is {shown(shape)}, expected two numbers (out, in)")
     (rows, columns), group = shape, block[1]
@@ -156,7 +156,7 @@ def array_of(weight: Weight) -> QuantizedArray | None:
 
 def _is_same(q: QuantizedArray, weight: Weight) -> bool:
     rows, columns = weight.codes.shape
-    step = rows_at_once(rows, columns, AT_ONCE)
+    step = rows_per_chunk(rows, columns, CHUNK)
     some = (slice(i, i + step) for i in range(0, rows, step))
     return all(np.array_equal(q[one].dequantize(), weight.rows(one)) for one in some)
 

@@ -39,7 +39,7 @@ def _in_rows(stored: Array, rows: int, count: int) -> Array:
 
 
 def array_of(
-    prefix: str, kind: str, said: Mapping[str, Any], tensors: Mapping[str, Array], ends: Any
+    prefix: str, kind: str, declared: Mapping[str, Any], tensors: Mapping[str, Array], ends: Any
 ) -> QuantizedArray:
     """Return one matrix.
 
@@ -55,20 +55,20 @@ def array_of(
         Ends of the names of codes, scales and the scale of the tensor.
     """
     name, is_mx = f"{prefix}.weight", kind == KINDS[0]
-    element: Any = said.get("elem_dtype") if is_mx else {"_data": HALVES}
+    element: Any = declared.get("elem_dtype") if is_mx else {"_data": HALVES}
     dtype = element.get("_data") if isinstance(element, Mapping) else None
     if dtype not in ELEMENTS:
         raise WrongValue(f"{name}: elem_dtype is {shown(element)}, expected {', '.join(ELEMENTS)}")
     group, scale = (32, "float8_e8m0fnu") if is_mx else (16, "float8_e4m3fn")
-    if said.get("block_size") != group:
-        raise WrongValue(f"{name}: block_size is {shown(said.get('block_size'))}, expected {group}")
+    if declared.get("block_size") != group:
+        raise WrongValue(f"{name}: block_size is {shown(declared.get('block_size'))}, expected {group}")
     codes, scales = (tensors[f"{prefix}{end}"] for end in ends[:2])
     wanted, per_byte = ("uint8", 2) if dtype == HALVES else (dtype, 1)
     if codes.dtype.name != wanted or codes.ndim != 2 or 0 in codes.shape or codes.shape[1] * per_byte % group:
         raise WrongValue(f"{prefix}{ends[0]} is {codes.dtype} {codes.shape}, expected {wanted} of groups of {group}")
     shape = codes.shape[0], codes.shape[1] * per_byte
     size = shape[0], shape[1] // group
-    is_turned = said.get("is_swizzled_scales") is True
+    is_turned = declared.get("is_swizzled_scales") is True
     held = (32 * -(-size[0] // HIGH), 16 * -(-size[1] // WIDE)) if is_turned else size
     if scales.dtype.name != scale or scales.shape != held:
         raise WrongValue(f"{prefix}{ends[1]} is {scales.dtype} {scales.shape}, expected {scale} {held}")

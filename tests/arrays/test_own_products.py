@@ -11,8 +11,9 @@ import pytest
 import heterocompute as hc
 
 ELEMENTS = (
-    "ternary", "binary", "posit8.1", "posit6.0", "takum8", "log5-3", "log8-10", "e8m0", "binary8p3se", "binary8p1uf",
-    "int8full", "int4full", "binary4p2sf", "e2m1", "e2m3", "e5m2b3", "e4m3fnuz", "e1m6finite", "e4m1b3", "ue5m3", "e6m4b-5finite", "e3m8",
+    "ternary", "binary", "posit8.1", "posit6.0", "takum8", "log5-3", "log8-10", "e8m0", "binary8p3se",
+    "binary8p1uf", "int8full", "int4full", "binary4p2sf", "e2m1", "e2m3", "e5m2b3", "e4m3fnuz", "e1m6finite",
+    "e4m1b3", "ue5m3", "e6m4b-5finite", "e3m8",
 )  # fmt: skip
 PARTS = {
     "scale": ("f32", "f16", "bf16", "e8m0", "e4m3fn", "ue5m3", "s4", "s8"),
