@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -256,9 +255,13 @@ def use(
             raise RuntimeError("use: no BLAS was found; install scipy-openblas32 or set HETEROCOMPUTE_BLAS")
         settings = replace(settings, blas=blas)
     if path is not None:
-        names = ["auto", *chain(*_core.paths())]
+        of_cpu, of_device = _core.paths()
+        names = ["auto", *of_cpu, *of_device]
         if path not in names:
-            raise WrongValue(f"use: there is no path {shown(path)}, expected one of {', '.join(names)}")
+            raise WrongValue(
+                f"use: there is no path {shown(path)}, expected one of {', '.join(names[: 1 + len(of_cpu)])}, or one of "
+                "a device, which hc.explain lists"
+            )
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
         if not isinstance(tuned, (bool, np.bool_)):

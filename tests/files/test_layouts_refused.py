@@ -80,7 +80,7 @@ def test_groups_of_mxfp4_in_another_order(tmp_path):
 @pytest.mark.parametrize("layout, kind, scales", [
     ("compressed-tensors", "fp8_e4m3fn", "fc.weight_scale_inv"), ("gptq", "int8", "fc.weight_scale_inv"),
 ])  # fmt: skip
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("companions", [False, True])
 def test_scales_that_a_layout_does_not_read(tmp_path, layout, kind, scales, companions):
     """Their weights are not plain, with or without other weights in the layout."""
     fmt = {"compressed-tensors": "int4-g32", "gptq": "int4-g32-f16"}[layout]

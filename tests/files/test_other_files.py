@@ -60,7 +60,7 @@ VALUES = np.arange(-6, 6).reshape(3, 4)
 
 def read(path: Path, array: Any, archive: bool) -> Any:
     if archive:
-        np.savez(path, w=array, companions=np.ones(3, np.float32))
+        np.savez(path, w=array, beside=np.ones(3, np.float32))
         found = hc.load(path)
         assert same_bits(found["beside"], np.ones(3, np.float32))
         return found["w"]
@@ -113,7 +113,7 @@ def test_other_dtypes_are_an_error_and_never_nothing(
             hc.load(one)
         assert main(["quantize", str(one), str(tmp_path / "out"), "--format", "int8"]) == 1
         assert "1 tensor that cannot be read" in capsys.readouterr().err
-    np.savez(archive, w=array, companions=np.ones((2, 32), np.float32))
+    np.savez(archive, w=array, beside=np.ones((2, 32), np.float32))
     assert list(hc.load(archive)) == ["beside"]
 
 

@@ -250,7 +250,7 @@ def test_float8_without_scales_is_read(tmp_path: Path) -> None:
 CODES = {"fc.weight": np.ones((64, 32), np.uint8), "embed.weight": np.ones((8, 64), np.float32)}
 
 
-@pytest.mark.parametrize("name, said, program", [
+@pytest.mark.parametrize("name, declared, program", [
     ("hf_quant_config.json", {"quantization": {"quant_algo": "NVFP4"}}, "ModelOpt (hf_quant_config.json)"),
     ("quanto_qmap.json", {"fc": {"weights": "qint4"}}, "quanto (quanto_qmap.json)"),
     ("smash_config.json", {"quantizer": "hqq"}, "Pruna (smash_config.json)"),

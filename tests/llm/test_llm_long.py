@@ -50,7 +50,7 @@ def test_a_text_that_grows_beyond_the_original_context_is_computed_again(net: An
         assert token == net.logits(np.array(known))[-1].argmax()
         known.append(token)
     assert np.array_equal(net.generate([IDS[:3], IDS[:n]], 30)[1][: len(found)], found)
-    run = runs.Run(net, runs.Way(), 1)
+    run = runs.Run(net, runs.RunOptions(), 1)
     parts = [run.logits(IDS[None, i : i + 7])[0] for i in range(0, 56, 7)]
     assert [len(part) for part in parts] == [7] * 8
     assert np.abs(parts[-1] - net.logits(IDS[:56])[-7:]).max() < 1e-4

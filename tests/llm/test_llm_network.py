@@ -94,7 +94,7 @@ def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyP
     ):  # fmt: skip
         found = []
         for way in (counted, lambda run, layers, x, turns: (x, 0)):
-            monkeypatch.setattr(Run, "_at_once", way)
+            monkeypatch.setattr(Run, "_chunked", way)
             found.append(net.logits(ids, weights, activations, kv_cache))
             found.append(net.generate(ids[:, :7], 12, 0.0, 0, weights, activations, kv_cache))
         monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 from common import same_bits
 
 import heterocompute as hc
-from heterocompute.zoo.llm.run import Run, Way
+from heterocompute.zoo.llm.run import Run, RunOptions
 
 
 @pytest.mark.parametrize("weights", [None, "int4-g32-f16", "nf4-g32", "vsq4-g16-s4", "fp8_e4m3fn-row"])
@@ -25,7 +25,7 @@ def test_logits_of_a_prompt_are_those_of_its_tokens_one_by_one(
         whole = net.logits(ids, packed, activations, kv_cache)
         for row in range(3):
             assert same_bits(net.logits(ids[row : row + 1], packed, activations, kv_cache)[0], whole[row])
-        run = Run(net, Way(packed, activations, kv_cache), 1)
+        run = Run(net, RunOptions(packed, activations, kv_cache), 1)
         for at in range(ids.shape[1]):
             step = run.logits(ids[:1, at : at + 1])
             assert same_bits(step[0, 0], whole[0, at]), at

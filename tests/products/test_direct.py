@@ -33,7 +33,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         taken.append(answer is not None)
         return answer
 
-    monkeypatch.setattr(module, "_at_once", noted)
+    monkeypatch.setattr(module, "_chunked", noted)
     hc.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))  # looks for a BLAS
     taken.clear()
     return taken
@@ -41,7 +41,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def long_way(monkeypatch: pytest.MonkeyPatch, call: Any) -> Any:
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_at_once", lambda *arguments: None)
+        patch.setattr(module, "_chunked", lambda *arguments: None)
         return call()
 
 

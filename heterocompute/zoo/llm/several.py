@@ -50,7 +50,7 @@ def continued(
     Parameters
     ----------
     net : LanguageModel
-    way : Way
+    way : RunOptions
     prompts : sequence of ndarray of int64
         Each (n,) with n of 1 or more.
     goes_on : callable
