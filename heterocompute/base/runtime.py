@@ -258,9 +258,9 @@ def use(
         of_cpu, of_device = _core.paths()
         names = ["auto", *of_cpu, *of_device]
         if path not in names:
+            usual = ", ".join(names[: 1 + len(of_cpu)])
             raise WrongValue(
-                f"use: there is no path {shown(path)}, expected one of {', '.join(names[: 1 + len(of_cpu)])}, or one of "
-                "a device, which hc.explain lists"
+                f"use: there is no path {shown(path)}, expected one of {usual}, or of a device, which hc.explain lists"
             )
         settings = replace(settings, path=names.index(path))
     if tuned is not None:
