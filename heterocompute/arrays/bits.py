@@ -35,10 +35,6 @@ def moved(
     flip : int
         Bits that change in each code.
 
-    Returns
-    -------
-    ndarray
-
     Examples
     --------
     >>> words = np.array([[0x21, 0x43]], np.int32)  # two rows of 8 codes, a word each
@@ -71,7 +67,6 @@ def unpack(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[Any]:
     packed : ndarray of uint8, (rows, row_bytes)
     bits : int
         1 to 16, 24 or 32.
-    count : int
 
     Returns
     -------

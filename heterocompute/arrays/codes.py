@@ -119,14 +119,6 @@ def code_storage(q: QuantizedArray) -> CodeStorage:
 def huffman_lengths(counts: list[int]) -> list[int]:
     """Return the code length of each symbol; 0 for one that never occurs, 1 for one that is alone.
 
-    Parameters
-    ----------
-    counts : list of int
-
-    Returns
-    -------
-    list of int
-
     Examples
     --------
     >>> from heterocompute.arrays.codes import huffman_lengths

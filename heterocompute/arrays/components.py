@@ -51,8 +51,6 @@ def component_layout(
 
     Parameters
     ----------
-    fmt : Format
-    shape : sequence of int
     axis : sequence of int
         The reduction axes, not negative, in the order that makes a row.
     values : {"float32", "float16", "bfloat16"}
@@ -76,16 +74,10 @@ def entry_of(fmt: Format, shape: Sequence[int], axis: Sequence[int], dtype: str,
 
     Parameters
     ----------
-    fmt : Format
-    shape, axis : sequence of int
     dtype : str
         NumPy's name of what is quantized.
     values
         As of `component_layout`.
-
-    Returns
-    -------
-    Entry
 
     Raises
     ------

@@ -43,7 +43,6 @@ def alike(answer: np.ndarray[Any, Any], given: Any) -> Any:
 
     Parameters
     ----------
-    answer : ndarray
     given : object
         The argument.
 

@@ -128,8 +128,6 @@ def save_arrays(
 
     Parameters
     ----------
-    path : str or os.PathLike
-    arrays : mapping of str to ndarray or PackedArray
     entries : mapping of str to Entry
         Of the packed ones.
     single : bool
@@ -155,7 +153,6 @@ def parts_of(name: str, array: Any, entry: Entry | None = None) -> dict[str, NDA
 
     Parameters
     ----------
-    name : str
     array : ndarray, or PackedArray
     entry : Entry, optional
         Of a packed one.

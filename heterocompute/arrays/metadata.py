@@ -22,8 +22,6 @@ def check_metadata(metadata: Array, fmt: Sparse, shape: Sequence[int], axis: Seq
     Parameters
     ----------
     metadata : ndarray of uint8, (rows, bytes)
-    fmt : Sparse
-    shape, axis : sequence of int
 
     Returns
     -------

@@ -18,24 +18,14 @@ def rows_first(x: Array, axis: Sequence[int]) -> Array:
 
     Parameters
     ----------
-    x : ndarray
     axis : sequence of int
         Not negative.
-
-    Returns
-    -------
-    ndarray
     """
     return x.transpose(*(a for a in range(x.ndim) if a not in axis), *axis)
 
 
 def row_blocks(shape: Sequence[int], axis: Sequence[int], values: int) -> Iterator[tuple[slice, Any]]:
     """Yield blocks of rows of about `values` values: which they are, and their index in the view of `rows_first`.
-
-    Parameters
-    ----------
-    shape, axis : sequence of int
-    values : int
 
     Yields
     ------

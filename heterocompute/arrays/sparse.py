@@ -444,17 +444,12 @@ def choose(
     ----------
     w, scores : ndarray
         Floats of one shape; None scores by magnitude.
-    n, m : int
     axes : tuple of int
         Not negative.
     name : str
         Of the function, for errors.
     source_dtype : str
         That of w where none is given.
-
-    Returns
-    -------
-    SparseArray
 
     Raises
     ------

@@ -30,7 +30,6 @@ def check_source(shape: Sequence[int], axis: Sequence[int], dtype: str) -> None:
     ----------
     shape, axis : sequence of int
         Not negative.
-    dtype : str
     """
     if dtype not in FLOATS:
         raise WrongValue(f"unknown source dtype {shown(dtype)}, expected {', '.join(FLOATS)}")
@@ -48,8 +47,6 @@ def wrong_part(
     ----------
     parts : mapping of str to ndarray
         Of the dtypes and shapes that `component_layout` says.
-    fmt : Format
-    shape, axis : sequence of int
 
     Returns
     -------

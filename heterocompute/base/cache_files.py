@@ -24,16 +24,7 @@ LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another pr
 
 
 def cache_path(name: str) -> Path:
-    """Return the path of a file in the cache folder.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    pathlib.Path
-    """
+    """Return the path of a file in the cache folder."""
     if chosen := os.environ.get("HETEROCOMPUTE_CACHE"):
         return Path(chosen).expanduser() / name
     folder = os.environ.get("XDG_CACHE_HOME", "")
@@ -42,16 +33,7 @@ def cache_path(name: str) -> Path:
 
 
 def read_cache(path: Path) -> dict[str, Any]:
-    """Return the content of a file, {} if it does not exist or is not ours.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-
-    Returns
-    -------
-    dict
-    """
+    """Return the content of a file, {} if it does not exist or is not ours."""
     try:
         found = json.loads(read_small(path, MAX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -60,13 +42,7 @@ def read_cache(path: Path) -> dict[str, Any]:
 
 
 def write_cache(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file by renaming; nothing happens where the folder cannot be written.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    content : dict
-    """
+    """Replace a file by renaming; nothing happens where the folder cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +58,6 @@ def merge_cache(path: Path, merge: Callable[[dict[str, Any]], dict[str, Any]]) -
 
     Parameters
     ----------
-    path : pathlib.Path
     merge : callable
         Gets what `read_cache` returns.
     """
@@ -115,12 +90,7 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def cpu_model() -> str:
-    """Return the name of the processor from the system.
-
-    Returns
-    -------
-    str
-    """
+    """Return the name of the processor from the system."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -129,12 +99,7 @@ def cpu_model() -> str:
 
 
 def l3_bytes() -> int:
-    """Return the size of the largest cache of the first processor; 32 MiB if it is unknown.
-
-    Returns
-    -------
-    int
-    """
+    """Return the size of the largest cache of the first processor; 32 MiB if it is unknown."""
     largest = 0
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with contextlib.suppress(OSError, ValueError):

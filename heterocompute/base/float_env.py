@@ -31,10 +31,6 @@ def counts_subnormals(function: Callable[P, R]) -> Callable[P, R]:
     function : callable
         Not a generator, whose caller would run so between its steps. It calls functions of the user by `call_back`.
 
-    Returns
-    -------
-    callable
-
     Examples
     --------
     >>> import numpy as np
@@ -58,7 +54,6 @@ def call_back(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
     Parameters
     ----------
-    function : callable
     *args, **kwargs
         Its arguments.
 
@@ -77,11 +72,6 @@ def converted(array: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
 
     Parameters
     ----------
-    array : ndarray
     dtype : dtype
-
-    Returns
-    -------
-    ndarray
     """
     return array.astype(dtype, copy=False)

@@ -184,7 +184,6 @@ def read_at(file: Any, view: memoryview, begin: int) -> int:
     file : io.BufferedReader, io.FileIO or what `open_url` returns
     view : memoryview
         Is filled from its start.
-    begin : int
 
     Returns
     -------

@@ -139,10 +139,6 @@ def kind_of(first: bytes, path: str = "") -> Kind | None:
 def refuse_other_name(path: str) -> None:
     """Raise ValueError where a safetensors file would be written under the name of another kind of file.
 
-    Parameters
-    ----------
-    path : str
-
     Examples
     --------
     >>> refuse_other_name("model.gguf")

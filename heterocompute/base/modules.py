@@ -14,10 +14,6 @@ def is_module(model: Any) -> bool:
     Parameters
     ----------
     model : Any
-
-    Returns
-    -------
-    bool
     """
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "nn") and isinstance(model, torch.nn.Module)

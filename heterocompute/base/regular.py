@@ -53,7 +53,6 @@ def open_regular(path: str | os.PathLike[str], buffered: bool = True) -> Any:
     ----------
     path : str or os.PathLike
         Also a URL such as ``s3://bucket/file``.
-    buffered : bool
 
     Returns
     -------

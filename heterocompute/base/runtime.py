@@ -297,7 +297,6 @@ def run_on(number: int, stream: int, allocate: Any = None) -> tuple[Any, ...]:
 
     Parameters
     ----------
-    number, stream : int
     allocate : True or callable, optional
         None: a call that makes packed arrays waits for invalid values. True: it does not wait. A function of a number
         of bytes returns the address of memory that the call may use, for calls that do not wait.

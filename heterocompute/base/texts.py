@@ -131,13 +131,8 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
 
     Parameters
     ----------
-    path : str or os.PathLike
     limit : int
         Bytes that it may have.
-
-    Returns
-    -------
-    str
 
     Raises
     ------

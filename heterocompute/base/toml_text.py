@@ -32,10 +32,6 @@ def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[s
     parse_float : callable
         What makes a number of the text of one.
 
-    Returns
-    -------
-    dict
-
     Raises
     ------
     ValueError

@@ -261,7 +261,6 @@ class Writer:
 
         Parameters
         ----------
-        name : str
         array : ndarray
             Of the dtype and shape that were announced; any strides.
 

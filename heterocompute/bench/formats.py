@@ -117,10 +117,6 @@ def limits() -> Table:
 def lloyd_max(bits: int) -> float:
     """Return the SQNR in dB of the best scalar quantizer with 2^bits levels for a Gaussian.
 
-    Parameters
-    ----------
-    bits : int
-
     Returns
     -------
     float

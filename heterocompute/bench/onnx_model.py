@@ -35,11 +35,6 @@ def one_node_model(
         In the node's order; a shape is a float32 input of the model, an array a constant. None is any size.
     output : tuple of int or None
         Shape of the float32 output ``y``.
-    **attributes : int or list of int
-
-    Returns
-    -------
-    bytes
     """
     node = b"".join(_text(1, name) for name in inputs) + _text(2, "y") + _text(4, op) + _text(7, domain)
     for name, number in attributes.items():

@@ -97,10 +97,6 @@ def markdown(report: Report) -> str:
     ----------
     report : dict
         Its machine, if it is there, stands above.
-
-    Returns
-    -------
-    str
     """
     parts = []
     if "machine" in report:

@@ -53,10 +53,6 @@ def joined(tables: list[Table], narrow: list[Table]) -> list[Table]:
     ----------
     tables, narrow : list of dict
         With the same numbers of threads.
-
-    Returns
-    -------
-    list of dict
     """
     return [
         {**table, "rows": [*table["rows"][:1], *more["rows"], *table["rows"][1:]]}

@@ -69,12 +69,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what a network computes.
-
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    """
+    """Add the options that say what a network computes."""
     add = Options(parser, "hardware:count")
     add("--input", "SHAPE", "shape of one sample without the batch, such as 3,224,224", dest="shape")
     add("--context", "N", "a transformer that generates one token after N others", type=int)
@@ -83,10 +78,6 @@ def add_input(parser: argparse.ArgumentParser) -> None:
 
 def network_of(arguments: argparse.Namespace) -> Any:
     """Return the network that MODEL, --input and --context give.
-
-    Parameters
-    ----------
-    arguments : argparse.Namespace
 
     Returns
     -------
@@ -360,12 +351,8 @@ def show(
 
     Parameters
     ----------
-    arguments : argparse.Namespace
     title : str
         Of the page. Empty: it is written already.
-    summary : sequence of str
-    columns : sequence of Column
-    rows : list of dict
     folds : bool
         The summary stands first, and layers that differ in their number alone are one row.
     drawn : str

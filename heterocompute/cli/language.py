@@ -46,10 +46,6 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Continue the prompt and print it.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
     Returns
     -------
     int

@@ -134,7 +134,6 @@ def rewrite(
 
     Parameters
     ----------
-    arguments : argparse.Namespace
     done : str
         Participle for the summary, such as ``"pruned"``.
     work : callable

@@ -84,10 +84,6 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Search, and show or write what was found.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
     Returns
     -------
     int

@@ -89,10 +89,6 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Study, and show or write what was found.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-
     Returns
     -------
     int
@@ -215,7 +211,6 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
 
     Parameters
     ----------
-    arguments : argparse.Namespace
     weights : path, mapping or network
     axis : mapping of str to int or tuple, optional
         Along which some of them are summed.
@@ -250,10 +245,6 @@ class Held(dict[str, Any]):
 
 def held_in(path: str) -> Any:
     """Return all arrays of a checkpoint whose values are weights.
-
-    Parameters
-    ----------
-    path : str
 
     Returns
     -------

@@ -153,7 +153,6 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:
     ----------
     keys : Keys
         For errors.
-    config : mapping
     kind : Kind
         Keys that only other kinds read are ignored, as transformers does.
 
@@ -189,7 +188,6 @@ def check_gguf(keys: Keys, names: Iterable[str], architecture: str) -> None:
         Numbers and strings of the file.
     names : iterable of str
         All keys of the file.
-    architecture : str
 
     Raises
     ------

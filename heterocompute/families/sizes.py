@@ -78,7 +78,6 @@ def sizes_of_config(keys: Keys, kind: Kind, context: int | None = None) -> Sizes
     ----------
     keys : Keys
         `completed`.
-    kind : Kind
     context : int, optional
         Where the file has none.
 
@@ -191,8 +190,6 @@ def sizes_of_keys(
 
     Parameters
     ----------
-    keys : Keys
-    family : Family
     vocabulary : int
         Rows of the embedding.
     listed : callable

@@ -423,7 +423,6 @@ def inspect(
 
     Parameters
     ----------
-    path : str or os.PathLike
     progress : callable, optional
         As in `quantize_checkpoint`.
     layout : str, optional

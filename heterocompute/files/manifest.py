@@ -38,10 +38,6 @@ FIELDS = {"version", "program", "consume", "parts", "beside", "shards", "source"
 def read_manifest(path: str) -> dict[str, Any]:
     """Read the manifest of an earlier run.
 
-    Returns
-    -------
-    dict
-
     Raises
     ------
     ValueError

@@ -36,14 +36,6 @@ __all__ = ["Checkpoint", "Place", "check_weights", "load", "open_checkpoint", "p
 def reader_of(path: str | os.PathLike[str]) -> Tensors:
     """Open a file or folder of tensors by what it is, which its first bytes say, not its name.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-
-    Returns
-    -------
-    Tensors
-
     Raises
     ------
     ValueError

@@ -36,10 +36,6 @@ class Zeros:
 def read_recipe(path: str | os.PathLike[str]) -> dict[str, str]:
     """Read a recipe: a TOML file with one table, ``[formats]``, of ``"glob" = "format"`` or ``"skip"``.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-
     Returns
     -------
     dict of str to str
@@ -81,7 +77,6 @@ def parse_recipe(
 
     Parameters
     ----------
-    recipe : mapping of str to str, Format, Zeros or None
     parse : callable
         What makes a format of a text.
     also : tuple of type
@@ -117,10 +112,6 @@ def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
         As in `heterocompute.prune`.
     formats : bool
         Whether a format with a pattern, such as ``"int8+2:4"``, is one as well.
-
-    Returns
-    -------
-    Format or Zeros
 
     Raises
     ------

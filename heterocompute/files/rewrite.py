@@ -147,10 +147,8 @@ def rewrite(
 
     Parameters
     ----------
-    in_path, out_path : str or os.PathLike
     choose : callable
         ``choose(reader, held)`` of `held`, name -> Entry of a packed array or None, in the order of the file.
-    work : Work
     describe : callable, optional
         From the changes, and the names of the matrices that stay, to what goes into config.json, and into the metadata
         as JSON; what is None leaves config.json.

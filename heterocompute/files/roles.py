@@ -125,7 +125,6 @@ def roles_of(reader: Tensors, shapes: Shapes | None = None) -> Roles:
 
     Parameters
     ----------
-    reader : Tensors
     shapes : mapping of str to sequence of int, optional
         Of the arrays that are asked about. Default: those of the tensors of the file.
     """
@@ -145,7 +144,6 @@ def roles_in(config: Mapping[str, Any], shapes: Shapes) -> Roles:
     ----------
     config : mapping
         The content of config.json.
-    shapes : mapping of str to sequence of int
 
     Returns
     -------

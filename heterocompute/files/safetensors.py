@@ -42,10 +42,6 @@ KINDS: tuple[type[PackedArray], ...] = (BitmapArray, EIEArray, SparseArray, Quan
 def entries(reader: Tensors) -> tuple[dict[str, Entry], bool]:
     """Return the packed arrays that a file describes, and whether it stands for one array.
 
-    Parameters
-    ----------
-    reader : Tensors
-
     Returns
     -------
     (dict of str to Entry, bool)
@@ -141,8 +137,6 @@ def read_array(reader: Tensors, name: str, entry: Entry) -> Any:
 
     Parameters
     ----------
-    reader : Tensors
-    name : str
     entry : Entry
         From `entries`, which has checked dtypes and shapes.
 

@@ -155,10 +155,6 @@ def select(
     plain : collection of str, optional
         Names of further tensors that are chosen by exact names alone, see `roles.Roles`.
 
-    Returns
-    -------
-    list of str
-
     Raises
     ------
     ValueError
@@ -208,10 +204,8 @@ def axes_of(
 
     Parameters
     ----------
-    names : iterable of str
     shapes : mapping of str to sequence of int
         Of all arrays of the model, with biases.
-    roles : Roles
     axis : as of `axis_of`
     caller : str
         Name of the function for the warning.
@@ -304,10 +298,6 @@ def axis_of(
         One axis for every tensor, or pattern -> axis, where the first match wins and the default holds for the rest.
     usual : tuple of int, optional
         The default where the file says what multiplies by the tensor, see `base.tensors.Tensors.axes`.
-
-    Returns
-    -------
-    tuple of int
 
     Raises
     ------

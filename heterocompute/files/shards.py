@@ -352,11 +352,6 @@ def state_of(file: str) -> State:
 def write_shard(shard: Shard, progress: Progress | None = None) -> int:
     """Write one shard, and delete the files of the source that no other one needs where it shall.
 
-    Parameters
-    ----------
-    shard : Shard
-    progress : callable, optional
-
     Returns
     -------
     int

@@ -225,10 +225,6 @@ def from_definition(definition: Any, text: str) -> Format:
     text : str
         The format string beside it, which may have a pattern.
 
-    Returns
-    -------
-    Format
-
     Raises
     ------
     ValueError
@@ -258,10 +254,6 @@ def from_definition(definition: Any, text: str) -> Format:
 def carried(fmt: Format) -> str:
     """Return a format as a text that any process reads by `heterocompute.format`.
 
-    Parameters
-    ----------
-    fmt : Format
-
     Returns
     -------
     str
@@ -283,14 +275,6 @@ def carried(fmt: Format) -> str:
 
 def from_carried(text: str) -> Format:
     """Return the format of JSON that `carried` made, which may come from anywhere.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    Format
 
     Raises
     ------

@@ -81,12 +81,7 @@ class Function(Format):
         raise self.refusal("format")
 
     def core_params(self) -> tuple[int, ...]:
-        """Raise ValueError: the C core has no function of Python.
-
-        Returns
-        -------
-        tuple of int
-        """
+        """Raise ValueError: the C core has no function of Python."""
         raise self.refusal("format")
 
     def refusal(self, argument: str) -> WrongValue:
@@ -103,10 +98,6 @@ def is_function(fmt: Any) -> TypeGuard[Function]:
     Parameters
     ----------
     fmt : object
-
-    Returns
-    -------
-    bool
 
     Examples
     --------

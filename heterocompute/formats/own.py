@@ -46,14 +46,6 @@ def _uncounted(pattern: str) -> str:
 def element(text: str) -> Element:
     """Return the element of a text, such as ``"e3m4fnuz"``, ``"int4f2"`` or ``"posit8.1"``.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    Element
-
     Raises
     ------
     ValueError
@@ -410,21 +402,11 @@ class Own(Format):
         return DTYPES.get(str(self.element))
 
     def core_params(self) -> tuple[int, ...]:
-        """Return (bits, group or 0, number of the record).
-
-        Returns
-        -------
-        tuple of int
-        """
+        """Return (bits, group or 0, number of the record)."""
         return (self.bits, self.group or 0, _number_of(self))
 
     def stored_rules(self) -> StoredRules:
-        """Return what components hold: signed integers are never the lowest unless all are used.
-
-        Returns
-        -------
-        StoredRules
-        """
+        """Return what components hold: signed integers are never the lowest unless all are used."""
         integers = isinstance(self.element, Integer) and self.element.signed and not self.element.full
         largest = 255
         if self.scale_kind == "float" and self.scale_type is not None:
@@ -443,10 +425,6 @@ def is_own(fmt: Any) -> TypeGuard[Own]:
     Parameters
     ----------
     fmt : object
-
-    Returns
-    -------
-    bool
 
     Examples
     --------

@@ -20,10 +20,6 @@ _PATTERN = re.compile(r"([1-9][0-9]?):([1-9][0-9]?)")
 def parse_pattern(text: str) -> tuple[int, int] | None:
     """Return (N, M) of a text such as ``"2:4"``, or None; 1 <= N <= M <= 32.
 
-    Parameters
-    ----------
-    text : str
-
     Returns
     -------
     (int, int) or None
@@ -187,10 +183,6 @@ def has_pattern(fmt: Any) -> TypeGuard[Sparse]:
     ----------
     fmt : object
         A format; anything else has no pattern.
-
-    Returns
-    -------
-    bool
 
     Examples
     --------

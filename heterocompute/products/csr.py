@@ -63,7 +63,6 @@ def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -
         Reduced over its last axis, or a QuantizedArray whose rows run over k.
     w : scipy.sparse array or matrix, or EIEArray
         Rows over k; with `transposed`, columns over k.
-    transposed : bool
     out : ndarray of float32, (..., rows of w)
         Any strides.
     name : str
@@ -156,10 +155,6 @@ def compressed_product(
     name : {"matmul", "linear", "explain"}
     multiply : callable
         What is called at last, `multiply` above.
-
-    Returns
-    -------
-    ndarray of float32
     """
     linear = name == "linear"
     names = (f"{name}: x", f"{name}: w") if linear else (f"{name}: a", f"{name}: b")

@@ -33,7 +33,6 @@ def nearest(
 
     Parameters
     ----------
-    x : ndarray of floats
     fmt : Format
         Without a pattern, or with one on codes: a pattern alone keeps floats, see `heterocompute.arrays.sparse.choose`.
     axes : tuple of int
@@ -43,10 +42,6 @@ def nearest(
     importance : ndarray of floats, of x's shape, optional
     core : tuple, optional
         The format as the core rounds to it, if that differs from `fmt`: the components have the same layout.
-
-    Returns
-    -------
-    QuantizedArray
 
     Raises
     ------

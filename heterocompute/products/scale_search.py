@@ -43,14 +43,9 @@ def search_scales(grid: Grid, w: Array, weight: Array | None = None) -> Grid:
 
     Parameters
     ----------
-    grid : Grid
     w : ndarray of float64, (columns, rows)
     weight : ndarray of float64, (columns,) or (parts of rows, columns), optional
         Of the squared errors of a column; a column without weight counts a little, so that no group is without any.
-
-    Returns
-    -------
-    Grid
     """
     weight = np.ones((1, len(w))) if weight is None else np.atleast_2d(weight)
     weight = weight + 1e-9 * weight.max(axis=1, initial=0.0, keepdims=True)
@@ -125,11 +120,6 @@ def rounded_best(q: QuantizedArray, x: Array) -> QuantizedArray:
     ----------
     q : QuantizedArray
         x as plain rounding has it; becomes the answer.
-    x : ndarray of floats
-
-    Returns
-    -------
-    QuantizedArray
 
     Raises
     ------
@@ -173,10 +163,6 @@ def no_worse(q: QuantizedArray, plain: QuantizedArray, losses: Sequence[Array]) 
         Of one format, shape and axis; q may change.
     losses : (ndarray, ndarray)
         The error of each row of both.
-
-    Returns
-    -------
-    QuantizedArray
     """
     layout = layout_of(q.format, q.shape, q.axis)
     shared = [name for name, (_, _, by_row) in layout.items() if not by_row]

@@ -28,12 +28,7 @@ listeners: list[Callable[[], None]] = []  # called when a choice may have change
 
 
 def tuning_file() -> Path:
-    """Return where the choices are kept.
-
-    Returns
-    -------
-    pathlib.Path
-    """
+    """Return where the choices are kept."""
     return cache_path("tuning.json")
 
 
@@ -48,10 +43,6 @@ def product_key(name: str, left: Any, right: Any, activations: Any, *more: objec
     activations : Format or None
     *more : object
         What else the time depends on.
-
-    Returns
-    -------
-    str
     """
     mask = runtime.run()[0]
     parts = [name, _operand(left), _operand(right), f"activations {activations}", *map(str, more)]
@@ -60,12 +51,7 @@ def product_key(name: str, left: Any, right: Any, activations: Any, *more: objec
 
 
 def operand_text(value: QuantizedArray) -> str:
-    """Return the text that names a packed operand; it is stored on the operand.
-
-    Returns
-    -------
-    str
-    """
+    """Return the text that names a packed operand; it is stored on the operand."""
     text: str | None = getattr(value, "_text", None)
     if text is None:
         prepacked = " prepacked" if isinstance(value, Prepacked) else ""
@@ -113,12 +99,7 @@ def choice(key: str) -> str | None:
 
 
 def times(key: str) -> Mapping[str, float]:
-    """Return the milliseconds of each path of a product that was tuned.
-
-    Returns
-    -------
-    mapping of str to float
-    """
+    """Return the milliseconds of each path of a product that was tuned."""
     entry = _choices().get(key)
     return {} if entry is None else entry["ms"]
 
@@ -128,10 +109,8 @@ def keep(key: str, found: str, ms: Mapping[str, float]) -> None:
 
     Parameters
     ----------
-    key : str
     found : str
         The fastest way.
-    ms : mapping of str to float
     """
     entry = {"choice": found, "ms": dict(ms)}
 
@@ -156,11 +135,6 @@ def forget() -> None:
 
 
 def path_number(name: str) -> int:
-    """Return a path in a run's numbering: 1 + its number; 0 for one that this version lacks.
-
-    Returns
-    -------
-    int
-    """
+    """Return a path in a run's numbering: 1 + its number; 0 for one that this version lacks."""
     names = ["", *_core.paths()[0]]
     return names.index(name) if name in names else 0

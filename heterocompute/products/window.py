@@ -76,10 +76,6 @@ def as_window(
     channels : int
         Of x.
 
-    Returns
-    -------
-    Window
-
     Raises
     ------
     TypeError

@@ -119,10 +119,6 @@ def _goethals_seidel(rows: tuple[int, ...], n: int) -> Matrix:
 def matrix_of(order: int) -> Matrix:
     """Return the matrix of an order that `as_product` gave, of 1 and -1.
 
-    Parameters
-    ----------
-    order : int
-
     Returns
     -------
     ndarray of int8, (order, order)
@@ -183,16 +179,7 @@ def _least(odd: int, power: int) -> tuple[int, ...] | None:
 
 
 def nearest_possible(size: int) -> list[int]:
-    """Return the largest possible size below a size and the smallest above it; of sizes beyond 2^16 such that are near.
-
-    Parameters
-    ----------
-    size : int
-
-    Returns
-    -------
-    list of int
-    """
+    """Return the largest possible size below a size and the smallest above it; beyond 2^16 such that are near."""
     step = max(1, 1 << max(0, size.bit_length() - 16))
     below, above = size // step, size // step + 1
     while below > 0 and (below * step == size or as_product(below * step) is None):

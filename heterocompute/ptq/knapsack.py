@@ -62,11 +62,6 @@ def solve(costs: Sequence[Any], losses: Any, budgets: Sequence[float]) -> Soluti
         For each budget what options cost, 0 or more: integers, which are added exactly, or floats.
     losses : array_like, (items, options)
         Finite.
-    budgets : sequence of float
-
-    Returns
-    -------
-    Solution
 
     Raises
     ------

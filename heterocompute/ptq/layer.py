@@ -42,16 +42,8 @@ def round_layer(x: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], option
 
     Parameters
     ----------
-    x : ndarray of floats
-    h : Hessian
-    fmt : Format
     axes : tuple of int
         The reduction axes, not negative.
-    options : Options
-
-    Returns
-    -------
-    Layer
     """
     found, plain = rounded_layer(x, h, fmt, axes, options), quantize(x, fmt, axes)
     before, after = (layer_error(x, q, h).output_db for q in (plain, found.q))

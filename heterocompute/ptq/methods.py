@@ -26,17 +26,12 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
     Parameters
     ----------
     w : array_like
-    fmt : Format
     axis : int or tuple of int
         The reduction axes.
     method : {"rtn", "search", "gptq"}
         The nearest codes under scales of the largest magnitude, those under the best scales, or `gptq`.
     h : Hessian or array_like, optional
         Needed by ``"gptq"``.
-
-    Returns
-    -------
-    QuantizedArray
 
     Raises
     ------

@@ -61,17 +61,12 @@ def chosen_arrays(
 
     Parameters
     ----------
-    arrays : mapping of str to array_like
     include, exclude : str or iterable of str, optional
         As in `heterocompute.files.selection.select`.
     name : str
         Name of the caller, for errors.
     left : collection of str, optional
         Names of tensors that are no matrices.
-
-    Returns
-    -------
-    dict of str to ndarray of floats
     """
     plain = {}
     for key, value in arrays.items():
@@ -344,10 +339,6 @@ def round_layers(
         Rounds one weight.
     progress : callable, optional
         As in `quantize`.
-
-    Returns
-    -------
-    Rounded
     """
     answer, twins, recorded = dict(arrays), tied(arrays), set[str]()
     table: list[dict[str, Any]] = []

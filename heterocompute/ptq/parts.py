@@ -75,7 +75,6 @@ class Parts:
         ----------
         path : str
             As of `path`.
-        write : callable
         """
         os.makedirs(self.folder, exist_ok=True)
         temporary = os.path.join(self.folder, f".heterocompute-{os.urandom(8).hex()}.tmp")

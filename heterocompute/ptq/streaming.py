@@ -76,8 +76,6 @@ def quantize_streamed(
 
     Parameters
     ----------
-    in_path, out_path : path
-    formats : mapping of str to Format, str or None
     calibration : path or callable
         An .npz file of arrays (inputs, features) by the names of tensors; or a function of the weights, a mapping that
         reads each of them when it is asked for. It is called once for as many layers as have Hessians of 1 GiB.

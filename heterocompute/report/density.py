@@ -36,10 +36,6 @@ def curves(rows: Sequence[Row]) -> dict[Series, list[Row]]:
     ----------
     rows : sequence of dict
         `DensityStudy.table`.
-
-    Returns
-    -------
-    dict
     """
     found: dict[Series, list[Row]] = {}
     for row in rows[1:]:
@@ -169,15 +165,8 @@ def page(title: str, rows: Sequence[Row], lowest: Sequence[Row], metric: str, sl
 
     Parameters
     ----------
-    title : str
-    rows, lowest : sequence of dict
     metric : str
         The column drawn.
-    slack : float
-
-    Returns
-    -------
-    str
     """
     figures = "".join(
         f'<div class="{kind}">{svg(rows, lowest, metric, slack, stacked)}</div>'
@@ -200,10 +189,8 @@ def panels(rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float
 
     Parameters
     ----------
-    rows, lowest : sequence of dict
     metric : str
         The column drawn.
-    slack : float
     """
     found, base = curves(rows), rows[0][metric]
     structures = list(dict.fromkeys(structure for _, structure, _ in found))

@@ -75,7 +75,6 @@ def bars(rows: Sequence[tuple[str, float]], unit: str, title: str) -> str:
     ----------
     rows : sequence of (str, float)
         Names and lengths.
-    unit : str
     title : str
         Alternative text.
     """

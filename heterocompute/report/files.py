@@ -17,11 +17,6 @@ Row = dict[str, Any]
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file as a whole: under a temporary name in the same folder, then rename it.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-    text : str
-
     Raises
     ------
     OSError
@@ -35,7 +30,6 @@ def write_figure(path: str | os.PathLike[str], figure: Any) -> None:
 
     Parameters
     ----------
-    path : str or os.PathLike
     figure : matplotlib.figure.Figure
 
     Raises

@@ -28,12 +28,10 @@ def line_figure(
 
     Parameters
     ----------
-    rows : sequence of mapping
     x : str
         Key of the horizontal axis.
     lines : mapping of str to str
         Keys of the lines, with their labels.
-    title : str
     mark : float, optional
         A place on the horizontal axis to mark.
 
@@ -73,7 +71,6 @@ def front_figure(
         Indices into `rows`.
     x, y : str
         Keys.
-    title : str
     varied : sequence of str, optional
         Keys whose values name a point.
 

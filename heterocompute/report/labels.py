@@ -83,10 +83,6 @@ def place(
         Whether names may stand away from their dot, with a line to it.
     rails : sequence of tuple, optional
         Lines (x1, y1, x2, y2) that no name covers.
-
-    Returns
-    -------
-    list of Label
     """
     found: list[Label] = []
     blocked, lines = np.empty((0, 4)), np.empty((0, 4))

@@ -30,10 +30,6 @@ def page(title: str, body: str, data: Any = None, script: str = "", style: str =
     script, style : str, optional
         Of this page, beside what all have.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> "&lt;b&gt;" in page("<b>", "<p>words</p>")
@@ -84,11 +80,9 @@ def sortable(
 
     Parameters
     ----------
-    heads : sequence of str
     rows : iterable of sequence of (str, object)
     texts : sequence of int
         Columns that hold words.
-    caption : str
     name : str
         A further class of the table.
     judged : int, optional
@@ -97,10 +91,6 @@ def sortable(
         Rows of the class ``front``.
     good : collection of int
         Rows of the class ``good``, whose names have the colour of what to take.
-
-    Returns
-    -------
-    str
     """
     kinds = ["text" if i in texts else "" for i in range(len(heads))]
     pairs = zip(heads, kinds, strict=True)

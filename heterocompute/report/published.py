@@ -30,15 +30,10 @@ def published_page(
 
     Parameters
     ----------
-    title : str
     records : sequence of mapping
         As `PublishedFigure.to_dict` returns them.
     paper : (str, sequence of str, sequence of rows), optional
         A table of a paper on another network: what it is, titles of columns, cells as of `report.page.table`.
-
-    Returns
-    -------
-    str
     """
     counts = Counter(record["status"] for record in records)
     shown = [(str(counts[status]), status) for status in ("reproduced", "restated", "off", "not modelled")]
@@ -75,16 +70,7 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
 
 
 def picture(records: Sequence[Mapping[str, Any]]) -> Chart:
-    """Return the model's value over the published one, a row per topic.
-
-    Parameters
-    ----------
-    records : sequence of mapping
-
-    Returns
-    -------
-    Chart
-    """
+    """Return the model's value over the published one, a row per topic."""
     topics = list(dict.fromkeys(record["topic"] for record in records))
     dots = []
     for record in records:

@@ -55,13 +55,8 @@ def roof(found: Mapping[str, Any], width: int, height: int, title: str = "") -> 
     ----------
     found : mapping
         As `Roofline.to_dict` returns it.
-    width, height : int
     title : str, optional
         Of a picture that is a file of its own instead of a part of a page.
-
-    Returns
-    -------
-    Chart
     """
     dots, named = dots_of(found["layers"])
     peak, bandwidth = found["peak"], found["bandwidth"]
@@ -132,7 +127,6 @@ def roofline_page(found: Mapping[str, Any], title: str = "") -> str:
     ----------
     found : mapping
         As `Roofline.to_dict` returns it.
-    title : str, optional
 
     Returns
     -------

@@ -28,15 +28,10 @@ def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
 
     Parameters
     ----------
-    title : str
     rows : sequence of mapping
         `Rounded.table`.
     left : sequence of str
         Tensors that stay as they are.
-
-    Returns
-    -------
-    str
     """
     keys = [key for key in HEADS if any(key in row for row in rows)]
     lines = [[_cell(key, row.get(key)) for key in keys] for row in rows]
@@ -79,13 +74,8 @@ def picture(rows: Sequence[Row], before: str, after: str) -> Chart:
 
     Parameters
     ----------
-    rows : sequence of mapping
     before, after : str
         Keys of both.
-
-    Returns
-    -------
-    Chart
     """
     values = [row[key] for row in rows for key in (before, after) if math.isfinite(row[key])]
     low, high = 5 * math.floor(min(values, default=0.0) / 5), 5 * math.ceil(max(values, default=5.0) / 5)

@@ -60,7 +60,6 @@ def logarithmic(
 
     Parameters
     ----------
-    values : sequence of float
     ticks : sequence of float, optional
         The values written. Default: powers of ten, with 2 and 5 where there are few; equal steps in less than a decade.
     pad : float, optional

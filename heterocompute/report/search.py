@@ -40,15 +40,10 @@ def page(title: str, found: Mapping[str, Any], words: str) -> str:
 
     Parameters
     ----------
-    title : str
     found : mapping
         As `Plan.to_dict` returns it.
     words : str
         What was found, in a sentence.
-
-    Returns
-    -------
-    str
     """
     rows, front = rows_of(found)
     judge = Judge(METRIC, False, front)

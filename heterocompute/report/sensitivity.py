@@ -27,9 +27,6 @@ def losses(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> list[tu
 
     Parameters
     ----------
-    rows : sequence of dict
-    base : dict
-    metric : str
     higher : bool
         Whether more of `metric` is better.
 
@@ -67,10 +64,6 @@ def sentence(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> str:
     ----------
     rows, base, metric, higher
         As of `losses`.
-
-    Returns
-    -------
-    str
     """
     loss, worst = losses(rows, base, metric, higher)[0]
     if loss is not None and loss <= 0:
@@ -115,10 +108,6 @@ def section(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> str:
     ----------
     rows, base, metric, higher
         As of `losses`.
-
-    Returns
-    -------
-    str
     """
     names, formats, found = _pivot(rows, base, metric, higher)
     lines = [

@@ -145,17 +145,7 @@ def _cell(key: str, value: Any) -> str:
 
 
 def study_columns(rows: Sequence[Row], metric: str) -> list[Column]:
-    """Return the columns of the main table; those that tell rows apart, the bits and the metric stay at any width.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-    metric : str
-
-    Returns
-    -------
-    list of Column
-    """
+    """Return the columns of the main table; those that tell rows apart, the bits and the metric stay at any width."""
     stay = (*TEXTS, "bits", metric)
     found = []
     for place, key in enumerate(_columns(rows)):
@@ -167,10 +157,6 @@ def study_columns(rows: Sequence[Row], metric: str) -> list[Column]:
 
 def layer_table(layers: Sequence[Row]) -> tuple[list[Column], list[Row], int]:
     """Return dB, tensor by format: columns, rows (the worst tensors first), and how many tensors are not there.
-
-    Parameters
-    ----------
-    layers : sequence of dict
 
     Returns
     -------
@@ -210,8 +196,6 @@ def show(
 
     Parameters
     ----------
-    rows, layers : sequence of dict
-    judge : Judge
     console : rich.console.Console, optional
         Default: standard output.
     more, more_layers : sequence of str
@@ -298,16 +282,10 @@ def table_html(rows: Sequence[Row], judge: Judge, style: bool = True, notes: Seq
 
     Parameters
     ----------
-    rows : sequence of dict
-    judge : Judge
     style : bool
         Bring the few rules along that make it readable outside the page.
     notes : sequence of str
         Sentences that follow the table.
-
-    Returns
-    -------
-    str
     """
     rows, mixes = shortly(rows)
     chosen, columns = set(judge.front), _columns(rows)
@@ -344,8 +322,6 @@ def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[R
 
     Parameters
     ----------
-    rows : sequence of dict
-    metric : str
     higher : bool
         Whether more of `metric` is better.
 
@@ -385,8 +361,6 @@ def advice(rows: Sequence[Row], metric: str, higher: bool) -> tuple[str, str] | 
 
     Parameters
     ----------
-    rows : sequence of dict
-    metric : str
     higher : bool
         Whether more of `metric` is better.
 

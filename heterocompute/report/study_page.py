@@ -59,8 +59,6 @@ def page(
 
     Parameters
     ----------
-    title : str
-    rows, layers : sequence of dict
     judges : sequence of Judge
         The metric of the table, and further ones that the page lets one choose.
     histograms : sequence of dict
@@ -71,10 +69,6 @@ def page(
         Sentences that follow the table.
     views : sequence of View, optional
         Further pictures.
-
-    Returns
-    -------
-    str
     """
     given = rows
     rows, _ = shortly(rows)
@@ -265,7 +259,6 @@ def views_of(rows: Sequence[Row], judge: Callable[[list[Row]], Judge]) -> list[V
 
     Parameters
     ----------
-    rows : sequence of dict
     judge : callable
         Returns the metric with the Pareto front of some rows.
     """

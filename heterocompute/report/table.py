@@ -79,7 +79,6 @@ def lay_out(
     ----------
     columns : sequence of Column
         The first is the name of a row, and stays.
-    rows : sequence of mapping
     width : int
         Of the terminal.
     encoding : str, optional

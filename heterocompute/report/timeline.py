@@ -23,11 +23,6 @@ def timeline(rows: Sequence[Mapping[str, Any]], title: str) -> Chart:
     rows : sequence of mapping
         ``lane``, ``begin``, ``end`` (seconds), ``kind`` (has a colour and stands in the key), ``name`` (a browser shows
         it over the bar), and perhaps ``faint``, so that neighbours can be told apart. Numbered lanes stand first.
-    title : str
-
-    Returns
-    -------
-    Chart
     """
     names = sorted(dict.fromkeys(row["lane"] for row in rows), key=_order)
     kinds = dict.fromkeys(row["kind"] for row in rows)

@@ -26,7 +26,6 @@ def decoding(
     chip : Device or str
     changed : mapping of str to QuantizedArray or ndarray
         Weights that differ from the stored ones.
-    activations, cache : Format or None
     bits : float
         Per value of keys and values, with their scales.
 

@@ -27,10 +27,6 @@ def notes_on(
         Of the tensors by name. The axes are the reduction axes.
     formats : mapping of str to iterable of Format
         The formats of each tensor.
-
-    Returns
-    -------
-    list of str
     """
     few: dict[str, tuple[float, str]] = {}
     padded: dict[str, tuple[float, str]] = {}

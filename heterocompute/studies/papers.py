@@ -60,12 +60,7 @@ class PaperTable:
         return {key for key in self.columns if any(isinstance(row[key], str) for row in self.table)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values, for JSON.
-
-        Returns
-        -------
-        dict
-        """
+        """Return everything as plain values, for JSON."""
         keys = ("paper", "model", "title", "summary", "table", "published")
         return {key: getattr(self, key) for key in keys}
 
@@ -107,10 +102,6 @@ def reproduce_paper(
         the weights in place of the accuracy.
     progress : callable, optional
         Called as ``progress(done, total, text)``.
-
-    Returns
-    -------
-    PaperTable
 
     Raises
     ------

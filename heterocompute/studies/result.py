@@ -296,14 +296,6 @@ class Study(Tabular):
 def more_is_better(metric: str) -> bool:
     """Tell from its name whether a number is better when it is larger.
 
-    Parameters
-    ----------
-    metric : str
-
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> more_is_better("accuracy"), more_is_better("valid_perplexity")

@@ -46,10 +46,6 @@ def stochastic_round(x: Array, scale: Array, low: Any, high: Any, levels: Any, s
         All of them, ascending; or (2^m, 2^e): in the binade of t they lie 2^(max(exponent, e) - m) apart.
     seed : int
         From 0 to 2^64 - 1.
-
-    Returns
-    -------
-    ndarray of float32
     """
     chance = chances(seed, 0, x.size).reshape(x.shape)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

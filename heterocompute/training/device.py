@@ -103,7 +103,6 @@ def device_rounded(
 
     Parameters
     ----------
-    memory : Memory
     x : tuple
         View of the values, in the form that the core accepts.
     fmt, axes, clip, rounding, seed

@@ -22,7 +22,6 @@ def keep(layer: Any, name: str, fmt: str) -> None:
     layer : torch.nn.Module
     name : str
         Of the parameter that is rounded in each forward pass.
-    fmt : str
     """
     _LAYERS[layer] = name, fmt
 
@@ -32,7 +31,6 @@ def refuse_latent(array: np.ndarray[Any, Any], name: str) -> None:
 
     Parameters
     ----------
-    array : ndarray
     name : str
         Who asks and what it is there.
 

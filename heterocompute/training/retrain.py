@@ -55,14 +55,8 @@ def retrain(
     ----------
     net : Trainable
         Whose layers and training examples are used.
-    weights : mapping of str to ndarray
-    changed : mapping of str to ndarray or QuantizedArray
     seed, epochs : int
         0 or more.
-
-    Returns
-    -------
-    dict of str to ndarray or QuantizedArray
 
     Raises
     ------

@@ -216,27 +216,13 @@ class Network:
 
 
 def read(path: str | Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a safetensors file by name.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    dict of str to ndarray
-    """
+    """Return the arrays of a safetensors file by name."""
     with Reader(path) as reader:
         return {name: reader.tensor(name) for name in reader.names}
 
 
 def weights_of(tensors: Mapping[str, NDArray[Any]], layers: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
     """Pick ``weights/<layer>.weight`` and ``.bias`` of each layer, in order.
-
-    Parameters
-    ----------
-    tensors : mapping of str to ndarray
-    layers : mapping of str
 
     Returns
     -------

@@ -68,10 +68,8 @@ class Container(Tensors):
 
         Parameters
         ----------
-        name : str
         dtype : str
             NumPy's name of it; one that is none of `DTYPES` puts the tensor among `skipped`.
-        shape : tuple of int
         load : callable
             Returns the array; it is checked against dtype and shape.
         """

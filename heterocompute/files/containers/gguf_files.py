@@ -236,10 +236,6 @@ class Gguf(Container):
     def listed(self, key: str) -> list[bytes] | NDArray[Any] | None:
         """Read the list of a key: texts as UTF-8, numbers as an array.
 
-        Parameters
-        ----------
-        key : str
-
         Returns
         -------
         list of bytes, ndarray or None

@@ -98,7 +98,6 @@ def dense_of(values: Array, at: Array, shape: tuple[int, ...]) -> Array:
     values : ndarray, shape (n,)
     at : ndarray, shape (n,) or (n, dimensions)
         Index of each value, of the flat tensor or along each axis.
-    shape : tuple of int
 
     Raises
     ------

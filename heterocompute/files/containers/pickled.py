@@ -73,7 +73,6 @@ def unpickled(data: bytes, begin: int, table: Table, persistent: Callable[[Any],
 
     Parameters
     ----------
-    data : bytes
     begin : int
         Where it begins.
     table : mapping of str to callable or None

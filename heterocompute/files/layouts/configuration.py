@@ -178,14 +178,6 @@ def auto_round(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
 def own_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the configuration in the words of the layout's own program; only that of AutoRound differs.
 
-    Parameters
-    ----------
-    config : mapping
-
-    Returns
-    -------
-    mapping
-
     Raises
     ------
     ValueError

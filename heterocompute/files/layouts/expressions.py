@@ -29,14 +29,6 @@ Ends = Callable[[str, frozenset[int]], frozenset[int]]
 def matches(pattern: str, name: str) -> bool:
     """Tell whether an expression fits the beginning of a name.
 
-    Parameters
-    ----------
-    pattern, name : str
-
-    Returns
-    -------
-    bool
-
     Raises
     ------
     ValueError

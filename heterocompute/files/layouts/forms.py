@@ -66,7 +66,6 @@ def forms(fmt: Format, columns: int) -> list[Format]:
 
     Parameters
     ----------
-    fmt : Format
     columns : int
         Values of a row.
     """

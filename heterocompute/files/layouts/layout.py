@@ -315,8 +315,6 @@ class Layout:
 
         Parameters
         ----------
-        path : str or os.PathLike
-        arrays : mapping of str to QuantizedArray and ndarray
         check : str
             What is read again, of `rereading.CHECKS`.
         model : Any

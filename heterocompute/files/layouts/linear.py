@@ -90,7 +90,6 @@ def codes_in(stored: Array, kind: int, bits: int, rows: int, count: int, flip: i
     ----------
     stored : ndarray of int32
         (out, words), (words, out) or (in, words), as `kind` says: ROWS, WORD_COLUMNS, or TURNED and AWQ.
-    kind, bits, rows, count : int
     flip : int
         As `Codes` has it, where that saves a copy later.
     """
@@ -257,7 +256,6 @@ def with_float_zeros(codes: Codes, zeros: Array, scales: Array, group: int) -> Q
     codes : Codes
         Of up to 8 bits.
     zeros, scales : ndarray of float32, (out, groups)
-    group : int
     """
     fmt = Affine(codes.bits, group if group < codes.length else None)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -131,10 +131,8 @@ def with_biases(codes: Codes, scales: Array, biases: Array, group: int) -> Quant
 
     Parameters
     ----------
-    codes : Codes
     scales, biases : ndarray, (out, groups)
         Floats of one dtype. If it is float32, product and sum are rounded to float32.
-    group : int
     """
     points = _points(scales, biases, codes.bits)
     kind = "f16" if scales.dtype == np.float16 else "f32"

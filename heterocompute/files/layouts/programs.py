@@ -132,10 +132,6 @@ def program_in(tensors: Tensors) -> Found | None:
     tensors : mapping of str to (str, tuple of int)
         Name -> dtype and shape, without the components of packed arrays of this package.
 
-    Returns
-    -------
-    Found or None
-
     Examples
     --------
     >>> program_in({"fc.weight": ("float8_e4m3fn", (8, 8)), "fc.scale_weight": ("float32", ())})

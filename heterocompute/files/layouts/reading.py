@@ -35,7 +35,6 @@ def readers_in(reader: Tensors, name: str) -> Reads:
 
     Parameters
     ----------
-    reader : Tensors
     name : str
         Of `LAYOUTS`.
 

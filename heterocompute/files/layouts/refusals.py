@@ -22,10 +22,6 @@ SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", "
 def refuse_layout(reader: Tensors) -> None:
     """Raise ValueError if another program quantized the tensors of a file: codes and scales are not weights.
 
-    Parameters
-    ----------
-    reader : Tensors
-
     Raises
     ------
     ValueError
@@ -49,10 +45,6 @@ def refuse_layout(reader: Tensors) -> None:
 
 def refuse_unread(reader: Tensors) -> None:
     """Raise ValueError if a file is quantized in a layout that this package does not read.
-
-    Parameters
-    ----------
-    reader : Tensors
 
     Raises
     ------

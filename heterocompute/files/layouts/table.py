@@ -96,10 +96,6 @@ def layout_named(config: Mapping[str, Any]) -> str | None:
 def layout_said(reader: Tensors) -> str | None:
     """Return the layout of a file's weights: what its configuration names, or without one what its tensors are called.
 
-    Parameters
-    ----------
-    reader : Tensors
-
     Returns
     -------
     str or None

@@ -185,7 +185,6 @@ def of_codes(
     ----------
     name, layout : str
         Of the weight, and of the layout that it is stored in.
-    codes : scaled.Codes
     shape : tuple of int, optional
         Of a stack whose rows are the codes.
     order : ndarray, optional

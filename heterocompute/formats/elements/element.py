@@ -97,25 +97,11 @@ def least_above(low: float, high: float, code: int) -> float:
     ----------
     low, high : float
         Neighbours, of few bits each.
-    code : int
-
-    Returns
-    -------
-    float
     """
     tie = (low + high) / 2  # exact
     return math.nextafter(tie, math.inf) if code % 2 == 0 else tie
 
 
 def negated(least: Sequence[float]) -> list[float]:
-    """Return the bounds below 0 of an element that is symmetric, from the smallest number of each code above 0.
-
-    Parameters
-    ----------
-    least : sequence of float
-
-    Returns
-    -------
-    list of float
-    """
+    """Return the bounds below 0 of an element that is symmetric, from the smallest number of each code above 0."""
     return [-one for one in reversed(least)]

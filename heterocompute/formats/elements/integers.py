@@ -157,14 +157,6 @@ def _log_table(kind: Logs) -> Table:
 def power_of_two(numerator: int, denominator: int) -> float:
     """Return the float64 nearest to 2^(numerator / denominator).
 
-    Parameters
-    ----------
-    numerator, denominator : int
-
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> from heterocompute.formats.elements.integers import power_of_two

@@ -229,14 +229,5 @@ def _check_ascending(values: Sequence[float], name: str, how: str) -> None:
 
 
 def levels_named(text: str) -> Levels | None:
-    """Return levels of this process by the text that they were given, or None.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    Levels or None
-    """
+    """Return levels of this process by the text that they were given, or None."""
     return _known.get(text)

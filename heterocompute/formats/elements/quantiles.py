@@ -49,10 +49,6 @@ def normal_float(bits: int) -> tuple[float, ...]:
     bits : int
         2 to 8.
 
-    Returns
-    -------
-    tuple of float
-
     Examples
     --------
     >>> from heterocompute.formats.elements.quantiles import normal_float
@@ -72,10 +68,6 @@ def student_float(bits: int, nu: float = 5.0) -> tuple[float, ...]:
         2 to 8.
     nu : float
         Degrees of freedom, 0.5 to 1,000.
-
-    Returns
-    -------
-    tuple of float
 
     Examples
     --------
@@ -133,10 +125,6 @@ def apot(bits: int, term_bits: int = 2) -> tuple[float, ...]:
         3 to 8, with the sign. The magnitude has ``(bits - 1) / term_bits`` terms.
     term_bits : int
         Bits of each term, which is 0 or one of ``2 ** term_bits - 1`` powers of two.
-
-    Returns
-    -------
-    tuple of float
 
     Examples
     --------

@@ -134,13 +134,8 @@ def posit(bits: int, es: int, code: int) -> float:
 
     Parameters
     ----------
-    bits, es : int
     code : int
         1 to ``2 ** (bits - 1) - 1``.
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -162,13 +157,8 @@ def takum(bits: int, code: int) -> float:
 
     Parameters
     ----------
-    bits : int
     code : int
         1 to ``2 ** (bits - 1) - 1``.
-
-    Returns
-    -------
-    float
 
     Examples
     --------

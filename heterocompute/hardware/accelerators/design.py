@@ -88,13 +88,8 @@ class Design:
 
         Parameters
         ----------
-        name : str
         formats : sequence of str
             Number formats, or pairs of weights and activations such as ``"int4 x int8"``.
-
-        Returns
-        -------
-        Accelerator
         """
         shape = f"{self.elements} elements of {self.lanes} lanes of {self.vector} products"
         return Accelerator(
@@ -148,14 +143,6 @@ class Design:
 
     def area(self, format: str) -> float:
         """Return mm^2 of multipliers, adders and all memories; registers, wires and control are not there.
-
-        Parameters
-        ----------
-        format : str
-
-        Returns
-        -------
-        float
 
         Examples
         --------

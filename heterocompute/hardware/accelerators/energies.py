@@ -42,10 +42,6 @@ def dram_bit(function: str, kind: str | float) -> float:
     kind : str or float
         One of `DRAMS`, or pJ a bit.
 
-    Returns
-    -------
-    float
-
     Raises
     ------
     ValueError
@@ -60,15 +56,6 @@ def dram_bit(function: str, kind: str | float) -> float:
 
 def sram(size_bytes: float, process: str) -> float:
     """Return pJ for a bit of a memory, or of one of its banks.
-
-    Parameters
-    ----------
-    size_bytes : float
-    process : str
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -86,26 +73,12 @@ def registers(entries: int, bits: int, process: str) -> float:
     ----------
     entries, bits : int
         How many there are, and of how many bits.
-    process : str
-
-    Returns
-    -------
-    float
     """
     return scaled(table_read(entries, bits), process).energy / bits
 
 
 def latches(entries: int, process: str) -> float:
     """Return pJ per bit read from a number of latches at a multiplier: the cost of a multiplexer, 0 for one latch.
-
-    Parameters
-    ----------
-    entries : int
-    process : str
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -117,10 +90,6 @@ def latches(entries: int, process: str) -> float:
 
 def operands(format: str) -> tuple[str, str]:
     """Return the formats of weights and activations: ``"int4 x int8"``, or one for both.
-
-    Parameters
-    ----------
-    format : str
 
     Returns
     -------
@@ -136,12 +105,7 @@ def value_bits(format: str, tensor: str = "W") -> int:
 
     Parameters
     ----------
-    format : str
     tensor : {"W", "I", "O"}
-
-    Returns
-    -------
-    int
 
     Examples
     --------

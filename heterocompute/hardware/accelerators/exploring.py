@@ -366,10 +366,6 @@ def point_cost(task: Task) -> Point:
     ----------
     task : (dict, tuple of Network, int)
         The point, the networks, the batch.
-
-    Returns
-    -------
-    dict
     """
     point, networks, batch = task
     text = str(point["format"])

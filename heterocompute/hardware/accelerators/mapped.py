@@ -46,15 +46,8 @@ def mapped_cost(machine: Accelerator, loops: Loops, format: str, zeros: MappingA
 
     Parameters
     ----------
-    machine : Accelerator
-    loops : Loops
-    format : str
     zeros : mapping of str to float
         Shares of W, I and O that are not zero, where the machine codes or gates them; they change no mapping.
-
-    Returns
-    -------
-    Layer
     """
     shares = tuple(min(1.0, zeros.get(tensor, 1.0)) for tensor in "WIO")
     found = _costed(_Key(machine), replace(loops, name=""), format, shares)
@@ -155,51 +148,19 @@ def _arch(machine: Accelerator, stores: list[Store], run: Shortcut, format: str)
 
 
 def mac_energy(machine: Accelerator, format: str) -> float:
-    """Return pJ of a multiply-add: the machine's own figure, else `hw.mac` in its process.
-
-    Parameters
-    ----------
-    machine : Accelerator
-    format : str
-
-    Returns
-    -------
-    float
-    """
+    """Return pJ of a multiply-add: the machine's own figure, else `hw.mac` in its process."""
     if machine.mac_pj is not None:
         return machine.mac_pj
     return multiply_add(format, machine.accumulator_bits, machine.vector, machine.process)
 
 
 def multiply_add(format: str, accumulator_bits: int, vector: int, process: str) -> float:
-    """Return pJ of a multiply-add of two values of a format; an accumulator narrower than a product is widened.
-
-    Parameters
-    ----------
-    format : str
-    accumulator_bits, vector : int
-    process : str
-
-    Returns
-    -------
-    float
-    """
+    """Return pJ of a multiply-add of two values of a format; an accumulator narrower than a product is widened."""
     return multiplier(format, accumulator_bits, vector, process).energy_pj
 
 
 def multiplier(format: str, accumulator_bits: int, vector: int, process: str) -> MacCost:
-    """Return `hw.mac` of a format or a pair of them; an accumulator narrower than a product is widened.
-
-    Parameters
-    ----------
-    format : str
-    accumulator_bits, vector : int
-    process : str
-
-    Returns
-    -------
-    MacCost
-    """
+    """Return `hw.mac` of a format or a pair of them; an accumulator narrower than a product is widened."""
     pair = operands(format)
     if all(one.startswith("int") for one in pair):
         accumulator_bits = max(accumulator_bits, sum(operand(one).bits for one in pair))

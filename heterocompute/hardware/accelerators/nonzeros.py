@@ -54,11 +54,6 @@ def count_entries(planes: Iterable[NDArray[np.bool_]], columns: int, elements: i
     ----------
     planes : iterable of ndarray of bool, (columns, elements)
         Where each element's next row is not zero.
-    columns, elements : int
-
-    Returns
-    -------
-    Entries
     """
     counts, nonzeros = np.zeros((columns, elements), np.int32), np.zeros(columns, np.int64)
     after = np.zeros((columns, elements), np.int32)  # the row after the last nonzero
@@ -77,14 +72,8 @@ def draw_entries(rows: int, columns: int, density: float, elements: int) -> Entr
 
     Parameters
     ----------
-    rows, columns : int
     density : float
         Share of nonzeros.
-    elements : int
-
-    Returns
-    -------
-    Entries
     """
     random = np.random.default_rng(SEED)
 
@@ -122,17 +111,12 @@ def run_queues(entries: Entries, active: NDArray[np.intp], depth: int) -> Load:
 
     Parameters
     ----------
-    entries : Entries
     active : ndarray of int
         Columns whose activation is not zero, in the order of the broadcasts. Columns beyond the entries repeat the
         first ones. In each repetition an element takes over the rows of the next element, so that no element gets the
         longest rows of the sample each time.
     depth : int
         Capacity of an element's queue in activations.
-
-    Returns
-    -------
-    Load
     """
     drawn, elements = entries.counts.shape
     steps = np.tile(np.maximum(entries.counts, 1), 2)
@@ -158,15 +142,8 @@ def eie_load(rows: int, columns: int, weights: float, inputs: float, depth: int,
 
     Parameters
     ----------
-    rows, columns : int
     weights, inputs : float
         Shares of nonzeros.
-    depth : int
-    elements : int
-
-    Returns
-    -------
-    Load
     """
     tall, wide = min(rows, LENGTH), min(columns, LENGTH)
     drawn = min(wide, max(1, VALUES // tall))
@@ -232,10 +209,6 @@ class Axis:
     def cells(self, parts: int) -> Counts:
         """Return how many values of the image a part of each phase has, without padding.
 
-        Parameters
-        ----------
-        parts : int
-
         Returns
         -------
         ndarray of int64, (stride, parts)
@@ -274,7 +247,6 @@ def outer_steps(tiling: Tiling, cells: int, per_run: int = 4) -> dict[str, float
 
     Parameters
     ----------
-    tiling : Tiling
     cells : int
         Cells per side. A cell computes its tiles one after the other if there are more tiles.
     per_run : int, optional
@@ -307,7 +279,6 @@ def check_phases(loops: Loops, parts: int) -> None:
 
     Parameters
     ----------
-    loops : Loops
     parts : int
         Tiles per side.
     """
@@ -324,7 +295,6 @@ def scnn_steps(loops: Loops, weights: float, inputs: float, cells: int, cuts: in
 
     Parameters
     ----------
-    loops : Loops
     weights, inputs : float
         Shares of nonzeros.
     cells : int

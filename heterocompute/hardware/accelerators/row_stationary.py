@@ -100,10 +100,6 @@ def dataflow_machine(kind: str) -> Accelerator:
     Parameters
     ----------
     kind : {"rs", "ws", "os-a", "os-b", "os-c", "nlr"}
-
-    Returns
-    -------
-    Accelerator
     """
     rows, columns, keeps, loops, outside = DATAFLOWS[kind]
     unit = _unit()

@@ -47,15 +47,10 @@ def shortcut(loops: Loops, format: str, winograd: bool) -> Shortcut:
 
     Parameters
     ----------
-    loops : Loops
     format : str
         Of weights, or of weights and activations; N:M weights shrink the loop over channels.
     winograd : bool
         Whether the machine has transforms for 3 x 3 filters of stride 1.
-
-    Returns
-    -------
-    Shortcut
     """
     weights, inputs, stored, additions = value_bits(format, "W"), float(value_bits(format, "I")), 1.0, 0
     pattern = operand(operands(format)[0]).pattern
@@ -74,16 +69,5 @@ def shortcut(loops: Loops, format: str, winograd: bool) -> Shortcut:
 
 
 def additions_pj(found: Shortcut, bits: int, process: str) -> float:
-    """Return pJ of the additions of the transforms, two bits wider than a value.
-
-    Parameters
-    ----------
-    found : Shortcut
-    bits : int
-    process : str
-
-    Returns
-    -------
-    float
-    """
+    """Return pJ of the additions of the transforms, two bits wider than a value."""
     return found.additions * scaled(int_add(bits + 2), process).energy

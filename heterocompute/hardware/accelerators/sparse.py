@@ -189,16 +189,7 @@ def _waits(machine: Accelerator, bits: float) -> float:
 
 
 def dense_cycles(loops: Loops) -> int:
-    """Cycles of SCNN's dense rival: the same tiles of the image, a dot product of 16 values a cell and cycle.
-
-    Parameters
-    ----------
-    loops : Loops
-
-    Returns
-    -------
-    int
-    """
+    """Cycles of SCNN's dense rival: the same tiles of the image, a dot product of 16 values a cell and cycle."""
     tile = -(-loops.p // SIDE) * -(-loops.q // SIDE)
     dots = -(-(loops.c // loops.groups) * loops.r * loops.s // MULTIPLIERS)
     return loops.n * tile * loops.k * dots
@@ -211,14 +202,9 @@ def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict
 
     Parameters
     ----------
-    loops : Loops
     zeros : mapping of str to float, optional
         Shares of W, I and O that are not zero: the rival that stops its multipliers where either value is zero, and
         stores activations in DRAM as SCNN does. By default the plain one.
-
-    Returns
-    -------
-    dict of str to float
     """
     process, accumulator, values = "16nm", 32, MULTIPLIERS * 16
     k = loops.k // loops.groups

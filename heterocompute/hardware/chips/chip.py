@@ -259,14 +259,6 @@ class Device:
 def dtype_bits(dtype: str) -> int:
     """Return the bits of one stored value of a type.
 
-    Parameters
-    ----------
-    dtype : str
-
-    Returns
-    -------
-    int
-
     Raises
     ------
     ValueError
@@ -285,14 +277,6 @@ def dtype_bits(dtype: str) -> int:
 
 def plain_dtype(dtype: str) -> str:
     """Return the name under which rates of a type are listed: ``"float16"`` is ``"fp16"``.
-
-    Parameters
-    ----------
-    dtype : str
-
-    Returns
-    -------
-    str
 
     Raises
     ------

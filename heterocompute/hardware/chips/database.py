@@ -90,10 +90,6 @@ def as_devices(function: str, values: object) -> list[Device]:
         What asks.
     values : str, Device, or iterable of them
 
-    Returns
-    -------
-    list of Device
-
     Raises
     ------
     TypeError

@@ -13,10 +13,6 @@ __all__ = ["glossary"]
 def glossary() -> dict[str, str]:
     """Return a glossary of words and abbreviations, with one line each.
 
-    Returns
-    -------
-    dict of str to str
-
     Examples
     --------
     >>> from heterocompute import hardware as hw

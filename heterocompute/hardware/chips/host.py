@@ -84,12 +84,7 @@ def host(refresh: bool = False, threads: int | None = None) -> Device:
 
 
 def cache_file() -> Path:
-    """Return where the measurement is kept.
-
-    Returns
-    -------
-    pathlib.Path
-    """
+    """Return where the measurement is kept."""
     return cache_path("host.json")
 
 

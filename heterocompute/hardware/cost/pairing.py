@@ -77,7 +77,6 @@ def format_columns(
         ``"mac"`` is the arithmetic alone, at 45 nm.
     tensors : iterable of (rows, columns, stored bytes, format)
         Weights as matrices (outputs, reduction); a format of None are floats as they came.
-    activations : Format, str or None
 
     Returns
     -------

@@ -25,7 +25,6 @@ def cut(network: Network, count: int, bits: int = 32) -> tuple[int, int]:
 
     Parameters
     ----------
-    network : Network
     count : int
         Segments, at most.
     bits : int, optional

@@ -260,11 +260,8 @@ def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int, cache: Stor
 
     Parameters
     ----------
-    flow : Flow
     bits : int
         Of an activation.
-    weights : Stored
-    batch : int
     cache : Stored, optional
         Of cached keys and values. Default: as activations.
 

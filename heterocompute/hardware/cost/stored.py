@@ -74,10 +74,6 @@ def stored(fmt: str | Format | None, dtype: str, name: str = "format") -> Stored
     name : str, optional
         The argument that errors name.
 
-    Returns
-    -------
-    Stored
-
     Raises
     ------
     TypeError
@@ -118,10 +114,6 @@ def stored_cache(fmt: str | Format | None, dtype: str) -> Stored:
     dtype : str
         The type without a format.
 
-    Returns
-    -------
-    Stored
-
     Raises
     ------
     ValueError
@@ -138,7 +130,6 @@ def weight_matrix(flow: Flow, batch: int = 1) -> tuple[int, int] | None:
 
     Parameters
     ----------
-    flow : Flow
     batch : int, optional
         Number of samples, which decides how many experts are reached.
 

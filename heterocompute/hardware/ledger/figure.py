@@ -71,14 +71,6 @@ def read_printed(text: str) -> tuple[float, float, float]:
 def as_written(text: str) -> str:
     """Return a printed figure without the power of ten that marks its significant digits.
 
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> as_written("1.35e3"), as_written("2.7e-5"), as_written("15 to 30")

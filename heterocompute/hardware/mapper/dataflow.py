@@ -50,13 +50,8 @@ def order_classes(problem: Problem, still: str | None = None) -> list[Order]:
 
     Parameters
     ----------
-    problem : Problem
     still : str, optional
         A tensor that rests while every loop runs that does not move it.
-
-    Returns
-    -------
-    list of tuple of str
 
     Examples
     --------
@@ -98,16 +93,10 @@ def space(problem: Problem, arch: Arch, keeps: list[frozenset[str]], dataflow: s
 
     Parameters
     ----------
-    problem : Problem
-    arch : Arch
     keeps : list of frozenset of str
         Tensors that each level keeps.
     dataflow : str, optional
         A name of `DATAFLOWS`.
-
-    Returns
-    -------
-    Space
 
     Raises
     ------

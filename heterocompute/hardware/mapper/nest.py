@@ -144,13 +144,8 @@ def distinct(axes: list[Axis], loops: Sequence[tuple[str, int, int]]) -> int:
 
     Parameters
     ----------
-    axes : list of dict
     loops : sequence of (str, int, int)
         The step is in units of the dimension.
-
-    Returns
-    -------
-    int
 
     Examples
     --------

@@ -36,10 +36,6 @@ def yaml_module() -> Any:
 def parse(text: str) -> Any:
     """Read one document.
 
-    Parameters
-    ----------
-    text : str
-
     Returns
     -------
     dict, list, str, int, float, bool or None

@@ -60,10 +60,6 @@ def is_refused(namespace: str, kind: str) -> bool:
     ----------
     namespace, kind : str
         As in ``aten`` and ``_cdist_forward``.
-
-    Returns
-    -------
-    bool
     """
     if namespace != "aten":
         return not OTHERS.fullmatch(f"{namespace}::{kind}")
@@ -142,7 +138,6 @@ def packed_convolution(
         Shape of one sample of `out`.
     new : int
         Parameters that were not counted before.
-    shared : bool
     """
     k, c, r, s = shape
     down, across, above, left, tall, wide, groups = map(int, window)

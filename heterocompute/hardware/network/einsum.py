@@ -60,7 +60,6 @@ def products(first: str, second: str, output: str, sizes: Mapping[str, int]) -> 
     ----------
     first, second, output : str
         Labels of each.
-    sizes : mapping of str to int
 
     Returns
     -------

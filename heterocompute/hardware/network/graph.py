@@ -294,10 +294,6 @@ class Network:
     def flows(self) -> tuple[Flow, ...]:
         """Return every node with its shapes.
 
-        Returns
-        -------
-        tuple of Flow
-
         Raises
         ------
         ValueError

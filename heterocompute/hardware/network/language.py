@@ -186,13 +186,8 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     ----------
     place : str
         For errors.
-    config : mapping
     name : str
         Of the network.
-
-    Returns
-    -------
-    Decoder
 
     Raises
     ------

@@ -25,10 +25,6 @@ def read_language_model(path: str) -> Network:
     path : str
         A folder with ``config.json``, a file in such a folder, or a GGUF file.
 
-    Returns
-    -------
-    Network
-
     Raises
     ------
     ValueError

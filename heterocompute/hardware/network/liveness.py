@@ -32,11 +32,6 @@ def live_elements(network: Network, first: int = 0) -> Iterator[int]:
     A value from before `first` is fetched at its first use; every value stays until its last use in the network. So
     the same numbers hold wherever the run of nodes ends.
 
-    Parameters
-    ----------
-    network : Network
-    first : int, optional
-
     Yields
     ------
     int
@@ -65,30 +60,12 @@ def live_elements(network: Network, first: int = 0) -> Iterator[int]:
 
 
 def peak_elements(network: Network) -> int:
-    """Return the peak number of live elements of one sample, including input and output.
-
-    Parameters
-    ----------
-    network : Network
-
-    Returns
-    -------
-    int
-    """
+    """Return the peak number of live elements of one sample, including input and output."""
     return max(live_elements(network), default=math.prod(network.input_shape))
 
 
 def last_uses(flows: Sequence[Flow]) -> dict[str, int]:
-    """Return the place of each value's last use; the network's output is used behind the last node.
-
-    Parameters
-    ----------
-    flows : sequence of Flow
-
-    Returns
-    -------
-    dict of str to int
-    """
+    """Return the place of each value's last use; the network's output is used behind the last node."""
     uses = {source: i for i, flow in enumerate(flows) for source in flow.node.inputs}
     if flows:
         uses[flows[-1].name] = len(flows)
@@ -96,16 +73,7 @@ def last_uses(flows: Sequence[Flow]) -> dict[str, int]:
 
 
 def memories(flows: Sequence[Flow]) -> dict[str, str]:
-    """Return, for each value, the value whose memory it uses: itself, except for views and results written in place.
-
-    Parameters
-    ----------
-    flows : sequence of Flow
-
-    Returns
-    -------
-    dict of str to str
-    """
+    """Return, for each value, the value whose memory it uses: itself, except for views and results written in place."""
     memory_of_node = {INPUT: INPUT}
     for flow in flows:
         base = flow.node.memory_of
@@ -127,10 +95,6 @@ def saved_sizes(network: Network) -> list[tuple[int, int]]:
     """Return the elements and other bytes of each node that a backward pass keeps, except the network's output.
 
     Where no forward pass has told, every output that has memory of its own.
-
-    Parameters
-    ----------
-    network : Network
 
     Returns
     -------

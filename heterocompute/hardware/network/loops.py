@@ -127,11 +127,6 @@ def runs_of(flow: Flow, batch: int) -> int:
 def matmuls(flow: Flow, batch: int) -> tuple[int, int, int, int] | None:
     """Return (count, m, n, k) of the matmuls of one sample; for experts, of the whole batch.
 
-    Parameters
-    ----------
-    flow : Flow
-    batch : int
-
     Returns
     -------
     (int, int, int, int) or None
@@ -144,17 +139,7 @@ def matmuls(flow: Flow, batch: int) -> tuple[int, int, int, int] | None:
 
 
 def loops_of(flow: Flow, batch: int) -> Loops | None:
-    """Return the loops of a node for a batch; None if it has no product.
-
-    Parameters
-    ----------
-    flow : Flow
-    batch : int
-
-    Returns
-    -------
-    Loops or None
-    """
+    """Return the loops of a node for a batch; None if it has no product."""
     product = matmuls(flow, batch)
     if product is None:
         return None

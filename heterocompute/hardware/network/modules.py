@@ -43,10 +43,6 @@ def read_module(module: Any, input_shape: Sequence[int] | None, training: int = 
         runs as in evaluation, since one sample has no statistics. Axes of one sample can be merged without a copy
         that more samples need.
 
-    Returns
-    -------
-    Network
-
     Raises
     ------
     ValueError

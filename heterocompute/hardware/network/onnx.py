@@ -71,13 +71,8 @@ def read_onnx(path: str | os.PathLike[str], input_shape: Sequence[int] | None = 
 
     Parameters
     ----------
-    path : str or os.PathLike
     input_shape : sequence of int, optional
         Of one sample, for axes that the file leaves open.
-
-    Returns
-    -------
-    Network
 
     Raises
     ------

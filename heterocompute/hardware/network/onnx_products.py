@@ -32,14 +32,12 @@ def sizes_of(
 
     Parameters
     ----------
-    kind : str
     shapes : list of tuple of int
         Of the inputs, with the batch.
     options : dict
         Attributes.
     output : tuple of int
         Shape with the batch.
-    batch : int
 
     Returns
     -------

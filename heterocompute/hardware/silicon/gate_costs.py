@@ -87,14 +87,6 @@ class Cost:
 def int_add(bits: float) -> Cost:
     """Return the cost of an integer adder.
 
-    Parameters
-    ----------
-    bits : float
-
-    Returns
-    -------
-    Cost
-
     Examples
     --------
     >>> int_add(8), round(int_add(24).energy, 3)
@@ -112,14 +104,6 @@ def int_add(bits: float) -> Cost:
 def int_multiply(a_bits: float, b_bits: float) -> Cost:
     """Return the cost of an integer multiplier of two widths.
 
-    Parameters
-    ----------
-    a_bits, b_bits : float
-
-    Returns
-    -------
-    Cost
-
     Examples
     --------
     >>> int_multiply(8, 8)
@@ -129,44 +113,17 @@ def int_multiply(a_bits: float, b_bits: float) -> Cost:
 
 
 def float_add(significand: float) -> Cost:
-    """Return the cost of a floating-point adder; 11 significand bits are fp16, 24 are fp32.
-
-    Parameters
-    ----------
-    significand : float
-
-    Returns
-    -------
-    Cost
-    """
+    """Return the cost of a floating-point adder; 11 significand bits are fp16, 24 are fp32."""
     return _power(FLOAT_ADD, significand)
 
 
 def float_multiply(significand: float) -> Cost:
-    """Return the cost of a floating-point multiplier.
-
-    Parameters
-    ----------
-    significand : float
-
-    Returns
-    -------
-    Cost
-    """
+    """Return the cost of a floating-point multiplier."""
     return _power(FLOAT_MULTIPLY, significand)
 
 
 def table_read(entries: int, bits: int) -> Cost:
-    """Return the cost of reading a small table, one copy for each reader.
-
-    Parameters
-    ----------
-    entries, bits : int
-
-    Returns
-    -------
-    Cost
-    """
+    """Return the cost of reading a small table, one copy for each reader."""
     size_bytes = entries * bits / 8
     energy = SRAM_READ_PJ * bits / SRAM_BITS * math.sqrt(size_bytes / SRAM_BYTES)
     return Cost(energy, SRAM_CELL_UM2 * entries * bits)
@@ -174,15 +131,6 @@ def table_read(entries: int, bits: int) -> Cost:
 
 def sram_area(bits: float, process: str) -> float:
     """Return um^2 of an SRAM: cells of the node, and the periphery of a large array.
-
-    Parameters
-    ----------
-    bits : float
-    process : str
-
-    Returns
-    -------
-    float
 
     Raises
     ------
@@ -201,15 +149,6 @@ def sram_area(bits: float, process: str) -> float:
 def mux(bits: float, inputs: int) -> Cost:
     """Return the cost of choosing one of several values: a tree of 2:1 multiplexers. A shifter is one with as many
     inputs as distances, of which only log2 stages are passed.
-
-    Parameters
-    ----------
-    bits : float
-    inputs : int
-
-    Returns
-    -------
-    Cost
     """
     stages = math.ceil(math.log2(inputs)) if inputs > 1 else 0
     return int_add(bits) * (MUX_SHARE * stages)
@@ -220,16 +159,11 @@ def scaled(cost: Cost, process: str, voltage: float | None = None) -> Cost:
 
     Parameters
     ----------
-    cost : Cost
     process : str
         ``"65nm"``, ``"45nm"``, ``"28nm"``, ``"16nm"``, ``"14nm"``, ``"12nm"``, ``"7nm"``, ``"5nm"``. Below
         22 nm the name is no length of anything, so this is an estimate for comparisons, no measurement.
     voltage : float, optional
         Volts. Default: 1.0 at 65 nm, 0.9 down to 28 nm, 0.8 at 16 and 12, 0.7 below.
-
-    Returns
-    -------
-    Cost
 
     Raises
     ------

@@ -104,10 +104,6 @@ def simulate(*processes: Callable[[Clock], Any]) -> Clock:
     *processes : callable
         Each takes the clock and returns a process.
 
-    Returns
-    -------
-    Clock
-
     Examples
     --------
     >>> def twice(clock):

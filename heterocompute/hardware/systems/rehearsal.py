@@ -29,10 +29,6 @@ class _Slots:
 def rehearse(feed: Feed) -> float:
     """Run a pipeline with threads, and return the measured seconds a step.
 
-    Parameters
-    ----------
-    feed : Feed
-
     Returns
     -------
     float

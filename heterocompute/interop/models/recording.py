@@ -244,7 +244,6 @@ def recording(model: Any, recorder: ProductRecorder, layers: list[Layer]) -> Ite
     Parameters
     ----------
     model : torch.nn.Module
-    recorder : ProductRecorder
     layers : list of Layer
         The layers whose products are recorded.
     """

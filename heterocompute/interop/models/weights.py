@@ -27,10 +27,6 @@ def chosen_layers(
     name : str
         Of the function, for errors.
 
-    Returns
-    -------
-    list of Layer
-
     Raises
     ------
     ValueError
@@ -53,10 +49,6 @@ def chosen_layers(
 
 def weight_source(layer: Layer) -> str:
     """Return how a layer computes its weight: one of the words below.
-
-    Parameters
-    ----------
-    layer : Layer
 
     Returns
     -------

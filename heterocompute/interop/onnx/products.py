@@ -49,7 +49,6 @@ class Product:
 
         Parameters
         ----------
-        x : ndarray
         other : ndarray or None
             Bias of a Conv, C of a Gemm.
         stored : ndarray or QuantizedArray

@@ -97,7 +97,6 @@ def prepacked(q: Packed, most: float, old: Any = None) -> Any:
 
     Parameters
     ----------
-    q : Packed
     most : float
         Panels of more bytes are not made.
     old : torch.Tensor, optional

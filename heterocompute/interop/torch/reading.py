@@ -37,10 +37,6 @@ def maker_of(module: Any, name: str) -> tuple[Any, Any]:
     module : torch.nn.Module
     name : str
         Of the weight: that of `torch.nn.utils.prune`, `weight_norm` and `spectral_norm`, which are such hooks.
-
-    Returns
-    -------
-    key, hook
     """
     for key, hook in module._forward_pre_hooks.items():
         made = getattr(hook, "_tensor_name" if hasattr(hook, "apply_mask") else "name", None)
@@ -55,7 +51,6 @@ def now(module: Any, name: str) -> Any:
     Parameters
     ----------
     module : torch.nn.Module
-    name : str
 
     Returns
     -------

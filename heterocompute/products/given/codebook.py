@@ -31,7 +31,6 @@ def checked_codebook(codebook: Any, fmt: Format, rows: int) -> Array:
         2^bits ascending numbers, or as many for each row.
     fmt : Format
         Without a pattern.
-    rows : int
 
     Raises
     ------
@@ -73,16 +72,10 @@ def by_codebook(x: Array, fmt: Format, axes: tuple[int, ...], codebook: Array) -
 
     Parameters
     ----------
-    x : ndarray of floats
     fmt : Codebook
         With ``dim=1``, as `checked_codebook` checks.
-    axes : tuple of int
     codebook : ndarray of float32
         As `checked_codebook` returns it.
-
-    Returns
-    -------
-    QuantizedArray
     """
     others = [a for a in range(x.ndim) if a not in axes]
     rows, length = prod(x.shape[a] for a in others), x.shape[axes[-1]]

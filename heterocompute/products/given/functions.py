@@ -23,17 +23,12 @@ def rounded_by(fmt: Function, x: Array, axes: tuple[int, ...], name: str) -> Flo
 
     Parameters
     ----------
-    fmt : Function
     x : ndarray
         Of floats.
     axes : tuple of int
         The reduction axes, as of `quantize`.
     name : str
         The function and the argument in errors, such as ``"fake_quantize: w"``.
-
-    Returns
-    -------
-    ndarray of float32
 
     Raises
     ------

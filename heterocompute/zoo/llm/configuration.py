@@ -30,13 +30,8 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     ----------
     path : str
         For errors.
-    config : mapping
     vocabulary : int
         Rows of the embedding.
-
-    Returns
-    -------
-    Shape
 
     Raises
     ------

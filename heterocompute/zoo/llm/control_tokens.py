@@ -41,7 +41,6 @@ def corrected(
 
     Parameters
     ----------
-    texts : sequence of str
     types : array_like of int
     named : mapping of str to int or None
         Tokens that keys name, by the name of the key without ``_token_id``.

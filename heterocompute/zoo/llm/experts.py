@@ -41,7 +41,6 @@ def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str
         Of each tensor; the stacks are added.
     sizes : dict of str to tuple of int
         Likewise.
-    shape : Shape
 
     Returns
     -------

@@ -44,7 +44,6 @@ def of_folder(path: str, config: Mapping[str, Any], vocabulary: int) -> Tokens:
 
     Parameters
     ----------
-    path : str
     config : mapping of str to Any
         config.json.
     vocabulary : int

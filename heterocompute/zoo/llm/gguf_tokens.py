@@ -50,8 +50,6 @@ def of_gguf(path: str, metadata: Mapping[str, str], listed: Callable[[str], Any]
 
     Parameters
     ----------
-    path : str
-    metadata : mapping of str to str
     listed : callable
         Returns the list of a key, as of `Gguf.listed`.
     vocabulary : int

@@ -33,15 +33,8 @@ def ropes_of(
     ----------
     keys : Keys
         Of `config`, for errors.
-    config : mapping
-    family : Family
     kind : str
         The ``model_type``.
-    head_width : int
-
-    Returns
-    -------
-    Rope, Rope, Rope or None
 
     Raises
     ------

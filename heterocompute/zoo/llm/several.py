@@ -49,8 +49,6 @@ def continued(
 
     Parameters
     ----------
-    net : LanguageModel
-    way : RunOptions
     prompts : sequence of ndarray of int64
         Each (n,) with n of 1 or more.
     goes_on : callable

@@ -164,10 +164,6 @@ def long_ropes(
         Divisors for short and for long texts, by their names in the file.
     factor, original, amplitude : float
         Attributes of the results.
-
-    Returns
-    -------
-    tuple of Rope
     """
     ropes = []
     for name, given in factors.items():
@@ -199,7 +195,6 @@ def of_gguf(
     ----------
     path : str
         For errors.
-    metadata : mapping of str to str
     vocabulary : int
         Rows of the embedding.
     factors : bool
@@ -210,10 +205,6 @@ def of_gguf(
         The tensors ``rope_factors_short.weight`` and ``rope_factors_long.weight``, if the file has them.
     lists : iterable of str, optional
         The keys with lists.
-
-    Returns
-    -------
-    Shape
 
     Raises
     ------

@@ -97,13 +97,8 @@ class Tokens:
 
         Parameters
         ----------
-        text : str
         special : bool
             Add the tokens that the model wants before and after each text, such as the one that begins texts.
-
-        Returns
-        -------
-        list of int
 
         Raises
         ------
@@ -136,10 +131,6 @@ class Tokens:
         after : sequence of int
             Tokens before these, such as those of a prompt. The result is what `ids` add to their text: it keeps the
             space of a first word, which decoding `ids` alone removes for some vocabularies.
-
-        Returns
-        -------
-        str
 
         Raises
         ------

@@ -140,7 +140,6 @@ def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
 
     Parameters
     ----------
-    shape : Shape
     prefix : str
         Of the names, such as ``"model."``.
     head : str

@@ -29,7 +29,6 @@ def difference(one: Shape, other: Shape, divisors: tuple[Array | None, Array | N
 
     Parameters
     ----------
-    one, other : Shape
     divisors : tuple of ndarray or None
         The tensor ``rope_freqs.weight`` of each.
     """

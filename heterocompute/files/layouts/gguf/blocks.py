@@ -35,16 +35,7 @@ def blocks_name(fmt: Any) -> str | None:
 
 
 def block_bytes(fmt: Format) -> int:
-    """Return the bytes of a block.
-
-    Parameters
-    ----------
-    fmt : GGML
-
-    Returns
-    -------
-    int
-    """
+    """Return the bytes of a block."""
     assert isinstance(fmt, GGML)
     return int(_core.blocks_bytes(fmt.type, fmt.block))
 
@@ -80,10 +71,6 @@ def array_of(fmt: Format, data: Array, shape: tuple[int, ...], more: dict[str, A
         (..., columns), none of them 0.
     more : dict of str to ndarray, optional
         Components that are not in the blocks.
-
-    Returns
-    -------
-    QuantizedArray
     """
     name, axis = blocks_name(fmt), (len(shape) - 1,)
     assert name is not None

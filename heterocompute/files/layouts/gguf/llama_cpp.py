@@ -79,14 +79,6 @@ def model_of_gguf(reader: Gguf) -> Model:
 def model_in(reader: Tensors) -> Model:
     """Return the language model that a checkpoint in a folder of Hugging Face holds.
 
-    Parameters
-    ----------
-    reader : Tensors
-
-    Returns
-    -------
-    Model
-
     Raises
     ------
     ValueError

@@ -170,8 +170,6 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
 
     Parameters
     ----------
-    path : str or os.PathLike
-    arrays : mapping of str to QuantizedArray or ndarray
     model : Model or None
         The language model that the arrays are. None: the file is of the architecture ``none``.
     check : str

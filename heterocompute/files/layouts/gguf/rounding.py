@@ -34,12 +34,7 @@ def rounded(
     fmt : Format
         OCP rounds ties of MXFP4 to even; ggml takes the smaller magnitude, writes no -0, and rounds the logarithm in
         the scale to float32. All other formats are rounded as by `heterocompute.quantize`.
-    axes : tuple of int
     importance : ndarray, optional
-
-    Returns
-    -------
-    QuantizedArray
 
     Notes
     -----

@@ -63,7 +63,6 @@ def vocabulary_keys(folder: str, config: Mapping[str, Any], vocabulary: int) -> 
 
     Parameters
     ----------
-    folder : str
     config : mapping of str to Any
         config.json.
     vocabulary : int

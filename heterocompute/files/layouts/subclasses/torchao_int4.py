@@ -87,12 +87,10 @@ def weight_of(prefix: str, kind: str, declared: Mapping[str, Any], tensors: Mapp
 
     Parameters
     ----------
-    prefix : str
     kind : str
         Of `KINDS`.
     said : mapping
         The attributes of the tensor: `block_size` and `shape`.
-    tensors : mapping of str to ndarray
     ends : tuple of str
         Ends of the names of codes, scales, zero points, and scales with zero points.
     """

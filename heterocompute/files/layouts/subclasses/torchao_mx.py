@@ -45,12 +45,10 @@ def array_of(
 
     Parameters
     ----------
-    prefix : str
     kind : str
         Of `KINDS`.
     said : mapping
         The attributes of the tensor: `block_size`, `elem_dtype`, `is_swizzled_scales`.
-    tensors : mapping of str to ndarray
     ends : tuple of str
         Ends of the names of codes, scales and the scale of the tensor.
     """

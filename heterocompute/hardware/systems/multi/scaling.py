@@ -115,7 +115,6 @@ def balanced(times: Sequence[float], parts: int) -> list[int]:
 
     Parameters
     ----------
-    times : sequence of float
     parts : int
         No more than times.
 
