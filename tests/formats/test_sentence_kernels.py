@@ -19,7 +19,7 @@ SENTENCES = [
     "takum8-row", "ternary-g128-absmean", "ternary-tensor-absmean", "binary-g64-absmean", "log5-3-g32",
     "log8-8-tensor", "int2-g64-bf16", "int3full-g9", "int4f2-g32-e8m0", "uint5-g16-s8-f32row", "int8-g16-s4-f32tensor",
     "int8f6-g32-e8m0-rceil", "int7-g16-e4m3fn-f32row", "uint8", "uint8-b2x8-f16", "binary8p3se", "binary8p4ue-row",
-    "int9", "int12-g64-bf16", "int16full-tensor", "uint11-g5-f16", "int13f5-g8-e8m0", "int10-g16-s6-f32row",
+    "int9-tensor", "int12-g64-bf16", "int16full-tensor", "uint11-g5-f16", "int13f5-g8-e8m0", "int10-g16-s6-f32row",
     "e5m10", "e5m10-g16", "e4m5-g32-e8m0", "e8m7-row", "e5m8-g16", "ue5m6-row",
 ]  # fmt: skip
 
