@@ -113,7 +113,8 @@ def test_signs_are_symmetric(text: str, x: np.ndarray) -> None:
     asymmetric = {"zero_points", "minima"} & set(component_layout(fmt, (1, 64), (1,)))
     if is_learned(fmt) or asymmetric or not np.array_equal(np.unique(ramp), np.unique(-ramp)):
         pytest.skip("the values of the codes are not symmetric")
-    assert np.array_equal(hc.fake_quantize(-x, fmt), -hc.fake_quantize(x, fmt))
+    compared = (x != 0) | (0 in ramp)  # of a format without a zero both zeros become one positive number
+    assert np.array_equal(hc.fake_quantize(-x, fmt)[compared], -hc.fake_quantize(x, fmt)[compared])
 
 
 @each_format

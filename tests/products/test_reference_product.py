@@ -204,6 +204,10 @@ def test_few_vectors_have_their_accumulators(text, k):
     rng = np.random.default_rng(4)
     x = (rng.standard_normal((2, k)) * 2.0 ** rng.integers(-9, 9, (2, k))).astype(np.float32)
     q = product.packed(rng.standard_normal((2, k)).astype(np.float32), format(text))
+    if text.startswith("takum"):  # sums of numbers up to float32's largest overflow
+        w = reference.dequantize(q.components, q.format, q.shape, q.axis)
+        assert np.array_equal(product.linear(x, q), product.many_vectors(x, w))
+        return
     codes, scales, rows, number = plain_columns(q)
     expected = np.empty((2, 2), dtype=np.float32)
     for i in range(2):
