@@ -416,7 +416,13 @@ class Own(Format):
 
 def _is_scale(kind: Minifloat) -> bool:
     """Tell whether the C core reads a float as a scale."""
-    return kind.bits <= 8 and kind.subnormals and kind.used_bias >= 0 and kind.specials != "fnuz"
+    return (
+        kind.bits <= 8
+        and kind.subnormals
+        and kind.used_bias >= 0
+        and kind.specials != "fnuz"
+        and not kind.has_last_exponent
+    )
 
 
 def is_own(fmt: Any) -> TypeGuard[Own]:

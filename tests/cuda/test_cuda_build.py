@@ -102,10 +102,7 @@ def test_kernels_have_no_operation_that_a_cpu_rounds_otherwise(source: Path, tmp
     compile_as(source, tmp_path / "kernels.ptx", f"-arch={architecture}", "-ptx")
     ptx = (tmp_path / "kernels.ptx").read_text()
     assert ".visible .entry" in ptx
-    assert not re.findall(r"\.approx|\.full\.|\.ftz|\b(?:ex2|lg2|sin|cos|tanh|rsqrt)\.|\bfma\.rn\.f64", ptx)
-    called = re.findall(r"\bcall\b\S*\s+(?:\([^)]*\),\s*)?(\S+)", ptx)
-    assert len(called) == len(re.findall(r"\bcall\b", ptx))
-    assert {re.search("_functions[0-9]+decode", name) is not None for name in called} <= {True}  # none of a library
+    assert not re.findall(r"\.approx|\.full\.|\.ftz|\b(?:ex2|lg2|sin|cos|tanh|rsqrt)\.|\bcall\b|\bfma\.rn\.f64", ptx)
 
 
 @pytest.mark.sweep(every=0)

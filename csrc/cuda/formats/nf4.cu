@@ -1,7 +1,7 @@
 /* Kernels of the format family "nf4", from its definition. */
 #include "cuda/chance.h"
-#include "cuda/formats/words.h"
 #include "cuda/formats/known.h"
+#include "cuda/formats/words.h"
 
 #define HC_DEFINITION "formats/nf4/nf4.c"
 #include "cuda/formats/define.h"
@@ -53,7 +53,8 @@ HC_DEVICE bool encode_by_cells(const uint32_t *table, const float *values, float
 }
 
 struct nf4_functions : hc_plain_format {
-    static constexpr bool has_table = true, is_quick = true, has_row_maximum = false, is_rolled = true;
+    static constexpr bool has_table = true, is_quick = true, has_row_maximum = false, is_rolled = true,
+                          is_kept_rolled = true;
     static HC_DEVICE void make_table(uint32_t *table) { make_cells(table); }
     static HC_DEVICE bool encode_quickly(const uint32_t *table, const hc_format *, const hc_geometry *,
                                          const hc_encode_state *, const hc_float_rows *x, const float *thresholds,

@@ -6,7 +6,6 @@
 
 #define HC_DEFINITION "formats/own/own.c"
 #define HC_SENTENCE_OF
-#define HC_NOINLINE __attribute__((noinline))
 static inline HC_DEVICE const hc_sentence *hc_sentence_of(const hc_format *format) {
     const hc_sentence *own;
     memcpy(&own, format->option + HC_CUDA_RECORD_AT, sizeof own);
@@ -20,10 +19,6 @@ static inline HC_DEVICE double ldexp(double value, int places) {
     memcpy(&power, &bits, sizeof power);
     return value * power;
 }
-/* One function for all that calls it. */
-static HC_DEVICE HC_NOINLINE double load_factor(const hc_format *format, const hc_sentence *own,
-                                                const hc_geometry *geometry, const hc_components *components,
-                                                int64_t row, int64_t group);
 } // namespace definition
 #include "cuda/formats/define.h"
 
@@ -60,10 +55,8 @@ struct own_functions : hc_plain_format {
         const hc_components of_chunk = parts_of(format, parts);
         definition::own_decode_f64(format, geometry, &of_chunk, tile, values, ld);
     }
-    /* One function as well: it waits for the table and for the record. */
-    static HC_DEVICE HC_NOINLINE void decode_codes(const hc_format *format, const hc_geometry *geometry,
-                                                   const hc_components *parts, const hc_tile *tile,
-                                                   const hc_code_tile *out) {
+    static HC_DEVICE void decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *parts,
+                                       const hc_tile *tile, const hc_code_tile *out) {
         definition::own_decode_codes(format, geometry, parts, tile, out);
     }
 };

@@ -25,17 +25,9 @@ static inline uint32_t own_encode_float(const hc_own_float *own, double value, b
     const hc_float_type type = own_type(own);
     return hc_float_encode(&type, value, saturate);
 }
-/* Any bias, unlike hc_float_decode, whose powers of two are float32. */
 static inline float own_decode_float(const hc_own_float *own, uint32_t code) {
-    const uint32_t sign_bit = (uint32_t)1 << (own->bits - 1), magnitude = code & (sign_bit - 1);
-    if (magnitude > (uint32_t)own->largest) {
-        const hc_float_type type = own_type(own);
-        return hc_float_decode(&type, code);
-    }
-    const int m = own->fraction_bits, field = (int)(magnitude >> m), exponent = (field ? field : 1) - own->bias - m;
-    const uint32_t fraction = (magnitude & ((1u << m) - 1)) | (field ? 1u << m : 0);
-    const double value = (double)fraction * hc_f64_from_bits((uint64_t)(1023 + exponent) << 52);
-    return (float)(code & sign_bit ? -value : value);
+    const hc_float_type type = own_type(own);
+    return hc_float_decode(&type, code);
 }
 
 /* The rank of a value; NaN has rank 0. */

@@ -145,15 +145,15 @@ static inline double load_factor(const hc_sentence *own, const hc_geometry *geom
         return (double)hc_load_f32(scales + 4 * group);
     case OWN_F16:
     case OWN_BF16:
-        return (double)own_decode_float(&own->scale_type, hc_load_u16(scales + 2 * group));
-    case OWN_E8M0:
-        return (double)e8m0_scale(scales[group]);
     case OWN_FLOAT: {
-        const float element = own_decode_float(&own->scale_type, scales[group]);
+        const uint32_t code = own->scale == OWN_FLOAT ? scales[group] : hc_load_u16(scales + 2 * group);
+        const float element = own_decode_float(&own->scale_type, code);
         if (own->second == OWN_ONE_LEVEL)
             return (double)element;
         return (double)hc_saturated_product(element, hc_load_f32(hc_part(components, HC_COARSE, row)));
     }
+    case OWN_E8M0:
+        return (double)e8m0_scale(scales[group]);
     case OWN_INTEGER:
         return (double)hc_read_bits(scales, group, own->scale_bits);
     default:

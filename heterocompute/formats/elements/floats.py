@@ -39,7 +39,7 @@ class Minifloat(Element, Parameters):
         - "fnuz": NaN in place of -0.
         - "finite": none.
         - "p3109": NaN in place of -0 (without a sign: the last code), and infinity as the largest value, as in IEEE
-        P3109.
+          P3109.
         - "p3109f": the same without infinity.
     subnormals : bool
         False: codes with the exponent field 0 are 0.
@@ -121,6 +121,11 @@ class Minifloat(Element, Parameters):
             raise WrongValue(f"Minifloat: subnormals is False with {bits} bits, expected at most 8 bits")
         if bits > 8 and self.used_bias < 0:
             raise WrongValue(f"Minifloat: bias is {self.bias} with {bits} bits, expected 0 or more from 9 bits on")
+        if bits > 8 and self.has_last_exponent:
+            raise WrongValue(
+                f"Minifloat: specials is {shown(specials)} with {bits} bits and exponent 8, whose last exponent is "
+                "that of infinity in float32; expected 'ieee'"
+            )
         if self.largest_code < 1:
             raise WrongValue(f"{said} with {bits} bits, which leave no number above 0")
 
@@ -128,6 +133,11 @@ class Minifloat(Element, Parameters):
     def used_specials(self) -> str:
         """Return the kind of specials, also if none is given."""
         return self.specials or ("ieee" if self.bits >= 8 else "finite")
+
+    @property
+    def has_last_exponent(self) -> bool:
+        """Return whether numbers have the exponent field 255, which is that of infinity and NaN in float32."""
+        return self.largest_code >> self.mantissa == 255
 
     @property
     def is_plain(self) -> bool:
