@@ -77,7 +77,7 @@ typedef struct {
     bool is_shared; /* the whole array has one coarse scale, or one codebook */
 } hc_stored_form;
 
-/* Whether codes are integers without a table; bytes: of one limb, so without -128. */
+/* True if codes are integers without a table. Bytes are integers of one limb, so none is -128. */
 static inline bool hc_form_is_integers(const hc_stored_form *form) {
     return form->codes == HC_CODES_INTEGER && !form->has_zero_points && !form->has_minima && form->fraction_bits == 0;
 }

@@ -112,3 +112,10 @@ def test_levels_of_the_literature() -> None:
 def test_impossible_elements_are_named(make: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()  # type: ignore[operator]
+
+
+def test_wide_floats_that_float32_cannot_shift_are_refused() -> None:
+    for text in ("e8m1b128finite", "e8m1b128fn", "e5m4b-1", "e5m4ns"):
+        with pytest.raises(ValueError):
+            element(text)
+    assert element("e8m1b128").largest == 2.0**126 * 1.5

@@ -61,7 +61,7 @@ static bool find_integers(const hc_format *format, const hc_sentence *own, hc_fo
     return true;
 }
 
-/* Whether a sentence rounds as the integers of the catalogue do. */
+/* True if a sentence rounds as the integers of the catalogue do. */
 static bool rounds_alike(const hc_sentence *own) {
     const int32_t largest = (1 << (own->bits - 1)) - 1;
     return own->rule == OWN_ABSMAX && own->largest == largest && own->lowest == -largest &&

@@ -144,7 +144,7 @@ static __attribute__((noinline)) void encode_slice_codes(const own_known *known,
     }
 }
 
-/* Whether all values of a row are finite float32. */
+/* True if all values of a row are finite float32. */
 static bool are_finite(const hc_float_rows *x, int64_t i, int64_t n) {
     const hc_values from = row_values(x, i);
     int beyond = 0;
@@ -155,7 +155,7 @@ static bool are_finite(const hc_float_rows *x, int64_t i, int64_t n) {
     return !beyond;
 }
 
-/* Whether all values of a row without scales are legal. */
+/* True if all values of a row without scales are legal. */
 static bool are_legal(const hc_sentence *own, const hc_float_rows *x, int64_t i, int64_t n) {
     bool legal = true;
     if (are_finite(x, i, n))

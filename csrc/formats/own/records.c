@@ -36,7 +36,7 @@ static own_known *known_of(const hc_sentence *own) {
     return known;
 }
 
-/* Whether all functions can run with a record: whoever made it has checked what it means. */
+/* True if all functions can run with a record. Whoever made it has checked what it means. */
 static bool is_safe(const hc_sentence *own) {
     const bool is_wide = own->ranks == 0 && (own->codes == HC_CODES_INTEGER || own->codes == HC_CODES_FLOAT);
     const bool has_table = own->ranks > 0 && own->ranks <= HC_OWN_LEVELS && own->bits <= 8;

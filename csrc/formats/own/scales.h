@@ -7,7 +7,7 @@
 #include "formats/levels.h"
 #include "formats/own/record.h"
 
-/* Whether a value can be encoded. */
+/* True if a value can be encoded. */
 static inline bool legal_value(const hc_sentence *own, double value) {
     if (own->scale == OWN_E8M0 && own->sharing != OWN_UNSCALED)
         return !(fabs(value) >= 0x1p128) || isinf(value);

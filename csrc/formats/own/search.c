@@ -61,7 +61,7 @@ static own_bounds bounds_of(const hc_sentence *own, double sign) {
 
 static int32_t key(float magnitude, int shift) { return (int32_t)(hc_f32_bits(magnitude) >> shift); }
 
-/* Whether each bucket has at most one bound that is in it or as near as MARGIN. */
+/* True if each bucket has at most one bound that is in it or as near as MARGIN. */
 static bool separates(const own_bounds *bounds, int shift) {
     for (int i = 1; i < bounds->n; i++)
         if (key(bounds->at[i - 1] * (1 + MARGIN), shift) >= key(bounds->at[i] * (1 - MARGIN), shift))

@@ -45,12 +45,12 @@ static inline void unpack_wide(const uint8_t *row, int64_t row_bytes, int64_t fi
     }
 }
 
-/* Whether powers of two of the type's bias are float32. */
+/* True if powers of two of the type's bias are float32. */
 static inline bool wide_decodes(const hc_sentence *own) {
     return own->codes == HC_CODES_INTEGER || (own->type.bias >= 0 && own->type.bias <= 127);
 }
 
-/* Whether float32 quotients that are rounded to odd give the codes of the float64 ones, for finite values. */
+/* True if float32 quotients that are rounded to odd give the codes of the float64 ones, for finite values. */
 static inline bool wide_serves(const hc_sentence *own) {
     const hc_own_float *type = &own->type;
     if (own->ranks > 0 || own->codes == HC_CODES_INTEGER)
