@@ -290,7 +290,7 @@ def test_the_interpreter_does_what_the_isa_says(tmp_path: Path) -> None:
         assert sentence in run_body(body, tmp_path / f"stops-{number}")[0], body
 
 
-SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns"]
+SUBJECTS = ["codec", "gemm", "conv", "layers", "patterns", "own"]
 # other cases run the same kernels
 NOT_HERE = "not ((rows_that_fit and float64) or (weights_that_stay_packed and tensor) or prepacked)"
 UNUSED: dict[str, str] = {}  # kernels that no plan launches, and why they are there
