@@ -18,6 +18,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PATH = sys.path.copy()
@@ -27,6 +28,8 @@ if importlib.util.find_spec("heterocompute") is None:
     sys.path[:] = PATH
 else:
     os.environ["PYTHONSAFEPATH"] = "1"
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of hundreds of child processes compiles the package
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes: threads of NumPy's BLAS would wait for each other
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -78,6 +81,41 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
 
 
+SWEEP = int(os.environ.get("HETEROCOMPUTE_SWEEP", "0"))
+"""Which cases of a sweep always run: others for other numbers."""
+
+
+def always(test: str, cases: int, every: int) -> range:
+    """Return which cases of a sweep always run: one in `every`, one of few, none of `every=0`.
+
+    They are different ones per test, so that all tests together cover all formats.
+    """
+    if every == 0:
+        return range(0)
+    return range((zlib.crc32(test.encode()) + SWEEP) % min(every, cases), cases, every)
+
+
+def every_of(item: pytest.Function) -> int | None:
+    """Return the n of the own mark `sweep(every=n)` of a test."""
+    return next((mark.kwargs["every"] for mark in item.own_markers if mark.name == "sweep"), None)
+
+
+chosen: set[str] = set()
+"""Tests of which only the cases were made that run."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
+    """Make no items of the cases of a sweep that a run leaves out, most of all, unless it names its cases."""
+    result = yield
+    test, config = metafunc.definition, metafunc.config
+    every, calls = every_of(test), metafunc._calls
+    if every and calls and config.option.markexpr == "not sweep" and not any("::" in name for name in config.args):
+        calls[:] = [calls[index] for index in always(test.nodeid, len(calls), every)]
+        chosen.add(test.nodeid)
+    return result
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Remove the mark `sweep(every=n)` from one case in n, so that these cases always run; from none if n is 0.
@@ -88,16 +126,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("sweep"):
             swept[item.nodeid.split("[")[0]].append(item)
-    shift = int(os.environ.get("HETEROCOMPUTE_SWEEP", "0"))  # selects other cases
     for test, cases in swept.items():
-        every = next(mark.kwargs["every"] for mark in cases[0].own_markers if mark.name == "sweep")
-        if every == 0:
-            continue
-        # different cases per test, so that all tests together cover all formats; one of few cases
-        for item in cases[(zlib.crc32(test.encode()) + shift) % min(every, len(cases)) :: every]:
+        indices = range(len(cases)) if test in chosen else always(test, len(cases), every_of(cases[0]))
+        for item in [cases[index] for index in indices]:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "sweep"]
     part, parts = (int(text) for text in os.environ.get("HETEROCOMPUTE_PART", "0/1").split("/"))
     items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % parts == part]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Send one report of a test that passes from a process of pytest-xdist, not six messages, which cost more than it.
+
+    With --durations and -v all are sent, and all of a test that fails.
+    """
+    option = item.config.option
+    if not hasattr(item.config, "workerinput") or option.durations or option.verbose > 0:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def isa_mask() -> str:
