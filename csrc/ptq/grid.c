@@ -39,6 +39,24 @@ static void round_exact(int64_t n, const double *x, double *code, double *value)
     }
 }
 
+/* As the kernels round_levels, which compare with every threshold. Codes of more than 8 bits have too many of them. */
+static void round_many_levels(int64_t n, const double *x, const double *scale, int n_levels, const double *levels,
+                              const double *thresholds, double *code, double *value) {
+    for (int64_t i = 0; i < n; i++) {
+        const double t = scale[i] > 0 ? x[i] / scale[i] : 0.0;
+        int64_t first = 0, end = n_levels - 1;
+        while (first < end) {
+            const int64_t middle = (first + end) / 2;
+            if (t > thresholds[middle])
+                first = middle + 1;
+            else
+                end = middle;
+        }
+        code[i] = (double)first;
+        value[i] = levels[first] * scale[i];
+    }
+}
+
 void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const double *x, double *code,
                   double *value) {
     const hc_ptq_grid *grid = rows->grid;
@@ -51,6 +69,8 @@ void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_
     else if (grid->per_row)
         rows->levels(n, x, scale, grid->n_levels, grid->levels + first, grid->thresholds + first, grid->rows, 1, code,
                      value);
+    else if (grid->n_levels > HC_PTQ_FEW)
+        round_many_levels(n, x, scale, grid->n_levels, grid->levels, grid->thresholds, code, value);
     else
         rows->levels(n, x, scale, grid->n_levels, grid->levels, grid->thresholds, 1, 0, code, value);
 }

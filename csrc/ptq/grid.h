@@ -6,7 +6,7 @@
 #include "ptq/ptq.h"
 #include "ptq/tiles.h"
 
-enum { HC_PTQ_WIDTH = 128 };
+enum { HC_PTQ_WIDTH = 128, HC_PTQ_FEW = 256 }; /* rows; levels that are compared one by one */
 
 /* The state of a task over rows: kernels, and memory of its thread. */
 typedef struct {

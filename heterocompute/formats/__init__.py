@@ -93,6 +93,11 @@ def format(text: str | Format) -> Format:
         raise WrongValue(
             f"format: {shown(text)} is not a format; a share of values that become zero is a pattern of prune"
         )
+    if "had" in text.split("+")[1:]:
+        raise WrongValue(
+            f"format: {shown(text)} is not a format; a rotation changes values before they are rounded, also those "
+            "that they are multiplied with: use hc.ptq.hadamard, or hc.ptq.rotate for language models"
+        )
     nearest = nearest or _nearest(text)
     if nearest:
         words = f"{'the nearest is' if len(nearest) == 1 else 'it could be'} {or_words(map(repr, nearest))}"

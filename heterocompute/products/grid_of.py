@@ -47,8 +47,7 @@ def _check_kinds(fmt: Format) -> None:
     if fmt.unit > max(form.code_values, 1):
         near = "int8-g32-f16" if str(fmt) == "q8_0" else "int4-g32-f16"  # stored as Q8_0 and Q4_0 in GGUF
         raise WrongValue(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
-    has_table = form.codes != "float" and not (form.codes == "integer" and form.fraction_bits)
-    if form.code_values > 1 or (form.bits > 8 and not has_table):
+    if form.code_values > 1 or (form.codes == "float" and form.bits > 8 and not is_own(fmt)):
         raise WrongValue(f"{fmt} has no steps and no table of levels")
     alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
     if form.minima or (kind_of(fmt), form.second) not in _SCALES or (alone and not form.shared):
@@ -56,8 +55,8 @@ def _check_kinds(fmt: Format) -> None:
 
 
 def _is_exact(fmt: Sparse) -> bool:
-    """Tell whether the nonzeros of a pattern are floats of 16 or 32 bits, which are kept as they are."""
-    return fmt.form.codes == "float" and fmt.bits > 8
+    """Tell whether the nonzeros are floats of 16 or 32 bits of the catalogue, which are kept as they are."""
+    return fmt.form.codes == "float" and fmt.bits > 8 and not is_own(fmt.base)
 
 
 def grid_of(q: QuantizedArray) -> Grid:

@@ -71,7 +71,7 @@ def stored_table_codes(fmt: Format, every: Array, scale: Array) -> Array:
 
 
 def own_levels(fmt: Own) -> tuple[Array, Array, Array]:
-    """Return levels, codes and thresholds of an element of up to 8 bits, ascending and without -0, saturated.
+    """Return levels, codes and thresholds of an element, ascending and without -0, saturated.
 
     A value has the level after the last threshold that it is greater than.
     """

@@ -17,6 +17,7 @@ from ..base.values import as_real
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.columns import to_columns
+from ..products.grid import Grid
 from ..products.grid_of import grid_of
 from ..products.quantize import quantize
 from .error import layer_axis
@@ -43,7 +44,7 @@ def bound(
     ----------
     w : array_like
     fmt : Format or str
-        A format with uniform steps (integers, VS-Quant), with the scales of round-to-nearest.
+        A format with uniform steps (integers, VS-Quant, ternary), with the scales of round-to-nearest.
     h : Hessian or array_like
     damping, order, axis
         As in `gptq`.
@@ -71,8 +72,11 @@ def bound(
     x = as_array(w, "bound: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "bound"), x.ndim, "bound")
     grid = grid_of(quantize(x, as_format(fmt, "bound: fmt"), axes))
-    if grid.levels is not None:
-        raise WrongValue(f"bound: {grid.fmt} has no steps of one size")
+    size = _step(grid)
+    if size is None:
+        raise WrongValue(
+            f"bound: fmt is {grid.fmt}, expected levels of one distance, such as those of 'int4' or 'int4f2-g32-e8m0'"
+        )
     share = as_real(damping, "bound: damping", "a number")
     if not 0 <= share < math.inf:
         raise WrongValue(f"bound: damping is {shown(damping)}, expected a finite number, 0 or more")
@@ -80,9 +84,20 @@ def bound(
     for part, matrix in as_matrices(h, len(grid.group), grid.rows, "bound"):
         turn = turn_of(np.diagonal(matrix), order)
         _, pivots, _ = damped_factor(matrix, turn, share)
-        steps = grid.scale[grid.group[turn], part]
+        steps = grid.scale[grid.group[turn], part] * size
         found[part] = np.cumsum(steps * steps * (pivots * pivots / 4)[:, None], axis=0)[-1]
     return found
+
+
+def _step(grid: Grid) -> float | None:
+    """Return the distance of a grid's levels without scales, or None if it varies or a level is not the nearest."""
+    if grid.levels is None or grid.thresholds is None:
+        return 1.0
+    if grid.levels.ndim > 1 or grid.form.codes == "learned":
+        return None
+    sizes, middles = np.diff(grid.levels), (grid.levels[1:] + grid.levels[:-1]) / 2
+    nearest = (grid.thresholds == middles) | (grid.thresholds == np.nextafter(middles, -np.inf))
+    return float(sizes[0]) if nearest.all() and (sizes == sizes[0]).all() else None
 
 
 @counts_subnormals

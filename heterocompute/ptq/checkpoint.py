@@ -33,6 +33,7 @@ from ..files.selection import FirstMatch, check_patterns, select, unknown
 from ..files.shards import about, state_of
 from ..files.work import Work
 from ..formats import Format
+from ..formats.defining import carried
 from ..products.arguments import as_format
 from ..zoo.llm.experts import of_each_expert
 from .error import layer_axis
@@ -246,7 +247,7 @@ class Rounding:
 
     def __repr__(self) -> str:
         """Return its identity, by which files of an earlier run are reused."""
-        return f"Rounding({(self.name, str(self.format), sorted(self.options.items()), self._identity)!r})"
+        return f"Rounding({(self.name, carried(self.format), sorted(self.options.items()), self._identity)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the data that another process needs, with only this tensor's Hessian."""
@@ -301,7 +302,9 @@ def _is_part(report: Any, q: Any, entry: Entry) -> bool:
 def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Mapping[str, Any]) -> str:
     """Return a key of all data that determine a result."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((__version__, name, str(fmt), axes, w.shape, w.dtype.name, sorted(options.items()))).encode())
+    digest.update(
+        repr((__version__, name, carried(fmt), axes, w.shape, w.dtype.name, sorted(options.items()))).encode()
+    )
     cross = () if h.cross is None else (h.cross,)
     for array in (w, h.full(), *cross):
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

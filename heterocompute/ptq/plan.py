@@ -13,6 +13,8 @@ from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted, quoted
 from ..base.toml_text import toml_text
+from ..formats import format as parse_format, is_function
+from ..formats.defining import carried
 from ..report import search as report
 from ..report.files import Tabular, write_figure, write_text
 
@@ -82,6 +84,8 @@ class Plan(Tabular):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recipe as TOML, for ``heterocompute quantize --recipe`` and ``heterocompute ptq --recipe``.
 
+        A format that `define` named is written as JSON of its definition, which every process reads.
+
         Parameters
         ----------
         path : path
@@ -90,14 +94,19 @@ class Plan(Tabular):
         Raises
         ------
         ValueError
-            A name is not text.
+            A name is not text, or a format is a function of values, which no file holds.
         """
-        for name in self.recipe:
+        written = {}
+        for name, text in self.recipe.items():
             try:
                 name.encode("utf-8")
             except UnicodeEncodeError:
                 raise WrongValue(f"save: the name {quoted(name)} is not a string, expected UTF-8") from None
-        write_text(path, toml_text({"formats": self.recipe}))
+            fmt = parse_format(text)
+            if is_function(fmt):
+                raise WrongValue(f"save: {quoted(name)} has the format {text}, a function of values; no file holds it")
+            written[name] = carried(fmt)
+        write_text(path, toml_text({"formats": written}))
 
     @counts_subnormals
     def to_dict(self) -> dict[str, Any]:

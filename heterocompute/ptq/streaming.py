@@ -39,6 +39,7 @@ from ..files.shards import located, state_of, write_whole
 from ..files.staging import Staging
 from ..files.work import Work
 from ..formats import Format
+from ..formats.defining import carried
 from ..products.arguments import as_format
 from ..zoo.llm.experts import of_each_expert
 from .checkpoint import Known, Rounding, layer_of, round_checkpoint
@@ -353,7 +354,7 @@ class _Gatherer(Mapping[str, Any]):
 
     def in_turn(self, formats: Mapping[str, Any], progress: Progress | None) -> dict[str, tuple[int, ...]]:
         """Record the inputs of one weight after the other, with the previous weights rounded."""
-        self._key = repr((self._key, [(name, str(fmt)) for name, fmt in formats.items()]))
+        self._key = repr((self._key, [(name, carried(fmt)) for name, fmt in formats.items()]))
         found: dict[str, tuple[int, ...]] = {}
         for i, (name, fmt) in enumerate(formats.items()):
             if progress:

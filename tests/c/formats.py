@@ -1,6 +1,6 @@
 """Print every format of the package's examples, some with patterns, in the form that the runner here reads.
 
-Formats of sentences are left out: their records come from Python. tests/formats and tests/arrays run them on every set.
+Formats of sentences are left out: their records come from Python. The command `kernels` has a dozen of its own.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,20 +141,50 @@ for i in range(2):
     assert in_a_fresh_process(code, tmp_path).split() == [str(fmt)] * 2
 
 
-def test_onnx_has_integers_of_own_formats_or_a_refusal(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    from onnx.reference import ReferenceEvaluator
+ONNX = {
+    "DequantizeLinear": [
+        "int4-g16-bf16", "int4f2-g16-e8m0", "uint4-g5", "int12", "int13f5-g16-e8m0", "int8full", "e4m3fn-b4x16",
+        "e5m2fnuz-row", "e4m3fnuz", "int4f2-g6-f16+2:6", "e5m2-nosat", "mxint8", "fp8_e4m3fn-row", "int3-g4-asym+2:4",
+        "int4-g6+2:4", "q8_0",
+    ],
+    "Gather": [
+        "e3m4-row", "posit8.1-g16", "e2m1-b4x8-e4m3fn-f32tensor", "ternary-g16", "ternary-tensor-absmean+2:4", "binary",
+        "e5m10", "e5m4-g7-e8m0", "e3m2-g16-s4-f32row", "log5-3", "mxfp4", "nf4-g16-dq", "levels",
+    ],
+}  # fmt: skip
 
+
+@pytest.mark.parametrize("kind", ONNX)
+def test_onnx_decodes_to_the_bits_of_the_package(kind: str, tmp_path: Path) -> None:
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    linear, filters = torch.nn.Linear(32, 12, bias=False), torch.nn.Conv2d(32, 12, 1, bias=False)
+    x = np.eye(32, dtype=np.float32)
+    for i, text in enumerate(ONNX[kind]):
+        fmt = formats()[2] if text == "levels" else hc.format(text)
+        made = ht.convert(filters if i % 3 == 1 else linear, fmt)
+        given = x[..., None, None] if i % 3 == 1 else x
+        ht.export_onnx(made, (torch.from_numpy(given),), tmp_path / "m.onnx")
+        session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+        (y,) = session.run(None, {session.get_inputs()[0].name: given})
+        wanted = made.weight.array().dequantize().reshape(12, 32).T
+        assert (y.reshape(32, 12) == wanted).all(), text
+        assert kind in {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}, text
+
+
+def test_onnx_has_scales_in_two_levels_to_the_last_digit_and_refuses_by_name(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
     x = reals((5, 32), 1)
-    for fmt in ("int4-g16-bf16", "int6-g16-e4m3fn-f32row"):
+    for fmt in ("int6-g16-e4m3fn-f32row", "int4-g16-s4-f32row", "vsq4-g16-s4"):
         made = ht.convert(model(), hc.format(fmt))
         ht.export_onnx(made, (torch.from_numpy(x),), tmp_path / "m.onnx")
-        session = ReferenceEvaluator(onnx.load(tmp_path / "m.onnx"))
-        (y,) = session.run(None, {session.input_names[0]: x})
-        assert np.allclose(y, made(torch.from_numpy(x)).detach().numpy(), rtol=1e-4, atol=1e-5), fmt
-    for fmt in ("e3m4-row", "posit8.1-g16", "e2m1-b4x8-e4m3fn-f32tensor", "ternary-g16", "int8f3"):
-        with pytest.raises(ValueError, match=f"is {fmt}, expected integers"):
-            ht.export_onnx(ht.convert(model(), fmt), (torch.from_numpy(x),), tmp_path / "m.onnx")
+        session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+        (y,) = session.run(None, {session.get_inputs()[0].name: x})
+        assert np.allclose(y, made(torch.from_numpy(x)).detach().numpy(), rtol=1e-5, atol=1e-6), fmt
+    for fmt in ("binary+2:4", "cb4-g16", "q4_1", "fp16", "2:4", "int24"):
+        with pytest.raises(ValueError, match=f"'0.weight' is {re.escape(fmt)}, which no operators of ONNX decode"):
+            ht.export_onnx(ht.convert(model(), fmt), (torch.from_numpy(x),), tmp_path / "none.onnx")
+    assert not (tmp_path / "none.onnx").exists()
 
 
 def test_jax_takes_own_formats() -> None:

@@ -121,8 +121,13 @@ def test_what_onnx_has_no_place_for_is_said(tmp_path):
     linear = nn.Linear(64, 8)
     for model, example, error, words in (
         (linear, x, ValueError, "model has no packed weight, expected what convert returned"),
-        (ht.convert(linear, "nf4-g64"), x, ValueError, "'weight' is nf4-g64, expected integers"),
-        (ht.convert(linear, "mxfp4"), x, ValueError, "'weight' is mxfp4, expected integers"),
+        (ht.convert(linear, "cb4-g32"), x, ValueError, "'weight' is cb4-g32, which no operators of ONNX decode"),
+        (
+            ht.convert(nn.Linear(256, 8), "q4_k"),
+            torch.ones(1, 256),
+            ValueError,
+            "'weight' is q4_k, which no operators of ONNX decode",
+        ),
         (ht.convert(linear, "int8", activations="fp8_e4m3fn"), x, ValueError, "of 'weight' are fp8_e4m3fn, expected"),
         (ht.convert(linear, "int8", activations="int8-g32"), x, ValueError, "of 'weight' are int8-g32, expected"),
         (ht.convert(linear, "int8"), [1.0], TypeError, r"example is \[1.0\], expected tensors"),

@@ -28,7 +28,6 @@ TABLED = [
     for text in FORMATS
     if not text.startswith(("fp32", "tf32", "bf16", "fp16")) and "-d" not in text.replace("-dq", "")
     if not isinstance(hc.format(text), hc.GGML) and not hc.format(text).form.minima
-    if text not in ("e5m4-row", "int16f4-g8-f16")  # no table of so many levels
 ]
 
 
@@ -69,7 +68,7 @@ def test_every_format_with_steps_or_levels_gains(fmt: str, w: Any, h: hc.ptq.Hes
 def repeats_numbers(text: str) -> bool:
     """Tell whether an own format has several codes of a number, such as -0 and those that float32 makes 0."""
     fmt = hc.format(text)
-    if not isinstance(fmt, Own) or fmt.bits > 8:
+    if not isinstance(fmt, Own):
         return False
     table = fmt.element.table()
     return len(np.unique(table.levels[table.ranked])) < len(table.ranked)

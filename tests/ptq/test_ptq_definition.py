@@ -24,6 +24,7 @@ SIZES = [(1, 1), (3, 5), (70, 37), (200, 19)]  # columns around a block of 96, r
 # formats that round differently: steps, zero points, tables, tables per row, and each kind of stored scale
 FORMATS = ["int4", "int3-g5", "int4-g32-asym", "int5-g16-f16", "vsq4-g16-s4", "vsq8-g16-s10", "vsq4u-g16-s4"]
 FORMATS += ["nf4-g64-dq", "mxfp4", "nvfp4", "fp8_e5m2", "fp4_e2m1-tensor", "log4-1-g16", "cb3-g16", "cb2-tensor"]
+FORMATS += ["e5m4-row", "int10f4-g16-f16"]  # more levels than kernels compare with one by one
 
 
 def contexts() -> Iterator[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import heterocompute as hc
 from heterocompute.base.toml_text import parse_toml
 from heterocompute.files.recipes import read_recipe
 from heterocompute.files.selection import FirstMatch, escaped, literal
+from heterocompute.formats import Own
+from heterocompute.ptq.checkpoint import _key
 from heterocompute.report.search import METRIC, rows_of
 
 NAMES = [
@@ -107,3 +111,42 @@ def test_no_mix_lies_below_the_front_of_the_picture(bits: float) -> None:
         assert best[METRIC] <= one[METRIC]
     losses = [rows[i][METRIC] for i in front]
     assert losses == sorted(set(losses), reverse=True)
+
+
+def test_a_recipe_with_own_formats_is_read_by_a_process_that_never_defined_them(tmp_path: Path) -> None:
+    named = hc.define("recipe-levels", hc.Levels([-1, -0.3, 0, 0.2, 1]), scale="f16", group=16)
+    unnamed = hc.define(None, hc.Levels([-1, 0.25, 1], [-0.5, 0.5]), group=16)
+    weights = {"a": reals((4, 64), 1), "b": reals((4, 64), 2)}
+    hc.save(tmp_path / "in.safetensors", weights)
+    for name, fmt in (("a", named), ("b", unnamed)):
+        found = hc.ptq.search({name: weights[name]}, [fmt], {"bits": 8})
+        assert found.recipe == {name: str(fmt)}
+        found.save(tmp_path / f"{name}.toml")
+    code = f"""
+import heterocompute as hc
+from heterocompute.cli import main
+from heterocompute.files.recipes import read_recipe
+for name in "ab":
+    source, out, recipe = (r"{tmp_path}/" + one for one in ("in.safetensors", name + ".safetensors", name + ".toml"))
+    assert main(["quantize", source, out, "--recipe", recipe, "--include", name]) == 0
+    print(hc.load(out)[name].format)
+"""
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert str(named) in made.stdout and str(unnamed) in made.stdout
+    for name, fmt in (("a", named), ("b", unnamed)):
+        assert hc.load(tmp_path / f"{name}.safetensors")[name] == hc.quantize(weights[name], fmt)
+    halves = hc.define("recipe-halves", round=lambda x: np.rint(x * 2) / 2, bits=5)
+    found = hc.ptq.search(weights, [halves], {"bits": 8})
+    with pytest.raises(ValueError, match="save: 'a' has the format recipe-halves, a function of values"):
+        found.save(tmp_path / "c.toml")
+    assert not (tmp_path / "c.toml").exists()
+
+
+def test_results_of_another_definition_are_not_reused() -> None:
+    """The name of a format is of a process, so a later run may have another format of this name."""
+    one, other = (Own(hc.Levels(levels), scale="f32", name="same-name") for levels in ([-1, 0, 1], [-1, 0.5, 1]))
+    w, h = reals((4, 8), 1), hc.ptq.Hessian(8)
+    h.add(reals((9, 8), 2))
+    assert str(one) == str(other) and one != other
+    assert _key("w", w, h, one, (1,), {}) != _key("w", w, h, other, (1,), {})

@@ -186,9 +186,13 @@ def test_no_row_is_above_the_bound_where_nothing_is_clipped() -> None:
     h = hc.ptq.Hessian(48)
     h.add(x)
     matrix = h.matrix + 0.01 * np.diagonal(h.matrix).mean() * np.eye(48)
-    q = hc.ptq.gptq(w, h, "int8", scales="absmax", sweeps=0)
-    lost = w - q.dequantize(np.float64)
-    share = np.einsum("ij,jk,ik->i", lost, matrix, lost) / hc.ptq.bound(w, "int8", h)
-    assert share.max() <= 1 and abs(share.mean() - 1 / 3) < 0.02
-    with bad_argument(ValueError, None, "missing", "nf4-g64"):
-        hc.ptq.bound(w, "nf4-g64", h)
+    for fmt in ("int8", "int8f3", "e1m6finite-row", "int12f4-g16"):  # levels of one distance, too
+        q = hc.ptq.gptq(w, h, fmt, scales="absmax", sweeps=0)
+        lost = w - q.dequantize(np.float64)
+        share = np.einsum("ij,jk,ik->i", lost, matrix, lost) / hc.ptq.bound(w, fmt, h)
+        assert share.max() <= 1 and abs(share.mean() - 1 / 3) < 0.02
+    assert (hc.ptq.bound(w, "int8f3", h) == hc.ptq.bound(w, "int8", h)).all()
+    uneven = hc.define(None, hc.Levels([-1, 0, 1], thresholds=[-0.9, 0.9]))  # 0 is not the nearest of 0.8
+    for wrong in ("nf4-g64", "e4m3-row", "cb1", uneven):
+        with bad_argument(ValueError, "fmt", "value", f"fmt is {wrong}, expected levels of one distance"):
+            hc.ptq.bound(w, wrong, h)

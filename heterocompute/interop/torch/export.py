@@ -22,10 +22,11 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.texts import quoted, sentence
 from ...files.layouts.onnx.matmul import operands
-from ...files.layouts.onnx.model import OPSET, onnx_of, packed_bits, write_model
+from ...files.layouts.onnx.model import OPSET, onnx_of, write_model
 from ...formats import format as parse_format
 from .attention import PackedMultiheadAttention
 from .carrying import carry, copied
+from .export_weights import original, stored_weight
 from .modules import Packed
 from .walk import every_layer
 from .weights import PackedWeight
@@ -42,8 +43,9 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     Parameters
     ----------
     model : torch.nn.Module
-        Result of `convert`. Weights must be integers (`Int`, signed `VSQ`) of up to 8 bits, activations symmetric `Int`
-        with one scale per row.
+        Result of `convert`. Weights may have all formats with scales and codes of up to 16 bits, except codebooks,
+        ggml's blocks with minima, and patterns of elements without 0. Activations must be symmetric `Int` of up to 8
+        bits with one scale per row.
     example : torch.Tensor, tuple of torch.Tensor or dict of str to torch.Tensor
         The inputs of one call. A dict is passed as keywords.
     path : str or os.PathLike
@@ -64,10 +66,12 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     Notes
     -----
     A linear layer with symmetric or asymmetric integers of 2, 4 or 8 bits becomes `MatMulNBits` of onnxruntime, if its
-    groups or rows divide into blocks of 16, 32, 64 ... Other weights become a `DequantizeLinear` (opset 21). Filters of
-    a grouped transposed convolution are stored as floats. A runtime sums in another order than this package. Results
-    differ in the last digits, and by steps of the codes after rounded activations. PyTorch's new exporter is used if
-    onnxscript is installed, otherwise the tracing one. One ONNX file cannot hold 2 GiB of float weights or more.
+    groups or rows divide into blocks of 16, 32, 64 ... Other integers and FP8 become a `DequantizeLinear` (opset 21),
+    all other elements a `Gather` of a table of levels, times the scales. Decoded weights have the bits of this package,
+    except integers under scales in two levels, which differ in the last digit. Filters of a grouped transposed
+    convolution are stored as floats. A runtime sums in another order than this package. Results differ in the last
+    digits, and by steps of the codes after rounded activations. PyTorch's new exporter is used if onnxscript is
+    installed, otherwise the tracing one. One ONNX file cannot hold 2 GiB of float weights or more.
 
     Examples
     --------
@@ -112,10 +116,8 @@ def _check(name: str, weight: PackedWeight, module: Any) -> None:
     """Raise ValueError if ONNX cannot represent a weight or its activations."""
     if not isinstance(module, (Packed, PackedMultiheadAttention, torch.nn.Embedding)):
         raise WrongValue(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
-    fmt = weight.format
-    signed = weight.array()[:1].codes().dtype == np.int8 if fmt.splits_into_rows else False
-    if not signed and "zero_points" not in weight._buffers:
-        raise WrongValue(f"export_onnx: {quoted(name)} is {fmt}, expected integers, such as int4-g32 or vsq4-g16-s4")
+    array, fmt = weight.array(), weight.format
+    stored_weight(name, array[:1] if fmt.splits_into_rows and fmt.shared_rows == 1 else array)
     if weight.activations is not None:
         _largest(name, weight.activations)
 
@@ -219,20 +221,6 @@ def with_floats(model: Any) -> Any:
     return visit(copied(model, {}, layers, "export_onnx", "a model without it"))
 
 
-def original(values: Array, module: Any) -> Array:
-    """Return values of the shape of a packed weight in the shape that PyTorch's layer has."""
-    kernel = getattr(module, "kernel_size", None)
-    if kernel is None or values.ndim != 4:
-        return values
-    found = values.reshape(*values.shape[:2], *kernel)
-    if module.transposed:
-        groups = module.groups
-        found = np.flip(found, tuple(range(2, found.ndim)))
-        found = found.reshape(groups, -1, *found.shape[1:]).swapaxes(1, 2)
-        found = found.reshape(-1, *found.shape[2:])
-    return np.ascontiguousarray(found)
-
-
 def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
     """Return the ONNX model of a model of PyTorch."""
     import onnx  # optional
@@ -290,28 +278,9 @@ def _replaced(onnx: Any, graph: Any, name: str, q: QuantizedArray, module: Any) 
     transposed = getattr(module, "transposed", False)
     if transposed and module.groups > 1:
         return None
-    # rows are blocks too: onnxruntime would round x in a matmul with a weight that has one scale per row
-    group, axis = q.format.group or (q.shape[1] if q.ndim == 2 else None), q.axis[-1]
-    first: list[Any] = [slice(None)] * q.ndim
-    for a in q.axis:
-        first[a] = slice(None, None, group) if group and a == axis else slice(None) if group else 0
-    wide = q.format.bits > 4
-    points = "zero_points" in q.components
-    kind = getattr(onnx.TensorProto, ("U" if points else "") + ("INT8" if wide else "INT4"))
-    parts = {"codes": q.codes(), "scale": q.scales_expanded()[tuple(first)]}
-    if points:
-        parts["zero_point"] = q.zero_points_expanded()[tuple(first)]
-    blocks = {"axis": int(transposed)}
-    if group:
-        blocks = {"axis": axis - int(transposed), "block_size": group}
-    for key, values in parts.items():
-        if group or key == "codes":
-            values = original(np.ascontiguousarray(values), module)
-        dtype = onnx.TensorProto.FLOAT if key == "scale" else kind
-        raw = np.ascontiguousarray(values) if key == "scale" or wide else packed_bits(np.ascontiguousarray(values), 4)
-        data = raw if isinstance(raw, bytes) else raw.tobytes()
-        graph.initializer.append(onnx.helper.make_tensor(f"{name}.{key}", dtype, values.shape, data, raw=True))
-    return [onnx.helper.make_node("DequantizeLinear", [f"{name}.{key}" for key in parts], [name], **blocks)]
+    nodes, tensors = stored_weight(name, q).nodes(onnx, name, q, module)
+    graph.initializer.extend(tensors)
+    return nodes
 
 
 def _by_nbits(onnx: Any, graph: Any, name: str, q: QuantizedArray) -> bool:

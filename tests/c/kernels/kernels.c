@@ -1,5 +1,6 @@
 /* The loop over all kernels: signals, comparisons, messages, times. */
 #include "kernels.h"
+#include "records.h"
 
 #include "base/platform/platform.h"
 #include "guard.h"
@@ -215,8 +216,7 @@ static void run_kernels(int n_prefixes, char **prefixes) {
         const char *const format = strchr(of_format, '_') + 1;
         snprintf(kind, sizeof kind, "%.*s", (int)(format - 1 - of_format), of_format);
         snprintf(name, sizeof name, "%s_%s", of_format, set->isa);
-        const bool has_records = strcmp(format, "own") != 0; /* records of sentences come from Python */
-        if (!has_records || !is_wanted(n_prefixes, prefixes))
+        if (!is_wanted(n_prefixes, prefixes))
             continue;
         if (set->needs & ~hc_cpu_isa())
             printf("%s: not on this machine\n", name);
@@ -234,7 +234,8 @@ int kernels(int n_arguments, char **arguments) {
     handle_faults(on_fault);
     if (is_benchmark)
         printf("%-30s %12s %12s %8s\n", "kernel", "ns a call", "definition", "ratio");
+    const int n_records = define_records();
     run_kernels(n_arguments - is_benchmark, arguments + is_benchmark);
-    printf("%d kernels, %" PRId64 " cases, %d failed\n", n_kernels, n_cases, n_failed);
+    printf("%d kernels, %" PRId64 " cases, %d own formats, %d failed\n", n_kernels, n_cases, n_records, n_failed);
     return n_failed != 0 || n_kernels == 0;
 }
