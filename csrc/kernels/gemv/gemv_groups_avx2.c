@@ -1,6 +1,7 @@
 /* hc_gemv_groups_avx2: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
  * back; others are an index into a table of 16, which is two registers.
  */
+#include "base/lanes/avx2.h"
 #include "kernels/gemv/gemv_avx2.h"
 
 enum { CHUNK = 8 }; /* words of a group that are transposed at once */
@@ -67,6 +68,15 @@ static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t wo
         for (int i = 0; i < words; i++)
             out[i] = _mm256_loadu_si256((const __m256i *)(codes + 32 * i));
         words == 2 ? part_words(out, 2) : words == 4 ? part_words(out, 4) : part_words(out, 8);
+        return;
+    }
+    if (groups == 8 && n == CHUNK) {
+        __m256 row[CHUNK];
+        for (int i = 0; i < CHUNK; i++)
+            row[i] = _mm256_loadu_ps((const float *)(const void *)(codes + 4 * (i * words + first)));
+        lanes_transpose(row);
+        for (int i = 0; i < CHUNK; i++)
+            out[i] = _mm256_castps_si256(row[i]);
         return;
     }
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
