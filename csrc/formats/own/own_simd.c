@@ -479,10 +479,23 @@ static void whole_levels(const own_known *known, const uint8_t *restrict codes, 
         to[i] = known->integer[codes[i]];
 }
 
+/* A limb of codes of more than 8 bits, in 16 bits. */
+static inline void store_limb(const uint16_t *restrict from, int64_t n, uint16_t sign, int shift, int8_t *restrict to) {
+    for (int64_t j = 0; j < n; j++) {
+        const int16_t code = (int16_t)(uint16_t)((from[j] ^ sign) - sign);
+        to[j] = (int8_t)(uint8_t)((uint16_t)(code >> shift) & 0xff);
+    }
+}
+
 /* Limbs of codes of more than 8 bits, times an integer. */
 static void store_wide(const hc_sentence *own, const uint16_t *restrict from, int64_t n, int32_t times, int n_limbs,
                        const hc_int_tile *out, int64_t place) {
     const int32_t sign = own->is_signed ? 1 << (own->bits - 1) : 0;
+    if (times == 1 && own->is_signed && n_limbs == 2) {
+        store_limb(from, n, (uint16_t)sign, 0, out->limb[0] + place);
+        store_limb(from, n, (uint16_t)sign, 8, out->limb[1] + place);
+        return;
+    }
     for (int limb = 0; limb < n_limbs; limb++) {
         int8_t *restrict to = out->limb[limb] + place;
         for (int64_t j = 0; j < n; j++)
