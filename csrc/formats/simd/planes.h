@@ -14,8 +14,8 @@ HC_INLINE void load_levels(const uint8_t *codes, int64_t n, const float *level, 
         memcpy(&word, codes + i, sizeof word);
 #pragma GCC unroll 4
         for (int64_t j = 0; j < 8; j += 2, word >>= 16) {
-            const uint64_t pair = (uint64_t)hc_f32_bits(level[word & 255]) |
-                                  (uint64_t)hc_f32_bits(level[word >> 8 & 255]) << 32;
+            const uint64_t pair =
+                (uint64_t)hc_f32_bits(level[word & 255]) | (uint64_t)hc_f32_bits(level[word >> 8 & 255]) << 32;
             memcpy(to + i + j, &pair, sizeof pair);
         }
     }

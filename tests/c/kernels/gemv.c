@@ -288,8 +288,7 @@ static void nibbles_case(const hc_kernel *kernel, int bits, int64_t n, int64_t b
     hc_gemv_nibbles_scalar(stored, bytes, bits, n, wanted);
     kernel->fn.gemv_nibbles(stored, bytes, bits, n, got);
     same("out", U8, got, wanted, n_out);
-    BENCH(hc_gemv_nibbles_scalar(stored, bytes, bits, n, wanted),
-          kernel->fn.gemv_nibbles(stored, bytes, bits, n, got));
+    BENCH(hc_gemv_nibbles_scalar(stored, bytes, bits, n, wanted), kernel->fn.gemv_nibbles(stored, bytes, bits, n, got));
 }
 
 void check_gemv_nibbles(const hc_kernel *kernel) {
