@@ -329,8 +329,12 @@ static void load_own(const own_known *known, const hc_geometry *geometry, const 
     load_factors(known, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
                  loaded->scale);
     if (own->bits > 8) {
-        unpack_wide(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,
-                    chunk->n, own->bits, loaded->wide);
+        const uint8_t *codes = hc_part(components, HC_CODES, chunk->row),
+                      *first = codes + chunk->column / 8 * own->bits;
+        const int64_t row_bytes = (geometry->padded * own->bits + 7) / 8;
+        const int64_t done =
+            own->bits < 16 ? simd_unpack16(first, codes + row_bytes, chunk->n, own->bits, loaded->wide) : 0;
+        unpack_wide(codes, row_bytes, chunk->column + done, chunk->n - done, own->bits, loaded->wide + done);
         return;
     }
     unpack_codes(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,

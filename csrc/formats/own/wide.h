@@ -5,7 +5,6 @@
 #define HC_OWN_WIDE_H
 
 #include "formats/own/record.h"
-#include "formats/simd/planes.h"
 
 /* Packs n codes; 8 codes take `bits` bytes. */
 static inline void pack_wide(const uint16_t *codes, int64_t n, int bits, uint8_t *out) {
@@ -32,9 +31,7 @@ static inline void unpack_wide(const uint8_t *row, int64_t row_bytes, int64_t fi
         memcpy(out, from, (size_t)n * 2);
         return;
     }
-    int64_t i = simd_unpack16(from, end, n, bits, out);
-    from += i / 8 * bits;
-    for (; i < n; i += 8, from += bits) {
+    for (int64_t i = 0; i < n; i += 8, from += bits) {
         uint64_t words[2] = {0};
         if (end - from >= 16)
             memcpy(words, from, sizeof words);
