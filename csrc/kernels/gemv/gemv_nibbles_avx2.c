@@ -1,7 +1,7 @@
 /* gemv_nibbles: a 32-bit word gets the `bits` bytes of 8 codes. Then its upper 4 codes move to the upper half, the upper 2
  * of each half to the upper byte, and the upper one of each byte to the upper 4 bits.
  */
-#include "kernels/kernel.h"
+#include "kernels/gemv/gemv_nibbles.h"
 
 #include <immintrin.h>
 
@@ -28,5 +28,5 @@ void hc_gemv_nibbles_avx2(const uint8_t *stored, int64_t row_bytes, int bits, in
         words = spread(spread(words, two, by_two), one, by_one);
         _mm256_storeu_si256((__m256i *)(void *)(out + i / 2), words);
     }
-    hc_gemv_nibbles_scalar(stored, row_bytes, bits, n - i, out + i / 2);
+    spread_codes(stored, row_bytes, bits, n - i, out + i / 2);
 }

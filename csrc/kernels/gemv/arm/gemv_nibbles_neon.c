@@ -1,7 +1,7 @@
 /* gemv_nibbles: a 32-bit word gets the `bits` bytes of 8 codes. Then its upper 4 codes move to the upper half, the upper 2
  * of each half to the upper byte, and the upper one of each byte to the upper 4 bits.
  */
-#include "kernels/kernel.h"
+#include "kernels/gemv/gemv_nibbles.h"
 
 #include <arm_neon.h>
 
@@ -24,5 +24,5 @@ void hc_gemv_nibbles_neon(const uint8_t *stored, int64_t row_bytes, int bits, in
         words = spread(spread(spread(words, four, 16 - 4 * bits), two, 8 - 2 * bits), one, 4 - bits);
         vst1q_u8(out + i / 2, vreinterpretq_u8_u32(words));
     }
-    hc_gemv_nibbles_scalar(stored, row_bytes, bits, n - i, out + i / 2);
+    spread_codes(stored, row_bytes, bits, n - i, out + i / 2);
 }
