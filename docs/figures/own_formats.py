@@ -1,9 +1,11 @@
-"""Print the table of own formats on the page of benchmarks: processor time of one thread, least of several calls."""
+"""Print the tables of own formats on the page of benchmarks: least processor time of interleaved calls, one thread."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -30,37 +32,98 @@ PAIRS: dict[str, tuple[Any, str | None]] = {
 }
 
 
-def least(call: Callable[[], Any], seconds: float = 0.2) -> float:
-    """Return the least processor time of a call."""
-    call()
-    found, end = float("inf"), time.thread_time() + seconds
-    while time.thread_time() < end:
-        start = time.thread_time()
-        call()
-        found = min(found, time.thread_time() - start)
+ELEMENTS = (
+    "ternary", "binary", "int3", "int5", "int9", "int12", "posit8.1", "posit6.0", "takum8", "log5-3", "log8-8",
+    "e2m1", "e3m2", "e4m3fn", "e4m3fnuz", "e5m2", "e3m4", "binary8p3se", "int4f2", "e5m8",
+)  # fmt: skip
+SHARINGS: tuple[dict[str, Any], ...] = (
+    {"per": "row"}, {"group": 32}, {"group": 64, "scale": "f16"}, {"group": 32, "scale": "e8m0"},
+    {"group": 128, "scale": "bf16"}, {"group": 16, "scale": "e4m3fn", "second": "tensor"}, {"block": (128, 128)},
+)  # fmt: skip
+
+
+def least(calls: Mapping[Any, Callable[[], Any]], rounds: int = 12) -> dict[Any, float]:
+    """Return the least processor time of each call in seconds, interleaved."""
+    found = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds + 1):  # the first call of each is slower
+        for name, call in calls.items():
+            start = time.thread_time()
+            call()
+            found[name] = min(found[name], time.thread_time() - start)
     return found
 
 
-def measured(fmt: Any, x: np.ndarray[Any, Any], w: np.ndarray[Any, Any]) -> list[float]:
-    """Return the rates of encoding and decoding in GB/s of float32, and the times of matmuls in ms."""
+def torch_calls(x: np.ndarray[Any, Any], w: np.ndarray[Any, Any]) -> dict[Any, Callable[[], Any]]:
+    """Return float32 matmuls of torch with one thread by rows of x; none if torch is not installed."""
+    if find_spec("torch") is None:
+        return {}
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    rows, weights = torch.from_numpy(x), torch.from_numpy(w)
+    return {("torch", n): lambda n=n: torch.nn.functional.linear(rows[:n], weights) for n in ROWS}  # type: ignore[misc]
+
+
+def format_calls(key: Any, fmt: Any, x: np.ndarray[Any, Any], w: np.ndarray[Any, Any]) -> dict[Any, Callable[[], Any]]:
+    """Return the calls of a format: quantize, dequantize, and matmuls by activations and rows of x."""
     packed, weights = hc.quantize(x, fmt), hc.quantize(w, fmt)
-    rates = [x.nbytes / 1e9 / least(lambda: hc.quantize(x, fmt)), x.nbytes / 1e9 / least(packed.dequantize)]
+    calls: dict[Any, Callable[[], Any]] = {
+        (key, "quantize"): lambda: hc.quantize(x, fmt),
+        (key, "dequantize"): packed.dequantize,
+    }
     for activations in (None, "int8"):
-        rates += [1e3 * least(lambda a=activations, n=n: hc.linear(x[:n], weights, activations=a)) for n in ROWS]  # type: ignore[misc]
-    return rates
+        for n in ROWS:
+            calls[key, activations, n] = lambda a=activations, n=n: hc.linear(x[:n], weights, activations=a)  # type: ignore[misc]
+    return calls
+
+
+def catalogue(x: np.ndarray[Any, Any], w: np.ndarray[Any, Any]) -> None:
+    """Print a row per format: its result, and after a slash that of the catalogue's format."""
+    print("| format | quantize | dequantize | " + " | ".join(f"{t}{n}" for t in ("", "int8, ") for n in ROWS) + " |")
+    print("|---" * 9 + "|")
+    torch = least(torch_calls(x, w))
+    if torch:
+        print("| torch, float32 | | | " + " | ".join(f"{1e3 * seconds:.3g}" for seconds in torch.values()) + " | | | |")
+    for name, (fmt, twin) in PAIRS.items():
+        calls: dict[Any, Callable[[], Any]] = {}
+        for one in (fmt, twin):
+            calls |= {} if one is None else format_calls(one is fmt, one, x, w)
+        found = {
+            key: x.nbytes / 1e9 / seconds if len(key) == 2 else 1e3 * seconds for key, seconds in least(calls).items()
+        }
+        own = [f"{value:.3g}" for key, value in found.items() if key[0]]
+        others = [f" / {value:.3g}" for key, value in found.items() if not key[0]] or [""] * len(own)
+        cells = [a + b for a, b in zip(own, others, strict=True)]
+        print(f"| `{name}`{'' if twin is None else f' / `{twin}`'} | " + " | ".join(cells) + " |", flush=True)
+
+
+def drawn(x: np.ndarray[Any, Any], w: np.ndarray[Any, Any], seed: int, count: int) -> None:
+    """Print a row per drawn definition: the time of torch's float32 matmul divided by its time, per number of rows."""
+    draw = random.Random(seed)
+    print("| definition | " + " | ".join(map(str, ROWS)) + " |")
+    print("|---" * (1 + len(ROWS)) + "|")
+    while count > 0:
+        element, sharing = draw.choice(ELEMENTS), draw.choice(SHARINGS)
+        try:
+            fmt = hc.define(None, element, **sharing)
+        except ValueError:  # parts that do not go together
+            continue
+        count -= 1
+        ours = {key: call for key, call in format_calls(0, fmt, x, w).items() if key[1] is None}
+        found = least(torch_calls(x, w) | ours)
+        ratios = [found["torch", n] / found[0, None, n] for n in ROWS]
+        print(f"| `{fmt}` | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |", flush=True)
 
 
 def main() -> None:
-    """Print a row per format: its figure, and in brackets that of the catalogue's format."""
+    """Print both tables."""
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal((n, 4096)).astype(np.float32) for n in (1024, 4096))
-    print("| format | quantize | dequantize | " + " | ".join(f"{t}{n}" for t in ("", "int8, ") for n in ROWS) + " |")
-    print("|---" * 9 + "|")
     with hc.use(threads=1):
-        for name, (fmt, twin) in PAIRS.items():
-            rows = [measured(one, x, w) for one in (fmt, twin) if one is not None]
-            cells = [" / ".join(f"{value:.3g}" for value in values) for values in zip(*rows, strict=True)]
-            print(f"| `{name}`{'' if twin is None else f' / `{twin}`'} | " + " | ".join(cells) + " |", flush=True)
+        catalogue(x, w)
+        if find_spec("torch") is not None:
+            print()
+            drawn(x, w, 55, 20)
 
 
 if __name__ == "__main__":

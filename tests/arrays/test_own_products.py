@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,3 +81,32 @@ def test_drawn_products_are_right_on_every_path(seed: int) -> None:
             continue
         assert (np.abs(other - right) <= bound).all(), candidate.path
         assert activations is None or other.tobytes() == y.tobytes(), candidate.path
+
+
+@pytest.mark.parametrize("parts", [{}, {"group": 16}, {"group": 64, "scale": "f16"}, {"group": 128}])
+@pytest.mark.parametrize("most", [15, 16, 31, 32, 61])
+def test_integer_levels_do_not_overflow_the_kernels_of_small_integers(most: int, parts: dict[str, Any]) -> None:
+    levels = np.array([-most, *range(-7, 7), most], np.float64)
+    w = np.where(np.arange(8 * 256).reshape(8, 256) % 11 == 0, -most, most).astype(np.float32)
+    x = np.full((1, 256), 127, np.float32)
+    q = hc.quantize(w, hc.define(None, hc.Levels(levels), **parts))
+    y = hc.linear(x, q, activations="int8")
+    right = x.astype(np.float64) @ q.dequantize(np.float64).T
+    assert (np.abs(y - right) <= 1e-6 * np.abs(right)).all()
+    with hc.use(isa="scalar"):
+        assert hc.linear(x, q, activations="int8").tobytes() == y.tobytes()
+
+
+@pytest.mark.parametrize("text", ["ternary", "binary-g128-absmean", "int3full-g8", "log3-1-g16", "uint2f1-g64-f16"])
+@pytest.mark.parametrize("activations", [None, "int8"])
+@pytest.mark.parametrize("columns", [5, 64, 100, 384])
+def test_codes_of_up_to_3_bits_are_read_as_4_bits(text: str, activations: str | None, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    q = hc.quantize(rng.standard_normal((19, columns)), text)
+    x = rng.standard_normal((3, columns)).astype(np.float32)
+    y = hc.linear(x, q, activations=activations)
+    given = x.astype(np.float64) if activations is None else hc.quantize(x, activations).dequantize(np.float64)
+    decoded = q.dequantize(np.float64)
+    assert (np.abs(y - given @ decoded.T) <= 1e-4 * (np.abs(given) @ np.abs(decoded).T)).all()
+    with hc.use(isa="scalar"):
+        assert hc.linear(x, q, activations=activations).tobytes() == y.tobytes()

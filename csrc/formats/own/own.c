@@ -236,7 +236,8 @@ static void own_int_form(const hc_format *format, hc_int_mode mode, hc_int_form 
     const hc_sentence *own = hc_sentence_of(format);
     const bool is_folded = !own_has_groups(own) || own->scale == OWN_INTEGER;
     const bool is_integer = own->codes == HC_CODES_INTEGER || (own->whole >= 0 && format->m == 0);
-    const int32_t most = own->codes == HC_CODES_INTEGER ? (int32_t)hc_max(own->largest, -own->lowest) : 127;
+    const int32_t level = own->whole >= 0 ? (int32_t)ldexp(own->most, own->whole) : 0;
+    const int32_t most = own->codes == HC_CODES_INTEGER ? (int32_t)hc_max(own->largest, -own->lowest) : level;
     const bool is_multiplied = own->scale == OWN_INTEGER && mode == HC_INT_FOLDED;
     *form = (hc_int_form){.available = own->sharing != OWN_UNSCALED && is_integer &&
                                        (mode == HC_INT_GROUPED || (mode == HC_INT_FOLDED && is_folded) ||

@@ -11,6 +11,7 @@
 #include "formats/own/scales.h"
 #include "formats/own/wide.h"
 #include "formats/simd/encode_rows.h"
+#include "formats/simd/planes.h"
 #include "formats/simd/unpack.h"
 
 enum { BLOCK = 4 * UNIT, PARTS = SLICE / 8 /* groups of up to 8 values: of PARTS groups codes end at a byte */ };
@@ -281,14 +282,40 @@ typedef struct {
     uint16_t wide[CHUNK + 8]; /* codes of more than 8 bits */
 } own_chunk;
 
-static void load_factors(const hc_sentence *own, const hc_geometry *geometry, const hc_components *components,
+/* 16-bit scales without a second level; NaN loses its payload. */
+static void load_wide_factors(hc_own_scale type, const uint8_t *from, int64_t n, float *scales) {
+    int64_t i = 0;
+    for (; type == OWN_F16 && i + 8 <= n; i += 8)
+        simd_from_halves(from + 2 * i, scales + i);
+    for (; i < n; i++) {
+        const uint16_t stored = hc_load_u16(from + 2 * i);
+        scales[i] = type == OWN_F16 ? hc_f16_to_f32(stored) : hc_f32_from_bits((uint32_t)stored << 16);
+    }
+    for (i = 0; i < n; i++) {
+        const uint32_t bits = hc_f32_bits(scales[i]);
+        scales[i] = hc_f32_from_bits((bits & INT32_MAX) > 0x7f800000 ? (bits & 0x80000000u) | 0x7fc00000 : bits);
+    }
+}
+
+static void load_factors(const own_known *known, const hc_geometry *geometry, const hc_components *components,
                          int64_t row, int64_t first, int64_t n, float *scales) {
+    const hc_sentence *own = &known->sentence;
     const uint8_t *from = hc_part(components, HC_SCALES, row);
     if (own->sharing == OWN_GROUP && own->scale == OWN_F32)
         memcpy(scales, from + 4 * first, (size_t)n * sizeof *scales);
     else if (own->sharing == OWN_GROUP && own->scale == OWN_E8M0)
         for (int64_t i = 0; i < n; i++)
             scales[i] = e8m0_scale(from[first + i]);
+    else if (own->sharing == OWN_GROUP && own->scale == OWN_FLOAT) {
+        const bool has_second = own->second != OWN_ONE_LEVEL;
+        const float second = has_second ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+        for (int64_t i = 0; i < n; i++)
+            scales[i] = known->scale[from[first + i]];
+        for (int64_t i = 0; has_second && i < n; i++)
+            scales[i] = hc_saturated_product(scales[i], second);
+    } else if (own->sharing == OWN_GROUP && own->second == OWN_ONE_LEVEL &&
+               (own->scale == OWN_F16 || own->scale == OWN_BF16))
+        load_wide_factors((hc_own_scale)own->scale, from + 2 * first, n, scales);
     else
         for (int64_t i = 0; i < n; i++)
             scales[i] = (float)load_factor(own, geometry, components, row, first + i);
@@ -299,11 +326,15 @@ static void load_own(const own_known *known, const hc_geometry *geometry, const 
                      const hc_chunk *chunk, bool is_signed, own_chunk *loaded) {
     const hc_sentence *own = &known->sentence;
     const int64_t last_group = (chunk->column + chunk->n - 1) / geometry->group;
-    load_factors(own, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
+    load_factors(known, geometry, components, chunk->row, chunk->first_group, last_group + 1 - chunk->first_group,
                  loaded->scale);
     if (own->bits > 8) {
-        unpack_wide(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,
-                    chunk->n, own->bits, loaded->wide);
+        const uint8_t *codes = hc_part(components, HC_CODES, chunk->row),
+                      *first = codes + chunk->column / 8 * own->bits;
+        const int64_t row_bytes = (geometry->padded * own->bits + 7) / 8;
+        const int64_t done =
+            own->bits < 16 ? simd_unpack16(first, codes + row_bytes, chunk->n, own->bits, loaded->wide) : 0;
+        unpack_wide(codes, row_bytes, chunk->column + done, chunk->n - done, own->bits, loaded->wide + done);
         return;
     }
     unpack_codes(hc_part(components, HC_CODES, chunk->row), (geometry->padded * own->bits + 7) / 8, chunk->column,
@@ -375,7 +406,9 @@ static __attribute__((noinline)) void scale_elements(float *restrict to, int64_t
 
 /* Float32 numbers of the codes of a chunk. */
 static void elements_of(const own_known *known, const own_chunk *loaded, int64_t n, float *to) {
-    if (known->sentence.ranks > 0)
+    if (known->planes.blocks > 0)
+        simd_planes(&known->planes, loaded->codes, n, known->level, to);
+    else if (known->sentence.ranks > 0)
         lookup_of (&known->sentence)(loaded->codes, n, known->level, false, 1, to);
     else
         wide_elements(&known->sentence, loaded->wide, n, to);
@@ -396,7 +429,8 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
         const double gamma = load_gamma(own, components, tile->first_row + i);
         HC_FOR_OWN(i, false) {
             float *to = out + i * ld + chunk.column - tile->first_column;
-            const bool is_direct = !is_wide && !is_double && is_scaled && !known->has_infinity;
+            const bool is_direct =
+                !is_wide && !is_double && is_scaled && !known->has_infinity && known->planes.blocks == 0;
             if (is_direct || (is_double && !is_wide)) {
                 HC_FOR_PARTS(g) {
                     if (is_direct)
@@ -449,10 +483,23 @@ static void whole_levels(const own_known *known, const uint8_t *restrict codes, 
         to[i] = known->integer[codes[i]];
 }
 
+/* A limb of codes of more than 8 bits, in 16 bits. */
+static inline void store_limb(const uint16_t *restrict from, int64_t n, uint16_t sign, int shift, int8_t *restrict to) {
+    for (int64_t j = 0; j < n; j++) {
+        const int16_t code = (int16_t)(uint16_t)((from[j] ^ sign) - sign);
+        to[j] = (int8_t)(uint8_t)((uint16_t)(code >> shift) & 0xff);
+    }
+}
+
 /* Limbs of codes of more than 8 bits, times an integer. */
 static void store_wide(const hc_sentence *own, const uint16_t *restrict from, int64_t n, int32_t times, int n_limbs,
                        const hc_int_tile *out, int64_t place) {
     const int32_t sign = own->is_signed ? 1 << (own->bits - 1) : 0;
+    if (times == 1 && own->is_signed && n_limbs == 2) {
+        store_limb(from, n, (uint16_t)sign, 0, out->limb[0] + place);
+        store_limb(from, n, (uint16_t)sign, 8, out->limb[1] + place);
+        return;
+    }
     for (int limb = 0; limb < n_limbs; limb++) {
         int8_t *restrict to = out->limb[limb] + place;
         for (int64_t j = 0; j < n; j++)
@@ -494,10 +541,13 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
             if (mode != HC_INT_FOLDED) {
                 float *scales =
                     out->group_scale + i * out->groups_ld + chunk.first_group - tile->first_column / geometry->group;
-                for (int64_t g = 0; g <= last_group - chunk.first_group; g++)
-                    scales[g] = mode == HC_INT_SPLIT
-                                    ? loaded.scale[g]
-                                    : (float)((double)hc_saturated(gamma * (double)loaded.scale[g]) * place);
+                const int64_t n = last_group + 1 - chunk.first_group;
+                for (int64_t g = 0; mode != HC_INT_SPLIT && own->scale == OWN_INTEGER && g < n; g++)
+                    scales[g] = (float)((double)hc_saturated(gamma * (double)loaded.scale[g]) * place);
+                for (int64_t g = 0; mode != HC_INT_SPLIT && own->scale != OWN_INTEGER && g < n; g++)
+                    scales[g] = hc_saturated_product(loaded.scale[g], 1) * (float)place; /* a power of two */
+                if (mode == HC_INT_SPLIT)
+                    memcpy(scales, loaded.scale, (size_t)n * sizeof *scales);
             }
             if (own->bits > 8) {
                 HC_FOR_PARTS(g)
@@ -525,7 +575,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
 
 static void scales_of(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                       int64_t row, float *scales) {
-    load_factors(hc_sentence_of(format), geometry, components, row, 0, geometry->groups, scales);
+    load_factors(hc_own_known_find(own_number(format)), geometry, components, row, 0, geometry->groups, scales);
 }
 
 static int64_t observe(const hc_format *format, const hc_geometry *geometry, int pass, const hc_float_rows *x,

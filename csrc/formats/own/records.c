@@ -31,8 +31,10 @@ static own_known *known_of(const hc_sentence *own) {
         known->level[i] = (float)level;
         known->is_single = known->is_single && (isnan(level) || (double)known->level[i] == level);
         known->has_infinity = known->has_infinity || isinf(level);
+        known->scale[i] = own->scale == OWN_FLOAT ? own_decode_float(&own->scale_type, (uint32_t)i) : 0;
         known->integer[i] = own->whole >= 0 && own->ranks > 0 ? (int8_t)ldexp(level, own->whole) : 0;
     }
+    hc_planes_of(known->level, own->ranks > 0 ? own->bits : 0, &known->planes);
     return known;
 }
 

@@ -13,16 +13,19 @@
 #include "base/lanes/avx512.h"
 #include "formats/simd/avx512_decode.h"
 #include "formats/simd/avx512_encode.h"
+#include "formats/simd/x86_planes.h"
 #define HC_SIMD_TABLE(format, ...)                                                                                     \
     const hc_format_simd hc_##format##_avx512 = {.isa = "avx512", .needs = HC_ISA_AVX512 | HC_ISA_AVX2, __VA_ARGS__}
 #elif defined(HC_SIMD_avx2)
 #include "base/lanes/avx2.h"
 #include "formats/simd/avx2_decode.h"
 #include "formats/simd/avx2_encode.h"
+#include "formats/simd/x86_planes.h"
 #define HC_SIMD_TABLE(format, ...)                                                                                     \
     const hc_format_simd hc_##format##_avx2 = {.isa = "avx2", .needs = HC_ISA_AVX2, __VA_ARGS__}
 #elif defined(HC_SIMD_neon)
 #include "base/lanes/neon.h"
+#include "formats/simd/arm_planes.h"
 #include "formats/simd/neon_decode.h"
 #include "formats/simd/neon_encode.h"
 #define HC_SIMD_TABLE(format, ...)                                                                                     \

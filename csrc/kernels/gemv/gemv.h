@@ -103,7 +103,7 @@ typedef void hc_gemv_minima_halves_fn(int64_t n, int64_t ld, int64_t n_lines, co
 /* gemv_scaled: gemv_dots followed by gemv_chain, for up to 16 rows and 1, 2 or 4 lines of x: out[line * 16 + row]. A
  * segment has 4, 8, 16 or 32 words and a float16 or float32 scale; start[w] = -zero * sum of x over word w. There is no
  * scalar kernel: gemv_dots and gemv_chain are the definition. Budget: |x| <= 128. So the sum of a word of 4-bit codes,
- * less their zero, is at most 15360, and two such sums fit int16 (entries of a table are at most 15, too). The sum of a
+ * less their zero, is at most 15360, and two such sums fit int16 (so are entries of a table, which are at most 30). The sum of a
  * word of bytes below 64 (is_small) is at most 32256.
  *
  * gemv_scaled_packed: gemv_scaled for packed codes of 2 to 7 bits. `words` counts the words that the codes fill as
@@ -134,5 +134,8 @@ typedef void hc_gemv_scales_fn(const uint8_t *stored, int kind, float factor, in
 /* gemv_unpack:  n codes of 1 to 8 bits, in row_bytes bytes, to one byte each, not sign-extended; writes up to 7 bytes
  * more. */
 typedef void hc_gemv_unpack_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);
+
+/* gemv_nibbles:  n codes of 1 to 3 bits, in row_bytes bytes, to 4 bits each, two to a byte; writes up to 7 codes more. */
+typedef void hc_gemv_nibbles_fn(const uint8_t *stored, int64_t row_bytes, int bits, int64_t n, uint8_t *out);
 
 #endif

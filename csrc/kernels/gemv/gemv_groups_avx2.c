@@ -1,6 +1,7 @@
 /* hc_gemv_groups_avx2: 8 groups in lanes, the two halves of 16 one after the other. An integer code is shifted to the top and
  * back; others are an index into a table of 16, which is two registers.
  */
+#include "base/lanes/avx2.h"
 #include "kernels/gemv/gemv_avx2.h"
 
 enum { CHUNK = 8 }; /* words of a group that are transposed at once */
@@ -69,6 +70,15 @@ static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t wo
         words == 2 ? part_words(out, 2) : words == 4 ? part_words(out, 4) : part_words(out, 8);
         return;
     }
+    if (groups == 8 && n == CHUNK) {
+        __m256 row[CHUNK];
+        for (int i = 0; i < CHUNK; i++)
+            row[i] = _mm256_loadu_ps((const float *)(const void *)(codes + 4 * (i * words + first)));
+        lanes_transpose(row);
+        for (int i = 0; i < CHUNK; i++)
+            out[i] = _mm256_castps_si256(row[i]);
+        return;
+    }
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i places = _mm256_mullo_epi32(_mm256_set1_epi32((int)words), lanes);
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)groups), lanes);
@@ -77,14 +87,15 @@ static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t wo
                                              (const int *)(const void *)(codes + 4 * (first + h)), places, mask, 4);
 }
 
+/* Of rows [first, first + n). */
 INLINE void add_word(const hc_gemv_floats_args *args, const hc_float8_f32x8 *float8, const __m256i words[],
-                     const __m256 zero[], const float *x, __m256 p[], __m256i special[], int bits, int n_vectors,
-                     hc_code_kind kind) {
-    for (int r = 0; r < HC_GEMV_ROWS && kind == CODES_FLOAT8; r++)
+                     const __m256 zero[], const float *x, __m256 p[], __m256i special[], int first, int n, int bits,
+                     int n_vectors, hc_code_kind kind) {
+    for (int r = first; r < first + n && kind == CODES_FLOAT8; r++)
         special[r] = _mm256_or_si256(special[r], special_bytes(float8, words[r]));
 #pragma GCC unroll 8
     for (int j = 0; j < 32 / bits; j++)
-        for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        for (int r = first; r < first + n; r++) {
             const __m256 c = code_f32x8(args, float8, r, words[r], zero[r], bits, j, kind);
             for (int v = 0; v < n_vectors; v++)
                 p[r * n_vectors + v] =
@@ -116,7 +127,7 @@ INLINE __m256 load_scales(const hc_gemv_floats_args *args, int r, int64_t g, int
 }
 
 INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors, hc_code_kind kind) {
-    const int n_rows = HC_GEMV_ROWS;
+    const int n_rows = HC_GEMV_ROWS, at_once = n_vectors == 4 ? 2 : 4; /* rows whose sums are in registers */
     const hc_float8_f32x8 float8 = make_float8(args);
     const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
     const int64_t words = args->group * bits / 32, x_step = 32 / bits * n_vectors * 16;
@@ -141,11 +152,14 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, int bits, int n_vectors
             const int64_t n = hc_min(words - first, CHUNK);
             for (int r = 0; r < n_rows; r++)
                 transpose(args->codes[r] + place, words, first, n, groups, transposed[r]);
-            for (int64_t h = 0; h < n; h++) {
-                for (int r = 0; r < n_rows; r++)
-                    word[r] = kind == CODES_ZERO ? _mm256_xor_si256(transposed[r][h], flips) : transposed[r][h];
-                add_word(args, &float8, word, zero, x + (first + h) * x_step, p, special, bits, n_vectors, kind);
-            }
+#pragma GCC unroll 2
+            for (int row = 0; row < n_rows; row += at_once)
+                for (int64_t h = 0; h < n; h++) {
+                    for (int r = row; r < row + at_once; r++)
+                        word[r] = kind == CODES_ZERO ? _mm256_xor_si256(transposed[r][h], flips) : transposed[r][h];
+                    add_word(args, &float8, word, zero, x + (first + h) * x_step, p, special, row, at_once, bits,
+                             n_vectors, kind);
+                }
         }
         for (int r = 0; r < n_rows; r++) {
             const __m256 scale = load_scales(args, r, g, groups);

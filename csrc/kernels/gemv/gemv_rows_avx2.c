@@ -18,34 +18,51 @@ INLINE __m256 entry_f32x8(const float *table, __m256i words, int j) {
                             _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index), _mm256_castsi256_ps(upper));
 }
 
-/* acc[i] += x * codes for 64 codes; register i holds positions 8 i .. 8 i + 7. */
-INLINE void add_block(const uint8_t *codes, const float *table, const hc_float8_f32x8 *float8, const float *x, int bits,
-                      __m256i flips, __m256 zero, __m256 acc[8]) {
-    for (int i = 0; bits == 32 && i < 8; i++)
-        acc[i] = _mm256_fmadd_ps(_mm256_loadu_ps(x + 8 * i),
-                                 _mm256_loadu_ps((const float *)(const void *)(codes + 32 * i)), acc[i]);
-    if (bits == 32)
-        return;
-#pragma GCC unroll 2
-    for (int upper = 0; upper < bits / 4; upper++) {
-        const __m256i loaded = _mm256_loadu_si256((const __m256i *)(codes + 32 * upper));
-        const __m256i low = _mm256_xor_si256(loaded, flips), high = _mm256_srli_epi32(low, 16);
-        const __m256i special = float8 ? special_bytes(float8, loaded) : _mm256_setzero_si256();
-        const bool has_special = float8 && _mm256_movemask_epi8(special) != 0;
+/* What codes become: two's complement or integers less a zero, entries of a table, floats of 8 bits, or float32. */
+typedef enum { INTEGERS, TABLE, FLOAT8, FLOATS } hc_code_kind;
+
+typedef struct {
+    const float *table;
+    hc_float8_f32x8 float8;
+    __m256i flips;
+    __m256 zero;
+} hc_row_form;
+
+/* acc[i * n_vectors + v] += x_v * codes for registers [first, first + n) of 64 codes; register i holds positions
+ * 8 i .. 8 i + 7. */
+INLINE void add_block(const hc_row_form *form, const uint8_t *codes, const float *x, int bits, hc_code_kind kind,
+                      int first, int n, int n_vectors, __m256 *acc) {
+    __m256i loaded[2], special[2];
+    bool has_special[2] = {false, false};
+    for (int upper = 0; upper < bits / 4 && bits < 32; upper++) {
+        loaded[upper] = _mm256_loadu_si256((const __m256i *)(const void *)(codes + 32 * upper));
+        special[upper] = kind == FLOAT8 ? special_bytes(&form->float8, loaded[upper]) : _mm256_setzero_si256();
+        has_special[upper] = kind == FLOAT8 && _mm256_movemask_epi8(special[upper]) != 0;
+    }
 #pragma GCC unroll 8
-        for (int j = 0; j < 32 / bits; j++) {
-            const __m256i words = j < 16 / bits ? low : high;
-            __m256 c = table    ? entry_f32x8(table, loaded, j)
-                       : float8 ? float8_f32x8(float8, loaded, j)
-                                : _mm256_sub_ps(code_f32x8(words, bits, j * bits % 16), zero);
-            if (has_special) {
+    for (int i = first; i < first + n; i++) {
+        const int upper = bits == 8 ? i % 2 : 0, j = bits == 8 ? i / 2 : i;
+        __m256 c;
+        if (kind == FLOATS) {
+            c = _mm256_loadu_ps((const float *)(const void *)(codes + 32 * i));
+        } else if (kind == TABLE) {
+            c = entry_f32x8(form->table, loaded[upper], j);
+        } else if (kind == FLOAT8) {
+            c = float8_f32x8(&form->float8, loaded[upper], j);
+            if (has_special[upper]) {
                 const __m256i infinity = _mm256_castps_si256(_mm256_set1_ps(INFINITY));
-                const __m256i exponent = _mm256_srai_epi32(_mm256_slli_epi32(special, 24 - 8 * j), 31);
+                const __m256i exponent = _mm256_srai_epi32(_mm256_slli_epi32(special[upper], 24 - 8 * j), 31);
                 c = _mm256_or_ps(c, _mm256_castsi256_ps(_mm256_and_si256(exponent, infinity)));
             }
-            const int i = bits == 8 ? 2 * j + upper : j;
-            acc[i] = _mm256_fmadd_ps(_mm256_loadu_ps(x + 8 * i), c, acc[i]);
+        } else {
+            const __m256i low = _mm256_xor_si256(loaded[upper], form->flips);
+            const __m256i words = j < 16 / bits ? low : _mm256_srli_epi32(low, 16);
+            c = _mm256_sub_ps(code_f32x8(words, bits, j * bits % 16), form->zero);
         }
+#pragma GCC unroll 4
+        for (int v = 0; v < n_vectors; v++)
+            acc[(i - first) * n_vectors + v] =
+                _mm256_fmadd_ps(_mm256_loadu_ps(x + v * 64 + 8 * i), c, acc[(i - first) * n_vectors + v]);
     }
 }
 
@@ -83,36 +100,59 @@ static void add_tail(const hc_gemv_floats_args *args, int r, int64_t first, cons
     memcpy(acc, sums, sizeof sums);
 }
 
-INLINE void gemv_rows(const hc_gemv_floats_args *args, int bits, bool has_table, bool is_float8) {
-    const int n_vectors = args->n_vectors;
-    const hc_float8_f32x8 float8 = make_float8(args);
-    const __m256i flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip));
+/* Sums [first, first + n) of the eight registers of each row and vector, over whole blocks. Several vectors share a code:
+ * fewer registers at a time, so that their sums stay in registers. */
+INLINE void add_rows(const hc_gemv_floats_args *args, int bits, hc_code_kind kind, int n_vectors, int first, int n,
+                     __m256 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][8]) {
+    hc_row_form form = {.float8 = make_float8(args),
+                        .flips = _mm256_set1_epi8((char)(bits == 4 ? args->flip * 17 : args->flip))};
+    for (int r = 0; r < HC_GEMV_ROWS; r++) {
+        const float *x = args->x;
+        __m256 acc[8];
+        for (int i = 0; i < 8; i++)
+            acc[i] = _mm256_setzero_ps();
+        form.table = args->table[r];
+        form.zero = _mm256_set1_ps(args->zeros[r] ? args->zeros[r][0] : args->zero);
+        for (int64_t k = 0; k + 64 <= args->columns; k += 64, x += 64 * n_vectors) {
+            for (int64_t line = 0; first == 0 && line < 8 * bits; line += 64)
+                _mm_prefetch((const char *)args->next[r] + k * bits / 8 + line, _MM_HINT_T1);
+            add_block(&form, args->codes[r] + k * bits / 8, x, bits, kind, first, n, n_vectors, acc);
+        }
+        for (int i = 0; i < n; i++)
+            for (int v = 0; v < n_vectors; v++)
+                sums[r * n_vectors + v][first + i] = acc[i * n_vectors + v];
+    }
+}
+
+INLINE void gemv_rows(const hc_gemv_floats_args *args, int bits, hc_code_kind kind, int n_vectors) {
+    __m256 sums[HC_GEMV_ROWS * HC_GEMV_VECTORS][8];
+    const int64_t whole = args->columns / 64 * 64;
+#pragma GCC unroll 4
+    for (int first = 0; first < 8; first += 8 / n_vectors)
+        add_rows(args, bits, kind, n_vectors, first, 8 / n_vectors, sums);
     for (int i = 0; i < HC_GEMV_ROWS * n_vectors; i++) {
         const int r = i / n_vectors, v = i % n_vectors;
-        const float *table = has_table ? args->table[r] : NULL;
-        const float zero = args->zeros[r] ? args->zeros[r][0] : args->zero;
-        const float *x = args->x + v * 64;
-        __m256 acc[8];
-        for (int j = 0; j < 8; j++)
-            acc[j] = _mm256_setzero_ps();
-        int64_t k = 0;
-        for (; k + 64 <= args->columns; k += 64, x += 64 * n_vectors) {
-            for (int64_t line = 0; line < 8 * bits; line += 64)
-                _mm_prefetch((const char *)args->next[r] + k * bits / 8 + line, _MM_HINT_T1);
-            add_block(args->codes[r] + k * bits / 8, table, is_float8 ? &float8 : NULL, x, bits, flips,
-                      _mm256_set1_ps(zero), acc);
-        }
-        if (k < args->columns)
-            add_tail(args, r, k, x, zero, acc);
-        args->out[i] = fold(acc, bits);
+        if (whole < args->columns)
+            add_tail(args, r, whole, args->x + whole * n_vectors + v * 64,
+                     args->zeros[r] ? args->zeros[r][0] : args->zero, sums[i]);
+        args->out[i] = fold(sums[i], bits);
     }
+}
+
+INLINE void of_vectors(const hc_gemv_floats_args *args, int bits, hc_code_kind kind) {
+    if (args->n_vectors == 1)
+        gemv_rows(args, bits, kind, 1);
+    else if (args->n_vectors == 2)
+        gemv_rows(args, bits, kind, 2);
+    else
+        gemv_rows(args, bits, kind, 4);
 }
 
 void hc_gemv_rows_avx2(const hc_gemv_floats_args *args) {
     if (args->bits == 32)
-        gemv_rows(args, 32, false, false);
+        of_vectors(args, 32, FLOATS);
     else if (args->bits == 8)
-        args->exponent_bits ? gemv_rows(args, 8, false, true) : gemv_rows(args, 8, false, false);
+        args->exponent_bits ? of_vectors(args, 8, FLOAT8) : of_vectors(args, 8, INTEGERS);
     else
-        args->table[0] ? gemv_rows(args, 4, true, false) : gemv_rows(args, 4, false, false);
+        args->table[0] ? of_vectors(args, 4, TABLE) : of_vectors(args, 4, INTEGERS);
 }

@@ -34,11 +34,24 @@ int hc_gemv_zero_code(const hc_stored_form *form) {
     return hc_form_has_table(form) ? -1 : 0;
 }
 
+/* The form of packed rows. Tables of up to 3 bits become those of 4-bit codes. */
+static hc_stored_form form_of(const hc_format *format) {
+    hc_stored_form form = hc_form_of(format);
+    const uint32_t mask = (1u << form.bits % 4) - 1;
+    if (form.bits > 3 || !form.level || hc_form_has_codebook(&form))
+        return form;
+    for (uint32_t code = 0; code < 16; code++)
+        form.table[code] = (float)form.level(format, code & mask);
+    form.codes = HC_CODES_TABLE;
+    form.bits = 4;
+    return form;
+}
+
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form) {
     const hc_format *format = packed->format;
     const bool is_expanded = may_decode && format->m > 0; /* nonzero codes expanded to their columns */
     const int64_t group = is_expanded ? packed->geometry->group / format->n * format->m : packed->geometry->group;
-    *form = hc_form_of(format);
+    *form = form_of(format);
     return !hc_form_is_read(form) || (may_decode && form->has_minima) ||
            (may_decode && hc_has_groups(format) && group * (form->bits == 4 ? 4 : 8) % 32 != 0) ||
            (is_expanded && hc_gemv_zero_code(form) < 0);
@@ -46,14 +59,14 @@ bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored
 
 /* Whether codes, or what `table` makes of them, are the integers of the format. */
 static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
-    enum { MOST = 127 /* two products of such bytes and int8 fit into 16 bits */ };
+    enum { MOST = 63 /* four products of such bytes and int8 fit into 16 bits */ };
     const hc_stored_form *form = &weights->form;
     const bool is_folded = product->order == HC_ORDER_FOLDED;
     if (!is_folded && form->scale == HC_SCALE_NONE) /* segments have no scales */
         return false;
     if (form->codes == HC_CODES_INTEGER)
         return true;
-    weights->as_integers = true;
+    weights->as_integers = weights->is_short = true;
     weights->flip = 0;
     if (form->e2_bits) {
         weights->zero = (float)hc_e2_zero(form->e2_bits);
@@ -66,12 +79,14 @@ static bool set_integers(hc_gemv_weights *weights, const hc_product *product) {
     hc_int_form integers;
     hc_format_find(weights->packed->format->family)
         ->int_form(weights->packed->format, is_folded ? HC_INT_FOLDED : HC_INT_GROUPED, &integers);
-    double level[16], lowest = 0;
+    double level[16], lowest = 0, most = 0;
     for (int code = 0; code < 16; code++) {
         level[code] = ldexp((double)form->table[code], integers.fraction_bits);
         lowest = fmin(lowest, level[code]);
+        most = fmax(most, fabs(level[code]));
     }
     weights->zero = (float)-lowest;
+    weights->is_short = most <= 15;
     for (int code = 0; code < 16; code++) {
         const double byte = level[code] - lowest;
         if (!(byte <= MOST && byte == floor(byte)))
@@ -100,13 +115,17 @@ bool hc_gemv_weights_init(hc_gemv_weights *weights, const hc_product *product, b
     weights->bits = form->bits == 4 ? 4 : 8;
     weights->flip = form->is_signed ? 1 << (form->bits - 1) : 0;
     weights->zero = (float)weights->flip;
-    weights->row_bytes = hc_ceil_div(geometry->padded * form->bits, 8);
+    const int stored_bits = packed->format->bits;
+    weights->unpacks = stored_bits != weights->bits;
+    weights->row_bytes = hc_ceil_div(geometry->padded * stored_bits, 8);
     if (!may_decode && !set_integers(weights, product))
         return false;
-    const int64_t codes = form->bits == weights->bits ? 0 : hc_round_up(geometry->padded + 8, HC_CACHE_LINE);
+    const int64_t codes = weights->unpacks ? hc_round_up(geometry->padded + 8, HC_CACHE_LINE) : 0;
     weights->scratch_bytes = 3 * numbers + codes + HC_CACHE_LINE; /* scales, zero points, and bytes before conversion */
     weights->scales = HC_PICK(gemv_scales, packed->run);
     weights->unpack = HC_PICK(gemv_unpack, packed->run);
+    if (weights->unpacks && weights->bits == 4)
+        weights->nibbles = HC_PICK(gemv_nibbles, packed->run);
     if (hc_form_has_row_scales(form))
         form->row_scales = hc_row_scales_fn(packed->run, packed->format, form);
     return true;
@@ -203,11 +222,15 @@ void hc_gemv_row_load(const hc_gemv_weights *weights, int64_t row, bool want_sca
         memcpy(out->row_tables, hc_part(components, HC_CODEBOOK, row), sizeof out->row_tables);
     out->table = hc_form_has_codebook(form) ? out->row_tables : hc_form_has_table(form) ? form->table : NULL;
     out->codes = hc_part(components, HC_CODES, row);
-    if (form->bits != weights->bits && !weights->keeps_codes) {
+    if (weights->unpacks && !weights->keeps_codes) {
         uint8_t *codes = bytes + numbers * (int64_t)sizeof(float);
-        weights->unpack(out->codes, weights->row_bytes, form->bits, geometry->padded, codes);
-        if (weights->as_integers)
-            e2_integers(codes, geometry->padded); /* of 6 bits */
+        const int bits = weights->packed->format->bits;
+        if (weights->nibbles)
+            weights->nibbles(out->codes, weights->row_bytes, bits, geometry->padded, codes);
+        else
+            weights->unpack(out->codes, weights->row_bytes, bits, geometry->padded, codes);
+        if (weights->as_integers && bits == 6)
+            e2_integers(codes, geometry->padded);
         else if (form->lift)
             lift_codes(codes, geometry->padded, form->lift);
         out->codes = codes;

@@ -24,8 +24,18 @@ static int last_bit(const float *values, int n) {
 static int last_bit_of_codes(const hc_packed_context *packed) {
     const hc_format_ops *ops = hc_format_find(packed->format->family);
     const hc_stored_form form = hc_form_of(packed->format);
-    if (!hc_form_is_read(&form))
-        return ops->decode_int ? 0 : UNKNOWN;
+    if (!hc_form_is_read(&form)) {
+        int last = -form.fraction_bits;
+        if (!ops->decode_int)
+            return UNKNOWN;
+        if (form.codes == HC_CODES_FLOAT && form.bits > 8) /* the last bit of subnormal numbers */
+            return form.smallest - form.precision + 1;
+        for (uint32_t code = 0; form.level && code >> form.bits == 0; code++) {
+            const float level = (float)form.level(packed->format, code);
+            last = (int)hc_min(last, last_bit(&level, 1));
+        }
+        return last;
+    }
     if (form.exponent_bits) /* of a subnormal float: 2 - bias - fraction bits */
         return 2 - (1 << form.exponent_bits) / 2 - (7 - form.exponent_bits);
     if (hc_form_has_table(&form))

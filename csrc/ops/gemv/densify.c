@@ -24,9 +24,13 @@ bool hc_gemv_densified_init(hc_gemv_densified *whole, const hc_gemv_weights *wei
     return whole->words * 256 <= ROW_BYTES;
 }
 
+static int64_t nibble_bytes(const hc_gemv_weights *weights) {
+    return hc_ceil_div(weights->packed->geometry->padded, 2);
+}
+
 int64_t hc_gemv_densified_bytes(const hc_gemv_densified *whole, const hc_gemv_weights *weights) {
     return hc_round_up(whole->words * 8, HC_CACHE_LINE) + whole->row_bytes +
-           (whole->fill ? hc_round_up(weights->row_bytes, HC_CACHE_LINE) : 0);
+           (whole->fill ? hc_round_up(nibble_bytes(weights), HC_CACHE_LINE) : 0);
 }
 
 static void flip_codes(const uint8_t *codes, int64_t n, uint8_t bits, uint8_t *out) {
@@ -43,7 +47,7 @@ void hc_gemv_densified_row(const hc_gemv_densified *whole, const hc_gemv_weights
     hc_sparse_masks_of(&whole->masks, metadata, packed->geometry->columns, 0, whole->geometry.columns, masks);
     const uint8_t *kept = io->codes;
     if (whole->fill) { /* 4-bit codes: 0 if the code of 0 is 0 */
-        flip_codes(kept, weights->row_bytes, whole->fill, transposed);
+        flip_codes(kept, nibble_bytes(weights), whole->fill, transposed);
         kept = transposed;
     }
     whole->expand(whole->words, masks, kept, codes);

@@ -14,17 +14,21 @@ typedef struct {
     hc_stored_form form;
     int64_t rows;
     bool decodes;
+    bool unpacks;     /* codes of other widths than `bits` are expanded to it */
     bool keeps_codes; /* codes of other widths are not expanded to bytes */
     int bits, flip;
     float zero;                       /* of a code after the flip, if there are no zero points */
     bool as_integers;                 /* small floats of 4 bits as integers by `table`, wider ones as bytes */
     uint8_t table[16];                /* the integer + zero, indexed by code */
+    bool is_short;                    /* the integers of `table` are at most 15, as those of 4-bit codes */
     int64_t row_bytes, scratch_bytes; /* bytes of a stored row; bytes of buffers for one row */
     hc_gemv_scales_fn *scales;
     hc_gemv_unpack_fn *unpack;
+    hc_gemv_nibbles_fn *nibbles; /* of codes of 1 to 3 bits, which become 4-bit codes; or NULL */
 } hc_gemv_weights;
 
-/* Whether rows are decoded to float32 before they are multiplied by x; if not, *form describes how they are stored. */
+/* Whether rows are decoded to float32 before they are multiplied by x; if not, *form describes how kernels read them:
+ * codes of a table of up to 3 bits as 4-bit codes. */
 bool hc_gemv_decodes(const hc_packed_context *packed, bool may_decode, hc_stored_form *form);
 
 /* false if the format is not stored in this form; with may_decode, if a row is too long to decode it as a whole. */

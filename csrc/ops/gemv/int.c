@@ -21,8 +21,7 @@ enum { SEGMENT = 1024, LONGEST = 65536, MAX_LINES = 8 * 4 };
 static int64_t scratch_init(const hc_integers_job *job, uint8_t *memory, hc_integers_scratch *scratch) {
     const int64_t line = job->padded_segments * (int64_t)sizeof(float), limbs = job->n_signed_limbs * line;
     const int64_t grouped = job->kind == HC_ORDER_GROUPED ? HC_INTEGERS_ROWS * line : 0;
-    const int64_t rows =
-        job->scaled && job->weights.form.bits != job->weights.bits && !job->is_packed ? HC_INTEGERS_ROWS : 1;
+    const int64_t rows = job->scaled && job->weights.unpacks && !job->is_packed ? HC_INTEGERS_ROWS : 1;
     const int64_t row_at = job->scaled ? HC_GEMV_SCALED_BYTES : 0;
     const int64_t dots_at = row_at + rows * hc_round_up(job->weights.scratch_bytes, HC_CACHE_LINE);
     const int64_t corrections_at = dots_at + job->n_vectors * limbs, ones_at = corrections_at + limbs;
@@ -110,7 +109,7 @@ static void grouped_block(const hc_integers_job *job, hc_gemv_dots_args *args, i
                           const hc_integers_scratch *scratch) {
     const int64_t n = job->padded_segments, lines = job->n_vectors * job->n_signed_limbs;
     const bool joins = job->n_signed_limbs > 1 || job->weights.form.has_zero_points;
-    const bool unpacks = job->densifies || job->weights.form.bits != job->weights.bits;
+    const bool unpacks = job->densifies || job->weights.unpacks;
     const int64_t at_once = joins || unpacks ? lines : HC_GEMV_LINES;
     args->ld = joins ? n : HC_INTEGERS_ROWS * n;
     for (int64_t first = 0; first < lines; first += at_once)

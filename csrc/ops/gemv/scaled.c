@@ -42,7 +42,7 @@ static void spread_rows(const hc_integers_job *job, int64_t block, int64_t n_row
                         hc_gemv_scaled_args *args) {
     const hc_gemv_weights *weights = &job->weights;
     const hc_stored_form *form = &weights->form;
-    const bool unpacks = form->bits != weights->bits && !job->is_packed;
+    const bool unpacks = weights->unpacks && !job->is_packed;
     const bool loads = hc_integers_loads_scales(job);
     const int64_t n = job->padded_segments, stride = unpacks ? hc_round_up(weights->scratch_bytes, HC_CACHE_LINE) : 0;
     for (int64_t i = 0; (unpacks || loads) && i < n_rows; i++) {
@@ -108,14 +108,14 @@ static bool reads_scaled(const hc_integers_job *job) {
     const int64_t words = job->segment * job->weights.bits / 32;
     return job->kind == HC_ORDER_GROUPED && job->n_signed_limbs == 1 && job->segment == job->geometry->group &&
            !job->densifies && (words == 4 || words == 8 || words == 16 || words == 32) && !form->has_zero_points &&
-           form->scale != HC_SCALE_NONE;
+           form->scale != HC_SCALE_NONE && (!job->weights.as_integers || job->weights.is_short);
 }
 
 void hc_integers_scaled_plan(hc_integers_job *job, const hc_run *run) {
     const hc_stored_form *form = &job->weights.form;
     if (!reads_scaled(job))
         return;
-    if (form->bits != job->weights.bits && !job->weights.as_integers && !form->lift)
+    if (job->weights.unpacks && !job->weights.as_integers && !form->lift)
         job->scaled = HC_PICK(gemv_scaled_packed, run);
     job->is_packed = job->scaled;
     job->weights.keeps_codes = job->is_packed;

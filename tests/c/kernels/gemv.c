@@ -280,6 +280,26 @@ static void unpack_case(const hc_kernel *kernel, int bits, int64_t n, int64_t be
     BENCH(hc_gemv_unpack_scalar(stored, bytes, bits, n, wanted), kernel->fn.gemv_unpack(stored, bytes, bits, n, got));
 }
 
+static void nibbles_case(const hc_kernel *kernel, int bits, int64_t n, int64_t behind) {
+    const int64_t bytes = (n * bits + 7) / 8 + behind, n_out = (n + 7) / 8 * 4;
+    begin("%d bits, n %" D ", row of %" D " bytes", bits, n, bytes);
+    const uint8_t *stored = random_bytes(bytes);
+    uint8_t *wanted = items(n_out, 1), *got = items(n_out, 1);
+    hc_gemv_nibbles_scalar(stored, bytes, bits, n, wanted);
+    kernel->fn.gemv_nibbles(stored, bytes, bits, n, got);
+    same("out", U8, got, wanted, n_out);
+    BENCH(hc_gemv_nibbles_scalar(stored, bytes, bits, n, wanted), kernel->fn.gemv_nibbles(stored, bytes, bits, n, got));
+}
+
+void check_gemv_nibbles(const hc_kernel *kernel) {
+    for (int bits = 1; bits <= 3; bits++)
+        FOR_EACH(int64_t, behind, 0, 1, 9, 64)
+    for (int64_t n = 0; n <= 260; n += n < 20 || (n % 64 > 60) || n % 64 < 4 ? 1 : 5)
+        nibbles_case(kernel, bits, n, *behind);
+    usual();
+    nibbles_case(kernel, 2, 4096, 0);
+}
+
 void check_gemv_unpack(const hc_kernel *kernel) {
     for (int bits = 1; bits <= 8; bits++)
         FOR_EACH(int64_t, behind, 0, 1, 9, 64)
