@@ -37,6 +37,20 @@ typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float 
 typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                int64_t n, int64_t count, float *c, int64_t ldc);
 
+/* planes_f32:  block[b].c[f * ldc + i] = fmaf chain from +0 over taps t and channels v, both ascending, of block[b].x[tap[t]
+ * + v * plane + i] * w[f * w_step[0] + t * w_step[1] + v * w_step[2]], for b < blocks, f < filters and i < block[b].n:
+ * adjacent pixels of images whose planes are one after the other. Then bias[f] is added unless bias is NULL; relu:
+ * values not above 0 become +0, NaN stays. n is at most mr, and mr floats of x are read; `some`: of the last block only
+ * n. */
+typedef struct {
+    const float *x;
+    float *c;
+    int64_t n;
+} hc_plane_block;
+typedef void hc_planes_f32_fn(int64_t taps, const int64_t *tap, int64_t channels, int64_t plane, const float *w,
+                              const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks,
+                              bool some, int64_t ldc, const float *bias, bool relu);
+
 /* largest_f32:  the maximum, as integers, of so_far and the bits of |x[i]|, i < n; the bits of a NaN are above those of
  * all numbers. */
 typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
