@@ -51,6 +51,26 @@ typedef void hc_planes_f32_fn(int64_t taps, const int64_t *tap, int64_t channels
                               const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks,
                               bool some, int64_t ldc, const float *bias, bool relu);
 
+/* plane_f32:  c[p * c_row + q] = fmaf chain from +0 over taps (r, s) ascending of pixel (p * stride + r - top, q * stride +
+ * s - left) * w[r * side + s], for p < down and q < across. Pixel (h, k) is x[h * row_step + k], and 0 outside of rows x
+ * columns. Then, if it finishes, bias is added; relu, which finishes: values not above 0 become +0, NaN stays. side 3, 5
+ * or 7, stride 1 or 2. `work` has hc_plane_work floats. */
+typedef struct {
+    const float *x, *w;
+    float *c, *work;
+    int64_t row_step, rows, columns, top, left, c_row, down, across;
+    int side, stride;
+    float bias;
+    bool finishes, relu;
+} hc_plane;
+typedef void hc_plane_f32_fn(const hc_plane *plane);
+/* Rows are padded to blocks of outputs. */
+static inline int64_t hc_plane_work(int64_t down, int64_t across, int side, int stride) {
+    enum { DOWN = 8, ACROSS = 32, REACH = 8 };
+    return (((down + DOWN - 1) / DOWN * DOWN - 1) * stride + side) * stride *
+           ((across + ACROSS - 1) / ACROSS * ACROSS + REACH);
+}
+
 /* largest_f32:  the maximum, as integers, of so_far and the bits of |x[i]|, i < n; the bits of a NaN are above those of
  * all numbers. */
 typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);

@@ -13,8 +13,8 @@ void hc_planes_f32_scalar(int64_t taps, const int64_t *tap, int64_t channels, in
                 float sum = 0.0f;
                 for (int64_t t = 0; t < taps; t++)
                     for (int64_t c = 0; c < channels; c++)
-                        sum = fmaf(block[b].x[tap[t] + c * plane + i],
-                                   w[f * w_step[0] + t * w_step[1] + c * w_step[2]], sum);
+                        sum = fmaf(block[b].x[tap[t] + c * plane + i], w[f * w_step[0] + t * w_step[1] + c * w_step[2]],
+                                   sum);
                 if (bias)
                     sum += bias[f];
                 block[b].c[f * ldc + i] = relu && sum <= 0 ? 0.0f : sum;

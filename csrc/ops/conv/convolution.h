@@ -45,7 +45,7 @@ typedef struct {
     /* values that are read or written across the layout of x or of the result; only the choice among algorithms of the
      * same bits regards them */
     double moved;
-    int64_t bytes;  /* of working memory */
+    int64_t bytes; /* of working memory */
 } hc_conv_work;
 
 typedef enum {

@@ -12,9 +12,9 @@
 /* Rows or columns. */
 typedef struct {
     int64_t size, answers, taps, stride, dilation, before;
-    int64_t phases;    /* of the copy, those that a tap reads */
-    int64_t at_once;   /* outputs of a band */
-    int64_t of_phase;  /* rows or columns of a phase */
+    int64_t phases;   /* of the copy, those that a tap reads */
+    int64_t at_once;  /* outputs of a band */
+    int64_t of_phase; /* rows or columns of a phase */
     int64_t bands;
 } hc_planes_axis;
 
@@ -22,7 +22,7 @@ typedef struct {
     const hc_convolution *conv;
     int64_t lanes;
     hc_planes_axis axis[2];
-    bool joined;      /* an image is one row: 1 x 1 filters without stride */
+    bool joined; /* an image is one row: 1 x 1 filters without stride */
     bool in_place;
     int64_t channels; /* of a group */
     int64_t plane;    /* floats from a channel to the next */

@@ -11,8 +11,8 @@ static void planes_case(const hc_kernel *kernel, int64_t taps, int64_t channels,
                         bool some, bool by_channel, bool finishes, float_kind kind) {
     enum { MOST = 32 };
     const int64_t lanes = kernel->mr, plane = taps + lanes + 3, ldc = blocks * lanes + 5;
-    begin("%" D " taps of %" D " channels, %" D " filters, %d blocks, the last of %" D ", some %d, finishes %d, %s", taps,
-          channels, filters, blocks, n, some, finishes, float_kind_name(kind));
+    begin("%" D " taps of %" D " channels, %" D " filters, %d blocks, the last of %" D ", some %d, finishes %d, %s",
+          taps, channels, filters, blocks, n, some, finishes, float_kind_name(kind));
     int64_t tap[64];
     for (int64_t t = 0; t < taps; t++)
         tap[t] = taps - 1 - t;
@@ -26,7 +26,9 @@ static void planes_case(const hc_kernel *kernel, int64_t taps, int64_t channels,
         const int64_t read = ends && some ? n : lanes;
         block[b] = (hc_plane_block){.x = floats((channels - 1) * plane + taps - 1 + read, kind),
                                     .c = got + b * lanes,
-                                    .n = ends ? n : b % 3 == 2 ? 1 : lanes};
+                                    .n = ends         ? n
+                                         : b % 3 == 2 ? 1
+                                                      : lanes};
         for (int64_t f = 0; f < filters; f++)
             for (int64_t i = 0; i < block[b].n; i++) {
                 float sum = 0.0f;
@@ -40,8 +42,9 @@ static void planes_case(const hc_kernel *kernel, int64_t taps, int64_t channels,
     }
     kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes);
     same("c", F32, got, wanted, values);
-    BENCH(hc_planes_f32_scalar(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes),
-          kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes));
+    BENCH(
+        hc_planes_f32_scalar(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes),
+        kernel->fn.planes_f32(taps, tap, channels, plane, w, step, filters, block, blocks, some, ldc, bias, finishes));
 }
 
 void check_planes_f32(const hc_kernel *kernel) {
