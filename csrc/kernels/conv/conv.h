@@ -66,9 +66,10 @@ typedef struct {
 typedef void hc_plane_f32_fn(const hc_plane *plane);
 /* Rows are padded to blocks of outputs. */
 static inline int64_t hc_plane_work(int64_t down, int64_t across, int side, int stride) {
-    enum { DOWN = 8, ACROSS = 32, REACH = 8 };
+    enum { DOWN = 8, ACROSS = 16, REACH = 8, MORE = 16 };
     return (((down + DOWN - 1) / DOWN * DOWN - 1) * stride + side) * stride *
-           ((across + ACROSS - 1) / ACROSS * ACROSS + REACH);
+               ((across + ACROSS - 1) / ACROSS * ACROSS + REACH) +
+           MORE;
 }
 
 /* largest_f32:  the maximum, as integers, of so_far and the bits of |x[i]|, i < n; the bits of a NaN are above those of

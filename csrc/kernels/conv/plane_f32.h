@@ -26,6 +26,26 @@ INLINE void copy(const float *from, int64_t n, float *to) {
         to[i] = from[i];
 }
 
+/* Every second one of them. */
+INLINE void copy_half(const float *from, int64_t n, float *to) {
+    int64_t i = 0;
+    for (; i + LANES < n; i += LANES)
+        lanes_store(to + i, lanes_even(lanes_load(from + 2 * i), lanes_load(from + 2 * i + LANES)));
+    if (i > 0) { /* up to the last one, which may be the end of memory */
+        const float *last = from + 2 * (n - LANES) - 1;
+        lanes_store(to + n - LANES, lanes_odd(lanes_load(last), lanes_load(last + LANES)));
+        return;
+    }
+    for (; i < n; i++)
+        to[i] = from[2 * i];
+}
+
+/* At least n zeros, up to the next multiple of LANES. */
+INLINE void zero(float *to, int64_t n) {
+    for (int64_t i = 0; i < n; i += LANES)
+        lanes_store(to + i, lanes_of(0));
+}
+
 /* The columns of a padded row that belong to a phase: zeros before `begin` and from `end` to `size`. */
 typedef struct {
     int64_t begin, end, size, first; /* of x: column of `begin` */
@@ -41,29 +61,27 @@ INLINE phase_of columns_of(const hc_plane *p, int64_t phase) {
 }
 
 /* The rows of the padded plane that outputs need, `half` floats apart with stride 1 and twice as many with stride 2. */
-INLINE void copy_rows(const hc_plane *p, int64_t half) {
+INLINE void copy_rows(const int stride, const hc_plane *p, int64_t half) {
     const phase_of phases[2] = {columns_of(p, 0), columns_of(p, 1)};
-    const int64_t rows = (p->down - 1) * p->stride + p->side;
+    const int64_t rows = (p->down - 1) * stride + p->side;
     float *to = p->work;
     for (int64_t h = 0; h < rows; h++)
-        for (int phase = 0; phase < p->stride; phase++, to += half) {
+        for (int phase = 0; phase < stride; phase++, to += half) {
             const phase_of *of = phases + phase;
             const int64_t row = h - p->top, begin = of->begin, n = of->end - begin;
             if (row < 0 || row >= p->rows) {
-                for (int64_t i = 0; i < of->size; i++)
-                    to[i] = 0;
+                zero(to, of->size);
                 continue;
             }
-            const float *from = p->x + row * p->row_step + of->first;
-            for (int64_t i = 0; i < begin; i++)
-                to[i] = 0;
-            if (p->stride == 1)
-                copy(from, n, to + begin);
-            else
-                for (int64_t i = 0; i < n; i++)
-                    to[begin + i] = from[2 * i];
-            for (int64_t i = of->end; i < of->size; i++)
-                to[i] = 0;
+            zero(to, begin);
+            if (n > 0) {
+                const float *from = p->x + row * p->row_step + of->first;
+                if (stride == 1)
+                    copy(from, n, to + begin);
+                else
+                    copy_half(from, n, to + begin);
+            }
+            zero(to + of->end, of->size - of->end);
         }
 }
 
@@ -81,7 +99,7 @@ INLINE void block(const int side, const int stride, const int down, const int ac
             sum[i][b] = lanes_of(0);
 #pragma GCC unroll 32
     for (int h = 0; h < (down - 1) * stride + side; h++, x += pitch)
-#pragma GCC unroll 1
+#pragma GCC unroll 3
         for (int s = 0; s < side; s++) {
             __asm__ volatile(
                 ""
@@ -136,7 +154,7 @@ INLINE void plane(const int side, const int stride, const hc_plane *p) {
     enum { DOWN = MOST_DOWN / 2 };
     const int down = p->across <= LANES ? MOST_DOWN : DOWN;
     const int64_t last = p->across - LANES, half = (p->across + LANES - 1) / LANES * LANES + 8, pitch = stride * half;
-    copy_rows(p, half);
+    copy_rows(stride, p, half);
     for (int64_t i = 0; i < p->down; i += down) {
         const float *x = p->work + i * stride * pitch;
         float *c = p->c + i * p->c_row;
