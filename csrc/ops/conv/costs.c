@@ -28,11 +28,12 @@ static const hc_conv_costs COSTS[] = {
  *               1 to 32 groups at 7 x 7 to 56 x 56, costs more than a tenth; with stride 2 none of 78 more than an eighth
  *   fft         80 per value, 24 per value of a filter: 5 x 5 and 7 x 7 of 64 to 256 channels at 14 x 14 to
  *               56 x 56, within 1.6 times
+ *   planes      5 per copied value, 32 per value of a packed filter
  *   implicit    48 per gathered value: 3 x 3 of 64 channels takes 1.9 times the product itself, of 512 1.6 (Zen 5) */
 static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
     [HC_ALGORITHM_FLOATS_direct] = {4000, {0.0095, 0, 0}},
     [HC_ALGORITHM_FLOATS_depthwise] = {4000, {0.01425, 0.01425, 0}},
-    [HC_ALGORITHM_FLOATS_planes] = {4000, {0.0095, 0.15, 0.3}},
+    [HC_ALGORITHM_FLOATS_planes] = {4000, {0.0095, 0.05, 0.3}},
     [HC_ALGORITHM_FLOATS_implicit] = {4000, {0.0095, 0.456, 0}},
     [HC_ALGORITHM_FLOATS_im2col] = {4000, {0.0095, 0.532, 0}},
     [HC_ALGORITHM_FLOATS_winograd2] = {4000, {0.0095, 0.076, 0.076}},
@@ -42,7 +43,7 @@ static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
 };
 
 /* ns of a value that is transposed on its way in or out, as in NCHW by algorithms that read pixels. */
-static const double MOVED = 0.25;
+static const double MOVED = 0.3;
 
 /* Time of floats without AVX-512, relative to the time with it. */
 static double slowness_of_floats(uint32_t isa) {

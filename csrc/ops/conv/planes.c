@@ -95,8 +95,9 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
         const double outputs = (double)s->n * (double)(s->out_height * hc_round_up(s->out_width, p->lanes));
         job->each = HC_PICK(plane_f32, conv->run);
         job->private_bytes = hc_round_up(floats * size, HC_CACHE_LINE);
-        return (hc_conv_work){.products = outputs * (double)s->filters * (double)job->columns,
-                              .values = (double)s->n * (double)s->filters * (double)(s->height * s->width),
+        /* a load for a product, and its pixels from a copy that is made for it */
+        return (hc_conv_work){.products = 2 * outputs * (double)s->filters * (double)job->columns,
+                              .values = 2 * (double)s->n * (double)s->filters * (double)(s->height * s->width),
                               .bytes = n_threads * job->private_bytes};
     }
     const int64_t bands = hc_planes_bands(p);
@@ -106,9 +107,11 @@ static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
     job->tile_at = hc_round_up(p->copied * size, HC_CACHE_LINE);
     job->private_bytes = job->tile_at + hc_round_up(PART * BLOCKS * p->lanes * size, HC_CACHE_LINE);
     const double blocks = (double)hc_planes_blocks(p), kept = (double)(s->filters * job->columns);
+    /* with a stride, pixels are copied one by one; with several taps they come from L2 */
     const double read = p->in_place ? 0 : (double)bands * (double)p->channels * (double)p->plane;
-    return (hc_conv_work){.products = blocks * (double)p->lanes * (double)job->filters * (double)job->columns,
-                          .values = read * (double)job->parts,
+    const double slower = s->r * s->s > 1 ? 1.1 : 1, apart = conv->window->stride[1] > 1 ? 4 : 1;
+    return (hc_conv_work){.products = slower * blocks * (double)p->lanes * (double)job->filters * (double)job->columns,
+                          .values = apart * read * (double)job->parts,
                           .filters = job->packed ? kept : 0,
                           .bytes = (job->packed ? (int64_t)kept * size : 0) + n_threads * job->private_bytes};
 }

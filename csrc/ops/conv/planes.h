@@ -23,6 +23,7 @@ typedef struct {
     int64_t lanes;
     hc_planes_axis axis[2];
     bool joined; /* an image is one row: 1 x 1 filters without stride */
+    bool follow; /* rows of outputs are adjacent */
     bool in_place;
     int64_t channels; /* of a group */
     int64_t plane;    /* floats from a channel to the next */

@@ -70,6 +70,7 @@ void hc_planes_init(hc_planes *p, const hc_convolution *conv, int64_t lanes) {
         p->axis[1].size = p->axis[1].answers = s->height * s->width;
         p->axis[0].size = p->axis[0].answers = 1;
     }
+    p->follow = out->strides[2] == s->out_width * size;
     p->in_place = p->joined && x->dtype == HC_F32 && (uintptr_t)x->data % sizeof(float) == 0 && whole(x->strides[0]) &&
                   whole(x->strides[1]) && s->filters / window->groups <= FEW_FILTERS;
     const int64_t fit = BAND_BYTES / size;
@@ -108,6 +109,13 @@ int64_t hc_planes_bands(const hc_planes *p) {
 static void count_blocks(const hc_planes *p, hc_planes_band *band) {
     const int64_t by_rows = band->n[0] * hc_ceil_div(band->n[1], p->lanes);
     const int64_t by_all = hc_ceil_div((band->n[0] - 1) * p->axis[1].of_phase + band->n[1], p->lanes);
+    if (p->follow && band->n[1] == p->axis[1].of_phase) { /* rows of pixels and of outputs are one row */
+        band->n[1] *= band->n[0];
+        band->n[0] = 1;
+        band->wide = false;
+        band->per_row = band->blocks = by_all;
+        return;
+    }
     band->wide = by_all < by_rows;
     band->per_row = band->wide ? by_all : hc_ceil_div(band->n[1], p->lanes);
     band->blocks = band->wide ? by_all : by_rows;
@@ -117,8 +125,10 @@ int64_t hc_planes_blocks(const hc_planes *p) {
     int64_t sum = 0;
     for (int64_t row = 0; row < p->axis[0].answers; row += p->axis[0].at_once) {
         hc_planes_band band = {.n = {hc_min(p->axis[0].at_once, p->axis[0].answers - row), p->axis[1].at_once}};
+        const int64_t rows = band.n[0];
         count_blocks(p, &band);
         sum += band.blocks * (p->axis[1].bands - 1);
+        band.n[0] = rows;
         band.n[1] = p->axis[1].answers - (p->axis[1].bands - 1) * p->axis[1].at_once;
         count_blocks(p, &band);
         sum += band.blocks;
@@ -177,7 +187,6 @@ hc_planes_band hc_planes_read(const hc_planes *p, int64_t number, float *memory)
     }
     band.group = number % p->conv->window->groups;
     band.image = number / p->conv->window->groups;
-    count_blocks(p, &band);
     band.x = memory;
     if (p->in_place)
         band.x = (const float *)(const void *)((const char *)x->data + band.image * x->strides[0] +
@@ -185,5 +194,6 @@ hc_planes_band hc_planes_read(const hc_planes *p, int64_t number, float *memory)
                  band.first[1];
     else
         copy_band(p, &band, memory);
+    count_blocks(p, &band);
     return band;
 }
