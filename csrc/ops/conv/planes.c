@@ -9,6 +9,7 @@
 #include "ops/conv/planes.h"
 
 #include "base/threads.h"
+#include "ops/conv/prepacked.h"
 #include "ops/conv/windows.h"
 
 #include <string.h>
@@ -270,6 +271,30 @@ static void each_task(void *context, int64_t task, int thread) {
     job->each(&plane);
 }
 
+static hc_filter_form form_of(const hc_planes_job *job) {
+    if (!job->packed)
+        return (hc_filter_form){0};
+    return (hc_filter_form){.kernel = (intptr_t)job->kernel,
+                            .groups = job->conv->window->groups,
+                            .panels = job->filters,
+                            .panel_floats = job->columns};
+}
+
+hc_filter_form hc_conv_planes_form(const hc_convolution *conv) {
+    hc_planes_job job;
+    work_of(&job, conv);
+    return form_of(&job);
+}
+
+hc_status hc_conv_planes_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {
+    (void)error;
+    hc_planes_job job;
+    work_of(&job, conv);
+    job.packed_filters = hc_prepacked_panels_to(to);
+    hc_parallel(conv->run->n_threads, conv->shape.filters, pack_task, &job);
+    return HC_OK;
+}
+
 hc_status hc_conv_planes_run(const hc_convolution *conv, hc_error *error) {
     hc_planes_job job;
     work_of(&job, conv);
@@ -277,7 +302,9 @@ hc_status hc_conv_planes_run(const hc_convolution *conv, hc_error *error) {
     const int64_t size = sizeof(float), taps = s->r * s->s;
     const int64_t tap_bytes = hc_round_up(taps * (int64_t)sizeof(int64_t), HC_CACHE_LINE);
     const int64_t bias_bytes = hc_round_up(conv->bias ? s->filters * size : 0, HC_CACHE_LINE);
-    const int64_t filter_bytes = hc_round_up(job.packed ? s->filters * job.columns * size : 0, HC_CACHE_LINE);
+    const hc_filter_form form = form_of(&job);
+    const float *ready = job.packed ? hc_prepacked_panels_of(conv, &form, 0) : NULL;
+    const int64_t filter_bytes = hc_round_up(job.packed && !ready ? s->filters * job.columns * size : 0, HC_CACHE_LINE);
     const int n_threads = conv->run->n_threads;
     uint8_t *memory = hc_alloc_aligned(tap_bytes + bias_bytes + filter_bytes + n_threads * job.private_bytes);
     if (!memory)
@@ -289,7 +316,9 @@ hc_status hc_conv_planes_run(const hc_convolution *conv, hc_error *error) {
     hc_planes_taps(&job.planes, job.planes.tap);
     for (int64_t f = 0; f < s->filters && job.bias; f++)
         memcpy(job.bias + f, (const char *)conv->bias->data + f * conv->bias->strides[0], sizeof *job.bias);
-    if (job.packed) {
+    if (ready) {
+        job.w = ready;
+    } else if (job.packed) {
         job.w = job.packed_filters;
         hc_parallel(n_threads, s->filters, pack_task, &job);
     }
