@@ -177,6 +177,10 @@ def conv2d_backward_weight(
         raise WrongValue(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
+    if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0:
+        (down, wide), (p, q) = window.stride, window.answer
+        _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
+        return dw if out is None else out
     across = _images_last(images)  # (C, N, H, W), with contiguous images
     weights = _images_last(nchw)
     for g in range(parts):
@@ -184,6 +188,26 @@ def conv2d_backward_weight(
         target = dw[filter].transpose(1, 0, 2, 3)
         _convolve(across[channel], weights[filter], window.dilation, window.before, window.stride, 1, target)
     return dw if out is None else out
+
+
+def _matrices(gradient: Array, images: Array, to: FloatArray) -> None:
+    """Multiply gradients and images as matrices over (p, q, n), one chain of fused multiply-adds each."""
+    settings = runtime.run()
+    run = (*settings[:3], runtime.OWN, *settings[4:])
+    filters, depth = to.shape[:2]
+    for g in range(images.shape[1] // max(depth, 1)):
+        each = filters * depth // images.shape[1]
+        dy, x = gradient[:, g * each : (g + 1) * each], images[:, g * depth : (g + 1) * depth]
+        left, right = _over_pixels(dy), _over_pixels(x)
+        _core.matmul(run, left, right.T, None, None, to[g * each : (g + 1) * each, :, 0, 0])
+
+
+def _over_pixels(nchw: Array) -> Array:
+    """Return (N, C, H, W) as a matrix (C, (h, w, n)), without a copy for one image with contiguous planes or pixels."""
+    single = converted(nchw, np.float32)
+    if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
+        return single[0].reshape(single.shape[1], -1)
+    return np.ascontiguousarray(single.transpose(1, 2, 3, 0)).reshape(single.shape[1], -1)
 
 
 def _convolve(
