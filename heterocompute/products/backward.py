@@ -95,7 +95,8 @@ def conv2d_backward_input(
     # (C, taps, K / groups): the channels of one convolution are the filters of the other
     turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
     turned = np.ascontiguousarray(turned.reshape(channels, *kernel, k // window.groups)).transpose(0, 3, 1, 2)
-    last = _channels_last(nchw)
+    single = converted(nchw, np.float32)
+    last = single if single.strides[3] == single.itemsize else _channels_last(single)
     for rows in _phases(window, 0, height):
         for columns in _phases(window, 1, width):
             target = dx[:, :, rows.pixels, columns.pixels]
@@ -206,8 +207,10 @@ def _over_pixels(nchw: Array) -> Array:
     """Return (N, C, H, W) as a matrix (C, (h, w, n)), without a copy for one image with contiguous planes or pixels."""
     single = converted(nchw, np.float32)
     if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
-        return single[0].reshape(single.shape[1], -1)
-    return np.ascontiguousarray(single.transpose(1, 2, 3, 0)).reshape(single.shape[1], -1)
+        pixels: Array = single[0]
+    else:
+        pixels = _images_last(single).transpose(0, 2, 3, 1)
+    return pixels.reshape(len(pixels), -1)
 
 
 def _convolve(
@@ -283,4 +286,9 @@ def _channels_last(nchw: Array) -> Array:
 
 def _images_last(nchw: Array) -> Array:
     """Return (N, C, H, W) as (C, N, H, W), whose second axis is contiguous."""
-    return np.ascontiguousarray(converted(nchw, np.float32).transpose(1, 2, 3, 0)).transpose(0, 3, 1, 2)
+    single = converted(nchw, np.float32)
+    n, channels, height, width = single.shape
+    last = np.empty((channels, height, width, n), np.float32)
+    for i in range(n):  # faster than a transposition, whose inner loop is over the images
+        last[..., i] = single[i]
+    return last.transpose(0, 3, 1, 2)

@@ -65,7 +65,7 @@ def conv2d(
         Number of independent convolutions that the channels of x and the filters are split into.
     activations : Format or str, optional
         Quantize x on the fly: one row per image, groups along the channels within one convolution group.
-    algorithm : {"auto", "direct", "depthwise", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"}
+    algorithm : {"auto", "direct", "depthwise", "planes", "implicit", "im2col", "winograd2", "winograd4", ...}
         "auto" selects the algorithm with the least estimated time. See Notes.
     layout : {"NCHW", "NHWC"}
         Layout of x and of the result.
@@ -102,12 +102,13 @@ def conv2d(
     - "implicit" is a GEMM whose rows are the windows of x, gathered panel by panel.
     - "im2col" stores the windows first, 16 MiB at a time. It serves as a comparison.
     - "depthwise" applies to groups of 1, 2, 4 or 8 channels and as many filters.
+    - "planes" reads the planes of an NCHW image in place or in bands. It applies to floats.
     - "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3). 1 x 3 and 3 x 1 filters use
       them in one dimension. 3 x 3, 5 x 5 and 7 x 7 filters with stride 2 use tiles of as many pixels per image phase.
     - "fft" multiplies Fourier transforms of tiles. It suits large filters, which may reach over at most 64 pixels.
 
-    "direct", "depthwise", "implicit" and "im2col" give bitwise identical results. With `activations`, "im2col" does not
-    apply, and "direct" applies to 8-bit integers. "depthwise" applies to 8-bit integers and to all float formats and
+    "direct", "depthwise", "planes", "implicit" and "im2col" give bitwise identical results. With `activations`,
+    "im2col" and "planes" do not apply, and "direct" applies to 8-bit integers. "depthwise" applies to 8-bit integers and to all float formats and
     formats with one scale per tap. "winograd2" and "winograd4" sum 8-bit integers exactly, for 3 x 3 filters with
     stride 1.
 
@@ -125,9 +126,9 @@ def conv2d(
 
     For "fft" it is 2.7 and 0.6 for 3 x 3, 1.5 and 0.3 for 7 x 7, with 1 and 64 channels.
 
-    For float operands the estimate of "auto" depends on the shapes only: "depthwise", "direct", "winograd2",
-    "winograd4" or "fft", never "winograd6". With `activations` the estimate also depends on the processor; all
-    algorithms then give bitwise identical results.
+    For float operands the shapes alone decide between one chain per output, "winograd2", "winograd4" and "fft", never
+    "winograd6". The layout decides between the algorithms with one chain. With `activations` the estimate also depends
+    on the processor; all algorithms then give bitwise identical results.
 
     Working memory: under 64 MiB. "direct" uses less than 1 MiB per thread and 12 MiB of packed weights, or 40 MiB for
     integers. Winograd uses 2 MiB per thread, more above 512 channels, and 20 MiB of transformed filters and tiles.
