@@ -8,7 +8,7 @@ for w   dw[k, c, r, s] is a convolution of x with the images as channels, the fi
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -210,7 +210,7 @@ def _over_pixels(nchw: Array) -> Array:
         pixels: Array = single[0]
     else:
         pixels = _images_last(single).transpose(0, 2, 3, 1)
-    return pixels.reshape(len(pixels), -1)
+    return pixels.reshape(len(pixels), prod(pixels.shape[1:]))
 
 
 def _convolve(
