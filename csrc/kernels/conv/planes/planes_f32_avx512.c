@@ -3,6 +3,6 @@
 
 enum { SUMS = 24 };
 
-#include "kernels/conv/planes_f32.h"
+#include "kernels/conv/planes/planes_f32.h"
 
 HC_PLANES_F32(avx512)
