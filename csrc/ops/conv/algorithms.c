@@ -143,7 +143,7 @@ static int fastest_of(const hc_convolution *conv, double most, bool skips, bool 
             continue;
         hc_conv_work work = work_of(conv, i);
         if (alike)
-            work.moved = 0;
+            work.moved = work.shared = 0;
         const double seconds = hc_conv_seconds(isa, (hc_algorithm_number)i, &work);
         if (found < 0 || seconds < least)
             found = i, least = seconds;

@@ -45,6 +45,7 @@ typedef struct {
     /* values that are read or written across the layout of x or of the result; only the choice among algorithms of the
      * same bits regards them */
     double moved;
+    double shared; /* likewise: products whose pixels are loaded once for several outputs */
     int64_t bytes; /* of working memory */
 } hc_conv_work;
 

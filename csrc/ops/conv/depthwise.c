@@ -70,6 +70,7 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     return (hc_conv_work){.products = products,
                           .values = job->run == 1 ? products : 0,
                           .moved = hc_conv_moved(conv),
+                          .shared = in_blocks ? products : 0,
                           .bytes =
                               panel_floats(job) * size + conv->run->n_threads * job->private_bytes + job->pixels.bytes};
 }
