@@ -8,7 +8,7 @@ for w   dw[k, c, r, s] is a convolution of x with the images as channels, the fi
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,8 @@ def conv2d_backward_input(
     # (C, taps, K / groups): the channels of one convolution are the filters of the other
     turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
     turned = np.ascontiguousarray(turned.reshape(channels, *kernel, k // window.groups)).transpose(0, 3, 1, 2)
-    last = _channels_last(nchw)
+    single = converted(nchw, np.float32)
+    last = single if single.strides[3] == single.itemsize else _channels_last(single)
     for rows in _phases(window, 0, height):
         for columns in _phases(window, 1, width):
             target = dx[:, :, rows.pixels, columns.pixels]
@@ -177,6 +178,10 @@ def conv2d_backward_weight(
         raise WrongValue(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
+    if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0:
+        (down, wide), (p, q) = window.stride, window.answer
+        _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
+        return dw if out is None else out
     across = _images_last(images)  # (C, N, H, W), with contiguous images
     weights = _images_last(nchw)
     for g in range(parts):
@@ -184,6 +189,28 @@ def conv2d_backward_weight(
         target = dw[filter].transpose(1, 0, 2, 3)
         _convolve(across[channel], weights[filter], window.dilation, window.before, window.stride, 1, target)
     return dw if out is None else out
+
+
+def _matrices(gradient: Array, images: Array, to: FloatArray) -> None:
+    """Multiply gradients and images as matrices over (p, q, n), one chain of fused multiply-adds each."""
+    settings = runtime.run()
+    run = (*settings[:3], runtime.OWN, *settings[4:])
+    filters, depth = to.shape[:2]
+    for g in range(images.shape[1] // max(depth, 1)):
+        each = filters * depth // images.shape[1]
+        dy, x = gradient[:, g * each : (g + 1) * each], images[:, g * depth : (g + 1) * depth]
+        left, right = _over_pixels(dy), _over_pixels(x)
+        _core.matmul(run, left, right.T, None, None, to[g * each : (g + 1) * each, :, 0, 0])
+
+
+def _over_pixels(nchw: Array) -> Array:
+    """Return (N, C, H, W) as a matrix (C, (h, w, n)), without a copy for one image with contiguous planes or pixels."""
+    single = converted(nchw, np.float32)
+    if len(single) == 1 and single.strides[2] == single.shape[3] * single.strides[3]:
+        pixels: Array = single[0]
+    else:
+        pixels = _images_last(single).transpose(0, 2, 3, 1)
+    return pixels.reshape(len(pixels), prod(pixels.shape[1:]))
 
 
 def _convolve(
@@ -259,4 +286,9 @@ def _channels_last(nchw: Array) -> Array:
 
 def _images_last(nchw: Array) -> Array:
     """Return (N, C, H, W) as (C, N, H, W), whose second axis is contiguous."""
-    return np.ascontiguousarray(converted(nchw, np.float32).transpose(1, 2, 3, 0)).transpose(0, 3, 1, 2)
+    single = converted(nchw, np.float32)
+    n, channels, height, width = single.shape
+    last = np.empty((channels, height, width, n), np.float32)
+    for i in range(n):  # faster than a transposition, whose inner loop is over the images
+        last[..., i] = single[i]
+    return last.transpose(0, 3, 1, 2)

@@ -18,7 +18,7 @@ from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, r
 from ..base.float_env import converted, counts_subnormals
 from ..base.values import check_text
 from ..formats import Format
-from .arguments import FloatArray, as_format, core_operand, tell, turned
+from .arguments import FloatArray, as_format, checked_out, core_operand, tell, turned
 from .matmul import _along
 from .place import HERE, Here, place_of
 from .quantize import quantize
@@ -65,7 +65,7 @@ def conv2d(
         Number of independent convolutions that the channels of x and the filters are split into.
     activations : Format or str, optional
         Quantize x on the fly: one row per image, groups along the channels within one convolution group.
-    algorithm : {"auto", "direct", "depthwise", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"}
+    algorithm : {"auto", "direct", "depthwise", "planes", "implicit", "im2col", "winograd2", "winograd4", ...}
         "auto" selects the algorithm with the least estimated time. See Notes.
     layout : {"NCHW", "NHWC"}
         Layout of x and of the result.
@@ -102,14 +102,15 @@ def conv2d(
     - "implicit" is a GEMM whose rows are the windows of x, gathered panel by panel.
     - "im2col" stores the windows first, 16 MiB at a time. It serves as a comparison.
     - "depthwise" applies to groups of 1, 2, 4 or 8 channels and as many filters.
+    - "planes" reads the planes of an NCHW image in place or in bands. It applies to floats.
     - "winograd2", "winograd4" and "winograd6" are F(2 x 2), F(4 x 4) and F(6 x 6, 3 x 3). 1 x 3 and 3 x 1 filters use
       them in one dimension. 3 x 3, 5 x 5 and 7 x 7 filters with stride 2 use tiles of as many pixels per image phase.
     - "fft" multiplies Fourier transforms of tiles. It suits large filters, which may reach over at most 64 pixels.
 
-    "direct", "depthwise", "implicit" and "im2col" give bitwise identical results. With `activations`, "im2col" does not
-    apply, and "direct" applies to 8-bit integers. "depthwise" applies to 8-bit integers and to all float formats and
-    formats with one scale per tap. "winograd2" and "winograd4" sum 8-bit integers exactly, for 3 x 3 filters with
-    stride 1.
+    "direct", "depthwise", "planes", "implicit" and "im2col" give bitwise identical results. With `activations`,
+    "im2col" and "planes" do not apply, and "direct" applies to 8-bit integers. "depthwise" applies to 8-bit integers
+    and to all float formats and formats with one scale per tap. "winograd2" and "winograd4" sum 8-bit integers
+    exactly, for 3 x 3 filters with stride 1.
 
     On float operands, the Winograd algorithms and "fft" round differently. Mean error against float64, relative to
     "direct":
@@ -125,9 +126,9 @@ def conv2d(
 
     For "fft" it is 2.7 and 0.6 for 3 x 3, 1.5 and 0.3 for 7 x 7, with 1 and 64 channels.
 
-    For float operands the estimate of "auto" depends on the shapes only: "depthwise", "direct", "winograd2",
-    "winograd4" or "fft", never "winograd6". With `activations` the estimate also depends on the processor; all
-    algorithms then give bitwise identical results.
+    For float operands the shapes alone decide between one chain per output, "winograd2", "winograd4" and "fft", never
+    "winograd6". The layout decides between the algorithms with one chain. With `activations` the estimate also depends
+    on the processor; all algorithms then give bitwise identical results.
 
     Working memory: under 64 MiB. "direct" uses less than 1 MiB per thread and 12 MiB of packed weights, or 40 MiB for
     integers. Winograd uses 2 MiB per thread, more above 512 channels, and 20 MiB of transformed filters and tiles.
@@ -143,9 +144,18 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
+    key = None
+    if activations is None and out is None and _is_plain(x) and _is_plain(w) and (bias is None or _is_plain(bias)):
+        words = repr((stride, padding, dilation, groups, algorithm, layout, relu, accuracy))
+        key = x.shape, w.shape, () if bias is None else bias.shape, words
+        seen = _SEEN.get(key)
+        if seen is not None and not runtime.tuned() and runtime.backend_device() is None:
+            return _again(x, w, bias, seen)
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
+    if key is not None and call.place is HERE:
+        _remember(key, call, layout)
     if call.place is not HERE:
         if call.result.size:
             with call.place.refusals("conv2d", "conv2d: x", call.image, activations):
@@ -161,6 +171,32 @@ def conv2d(
         if way not in ALGORITHMS or not _convolved(call, way, ready):
             _core.conv2d(*(*call.core, ready))
     return call.result if out is None else out
+
+
+_FLOAT32 = np.dtype(np.float32)
+_SEEN: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # arguments that were checked before, for arrays of these shapes
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether the core reads an array as it is: nothing but its shape has to be checked."""
+    return type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned
+
+
+def _remember(key: tuple[Any, ...], call: Call, layout: str) -> None:
+    """Keep what follows from the arguments, so that another call with arrays of these shapes takes microseconds."""
+    if len(_SEEN) >= 1024:
+        _SEEN.clear()
+    _SEEN[key] = (call.result.shape, layout == "NCHW", call.core[4:9], call.core[10:])
+
+
+def _again(x: FloatArray, w: FloatArray, bias: FloatArray | None, seen: tuple[Any, ...]) -> FloatArray:
+    """Convolve plain arrays with arguments that were checked before."""
+    shape, is_nchw, where, words = seen
+    result = checked_out(None, shape, "conv2d", (), at_line=True)
+    images, target = (x, result) if is_nchw else (x.transpose(0, 3, 1, 2), result.transpose(0, 3, 1, 2))
+    core: tuple[Any, ...] = (runtime.run(), images, w, bias, *where, target, *words, None)
+    _core.conv2d(*core)
+    return result
 
 
 class Call(NamedTuple):

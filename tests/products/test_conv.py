@@ -13,7 +13,7 @@ import heterocompute as hc
 from heterocompute.products.window import as_window
 from heterocompute.reference import convolution, loops, product
 
-ALGORITHMS = ("direct", "depthwise", "implicit", "im2col", "auto")
+ALGORITHMS = ("direct", "depthwise", "planes", "implicit", "im2col", "auto")
 PATTERNS = ("2:4", "1:4", "int8+2:4", "vsq4-g16-s4+2:4", "nf4-g64+2:4", "mxfp4+1:4")
 WEIGHTS = [None, "int8", "int4-g5", "vsq4-g16-s4", "vsq3-g4", "int8-asym", "vsq6-g16-s6", "int4-g32-f16"]
 ACTIVATIONS = [None, "int8", "vsq4-g16-s4", "int4-g8", "int16", "vsq8-g16-s8-tensor", "q6_k"]
@@ -126,7 +126,7 @@ def test_empty_sizes() -> None:
             r"winograd4 is for .* 3 x 3.* with stride 1, .* stride 2, .*\(2, 1\)",
         ),
         ({"algorithm": "winograd6", "w": reals((4, 3, 5, 5))}, ValueError, "winograd6 is for .* 3 x 3.* w has 5 x 5"),
-        ({"algorithm": "magic"}, ValueError, "one of direct, depthwise, implicit"),
+        ({"algorithm": "magic"}, ValueError, "one of direct, depthwise, planes, implicit"),
         ({"layout": "CHWN"}, ValueError, "layout"),
         ({"activations": "int1"}, ValueError, "int1"),
         ({"activations": "50%"}, ValueError, "'50%' is not a format; a share .* is a pattern of prune"),

@@ -64,6 +64,8 @@ def test_chains_have_the_bits_of_the_seven_loops(case: Any, isa: str) -> None:
                     continue
                 found = hc.conv2d(image, filters, *arguments, algorithm=algorithm, relu=relu)
                 assert same_bits(found, expected), algorithm
+                if algorithm == "planes":  # pixels of the result are adjacent
+                    continue
                 out = np.empty((n, *expected.shape[2:], k), np.float32)
                 last = image.transpose(0, 2, 3, 1)
                 hc.conv2d(last, filters, *arguments, algorithm=algorithm, layout="NHWC", out=out, relu=relu)
@@ -389,12 +391,15 @@ def test_the_table_names_what_it_takes() -> None:
 
 def test_auto_has_channels_in_lanes_where_each_has_a_filter() -> None:
     x, filters = reals((2, 40, 6, 5), 1), reals((40, 1, 3, 3), 2)
-    out = np.empty((2, 40, 4, 3), np.float32)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    out = np.empty((2, 4, 3, 40), np.float32).transpose(0, 3, 1, 2)
     pair = ((1, 1), (0, 0), (1, 1))
     names = [name for name, _, _ in core.conv_algorithms()]
     for isa in isas("direct"):
         with hc.use(isa=isa):
-            assert names[core.explain_conv2d(runtime.run(), x, filters, None, *pair, 40, None, out)[0]] == "depthwise"
+            assert (
+                names[core.explain_conv2d(runtime.run(), last, filters, None, *pair, 40, None, out)[0]] == "depthwise"
+            )
     wanted = hc.conv2d(x, filters, groups=40, algorithm="implicit")
     for w in (filters, hc.quantize(filters, "int8", axis=(2, 3, 1))):
         for threads in (1, 2):

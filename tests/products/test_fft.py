@@ -103,6 +103,7 @@ def test_the_transform_is_that_of_the_equation() -> None:
 
 
 NAMES = [name for name, _, _ in core.conv_algorithms()]
+ONE_CHAIN = {"direct", "planes"}  # which of them depends on the layout, their bits do not
 
 
 def explained(n: int, c: int, size: int, k: int, r: int, strict: bool = False) -> tuple[str, dict[str, Any]]:
@@ -118,10 +119,10 @@ def test_auto_takes_it_for_large_filters_and_looks_at_shapes_alone() -> None:
         with hc.use(isa=isa):
             for r in (5, 7, 11):
                 assert explained(1, 64, 56, 64, r)[0] == "fft"
-                assert explained(1, 64, 56, 64, r, strict=True)[0] == "direct"
+                assert explained(1, 64, 56, 64, r, strict=True)[0] in ONE_CHAIN
             assert explained(1, 64, 56, 64, 3)[0] == "winograd4"
-            assert explained(1, 3, 56, 64, 5)[0] == "direct"
-            assert explained(1, 64, 7, 64, 5)[0] == "direct"  # transformed filters are not worth it for one tile
+            assert explained(1, 3, 56, 64, 5)[0] in ONE_CHAIN
+            assert explained(1, 64, 7, 64, 5)[0] in ONE_CHAIN  # transformed filters are not worth it for one tile
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16])

@@ -74,12 +74,12 @@ def test_panels_are_read_and_not_the_filters() -> None:
 
 
 def test_it_is_an_array_to_everyone_else_and_travels() -> None:
-    x, filters = reals((2, 4, 6, 6), 1), reals((5, 4, 3, 3), 2)
+    x, filters = reals((2, 16, 6, 6), 1), reals((5, 16, 3, 3), 2)
     given = filters.copy()
     ready = hc.prepack(given)
     given[...] = 0  # it is a copy
     assert same_bits(np.asarray(ready), filters) and not ready.source.flags.writeable
-    assert (ready.shape, ready.ndim, ready.dtype) == (filters.shape, 4, np.float32) and "5, 4, 3, 3" in repr(ready)
+    assert (ready.shape, ready.ndim, ready.dtype) == (filters.shape, 4, np.float32) and "5, 16, 3, 3" in repr(ready)
     wanted = hc.conv2d(x, filters)
     for other in (pickle.loads(pickle.dumps(ready)), copy.deepcopy(ready), hc.prepack(ready)):
         assert other.nbytes == 0 and same_bits(hc.conv2d(x, other), wanted) and other.nbytes > 0

@@ -67,7 +67,9 @@ def test_what_auto_does_not_admit_is_not_chosen_by_measurement() -> None:
         assert out == refused
         assert {one.path for one in found.candidates if one.measured_ms is None} == {*refused, "depthwise"}
     packed = hc.explain(hc.conv2d, x, hc.quantize(w, "int8", axis=(2, 3, 1)))
-    assert {one.path for one in packed.candidates if one.predicted_ms is not None} <= {"direct", "implicit", "im2col"}
+    assert {one.path for one in packed.candidates if one.predicted_ms is not None} <= {
+        "direct", "planes", "implicit", "im2col",
+    }  # fmt: skip
 
 
 def test_a_product_goes_the_way_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,7 @@ def test_the_mean_errors_are_those_that_were_measured(channels: int, errors: tup
 
 
 NAMES = [name for name, _, _ in core.conv_algorithms()]
+ONE_CHAIN = {"direct", "planes"}  # which of them depends on the layout, their bits do not
 
 
 def explained(x: Any, filters: Any, strict: bool = False, stride: int = 1) -> tuple[str, dict[str, Any]]:
@@ -158,15 +159,15 @@ def test_auto_admits_winograd4_where_it_pays_and_looks_at_shapes_alone() -> None
     for isa in isas("direct"):
         with hc.use(isa=isa):
             assert explained(*shape(1, 64, 56, 64))[0] == "winograd4"
-            assert explained(*shape(1, 64, 56, 64), strict=True)[0] == "direct"
-            assert explained(*shape(1, 512, 7, 512))[0] == "direct"  # transformed filters are not worth it for 4 tiles
-            assert explained(*shape(1, 3, 56, 64))[0] == "direct"
+            assert explained(*shape(1, 64, 56, 64), strict=True)[0] in ONE_CHAIN
+            assert explained(*shape(1, 512, 7, 512))[0] in ONE_CHAIN  # transformed filters are not worth it for 4 tiles
+            assert explained(*shape(1, 3, 56, 64))[0] in ONE_CHAIN
             assert explained(*shape(1, 3, 224, 64, 7), stride=2)[0] == "winograd4"
             assert explained(*shape(1, 64, 56, 64, 5), stride=2)[0] == "winograd4"
             assert explained(*shape(1, 128, 56, 128), stride=2)[0] == "winograd2"
             assert explained(*shape(8, 128, 56, 128), stride=2)[0] == "winograd4"
-            assert explained(*shape(1, 512, 14, 512), stride=2)[0] == "direct"
-            assert explained(*shape(1, 3, 224, 32), stride=2)[0] == "direct"
+            assert explained(*shape(1, 512, 14, 512), stride=2)[0] in ONE_CHAIN
+            assert explained(*shape(1, 3, 224, 32), stride=2)[0] in ONE_CHAIN
     x, filters = reals((1, 64, 24, 24), 1), hc.quantize(reals((64, 64, 3, 3), 2), "int8", axis=(2, 3, 1))
     assert same_bits(hc.conv2d(x, filters), hc.conv2d(x, filters, algorithm="direct"))
 

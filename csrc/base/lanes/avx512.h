@@ -35,6 +35,15 @@ static inline lanes lanes_nearest(lanes a) {
 }
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return _mm512_fmadd_ps(a, b, c); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return _mm512_fmadd_ps(a, b, sum); }
+/* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
+static inline lanes lanes_even(lanes a, lanes b) {
+    const __m512i from = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(a, from, b);
+}
+static inline lanes lanes_odd(lanes a, lanes b) {
+    const __m512i from = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_permutex2var_ps(a, from, b);
+}
 static inline __attribute__((always_inline)) void lanes_transpose(lanes *a) {
     __m512 b[16];
 #pragma GCC unroll 8

@@ -39,6 +39,9 @@ static inline lanes lanes_trunc(lanes a) { return vcvtq_f32_s32(vcvtq_s32_f32(a)
 static inline lanes lanes_nearest(lanes a) { return vrndnq_f32(a); }
 static inline lanes lanes_fma(lanes a, lanes b, lanes c) { return vfmaq_f32(c, a, b); }
 static inline lanes lanes_add_exact(lanes sum, lanes a, lanes b) { return vfmaq_f32(sum, a, b); }
+/* Lanes 0, 2, ... and lanes 1, 3, ... of a followed by b. */
+static inline lanes lanes_even(lanes a, lanes b) { return vuzp1q_f32(a, b); }
+static inline lanes lanes_odd(lanes a, lanes b) { return vuzp2q_f32(a, b); }
 static inline __attribute__((always_inline)) void lanes_transpose(lanes *a) {
     const float32x4x2_t low = vtrnq_f32(a[0], a[1]), high = vtrnq_f32(a[2], a[3]);
 #pragma GCC unroll 2

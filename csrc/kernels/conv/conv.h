@@ -37,6 +37,41 @@ typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float 
 typedef void hc_grouped_f32_fn(int run, int64_t taps, const float *const *tap, const int64_t *step, const float *panel,
                                int64_t n, int64_t count, float *c, int64_t ldc);
 
+/* planes_f32:  block[b].c[f * ldc + i] = fmaf chain from +0 over taps t and channels v, both ascending, of block[b].x[tap[t]
+ * + v * plane + i] * w[f * w_step[0] + t * w_step[1] + v * w_step[2]], for b < blocks, f < filters and i < block[b].n:
+ * adjacent pixels of images whose planes are one after the other. Then bias[f] is added unless bias is NULL; relu:
+ * values not above 0 become +0, NaN stays. n is at most mr, and mr floats of x are read; `some`: of the last block only
+ * n. */
+typedef struct {
+    const float *x;
+    float *c;
+    int64_t n;
+} hc_plane_block;
+typedef void hc_planes_f32_fn(int64_t taps, const int64_t *tap, int64_t channels, int64_t plane, const float *w,
+                              const int64_t *w_step, int64_t filters, const hc_plane_block *block, int blocks,
+                              bool some, int64_t ldc, const float *bias, bool relu);
+
+/* plane_f32:  c[p * c_row + q] = fmaf chain from +0 over taps (r, s) ascending of pixel (p * stride + r - top, q * stride +
+ * s - left) * w[r * side + s], for p < down and q < across. Pixel (h, k) is x[h * row_step + k], and 0 outside of rows x
+ * columns. Then, if it finishes, bias is added; relu, which finishes: values not above 0 become +0, NaN stays. side 3, 5
+ * or 7, stride 1 or 2. `work` has hc_plane_work floats. */
+typedef struct {
+    const float *x, *w;
+    float *c, *work;
+    int64_t row_step, rows, columns, top, left, c_row, down, across;
+    int side, stride;
+    float bias;
+    bool finishes, relu;
+} hc_plane;
+typedef void hc_plane_f32_fn(const hc_plane *plane);
+/* Rows are padded to blocks of outputs. */
+static inline int64_t hc_plane_work(int64_t down, int64_t across, int side, int stride) {
+    enum { DOWN = 8, ACROSS = 16, REACH = 8, MORE = 16 };
+    return (((down + DOWN - 1) / DOWN * DOWN - 1) * stride + side) * stride *
+               ((across + ACROSS - 1) / ACROSS * ACROSS + REACH) +
+           MORE;
+}
+
 /* largest_f32:  the maximum, as integers, of so_far and the bits of |x[i]|, i < n; the bits of a NaN are above those of
  * all numbers. */
 typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);

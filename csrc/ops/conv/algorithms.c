@@ -131,22 +131,31 @@ static hc_conv_work work_of(const hc_convolution *conv, int line) {
     return work;
 }
 
-/* The entry with the smallest time; `skips`: among those that skip the zeros of a pattern. */
-static int fastest(const hc_convolution *conv, double most, bool skips) {
-    const uint32_t isa = conv->order == HC_CONV_FLOATS ? HC_CONV_ALIKE : conv->run->isa;
+/* The entry with the smallest time; `skips`: among those that skip the zeros of a pattern; `alike`: by shapes alone. */
+static int fastest_of(const hc_convolution *conv, double most, bool skips, bool alike) {
+    const uint32_t isa = alike ? HC_CONV_ALIKE : conv->run->isa;
     double least = 0;
     int found = -1;
     for (int i = 0; i < HC_N_ALGORITHMS; i++) {
         const hc_algorithm *a = &ALGORITHMS[i];
-        if (a->order != conv->order || a->error > most || (skips && a->multiplies_zeros) || a->refuses(conv))
+        if (a->order != conv->order || a->error > most || (skips && a->multiplies_zeros) || (alike && a->of_layout) ||
+            a->refuses(conv))
             continue;
-        const hc_conv_work work = work_of(conv, i);
+        hc_conv_work work = work_of(conv, i);
+        if (alike)
+            work.moved = work.shared = 0;
         const double seconds = hc_conv_seconds(isa, (hc_algorithm_number)i, &work);
         if (found < 0 || seconds < least)
             found = i, least = seconds;
     }
     HC_ASSERT(found >= 0); /* implicit never refuses */
     return found;
+}
+
+/* For floats the shapes choose an algorithm. If it sums in one chain, so do others, and the layout chooses among them. */
+static int fastest(const hc_convolution *conv, double most, bool skips) {
+    const int found = fastest_of(conv, most, skips, conv->order == HC_CONV_FLOATS);
+    return conv->order == HC_CONV_FLOATS && ALGORITHMS[found].error == 1 ? fastest_of(conv, 1, skips, false) : found;
 }
 
 /* If the run forces a path of matmuls, the convolution is computed as a matmul. */

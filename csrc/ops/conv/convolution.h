@@ -42,7 +42,11 @@ typedef struct {
     /* values of images, which are quantized first. This and the next count depend on the convolution alone */
     double images;
     double windows; /* positions of windows, in each group */
-    int64_t bytes;  /* of working memory */
+    /* values that are read or written across the layout of x or of the result; only the choice among algorithms of the
+     * same bits regards them */
+    double moved;
+    double shared; /* likewise: products whose pixels are loaded once for several outputs */
+    int64_t bytes; /* of working memory */
 } hc_conv_work;
 
 typedef enum {
@@ -57,6 +61,16 @@ double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_w
 /* For floats the costs are the same on every machine, since the choice determines the bits. */
 #define HC_CONV_ALIKE UINT32_MAX
 
+/* The values that an algorithm moves whose kernels read the channels of a pixel and write the filters of an output as
+ * neighbours. */
+static inline double hc_conv_moved(const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    const bool reads = conv->x->strides[1] != hc_dtype_size(conv->x->dtype) && s->channels > 1;
+    const bool writes = conv->out->strides[1] != (int64_t)sizeof(float) && s->filters > 1;
+    return (reads ? (double)s->n * (double)s->channels * (double)(s->height * s->width) : 0) +
+           (writes ? (double)s->n * (double)s->filters * (double)(s->out_height * s->out_width) : 0);
+}
+
 typedef struct {
     hc_conv_order order;
     const char *id;          /* its number's name: ORDER_symbol */
@@ -65,6 +79,7 @@ typedef struct {
     bool finishes;           /* whether it adds the bias and applies the ReLU itself */
     /* whether it multiplies the zeros of packed filters with a pattern, which `implicit` skips */
     bool multiplies_zeros;
+    bool of_layout; /* whether it depends on strides: never chosen against algorithms with other bits */
     const char *(*refuses)(const hc_convolution *conv);
     hc_conv_work (*work)(const hc_convolution *conv);
     hc_status (*run)(const hc_convolution *conv, hc_error *error);

@@ -28,10 +28,12 @@ static const hc_conv_costs COSTS[] = {
  *               1 to 32 groups at 7 x 7 to 56 x 56, costs more than a tenth; with stride 2 none of 78 more than an eighth
  *   fft         80 per value, 24 per value of a filter: 5 x 5 and 7 x 7 of 64 to 256 channels at 14 x 14 to
  *               56 x 56, within 1.6 times
+ *   planes      5 per copied value, 32 per value of a packed filter
  *   implicit    48 per gathered value: 3 x 3 of 64 channels takes 1.9 times the product itself, of 512 1.6 (Zen 5) */
 static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
     [HC_ALGORITHM_FLOATS_direct] = {4000, {0.0095, 0, 0}},
     [HC_ALGORITHM_FLOATS_depthwise] = {4000, {0.01425, 0.01425, 0}},
+    [HC_ALGORITHM_FLOATS_planes] = {4000, {0.0095, 0.05, 0.3}},
     [HC_ALGORITHM_FLOATS_implicit] = {4000, {0.0095, 0.456, 0}},
     [HC_ALGORITHM_FLOATS_im2col] = {4000, {0.0095, 0.532, 0}},
     [HC_ALGORITHM_FLOATS_winograd2] = {4000, {0.0095, 0.076, 0.076}},
@@ -39,6 +41,11 @@ static const hc_conv_cost FLOATS[HC_N_ALGORITHMS] = {
     [HC_ALGORITHM_FLOATS_winograd6] = {4000, {0.0095, 0.076, 0.076}},
     [HC_ALGORITHM_FLOATS_fft] = {4000, {0.0095, 0.76, 0.228}},
 };
+
+/* ns of a value that is transposed on its way in or out, as in NCHW by algorithms that read pixels. */
+static const double MOVED = 0.3;
+/* ns of a load that a product of `depthwise` does not need. */
+static const double SHARED = 0.01425;
 
 /* Time of floats without AVX-512, relative to the time with it. */
 static double slowness_of_floats(uint32_t isa) {
@@ -59,5 +66,6 @@ double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_w
         return 1e6;
     return 1e-9 * (is_float ? slowness_of_floats(isa) : 1) *
            (ns->call + ns->count[0] * work->products + ns->count[1] * work->values + ns->count[2] * work->filters +
-            ns->count[3] * work->kept + ns->count[4] * work->images + ns->count[5] * work->windows);
+            ns->count[3] * work->kept + ns->count[4] * work->images + ns->count[5] * work->windows +
+            MOVED * work->moved - SHARED * work->shared);
 }

@@ -69,6 +69,8 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     /* With one channel per group each product needs a load, where tiles of the other algorithms use one for several. */
     return (hc_conv_work){.products = products,
                           .values = job->run == 1 ? products : 0,
+                          .moved = hc_conv_moved(conv),
+                          .shared = in_blocks ? products : 0,
                           .bytes =
                               panel_floats(job) * size + conv->run->n_threads * job->private_bytes + job->pixels.bytes};
 }

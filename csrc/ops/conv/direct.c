@@ -86,6 +86,7 @@ static hc_conv_work work_of(hc_direct_job *job, const hc_convolution *conv) {
     const double answers = (double)conv->shape.n * (double)(conv->shape.out_height * conv->shape.out_width);
     const int64_t filled = hc_round_up(job->filters.filters, LANES) * conv->window->groups;
     return (hc_conv_work){.products = answers * (double)filled * (double)job->filters.columns,
+                          .moved = hc_conv_moved(conv),
                           .bytes = job->panels_bytes + n_threads * job->private_bytes + job->pixels.bytes};
 }
 

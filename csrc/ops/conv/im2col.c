@@ -31,6 +31,7 @@ const char *hc_conv_im2col_refuses(const hc_convolution *conv) {
 
 hc_conv_work hc_conv_im2col_work(const hc_convolution *conv) {
     hc_conv_work work = hc_window_work(conv);
+    work.moved = hc_conv_moved(conv);
     work.bytes += rows_at_once(conv) * columns_of(conv) * (int64_t)sizeof(float);
     return work;
 }

@@ -1,0 +1,334 @@
+/* Convolution of images whose planes lie one after the other (NCHW): pixels in lanes, as many registers of them as leave
+ * room for their sums, times filters whose values are broadcast. One fmaf chain over (r, s, c) per output, with the bits
+ * of `direct`. Nothing is transposed: neither pixels nor outputs nor, for 1 x 1, filters. A task is a band of outputs
+ * (planes.h) and some filters of a group.
+ *
+ * Memory: filters larger than 1 x 1 with several channels as rows (r, s, c), at most MOST_BYTES; per thread a band of at
+ * most BAND_BYTES or, if one register of pixels needs more, that, and a tile of outputs.
+ */
+#include "ops/conv/planes.h"
+
+#include "base/threads.h"
+#include "ops/conv/prepacked.h"
+#include "ops/conv/windows.h"
+
+#include <string.h>
+
+enum {
+    MOST_BYTES = 12 << 20,  /* of filters, as of panels of `direct`, and of the smallest band */
+    BAND_BYTES = 256 << 10, /* stays in L2 with as many bytes of filters */
+    BLOCKS = 24,            /* registers of pixels of a call */
+    PART = 48,              /* filters of a tile of outputs that are stored by rows */
+    FEW_FILTERS = 12,       /* of a call, at least */
+    FEW_CHANNELS = 8,       /* of filters that are read in place: several taps are in a cache line */
+};
+
+typedef struct {
+    const hc_convolution *conv;
+    const hc_kernel *kernel;
+    /* one channel and a filter of 3, 5 or 7 a side: outputs are computed by hc_plane_f32, some rows at a time */
+    hc_plane_f32_fn *each;
+    int64_t rows;
+    hc_planes planes;
+    int64_t filters, columns; /* of a group */
+    int64_t parts;            /* tasks of a band, each some of its filters */
+    int64_t at_once;          /* filters that stay in L2 */
+    bool packed;
+    int64_t w_step[3]; /* floats from a filter, a tap and a channel to the next */
+    const float *w;
+    float *packed_filters, *bias;
+    uint8_t *private_memory;
+    int64_t private_bytes, tile_at;
+} hc_planes_job;
+
+static bool whole(int64_t bytes) { return bytes % (int64_t)sizeof(float) == 0; }
+
+/* Whether filters are read in place: each has its taps one after the other. */
+static bool filters_lie(const hc_convolution *conv) {
+    const hc_view *w = conv->w->dense;
+    const hc_conv_shape *s = &conv->shape;
+    if (!w || w->dtype != HC_F32 || (uintptr_t)w->data % sizeof(float) || !whole(w->strides[0]) ||
+        !whole(w->strides[1]) || !whole(w->strides[2]) || !whole(w->strides[3]))
+        return false;
+    return s->r * s->s == 1 ||
+           (s->group_channels < FEW_CHANNELS && (s->r == 1 || s->s == 1 || w->strides[2] == s->s * w->strides[3]) &&
+            (s->group_channels > 1 || s->s == 1 || w->strides[3] == (int64_t)sizeof(float)));
+}
+
+/* Whether planes_f32.h has blocks of outputs for these filters, and the rows of outputs of a call: those whose padded
+ * pixels are in L1. */
+static bool each_plane(const hc_convolution *conv, int64_t *rows) {
+    enum { FLOATS = 4096, MOST = 1 << 18, DOWN = 8 };
+    const hc_conv_shape *s = &conv->shape;
+    const hc_window *window = conv->window;
+    const hc_view *x = conv->x;
+    const int side = (int)s->r, stride = (int)window->stride[0];
+    if (s->group_channels != 1 || s->r != s->s || (s->r != 3 && s->r != 5 && s->r != 7) || window->stride[0] > 2 ||
+        window->stride[1] != window->stride[0] || window->dilation[0] != 1 || window->dilation[1] != 1 ||
+        s->out_width > MOST || x->dtype != HC_F32 || (uintptr_t)x->data % sizeof(float) || !whole(x->strides[0]) ||
+        !whole(x->strides[1]) || !whole(x->strides[2]))
+        return false;
+    *rows = DOWN;
+    while (*rows < s->out_height && hc_plane_work(*rows + DOWN, s->out_width, side, stride) <= FLOATS)
+        *rows += DOWN;
+    return hc_plane_work(*rows, s->out_width, side, stride) <= MOST;
+}
+
+static hc_conv_work work_of(hc_planes_job *job, const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    const hc_view *w = conv->w->dense;
+    const int64_t size = sizeof(float), n_threads = conv->run->n_threads;
+    *job = (hc_planes_job){.conv = conv, .kernel = HC_BEST(planes_f32, conv->run)};
+    hc_planes *p = &job->planes;
+    hc_planes_init(p, conv, job->kernel->mr);
+    job->filters = s->filters / conv->window->groups;
+    job->columns = s->r * s->s * s->group_channels;
+    job->packed = !filters_lie(conv);
+    if (job->packed)
+        job->w_step[0] = job->columns, job->w_step[1] = s->group_channels, job->w_step[2] = 1;
+    else
+        job->w_step[0] = w->strides[0] / size, job->w_step[1] = w->strides[s->s == 1 ? 2 : 3] / size,
+        job->w_step[2] = w->strides[1] / size;
+    job->w = w && !job->packed ? w->data : NULL;
+    job->at_once = hc_max(FEW_FILTERS, BAND_BYTES / size / job->columns / FEW_FILTERS * FEW_FILTERS);
+    if (each_plane(conv, &job->rows)) {
+        const int64_t floats = hc_plane_work(job->rows, s->out_width, (int)s->r, (int)conv->window->stride[0]);
+        const double outputs = (double)s->n * (double)(s->out_height * hc_round_up(s->out_width, p->lanes));
+        job->each = HC_PICK(plane_f32, conv->run);
+        job->private_bytes = hc_round_up(floats * size, HC_CACHE_LINE);
+        /* A load for a product, and its pixels from a copy that is made for it. Small planes take longer than their
+         * values: as long as 600, with 3 x 3 filters 2000, and more if columns are split (Zen 4, 2026-11). */
+        const double plane = 600 + (s->r == 3 ? 1400 : 0) + (conv->window->stride[0] == 2 ? 800 : 0);
+        return (hc_conv_work){.products = 2 * outputs * (double)s->filters * (double)job->columns,
+                              .values =
+                                  (double)s->n * (double)s->filters * (2 * (double)(s->height * s->width) + plane),
+                              .bytes = n_threads * job->private_bytes};
+    }
+    const int64_t bands = hc_planes_bands(p);
+    job->parts = n_threads == 1 || bands >= 4 * n_threads
+                     ? 1
+                     : hc_max(1, hc_min(hc_ceil_div(4 * n_threads, bands), job->filters / FEW_FILTERS));
+    job->tile_at = hc_round_up(p->copied * size, HC_CACHE_LINE);
+    job->private_bytes = job->tile_at + hc_round_up(PART * BLOCKS * p->lanes * size, HC_CACHE_LINE);
+    const double blocks = (double)hc_planes_blocks(p), kept = (double)(s->filters * job->columns);
+    /* with a stride, pixels are copied one by one; with several taps they come from L2 */
+    const double read = p->in_place ? 0 : (double)bands * (double)p->channels * (double)p->plane;
+    const double slower = s->r * s->s > 1 ? 1.1 : 1, apart = conv->window->stride[1] > 1 ? 8 : 1;
+    return (hc_conv_work){.products = slower * blocks * (double)p->lanes * (double)job->filters * (double)job->columns,
+                          .values = apart * read * (double)job->parts,
+                          .filters = job->packed ? kept : 0,
+                          .bytes = (job->packed ? (int64_t)kept * size : 0) + n_threads * job->private_bytes};
+}
+
+const char *hc_conv_planes_refuses(const hc_convolution *conv) {
+    const hc_conv_shape *s = &conv->shape;
+    const char *reason = hc_planes_refuse(conv);
+    const int64_t most = MOST_BYTES / (int64_t)sizeof(float);
+    if (reason)
+        return reason;
+    if (!filters_lie(conv) && s->filters > most / (s->r * s->s * s->group_channels))
+        return "filters as rows take more than 12 MiB";
+    hc_planes planes;
+    hc_planes_init(&planes, conv, HC_BEST(planes_f32, conv->run)->mr);
+    return planes.copied <= most ? NULL : "the pixels that some outputs need take more than 12 MiB";
+}
+
+hc_conv_work hc_conv_planes_work(const hc_convolution *conv) {
+    hc_planes_job job;
+    return work_of(&job, conv);
+}
+
+/* One filter as a row (r, s, c). */
+static void pack_task(void *context, int64_t filter, int thread) {
+    (void)thread;
+    const hc_planes_job *job = context;
+    const hc_conv_shape *s = &job->conv->shape;
+    const hc_view *w = job->conv->w->dense;
+    const int64_t taps = s->r * s->s, size = sizeof(float), channels = s->group_channels;
+    float *to = job->packed_filters + filter * job->columns;
+    if (w && w->dtype == HC_F32 && w->strides[3] == size && w->strides[2] == s->s * size &&
+        w->strides[1] == taps * size && channels <= INT32_MAX) {
+        const char *from = (const char *)w->data + filter * w->strides[0];
+        for (int64_t c = 0; c < channels; c += 16)
+            HC_PICK(pack_x32, job->conv->run)
+        (from + c * taps * size, taps * size, (int)hc_min(16, channels - c), taps, to + c, (int)channels, 0);
+        return;
+    }
+    hc_filters context_of;
+    const hc_source source = hc_filter_source(job->conv, filter, 1, &context_of);
+    source.floats(&source, 0, 1, 0, job->columns, to, job->columns);
+}
+
+/* The outputs of some registers of pixels, of which each is part of a row of the band. */
+static int blocks_of(const hc_planes_job *job, const hc_planes_band *band, int64_t first, hc_plane_block *block) {
+    const hc_planes *p = &job->planes;
+    const hc_view *out = job->conv->out;
+    const int64_t n = hc_min(BLOCKS, band->blocks - first);
+    int64_t row = first / band->per_row, q = first % band->per_row * p->lanes;
+    char *image = (char *)out->data + band->image * out->strides[0] + band->first[1] * (int64_t)sizeof(float);
+    for (int64_t i = 0; i < n; i++) {
+        /* the last one ends with the row, and so has some pixels of the one before it */
+        const int64_t at = hc_max(0, hc_min(q, band->n[1] - p->lanes));
+        block[i].x = band->x + row * p->axis[1].of_phase + at;
+        block[i].c = (float *)(void *)(image + (band->first[0] + row) * out->strides[2]) + at;
+        block[i].n = hc_min(p->lanes, band->n[1]);
+        q += p->lanes;
+        if (q >= band->n[1])
+            row++, q = 0;
+    }
+    return (int)n;
+}
+
+/* The same for a band that is one row, into `tile`. */
+static int wide_blocks_of(const hc_planes_job *job, const hc_planes_band *band, int64_t first, float *tile,
+                          hc_plane_block *block) {
+    const int64_t n = hc_min(BLOCKS, band->blocks - first), lanes = job->planes.lanes;
+    for (int64_t i = 0; i < n; i++)
+        block[i] = (hc_plane_block){band->x + (first + i) * lanes, tile + i * lanes, lanes};
+    return (int)n;
+}
+
+/* Stores n outputs of each filter, which begin at pixel `first` of a band that is one row, without those between rows. */
+static void store_rows(const hc_planes_job *job, const hc_planes_band *band, int64_t first, int64_t n, int64_t filter,
+                       int64_t filters, const float *tile) {
+    const hc_view *out = job->conv->out;
+    const int64_t wide = job->planes.axis[1].of_phase, ld = BLOCKS * job->planes.lanes;
+    for (int64_t i = 0; i < n;) {
+        const int64_t row = (first + i) / wide, q = (first + i) % wide, left = hc_min(wide - q, n - i);
+        const int64_t some = hc_min(band->n[1] - q, left);
+        char *to = (char *)out->data + band->image * out->strides[0] + filter * out->strides[1] +
+                   (band->first[0] + row) * out->strides[2] + (band->first[1] + q) * (int64_t)sizeof *tile;
+        for (int64_t f = 0; f < filters && some > 0 && row < band->n[0]; f++)
+            memcpy(to + f * out->strides[1], tile + f * ld + i, (size_t)some * sizeof *tile);
+        i += left;
+    }
+}
+
+/* Filters [filter, filter + filters) of all groups, which are in one, times a band. */
+static void multiply(const hc_planes_job *job, const hc_planes_band *band, int64_t filter, int64_t filters,
+                     const int64_t *tap, float *tile) {
+    const hc_planes *p = &job->planes;
+    const hc_view *out = job->conv->out;
+    const int64_t step = out->strides[1] / (int64_t)sizeof(float);
+    const float *w = job->w + filter * job->w_step[0], *bias = job->bias ? job->bias + filter : NULL;
+    hc_plane_block block[BLOCKS];
+    for (int64_t first = 0; first < band->blocks; first += BLOCKS) {
+        if (!band->wide) {
+            const int n = blocks_of(job, band, first, block);
+            for (int i = 0; i < n; i++)
+                block[i].c += filter * step;
+            job->kernel->fn.planes_f32(job->conv->shape.r * job->conv->shape.s, tap, p->channels, p->plane, w,
+                                       job->w_step, filters, block, n, p->in_place, step, bias, job->conv->relu);
+            continue;
+        }
+        const int n = wide_blocks_of(job, band, first, tile, block);
+        for (int64_t f = 0, some; f < filters; f += some) {
+            some = hc_min(PART, filters - f);
+            job->kernel->fn.planes_f32(job->conv->shape.r * job->conv->shape.s, tap, p->channels, p->plane,
+                                       w + f * job->w_step[0], job->w_step, some, block, n, false, BLOCKS * p->lanes,
+                                       bias ? bias + f : NULL, job->conv->relu);
+            store_rows(job, band, first * p->lanes, n * p->lanes, filter + f, some, tile);
+        }
+    }
+}
+
+static void band_task(void *context, int64_t task, int thread) {
+    const hc_planes_job *job = context;
+    uint8_t *own = job->private_memory + thread * job->private_bytes;
+    const hc_planes_band band = hc_planes_read(&job->planes, task / job->parts, (float *)(void *)own);
+    const int64_t part = hc_ceil_div(job->filters, job->parts), begin = task % job->parts * part;
+    const int64_t end = hc_min(begin + part, job->filters);
+    for (int64_t f = begin; f < end; f += job->at_once)
+        multiply(job, &band, band.group * job->filters + f, hc_min(job->at_once, end - f), job->planes.tap,
+                 (float *)(void *)(own + job->tile_at));
+}
+
+/* Some rows of outputs of one filter. */
+static void each_task(void *context, int64_t task, int thread) {
+    const hc_planes_job *job = context;
+    const hc_convolution *conv = job->conv;
+    const hc_conv_shape *s = &conv->shape;
+    const hc_view *x = conv->x, *out = conv->out;
+    const int64_t strips = hc_ceil_div(s->out_height, job->rows), size = sizeof(float);
+    const int64_t row = task % strips * job->rows, filter = task / strips % s->filters,
+                  image = task / strips / s->filters;
+    const hc_plane plane = {.x = (const float *)(const void *)((const char *)x->data + image * x->strides[0] +
+                                                               filter / job->filters * x->strides[1]),
+                            .w = job->w + filter * job->w_step[0],
+                            .c = (float *)(void *)((char *)out->data + image * out->strides[0] +
+                                                   filter * out->strides[1] + row * out->strides[2]),
+                            .work = (float *)(void *)(job->private_memory + thread * job->private_bytes),
+                            .row_step = x->strides[2] / size,
+                            .rows = s->height,
+                            .columns = s->width,
+                            .top = conv->window->pad_before[0] - row * conv->window->stride[0],
+                            .left = conv->window->pad_before[1],
+                            .c_row = out->strides[2] / size,
+                            .down = hc_min(job->rows, s->out_height - row),
+                            .across = s->out_width,
+                            .side = (int)s->r,
+                            .stride = (int)conv->window->stride[0],
+                            .bias = job->bias ? job->bias[filter] : -0.0f,
+                            .finishes = job->bias || conv->relu,
+                            .relu = conv->relu};
+    job->each(&plane);
+}
+
+static hc_filter_form form_of(const hc_planes_job *job) {
+    if (!job->packed)
+        return (hc_filter_form){0};
+    return (hc_filter_form){.kernel = (intptr_t)job->kernel,
+                            .groups = job->conv->window->groups,
+                            .panels = job->filters,
+                            .panel_floats = job->columns};
+}
+
+hc_filter_form hc_conv_planes_form(const hc_convolution *conv) {
+    hc_planes_job job;
+    work_of(&job, conv);
+    return form_of(&job);
+}
+
+hc_status hc_conv_planes_prepack(const hc_convolution *conv, hc_prepacked_filters *to, hc_error *error) {
+    (void)error;
+    hc_planes_job job;
+    work_of(&job, conv);
+    job.packed_filters = hc_prepacked_panels_to(to);
+    hc_parallel(conv->run->n_threads, conv->shape.filters, pack_task, &job);
+    return HC_OK;
+}
+
+hc_status hc_conv_planes_run(const hc_convolution *conv, hc_error *error) {
+    hc_planes_job job;
+    work_of(&job, conv);
+    const hc_conv_shape *s = &conv->shape;
+    const int64_t size = sizeof(float), taps = s->r * s->s;
+    const int64_t tap_bytes = hc_round_up(taps * (int64_t)sizeof(int64_t), HC_CACHE_LINE);
+    const int64_t bias_bytes = hc_round_up(conv->bias ? s->filters * size : 0, HC_CACHE_LINE);
+    const hc_filter_form form = form_of(&job);
+    const float *ready = job.packed ? hc_prepacked_panels_of(conv, &form, 0) : NULL;
+    const int64_t filter_bytes = hc_round_up(job.packed && !ready ? s->filters * job.columns * size : 0, HC_CACHE_LINE);
+    const int n_threads = conv->run->n_threads;
+    uint8_t *memory = hc_alloc_aligned(tap_bytes + bias_bytes + filter_bytes + n_threads * job.private_bytes);
+    if (!memory)
+        return hc_fail(error, HC_MEMORY, "conv2d: not enough memory for planes");
+    job.planes.tap = (int64_t *)(void *)memory;
+    job.bias = conv->bias ? (float *)(void *)(memory + tap_bytes) : NULL;
+    job.packed_filters = (float *)(void *)(memory + tap_bytes + bias_bytes);
+    job.private_memory = memory + tap_bytes + bias_bytes + filter_bytes;
+    hc_planes_taps(&job.planes, job.planes.tap);
+    for (int64_t f = 0; f < s->filters && job.bias; f++)
+        memcpy(job.bias + f, (const char *)conv->bias->data + f * conv->bias->strides[0], sizeof *job.bias);
+    if (ready) {
+        job.w = ready;
+    } else if (job.packed) {
+        job.w = job.packed_filters;
+        hc_parallel(n_threads, s->filters, pack_task, &job);
+    }
+    if (job.each)
+        hc_parallel(n_threads, s->n * s->filters * hc_ceil_div(s->out_height, job.rows), each_task, &job);
+    else
+        hc_parallel(n_threads, hc_planes_bands(&job.planes) * job.parts, band_task, &job);
+    hc_free_aligned(memory);
+    return HC_OK;
+}
