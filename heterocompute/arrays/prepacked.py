@@ -115,7 +115,7 @@ class Prepacked(QuantizedArray):
 
     def _packed(self) -> tuple[Any, ...]:
         if self._is_far:
-            return self._packed_there(self._panels[0].address if self._panels else 0)
+            return self._device_packed(self._panels[0].address if self._panels else 0)
         packed = super()._packed()
         return (*packed, self._panels[0]) if self._panels else packed
 
@@ -252,7 +252,7 @@ def prepack(w: Any) -> Any:
         return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w
     if source._is_far:
-        return Prepacked(source, _panels_there(source))
+        return Prepacked(source, _device_panels(source))
     run = runtime.run()
     panels = _core.prepack(run, source._packed())
     if panels:
@@ -261,7 +261,7 @@ def prepack(w: Any) -> Any:
     return Prepacked(source, panels, run[0])
 
 
-def _panels_there(w: QuantizedArray) -> tuple[Any, int] | None:
+def _device_panels(w: QuantizedArray) -> tuple[Any, int] | None:
     """Return the panels of weights on a device, without waiting for it; None if matmuls read the weights as stored."""
     memory, made = w._memory, list[Any]()
 

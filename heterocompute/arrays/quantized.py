@@ -186,12 +186,12 @@ class QuantizedArray(PackedArray):
         parts = self._components
         first: Any = next(iter(parts.values()), None)
         if type(first) is DeviceArray:
-            return self._packed_there(0)
+            return self._device_packed(0)
         if "values" in parts:
             parts = {**parts, "codes": as_codes(parts["values"])}
         return core_format(self._stored_format), self._shape, self._axis, parts
 
-    def _packed_there(self, panels: int) -> tuple[Any, ...]:
+    def _device_packed(self, panels: int) -> tuple[Any, ...]:
         """Return the same for components on a device, with the address of the panels of `prepack` or 0."""
         parts: Mapping[str, Any] = self._components
         addresses = {name: part.address for name, part in parts.items()}
@@ -229,12 +229,12 @@ class QuantizedArray(PackedArray):
         wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
         first: Any = next(iter(self._components.values()), None)
         if type(first) is DeviceArray:
-            return self._dequantized_there(wanted, first)  # type: ignore[return-value]
+            return self._dequantized_on_device(wanted, first)  # type: ignore[return-value]
         out = np.empty(self._shape, np.float64 if wanted == np.float64 else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
         return converted(out, wanted)
 
-    def _dequantized_there(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
+    def _dequantized_on_device(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
         """Return the values on the device of the first component."""
         if wanted is not _FLOAT32 and wanted not in (np.float32, np.float64):
             raise Unsupported(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
@@ -522,10 +522,10 @@ class QuantizedArray(PackedArray):
             yield (slice(first, first + length),), slab
 
     def _occurring(self) -> Iterator[Array]:
-        alone = 0 not in self._axis and self._format.splits_into_rows
-        rows = max(1, _BLOCK * len(self) // self.size) if alone and self.size else max(1, len(self))
+        is_sliced = 0 not in self._axis and self._format.splits_into_rows
+        rows = max(1, _BLOCK * len(self) // self.size) if is_sliced and self.size else max(1, len(self))
         for first in range(0, len(self) if self.size else 0, rows):
-            yield (self[first : first + rows] if alone else self).dequantize()
+            yield (self[first : first + rows] if is_sliced else self).dequantize()
 
     def _kind(self) -> object:
         return self._format

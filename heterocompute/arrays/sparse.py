@@ -132,11 +132,11 @@ class SparseArray(QuantizedArray):
     @property
     @counts_subnormals
     def mask(self) -> Array:
-        alone = 0 not in self._axis and self.size
-        step = max(_BLOCK * len(self) // self.size, 1) if alone else max(len(self), 1)
+        is_sliced = 0 not in self._axis and self.size
+        step = max(_BLOCK * len(self) // self.size, 1) if is_sliced else max(len(self), 1)
         kept: Array = np.empty(self._shape, np.bool_)
         for first in range(0, len(self), step):
-            part = self[first : first + step] if alone else self
+            part = self[first : first + step] if is_sliced else self
             ones = np.ones_like(part._components["values"])
             every = part._remade({**part._components, "values": ones}, part._shape, part._axis)
             np.not_equal(every.to_dense(), 0, out=kept[first : first + step])

@@ -43,7 +43,7 @@ def measure(options: Options) -> list[Table]:
     x, w = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((n, k), dtype=np.float32)
     tables = []
     for threads in options.threads:
-        options.say(f"{m} x {n} x {k}, {threads} threads")
+        options.report_progress(f"{m} x {n} x {k}, {threads} threads")
         with use(threads=threads):
             tables.append(_products(x, w, threads, options))
             tables.append(_products(x[:1], w, threads, options))

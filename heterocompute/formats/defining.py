@@ -160,8 +160,8 @@ def _registered(made: Own | Function) -> Own | Function:
         if isinstance(taken, Function) and isinstance(made, Function) and taken.does_as(made):
             return taken
         if reads:
-            by = "a family of formats" if taken is None else shown(taken)
-            raise WrongValue(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
+            owner = "a family of formats" if taken is None else shown(taken)
+            raise WrongValue(f"define: name is {shown(name)}, which is the format string of {owner}; choose another")
         NAMES[name] = made
     return made
 

@@ -183,7 +183,7 @@ class Call(NamedTuple):
     core: tuple[Any, ...]
     place: Here
 
-    def by(self, algorithm: str) -> tuple[Any, ...]:
+    def arguments_for(self, algorithm: str) -> tuple[Any, ...]:
         """Return the arguments of the core with a named algorithm in place of its own choice."""
         return (*self.core[:-3], algorithm, *self.core[-2:])
 
@@ -197,7 +197,7 @@ def convolution_key(call: Call) -> str:
 
 def _convolved(call: Call, way: str, ready: object) -> bool:
     """Use the path that was tuned; return False if these values do not allow it."""
-    core = call.by(way)
+    core = call.arguments_for(way)
     try:
         _core.conv2d(*(*core, ready))
     except ValueError:
@@ -252,7 +252,7 @@ def prepared(
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
     place = place_of(caller, x, w, x=x, w=w, bias=bias, out=out)
     if place is not HERE:
-        _check_there(caller, w, algorithm)
+        _check_device(caller, w, algorithm)
     image = place.images(x, f"{caller}: x")
     filters = place.operand(w, f"{caller}: w")
     _check_words(caller, layout, relu, accuracy)
@@ -284,7 +284,7 @@ def prepared(
     return Call(image, filters, result, window, core, place)
 
 
-def _check_there(caller: str, w: object, algorithm: object) -> None:
+def _check_device(caller: str, w: object, algorithm: object) -> None:
     """Refuse filters and algorithms without kernels for a device."""
     if not isinstance(w, QuantizedArray):
         raise Unsupported(

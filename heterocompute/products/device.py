@@ -22,10 +22,10 @@ from ..arrays.device import (
     DEFAULT_STREAM,
     DeviceArray,
     as_device,
+    as_device_tensor,
     c_strides,
     in_callers_library,
     is_on_device,
-    tensor_there,
 )
 from ..arrays.memory import memory_of
 from ..arrays.quantized import QuantizedArray
@@ -149,7 +149,7 @@ def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
         )
 
 
-def _clip_there(name: str, fmt: Format, clip: object, importance: object = None) -> Any:
+def _device_clip(name: str, fmt: Format, clip: object, importance: object = None) -> Any:
     """Return the clip of a call that rounds, in the core's form."""
     refuse_searched_clip(name, fmt, clip)
     if importance is not None:
@@ -172,13 +172,13 @@ def refuse_row(
     raise WrongValue(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
-def _floats_there(caller: str, w: object) -> Any:
+def _device_floats(caller: str, w: object) -> Any:
     """Return an array of floats on the device."""
     if type(w) is DeviceArray:
         check_dimensions(w, f"{caller}: w")
         return w
     if is_device_tensor(w):
-        made = tensor_there(w, f"{caller}: w")
+        made = as_device_tensor(w, f"{caller}: w")
         check_dimensions(made, f"{caller}: w")
         return made
     if isinstance(w, PackedArray):
@@ -190,8 +190,8 @@ def _floats_there(caller: str, w: object) -> Any:
 def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
     """Quantize an array on a device, as `quantize`."""
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
-    clipped = None if clip is None and importance is None else _clip_there("quantize", fmt, clip, importance)
-    x = _floats_there("quantize", w)
+    clipped = None if clip is None and importance is None else _device_clip("quantize", fmt, clip, importance)
+    x = _device_floats("quantize", w)
     axes = normalize_axes(axis, x.ndim, "quantize")
     q = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else _quantized(x, fmt, axes, name, clipped)
     return q if is_on_device(w) else q.to("cpu")
@@ -258,9 +258,9 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
 def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
-    clipped = None if clip is None else _clip_there("fake_quantize", fmt, clip)
+    clipped = None if clip is None else _device_clip("fake_quantize", fmt, clip)
     if out is None:
-        x, given = _floats_there("fake_quantize", w), None
+        x, given = _device_floats("fake_quantize", w), None
     else:
         if isinstance(w, PackedArray):
             raise WrongType(f"{name} is {w._named()}, expected an array of floats")

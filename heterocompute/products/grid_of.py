@@ -50,8 +50,8 @@ def _check_kinds(fmt: Format) -> None:
     has_table = form.codes != "float" and not (form.codes == "integer" and form.fraction_bits)
     if form.code_values > 1 or (form.bits > 8 and not has_table):
         raise WrongValue(f"{fmt} has no steps and no table of levels")
-    alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
-    if form.minima or (kind_of(fmt), form.second) not in _SCALES or (alone and not form.shared):
+    has_array_scale = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
+    if form.minima or (kind_of(fmt), form.second) not in _SCALES or (has_array_scale and not form.shared):
         raise WrongValue(f"{fmt} has scales or minima that the search does not support")
 
 

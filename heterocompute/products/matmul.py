@@ -48,8 +48,8 @@ def _chunked(
             return None
     if runtime.backend_device() is not None:
         return None
-    if type(a) is not _ndarray and (there := device_product(a, b, bias, fmt, out, is_linear)) is not None:
-        return there  # type: ignore[no-any-return]
+    if type(a) is not _ndarray and (on_device := device_product(a, b, bias, fmt, out, is_linear)) is not None:
+        return on_device  # type: ignore[no-any-return]
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)

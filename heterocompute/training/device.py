@@ -77,13 +77,13 @@ class _Rounded(NamedTuple):
     shape: tuple[int, ...]
     number: int
     stream: int
-    was_there: bool  # otherwise `use` copied it from the CPU
+    was_on_device: bool  # otherwise `use` copied it from the CPU
 
 
 def _gradient(g: Any, of: _Rounded) -> DeviceArray:
     """Return a gradient on the device of the rounded array, after its checks."""
     found, number = gathered("back", g=g)
-    if not found and not of.was_there:
+    if not found and not of.was_on_device:
         given = DeviceArray.from_numpy(as_array(g, "back: g"), of.number, of.stream)
     else:
         given = on_their_device(g, found.get("g"), "back: g", number)

@@ -142,14 +142,17 @@ class Comparison:
         yield "gradients"
         gradient, scale = x[::-1].copy(), np.full((len(x), 1), 0.01, np.float32)
         trained: list[tuple[Any, Any]] = [(0.7, None), ("octav", None), (None, scale)]
-        for clip, by in trained:
+        for clip, scale in trained:
             rounded = stochastic(
-                DeviceArray.from_numpy(x), "int8", clip=clip, scale=None if by is None else DeviceArray.from_numpy(by)
+                DeviceArray.from_numpy(x),
+                "int8",
+                clip=clip,
+                scale=None if scale is None else DeviceArray.from_numpy(scale),
             )
-            wanted, back_of_cpu = stochastic(x, "int8", clip=clip, scale=by)
+            wanted, back_of_cpu = stochastic(x, "int8", clip=clip, scale=scale)
             self.same("gradients", f"values {clip}", rounded[0], wanted)
             pair: Any = rounded[1](DeviceArray.from_numpy(gradient)), back_of_cpu(gradient)
-            for one, at_home in zip(*(pair if by is not None else ([one] for one in pair)), strict=True):
+            for one, at_home in zip(*(pair if scale is not None else ([one] for one in pair)), strict=True):
                 self.same("gradients", f"gradient {clip}", one, at_home)
         yield "patterns"
         for text in PATTERNS:
@@ -199,7 +202,7 @@ def conformance(options: Options) -> Table:
     """Compare all kernels with the CPU; raise CheckFailed with the name of the first result that differs."""
     comparison = Comparison(options)
     for what in comparison.steps():
-        options.say(f"checks {what}")
+        options.report_progress(f"checks {what}")
     counts = {f"instruction: {name}": count for name, count in check_instructions(options).items()}
     rows = [{"name": name, "cases": count} for name, count in {**counts, **comparison.counts}.items()]
     return {"title": "results equal to those of the CPU, bit for bit", "threads": 1, "rows": rows}

@@ -192,7 +192,7 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
     """Compare each instruction with NumPy; return the number of comparisons. CheckFailed names the first difference."""
     rng, counts = np.random.default_rng(0), dict[str, int]()
     for number in range(1 if options.quick else rounds):
-        options.say(f"checks instructions, round {number + 1}")
+        options.report_progress(f"checks instructions, round {number + 1}")
         words = random_words(rng)
         given, found = DeviceArray.from_numpy(words), DeviceArray.from_numpy(np.zeros((ANSWERS, 32), np.uint32))
         check(0, given.address, found.address, False)

@@ -36,7 +36,7 @@ def sanitized(options: Options) -> Table:
         if sanitizer is None:
             rows.append({"name": tool, "result": "not run: there is no compute-sanitizer"})
             continue
-        options.say(f"runs compute-sanitizer, {tool}, up to {SECONDS} s")
+        options.report_progress(f"runs compute-sanitizer, {tool}, up to {SECONDS} s")
         start = [sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", str(FAULT)]
         try:
             done = subprocess.run([*start, *command], capture_output=True, text=True, timeout=SECONDS)

@@ -70,10 +70,11 @@ def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
     refuse_changed(config)
 
 
-def quantized_already(by: str) -> str:
-    """Return the message for a model whose operators decode constants; `by` is such as ``"MatMulNBits of 'fc.B'"``."""
+def quantized_already(program: str) -> str:
+    """Return the message for a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
     return (
-        f"is already quantized, by {by}, in the layout of another program that is not read here: expected the original"
+        f"is already quantized, by {program}, in the layout of another program that is not read here: "
+        "expected the original"
     )
 
 

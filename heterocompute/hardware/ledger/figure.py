@@ -182,12 +182,12 @@ class PublishedFigure:
             return f"not modelled: {self.why}"
         row = self.worst
         if self.kind == "share":
-            by = f"{100 * row['deviation']:+.0f} points"
+            deviation = f"{100 * row['deviation']:+.0f} points"
         else:
             nearest = min(max(row["modelled"], row["low"]), row["high"])
             factor = row["modelled"] / nearest if nearest else math.inf
-            by = f"{factor:.2f} x" if 0.1 < factor < 10 else f"{factor:.2g} x"
-        return f"off by {by}: {self.why}"
+            deviation = f"{factor:.2f} x" if 0.1 < factor < 10 else f"{factor:.2g} x"
+        return f"off by {deviation}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record and its result as plain values, for JSON.

@@ -220,8 +220,8 @@ class PackedWeight(torch.nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: part for name, part in self._buffers.items() if name != PANELS}
         had_panels: list[Any] | None = [] if PANELS in self._buffers else None
-        alone = {**self.__dict__, "_kept": None, "_described": None, "_panels_of": had_panels, "_buffers": kept}
-        return {**alone, "_non_persistent_buffers_set": set()}
+        state = {**self.__dict__, "_kept": None, "_described": None, "_panels_of": had_panels, "_buffers": kept}
+        return {**state, "_non_persistent_buffers_set": set()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -262,8 +262,8 @@ def as_floats(x: Any, name: str) -> FloatArray:
 
 def _floats(x: object, name: str) -> Any:
     """Return an array as contiguous float32, on the device that it is on."""
-    there = device_floats(x, name)
-    return as_floats(x, name) if there is None else there
+    on_device = device_floats(x, name)
+    return as_floats(x, name) if on_device is None else on_device
 
 
 def _vector(value: object, xs: FloatArray, name: str) -> FloatArray | None:

@@ -91,8 +91,8 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
         stored = {"coarse": np.asarray(scales.flat[0] if scales.size else 0, np.float32)}
     elif fmt.sharing == "block":
         stored["scales"] = stored["scales"][:: fmt.block_rows]
-    by = np.broadcast_to(divisor.astype(np.float64)[..., None], x.shape)
-    codes = np.where(by == 0, 0, _codes(fmt, np.divide(x, by, out=np.zeros(x.shape), where=by != 0)))
+    divisors = np.broadcast_to(divisor.astype(np.float64)[..., None], x.shape)
+    codes = np.where(divisors == 0, 0, _codes(fmt, np.divide(x, divisors, out=np.zeros(x.shape), where=divisors != 0)))
     return {"codes": _packed(fmt, sizes, codes), **stored}
 
 
