@@ -24,8 +24,6 @@ from ..base.rereading import as_check
 from .device import DeviceArray
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
-__all__ = ["PackedArray"]
-
 Array = np.ndarray[Any, Any]
 
 _OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not inherit

@@ -14,18 +14,6 @@ from ..base.texts import counted
 from .base import PackedArray
 from .foreign import as_foreign
 
-__all__ = [
-    "as_any",
-    "as_array",
-    "as_float_dtype",
-    "as_single",
-    "check_dimensions",
-    "core_view",
-    "normalize_axes",
-    "refuse_infinite",
-    "refuse_nan",
-]
-
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -16,18 +16,6 @@ from .. import _heterocompute as _core
 from ..base.devices import has_interface, is_named
 from ..base.errors import WrongType, shown
 
-__all__ = [
-    "Unreadable",
-    "alike",
-    "as_exported",
-    "as_foreign",
-    "exports_dlpack",
-    "is_elsewhere",
-    "on_cpu",
-    "refuse_elsewhere",
-    "refuse_unreadable",
-]
-
 
 class Unreadable(WrongType):
     """An array of another library that must not be read: not on the CPU, or one that records gradients."""

@@ -18,8 +18,6 @@ from ..base.errors import WrongType
 from .dense import core_view
 from .device import DEFAULT_STREAM, DeviceArray
 
-__all__ = ["HOST", "DeviceMemory", "Memory", "memory_of"]
-
 Array = np.ndarray[Any, Any]
 
 

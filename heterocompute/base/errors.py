@@ -14,21 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "TO_CPU",
-    "ArgumentError",
-    "Refused",
-    "TooLarge",
-    "Unsupported",
-    "WrongIndex",
-    "WrongType",
-    "WrongValue",
-    "printable",
-    "refusals",
-    "shown",
-    "unsupported",
-]
-
 Index = tuple[int, ...]
 QUOTED = 80  # characters of a value in a message
 

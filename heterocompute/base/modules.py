@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["is_module"]
-
 
 def is_module(model: Any) -> bool:
     """Tell whether a value is a torch.nn.Module, without importing torch.

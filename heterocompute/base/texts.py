@@ -12,20 +12,6 @@ from .errors import WrongType, WrongValue, printable
 from .locations import is_url, local_path, size_of
 from .regular import open_regular
 
-__all__ = [
-    "counted",
-    "decoded",
-    "file_name",
-    "is_same_file",
-    "near_words",
-    "one_line",
-    "quoted",
-    "read_small",
-    "sentence",
-    "shortened",
-    "text_of",
-]
-
 MAX_NAME = 200  # characters: longer than the name of any layer of a real network
 MAX_QUOTED = 80
 MAX_MESSAGE = 2000

@@ -19,8 +19,6 @@ MAX_DEPTH = 24  # tables in tables; deeper ones could not be shown
 STRING = re.compile(r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|#[^\n]*''', re.S)
 LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
-__all__ = ["parse_toml", "read_toml", "toml_text"]
-
 
 def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """Read a TOML file.

@@ -23,8 +23,6 @@ from .errors import WrongType, WrongValue, printable, shown
 from .texts import counted
 from .values import as_int
 
-__all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_serial", "serve"]
-
 Function = Callable[[Any], Any]
 Map = Callable[[Function, Sequence[Any]], Iterable[Any] | None]
 Workers = int | str | Callable[..., Any] | None

@@ -22,8 +22,6 @@ from .measure import Candidate, Options, Row, Table, Times
 from .peers import Peer, product_peers
 from .quantize import plain_numpy, quantizing
 
-__all__ = ["joined", "measure"]
-
 Array = np.ndarray[Any, Any]
 
 MAIN = "vsq4-g16-s4"

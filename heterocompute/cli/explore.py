@@ -16,8 +16,6 @@ from .options import REPEATED, Options
 from .parts import UsageError, interruptible, note, print_json
 from .rewriting import add_workers
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
-__all__ = ["REPEATED", "Options", "Parser", "options_of"]
-
 PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.DOTALL | re.MULTILINE)
 PARAMETER = re.compile(r"^(\w[\w, ]*) : .*\n((?:    .*\n|\n)*)", re.MULTILINE)
 

@@ -29,18 +29,6 @@ from .parts import (
     recipe_of,
 )
 
-__all__ = [
-    "CHECKPOINT",
-    "IN_LAYOUT",
-    "add_check",
-    "add_files",
-    "add_input_and_output",
-    "add_layout",
-    "add_workers",
-    "rewrite",
-    "print_part",
-]
-
 CHECKPOINT = f"checkpoint: {READABLE}"
 IN_LAYOUT = "layout of the input: %(layouts)s"
 

@@ -22,8 +22,6 @@ from .keys import Keys
 from .record import Kind
 from .table import RUN_KINDS
 
-__all__ = ["READ", "check_config", "check_gguf", "check_rope"]
-
 READ = frozenset(
     "model_type hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
     "vocab_size max_position_embeddings rms_norm_eps hidden_act hidden_activation tie_word_embeddings rope_parameters "

@@ -11,8 +11,6 @@ from ..base.texts import near_words
 from .keys import Keys
 from .record import Family, Kind
 
-__all__ = ["FAMILIES", "KINDS", "RUN", "RUN_KINDS", "family_of", "kind_named"]
-
 # The modules of this folder with a tuple FAMILIES, in the order of lists in messages.
 MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others")
 FAMILIES: dict[str, Family] = {

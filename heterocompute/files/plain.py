@@ -9,8 +9,6 @@ from ..arrays.dense import FLOATS
 from ..base.errors import WrongValue, shown
 from ..formats import Format, format as parse_format
 
-__all__ = ["Plain", "parse_type", "plain_dtype", "plain_of"]
-
 SHORT_NAMES = {
     "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
     "bf16": "bfloat16", "f64": "float64", "fp64": "float64", "double": "float64",

@@ -24,8 +24,6 @@ from ..base.texts import read_small
 from ..families.table import KINDS
 from .companions import CONFIG
 
-__all__ = ["NOTHING", "Roles", "is_bias", "is_turned", "roles_from", "roles_in", "roles_of", "turned_in"]
-
 Axes = tuple[int, ...]
 Shapes = Mapping[str, Sequence[int]]
 

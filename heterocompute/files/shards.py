@@ -37,18 +37,6 @@ from .containers.folder import Located
 from .opening import reader_of
 from .safetensors import read_array
 
-__all__ = [
-    "Shard",
-    "State",
-    "bytes_of",
-    "divided",
-    "located",
-    "placed",
-    "stored_bytes_of",
-    "write_shard",
-    "write_whole",
-]
-
 State = tuple[int, int, str]
 NOWHERE: State = (-1, 0, "")
 SAMPLES, SAMPLE_BYTES = 16, 4096

@@ -15,8 +15,6 @@ from ..base.values import as_int
 from ..base.workers import Workers, checked_workers
 from .manifest import MAX_PARTS
 
-__all__ = ["USUAL", "Work", "part_of", "part_with", "size_of"]
-
 UNITS = {
     "kB": 10**3,
     "KB": 10**3,

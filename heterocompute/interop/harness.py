@@ -21,8 +21,6 @@ from ..zoo.llm.judge import log_softmax
 from ..zoo.llm.run import Run, RunOptions
 from ..zoo.llm.several import continued, drawn
 
-__all__ = ["Answers", "harness_model", "register"]
-
 NAME = "heterocompute"
 MOST_NEW = 256  # tokens of a generated answer, unless the task sets a number
 LAST = 16  # tokens of a prompt that decide how the text of an answer begins

@@ -11,8 +11,6 @@ import numpy as np
 
 from ..base.errors import Unsupported
 
-__all__ = ["Call", "on_the_host"]
-
 
 class Call:
     """A function of arrays that the host computes.

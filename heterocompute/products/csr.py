@@ -22,8 +22,6 @@ from ..base.texts import counted
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
-__all__ = ["compressed_product"]
-
 FEW = 8  # up to this many vectors, EIE's entries multiply one after the other
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows

@@ -36,21 +36,6 @@ from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, r
 from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format, core_clip
 
-__all__ = [
-    "answer_of",
-    "check_bias",
-    "copied_bytes",
-    "gathered",
-    "runs_on_device",
-    "is_device_input",
-    "on_their_device",
-    "device_refusals",
-    "refuse_row",
-    "refuse_searched_clip",
-    "settle",
-    "target_of",
-]
-
 _FLOAT32 = np.dtype(np.float32)
 
 

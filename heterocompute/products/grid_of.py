@@ -17,8 +17,6 @@ from .grid import F16, F32, TABLE, TABLE_F32, Grid, Scales, groups_of
 from .pattern import Pattern
 from .scale_kinds import has_coarse, kind_of, own_levels, repeated, scale_table
 
-__all__ = ["check_grid", "grid_of", "level_table"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # values whose indices are unpacked at a time

@@ -28,8 +28,6 @@ from .device import (
     target_of,
 )
 
-__all__ = ["HERE", "Here", "device_product", "place_of"]
-
 _FLOAT32 = np.dtype(np.float32)
 
 

@@ -18,8 +18,6 @@ from ..base import runtime
 from ..base.cache_files import cache_path, cpu_model, merge_cache, read_cache
 from ..base.version import __version__
 
-__all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]
-
 BLAS = "OpenBLAS"
 MOST = 10_000  # products per machine and version; the oldest are removed
 

@@ -11,8 +11,6 @@ from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import counted
 from ..base.values import as_int
 
-__all__ = ["Padding", "Window", "as_pair", "as_window"]
-
 MOST = 2**30  # keeps every index of a window within int64
 
 Pair = tuple[int, int]

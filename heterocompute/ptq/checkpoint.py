@@ -40,8 +40,6 @@ from .hessian import Hessian
 from .layer import check_options, round_layer
 from .parts import Parts
 
-__all__ = ["quantize_checkpoint"]
-
 Array = np.ndarray[Any, Any]
 
 REPORT = ("tokens", "damping", "dead", "before", "after")

@@ -16,8 +16,6 @@ from ..base.toml_text import toml_text
 from ..report import search as report
 from ..report.files import Tabular, write_figure, write_text
 
-__all__ = ["Plan"]
-
 
 @dataclass(frozen=True, eq=False)
 class Plan(Tabular):

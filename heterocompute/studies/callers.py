@@ -15,8 +15,6 @@ from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
 
-__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "train_again"]
-
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")  # columns that `device` adds
 

@@ -49,8 +49,6 @@ from .result import Study
 from .source import named
 from .tensor import Measured, layer_row, pooled
 
-__all__ = ["hessians_by_layer", "is_language_model", "study_text"]
-
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
 FEW = 1000  # with fewer tokens, perplexities of formats differ by chance
 CALIBRATION = 2048  # most tokens for the calibration of `gptq`; they are not evaluated

@@ -25,8 +25,6 @@ from ..ptq.network import calibrate
 from ..zoo import adder, digits
 from .study import study
 
-__all__ = ["PAPERS", "PaperTable", "reproduce_paper"]
-
 Array = np.ndarray[Any, Any]
 NETWORKS = {"digits": digits, "adder": adder}
 CALIBRATION = 128  # examples

@@ -18,8 +18,6 @@ from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, p
 from ..files.roles import roles_from
 from .request import Request
 
-__all__ = ["Network", "Source", "loaded", "module_of", "named", "network_of"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -25,8 +25,6 @@ from .callers import finite
 from .request import RunOptions, text_of
 from .source import loaded, named
 
-__all__ = ["Measured", "Tensor", "layer_row", "measured_alone", "pooled"]
-
 HISTOGRAM_BINS = 81
 HISTOGRAM_VALUES = 1 << 17  # enough for a picture of any tensor
 

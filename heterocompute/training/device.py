@@ -38,8 +38,6 @@ from .learned_scale import check_scaled, scale_shape
 from .passing import bounds_of
 from .stochastic import levels_of
 
-__all__ = ["device_passed", "rounded_on_device", "device_rounded"]
-
 NAME = "fake_quantize: w"
 NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # kinds of notes of the core
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from ..base.errors import WrongValue
 
-__all__ = ["keep", "refuse_latent"]
-
 _LAYERS: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
 
 

@@ -21,8 +21,6 @@ from ..base.float_env import counts_subnormals
 from ..formats import Format, Int, has_pattern
 from ..products.quantize import quantize
 
-__all__ = ["check_scaled", "rounded_with_scale", "scale_shape"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -26,8 +26,6 @@ from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
 from .stochastic import levels_of, stochastic_round
 
-__all__ = ["note_of", "passed", "rounded"]
-
 Array = np.ndarray[Any, Any]
 
 # A searched scale is a threshold divided once by the largest element. So the threshold may exceed scale * element by

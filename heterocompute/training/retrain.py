@@ -27,8 +27,6 @@ from .codebooks import codebook_gradient, codebook_step
 from .descent import LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, Adam, batches, share_of, steps_of
 from .gradients import gradients
 
-__all__ = ["mask_of", "retrain"]
-
 F32 = NDArray[np.float32]
 
 

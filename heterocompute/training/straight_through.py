@@ -26,8 +26,6 @@ from .learned_scale import rounded_with_scale
 from .passing import passed, rounded
 from .stochastic import as_seed
 
-__all__ = ["fake_quantize", "mask_flips", "sparsity_at", "sr_ste"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -25,8 +25,6 @@ from ..products.divergence import kl_divergence
 from ..products.matmul import linear
 from .layers import STRIDES
 
-__all__ = ["Network"]
-
 
 @dataclass(frozen=True, eq=False)
 class Network:

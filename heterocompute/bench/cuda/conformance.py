@@ -21,8 +21,6 @@ from ...training.straight_through import fake_quantize as stochastic
 from ..measure import CheckFailed, Options, Table
 from .instructions import check_instructions
 
-__all__ = ["conformance"]
-
 Array = np.ndarray[Any, Any]
 
 INTEGERS = ("int8", "int4", "int4-g32-f16", "vsq4-g16-s4", "mxint8", "mxfp4", "nvfp4", "q8_0", "int16")

@@ -11,8 +11,6 @@ from pathlib import Path
 from ...base.devices import KIND
 from ..measure import CheckFailed, Options, Row, Table
 
-__all__ = ["sanitized"]
-
 TOOLS = ("memcheck", "racecheck")
 SECONDS = 150  # of a tool
 FAULT = 86  # the exit status of a tool that found a fault

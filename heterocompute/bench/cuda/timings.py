@@ -20,8 +20,6 @@ from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
 
-__all__ = ["codecs", "matmuls", "rows_of_x", "vectors"]
-
 ROUNDS, SECONDS = 5, 0.04  # seconds per candidate and round
 CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
 Call = Callable[[], object]

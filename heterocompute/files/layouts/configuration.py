@@ -22,20 +22,6 @@ from ...base.texts import read_small
 from ..companions import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 from .expressions import matches
 
-__all__ = [
-    "KEY",
-    "auto_round",
-    "config_in",
-    "config_of",
-    "is_auto_round",
-    "is_fp8_of_quark",
-    "method_of",
-    "of_layer",
-    "own_config",
-    "plain_names",
-    "declared_by",
-]
-
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24

@@ -25,8 +25,6 @@ from ...base.errors import WrongValue
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from .linear import Array, Codes, components_of
 
-__all__ = ["CHUNK", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "is_uniform", "joined"]
-
 Components = dict[str, Array]
 
 CHUNK = 1 << 20  # values that are converted at a time

@@ -31,8 +31,6 @@ from .configuration import KEY
 from .linear import Array, Packed, Parts
 from .weight import Weight
 
-__all__ = ["Layout", "Target", "is_matrix"]
-
 Target = Format | scaled.Blocks
 
 # The output layer of language models, and the embeddings that it may be tied to.

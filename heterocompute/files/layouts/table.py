@@ -26,9 +26,6 @@ from .onnx.model import ONNX
 from .subclasses.quanto import Quanto
 from .subclasses.torchao import TorchAO
 
-__all__ = ["LAYOUTS", "QUANTIZED_TO", "READ", "WRITTEN", "check_layout", "expected_of", "layout_in", "layout_named",
-           "layout_said", "read_layout", "tensor_layout"]  # fmt: skip
-
 # In the order of help texts. Of two whose `signs` fit a file, the first is its layout.
 LAYOUTS: dict[str, Layout] = {
     one.name: one

@@ -25,21 +25,6 @@ from . import scaled
 from .forms import CHUNK
 from .linear import Array, no_format, unordered
 
-__all__ = [
-    "Weight",
-    "as_matrix",
-    "differs",
-    "of_array",
-    "of_blocks",
-    "of_codes",
-    "of_packed",
-    "of_rows",
-    "of_values",
-    "sqnr_of",
-    "swapped",
-    "turned_array",
-]
-
 
 @dataclass(frozen=True)
 class Weight:

@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["LARGEST", "LEAST", "Element", "Table", "least_above", "negated"]
-
 Array = np.ndarray[Any, Any]
 LARGEST = float(np.finfo(np.float32).max)
 LEAST = 5e-324  # the smallest float64 above 0

@@ -20,8 +20,6 @@ from .densities import DENSITIES
 from .energies import dram_bit, value_bits
 from .report import AcceleratorReport, Layer
 
-__all__ = ["Accelerator"]
-
 ALL = "NKCPQRS"
 
 

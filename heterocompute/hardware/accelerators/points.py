@@ -25,8 +25,6 @@ from ...base.regular import check_regular, open_regular
 from ...base.texts import file_name
 from ...base.version import __version__
 
-__all__ = ["Points"]
-
 HEAD = b"heterocompute explore 1\n"
 Point = dict[str, Any]
 

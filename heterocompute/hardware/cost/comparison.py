@@ -21,8 +21,6 @@ from .memory import held_bytes
 from .pairing import product_dtype
 from .roofline import roofline
 
-__all__ = ["BatchSweep", "batch_sweep", "compare"]
-
 YEAR = 365 * 86400
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 

@@ -23,8 +23,6 @@ from ..network.lookup import as_network
 from .roofline import is_work, traffic_bits
 from .stored import Stored, stored, weight_matrix
 
-__all__ = ["Fusion", "fuse"]
-
 
 @dataclass(frozen=True, repr=False)
 class Fusion:

@@ -15,8 +15,6 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 
-__all__ = ["PublishedFigure"]
-
 #: Stated error of the model by kind of quantity: relative, except for a share, whose error is in points.
 KINDS: Mapping[str, tuple[float, str]] = {
     "count": (0.0, "parameters, operations, bytes of a tensor, units of a chip: counted"),

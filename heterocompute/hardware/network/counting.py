@@ -13,8 +13,6 @@ from .graph import Flow
 from .lookup import as_network
 from .loops import loops_of, runs_of
 
-__all__ = ["Counts", "count"]
-
 
 @dataclass(frozen=True, repr=False)
 class Counts:

@@ -21,8 +21,6 @@ from .aten import Refusal
 from .graph import Network, check_shape
 from .recorder import Recorder
 
-__all__ = ["Inputs", "read_module"]
-
 PACKED_TABLES = ("PackedEmbedding", "PackedEmbeddingBag")
 TOKENS = ("ids", "mask")  # ends of the names of inputs with integers
 

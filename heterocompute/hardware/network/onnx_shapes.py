@@ -20,8 +20,6 @@ import numpy as np
 from ...base.errors import printable
 from ...base.texts import shortened
 
-__all__ = ["SAMPLES", "Conditional", "has_branches", "prepared", "shaped", "without_branches"]
-
 # A batch that the file leaves open. It is a prime, so only axes that contain the batch are divisible by it.
 SAMPLES = 1009
 MAX_SIZES = 1024

@@ -15,8 +15,6 @@ from ..network.graph import Network
 from ..network.layers import Embedding
 from ..network.lookup import as_network
 
-__all__ = ["LargestBatch", "largest_batch"]
-
 USABLE = 15079 / 16384  # of a T4's memory: the memory that nvidia-smi shows as usable
 MOST = 1 << 20
 

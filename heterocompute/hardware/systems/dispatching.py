@@ -25,8 +25,6 @@ from ..network.graph import INPUT, Network
 from ..network.liveness import last_uses
 from ..network.lookup import as_network
 
-__all__ = ["Dispatch", "dispatch", "product_work"]
-
 OBJECTIVES = ("time", "energy")
 Work = Mapping[str, Any]
 Rates = Mapping[str, float]

@@ -22,8 +22,6 @@ from ...report.timeline import timeline
 from .events import Clock, Gate, Process, Shelf
 from .rehearsal import rehearse
 
-__all__ = ["Feed", "PipelineRun", "pipeline"]
-
 Seconds = float | Sequence[float]
 SHOWN_STEPS = 12  # of the picture
 

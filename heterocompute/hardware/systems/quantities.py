@@ -15,8 +15,6 @@ from typing import Any
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import check_number
 
-__all__ = ["Quantity", "quantity"]
-
 KINDS = ("op", "MAC", "B", "s", "J", "V")  # exponents of a dimension, in this order
 MIXED = "a multiply-add is two operations: say which is counted"
 Dimension = tuple[int, ...]

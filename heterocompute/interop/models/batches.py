@@ -20,8 +20,6 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import sentence
 
-__all__ = ["Batches", "Problem"]
-
 _WANTED = (
     "expected a DataLoader, a list of batches, a tensor, a dict of tensors, or a function without arguments that "
     "returns batches"

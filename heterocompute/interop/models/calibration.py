@@ -13,8 +13,6 @@ from .batches import Batches
 from .recording import ProductRecorder, recording
 from .weights import chosen_layers, weight_source
 
-__all__ = ["calibrated", "calibrated_in_groups"]
-
 EVERY = 4  # one of this many batches is held out
 
 

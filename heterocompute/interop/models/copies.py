@@ -13,8 +13,6 @@ from ..torch.carrying import copied
 from ..torch.walk import every_layer
 from .weights import weight_source
 
-__all__ = ["put", "shared_copy"]
-
 
 def shared_copy(model: Any, name: str) -> Any:
     """Return a copy of a module with the same parameters: the same tensors. Buffers are copies.

@@ -18,8 +18,6 @@ from ..torch.walk import Layer
 from .copies import put, shared_copy
 from .weights import chosen_layers
 
-__all__ = ["ModuleWeights", "module_network"]
-
 
 class ModuleWeights(dict[str, Any]):
     """The weights of a model by name, in the form of packed layers; tied ones by their first name.

@@ -26,8 +26,6 @@ from ..torch.walk import Layer
 from .batches import Problem
 from .weights import weight_source
 
-__all__ = ["ProductRecorder", "recording", "windows"]
-
 Array = np.ndarray[Any, Any]
 PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2)}
 COPIES = ("_to_copy", "clone")

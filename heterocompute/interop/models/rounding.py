@@ -19,8 +19,6 @@ from .calibration import calibrated, calibrated_in_groups
 from .copies import put, shared_copy
 from .weights import chosen_layers, weight_source
 
-__all__ = ["rounded"]
-
 
 def rounded(
     model: Any,

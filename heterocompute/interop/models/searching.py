@@ -11,8 +11,6 @@ from ...ptq.calibration import Calibration
 from .calibration import calibrated
 from .network import module_network
 
-__all__ = ["searched"]
-
 
 def searched(
     search: Callable[..., Any], model: Any, evaluate: Any, calibration: Any, include: Any, exclude: Any

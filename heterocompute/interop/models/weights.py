@@ -11,8 +11,6 @@ from ...files.selection import patterns
 from ..torch.reading import maker_of
 from ..torch.walk import Layer, check_matches, every_layer, matching
 
-__all__ = ["check_place", "chosen_layers", "weight_source"]
-
 
 def chosen_layers(
     model: Any, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str

@@ -10,8 +10,6 @@ import numpy as np
 from ...base.errors import WrongValue
 from .quantizers import as_column, centred, saturated
 
-__all__ = ["CONVOLUTIONS"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -32,8 +32,6 @@ from .control import CONTROLS, Control
 from .model import array_of, plain_opset
 from .products import Product
 
-__all__ = ["Request", "Cut", "Network"]
-
 Array = np.ndarray[Any, Any]
 # Operators that multiply, of any domain, and the operands that may be weights.
 MULTIPLIED = {

@@ -16,19 +16,6 @@ from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node
 from .checks import check_graph
 from .operators import OLD_NEAREST
 
-__all__ = [
-    "Refused",
-    "array_of",
-    "as_before_11",
-    "blaming",
-    "converted",
-    "evaluating",
-    "loaded",
-    "place_of",
-    "plain_opset",
-    "sentence_of",
-]
-
 Array = np.ndarray[Any, Any]
 ARGUMENT = "run_onnx: model"
 

@@ -22,8 +22,6 @@ from .convolutions import CONVOLUTIONS
 from .norms import NORMS
 from .quantizers import QUANTIZERS
 
-__all__ = ["OLD_NEAREST", "operators", "reason_to_refuse"]
-
 Array = np.ndarray[Any, Any]
 # Operators whose meaning changed with this opset; onnx's evaluator implements only the newest meaning.
 CHANGED = {"BatchNormalization": 14, "Dropout": 12, "Hardmax": 13, "LogSoftmax": 13, "Softmax": 13, "Resize": 11,

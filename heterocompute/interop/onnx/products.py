@@ -13,8 +13,6 @@ from ...products.conv import conv2d
 from ...products.matmul import linear, matmul
 from ...products.window import as_window
 
-__all__ = ["Product"]
-
 Array = np.ndarray[Any, Any]
 
 

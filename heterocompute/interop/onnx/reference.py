@@ -16,8 +16,6 @@ from ...files.containers.onnx_graph import STANDARD, inner_graphs, text_of
 from .model import array_of, sentence_of
 from .operators import operators, reason_to_refuse
 
-__all__ = ["References", "refuse_wrong"]
-
 Array = np.ndarray[Any, Any]
 HALVES = ("float16", "bfloat16")
 # Operators that have no arithmetic and whose result depends on the dtype of their inputs, or hold sequences.

@@ -16,8 +16,6 @@ from ...base import runtime
 from ...base.errors import WrongValue
 from .model import Refused, array_of, sentence_of
 
-__all__ = ["Sessions", "options_of"]
-
 Array = np.ndarray[Any, Any]
 LARGE = 2**20  # bytes of a constant that is passed without a copy
 ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9,

@@ -14,8 +14,6 @@ from torch.nn import functional
 from .products import linear
 from .weights import PackedWeight
 
-__all__ = ["PackedMultiheadAttention"]
-
 
 class PackedMultiheadAttention(torch.nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with some or all projections packed. Returned by `convert`.

@@ -13,8 +13,6 @@ import torch
 from ...base.errors import WrongValue
 from ...base.texts import quoted, sentence
 
-__all__ = ["FUNCTIONS", "carry", "copied", "is_of_torch", "own_function"]
-
 #: Methods that compute a layer's output: a class or an instance that has its own does not compute what PyTorch does.
 FUNCTIONS = ("forward", "__call__", "_call_impl", "_conv_forward")
 # Hooks of pruning, weight_norm, spectral_norm and QuantLinear, which are about the replaced weight.

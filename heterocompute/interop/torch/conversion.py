@@ -27,8 +27,6 @@ from .modules import Packed
 from .walk import Layer, check_matches, check_replaceable, every_layer, matching
 from .weights import PackedWeight, restored
 
-__all__ = ["convert", "load_packed"]
-
 
 def convert(
     model: torch.nn.Module,

@@ -29,8 +29,6 @@ from ...products.arguments import as_format
 from ...products.window import as_window, check_channels
 from ...training.device import device_passed, device_rounded
 
-__all__ = ["convolved", "decoded", "nearest", "passed", "prepacked", "product", "rounded"]
-
 NAMES = {
     torch.float32: "float32",
     torch.float64: "float64",

@@ -30,8 +30,6 @@ from .modules import Packed
 from .walk import every_layer
 from .weights import PackedWeight
 
-__all__ = ["export_onnx"]
-
 Array = np.ndarray[Any, Any]
 
 

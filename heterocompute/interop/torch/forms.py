@@ -19,19 +19,6 @@ from ...ptq.methods import by_method, takes
 from .reading import now, trained_in
 from .walk import Layer
 
-__all__ = [
-    "check_rows",
-    "form_axis",
-    "formed",
-    "formed_of",
-    "packed_of",
-    "packed_shape",
-    "recipe_of",
-    "trained_form",
-    "turned",
-    "weight_now",
-]
-
 
 def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
     """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights."""

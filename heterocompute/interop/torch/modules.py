@@ -16,19 +16,6 @@ from ...formats import Format
 from .products import convolve, embedding, linear
 from .weights import PackedWeight
 
-__all__ = [
-    "Packed",
-    "PackedConv1d",
-    "PackedConv2d",
-    "PackedConv3d",
-    "PackedConvTranspose1d",
-    "PackedConvTranspose2d",
-    "PackedConvTranspose3d",
-    "PackedEmbedding",
-    "PackedEmbeddingBag",
-    "PackedLinear",
-]
-
 
 class Packed(torch.nn.Module):
     """Base class of layers with one packed weight.

@@ -34,20 +34,6 @@ from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
 from . import device
 
-__all__ = [
-    "array_of",
-    "axes_text",
-    "defined",
-    "described",
-    "functions",
-    "is_plain",
-    "is_unobserved",
-    "parts_of",
-    "rows_of",
-    "sliced",
-]
-
-
 Pair = tuple[int, int]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _n_modes, _top_transform = torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack

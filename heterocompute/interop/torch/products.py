@@ -25,8 +25,6 @@ from .operators import PLAIN, is_plain, is_unobserved, rows_of
 from .rounding import OPS, check_tensor
 from .weights import PRODUCTS, PackedPart, PackedWeight
 
-__all__ = ["conv2d", "convolve", "embedding", "linear"]
-
 _is_autocast, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 _has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 

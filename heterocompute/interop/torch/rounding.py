@@ -24,8 +24,6 @@ from .device import nearest
 from .operators import axes_text, defined, described, functions, is_unobserved, parts_of
 from .reading import computed_with, defined_modules, maker_of, now, unpruned
 
-__all__ = ["OPS", "QuantLinear", "check_tensor", "fake_quantize", "packed", "parametrize"]
-
 NESTED = (
     "interop.torch: derivatives of torch.func inside of torch.compile, expected them outside of it, or no "
     "fullgraph=True"

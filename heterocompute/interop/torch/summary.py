@@ -18,8 +18,6 @@ from ...report.files import Row, Tabular
 from ...report.table import Column, print_table, print_words, terminal, width_of
 from .walk import Layer, every_layer
 
-__all__ = ["Summary", "summary"]
-
 COLUMNS = [
     Column("name", "weight"),
     Column("kind", "kind", left=True, leaves=2),

@@ -20,8 +20,6 @@ from .carrying import is_of_torch, own_function
 from .reading import maker_of
 from .weights import PackedWeight
 
-__all__ = ["Layer", "check_matches", "layers", "matching"]
-
 Value = TypeVar("Value")
 
 

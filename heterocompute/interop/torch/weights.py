@@ -26,9 +26,6 @@ from ...products.arguments import as_format
 from .device import PANELS, decoded, prepacked
 from .operators import array_of, described, is_plain, on_device, parts_of, sliced
 
-__all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
-
-
 MOST = 2  # times the memory of the weight, for panels that nobody asked for
 
 # Errors of modules that compute with a weight and do not call its layer, as those of Mamba and DETR do.

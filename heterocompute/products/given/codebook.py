@@ -15,8 +15,6 @@ from ...base.errors import WrongValue, shown
 from ...base.float_env import converted
 from ...formats import Format
 
-__all__ = ["by_codebook", "checked_codebook"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # values at a time

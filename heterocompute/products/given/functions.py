@@ -12,8 +12,6 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back, converted
 from ...formats import Function
 
-__all__ = ["rounded_by"]
-
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -16,15 +16,6 @@ from ...base import runtime
 from ...base.devices import A_DEVICE, KIND, has_device, wait
 from ...base.errors import Unsupported, WrongType, unsupported
 
-__all__ = [
-    "device_attention",
-    "device_floats",
-    "device_heads",
-    "in_library_of_first",
-    "is_device_input",
-    "device_layer",
-]
-
 TOGETHER = (
     f"expected all on one device: copy the others there (.to('{KIND}') of a packed array or a tensor, cupy.asarray of "
     "an ndarray), or all to the CPU (.to('cpu'), .cpu(), .get())"

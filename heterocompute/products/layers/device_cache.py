@@ -18,8 +18,6 @@ from ...formats import Float, Format
 from ..device import refuse_row
 from .device import TOGETHER
 
-__all__ = ["DeviceTokens", "check_row", "device_tokens"]
-
 Parts = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # component -> dtype and shape of a row
 FLOATS = ("float32", "float16", "bfloat16")  # dtypes that float32 represents exactly
 

@@ -22,8 +22,6 @@ from ...base.values import as_real, check_flag
 from ..arguments import FloatArray
 from .device import TOGETHER, device_floats, device_layer, in_library_of_first
 
-__all__ = ["as_floats", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
-
 RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE = range(6)  # hc_layer_kind
 
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BYTE", "CONTROL", "ENDS", "FILLS", "NORMAL", "SHOWN", "UNKNOWN", "UNUSED", "USER", "corrected", "is_phi3",
-           "strips"]  # fmt: skip
-
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # types of tokens
 ENDS = frozenset((
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",

@@ -28,8 +28,6 @@ from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
 from .words import RULES, Rule
 
-__all__ = ["KNOWN", "NORMALIZER", "PREFIX", "of_gguf"]
-
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"
 PREFIXES = ("first", "always")  # as the schemes of Metaspace of the package tokenizers
 SUPPRESSED = "tokenizer.ggml.suppress_tokens"  # tokens that llama.cpp never generates

@@ -13,8 +13,6 @@ from ...base.texts import counted
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["ids_of", "is_list", "sequences_of", "text_ids_of"]
-
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 
-__all__ = ["Memory"]
-
 LEAST = 1 << 22  # NumPy requests huge pages from this size on; pages of 4 KiB cost more page table lookups
 MOST = 1 << 26  # bytes of a block
 

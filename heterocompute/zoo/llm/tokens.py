@@ -14,8 +14,6 @@ from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import check_text
 
-__all__ = ["MISSING", "Around", "Coder", "Tokens"]
-
 MISSING = "open_llm: texts need the package tokenizers: pip install 'heterocompute[llm]'"
 REPLACEMENT = "\ufffd"  # the text of bytes that are not UTF-8
 

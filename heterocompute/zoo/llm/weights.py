@@ -18,8 +18,6 @@ from ...products.quantize import quantize
 from .memory import Memory
 from .shape import Shape
 
-__all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
-
 QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
 FUSED = ("attn_qkv", "ffn_gate_up")
 FLOATS = ("float16", "bfloat16", "float32", "float64")

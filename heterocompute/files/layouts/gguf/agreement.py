@@ -15,8 +15,6 @@ import numpy as np
 from ....zoo.llm.shape import Rope, Shape
 from ..linear import Array
 
-__all__ = ["difference"]
-
 # Compared layer by layer; by the tensors, of which GGUF names the biases; or not at all.
 ELSEWHERE = ("family", "context", "rope", "local_rope", "long_rope", "windows", "biases")
 NEAR = 1e-6  # keys of GGUF are float32

@@ -16,8 +16,6 @@ from ....formats import MX, Format
 from ....products.nearest import nearest
 from ....products.quantize import quantize
 
-__all__ = ["rounded"]
-
 MXFP4 = MX("fp4")
 GGML_RULE = 4  # MX_GGML of csrc/formats/mx/mx.h
 

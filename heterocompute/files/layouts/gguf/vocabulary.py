@@ -47,8 +47,6 @@ from ....zoo.llm.gguf_tokens import ALPHABET, NORMALIZER, PREFIX
 from ....zoo.llm.words import GPT2, LLAMA3, QWEN2
 from ...configuration import MAX_CONFIG
 
-__all__ = ["vocabulary_keys"]
-
 TOKENIZER, OPTIONS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 SPACE = "\u2581"
 LONGEST = 1000  # characters of a piece, whose ways to split are all compared with the merges

@@ -26,8 +26,6 @@ from ..forms import CHUNK
 from ..linear import Array
 from ..mlx import with_biases
 
-__all__ = ["KINDS", "Weight", "array_of", "values_of", "weight_of"]
-
 KINDS = ("Int4Tensor", "Int4PlainInt32Tensor", "Int4TilePackedTo4dTensor")
 BITS, MIDDLE = 4, 8
 LANES, PER_TILE = 32, 16  # of a warp; columns of a tile

@@ -19,8 +19,6 @@ from ....base.values import check_count, check_number
 from ...network.lookup import as_network
 from ...network.loops import Loops
 
-__all__ = ["ChipletTraffic", "chiplets"]
-
 MOST = 1 << 20  # chiplets, and elements of one
 
 
