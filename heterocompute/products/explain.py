@@ -160,7 +160,7 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
 
 
 class Explained(NamedTuple):
-    """The operands and settings of a call before it runs.
+    """The explanation of a call, and what `tune` needs to force its paths.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class Explained(NamedTuple):
 
 @counts_subnormals
 def explained_call(caller: str, *arguments: Any, **options: Any) -> Explained:
-    """Explain a call, and return the other facts that `tune` needs."""
+    """Check and explain a call without running it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
         return _convolution(caller, bound(caller, conv2d, rest, options))

@@ -84,13 +84,13 @@ def sortable(
     texts : sequence of int
         Columns that hold words.
     name : str
-        A further class of the table.
+        CSS class of the table, besides ``sorts``.
     judged : int, optional
-        The column of the class ``metric``.
+        Column whose cells get the class ``metric``.
     marked : collection of int
-        Rows of the class ``front``.
+        Rows that get the class ``front``.
     good : collection of int
-        Rows of the class ``good``, whose names have the colour of what to take.
+        Rows of the class ``good``, whose names have the colour of recommendations.
     """
     kinds = ["text" if i in texts else "" for i in range(len(heads))]
     pairs = zip(heads, kinds, strict=True)
