@@ -97,7 +97,7 @@ class Prepacked(QuantizedArray):
         """Return the result of the source, without panels: panels of other rows would have to be packed again."""
         return self.source._remade(components, shape, axis)
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: object) -> Any:
         """Copy the components to a device, and prepack them there.
 
         Parameters
@@ -208,7 +208,7 @@ def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
-def prepack(w: Any) -> Any:
+def prepack(w: object) -> Any:
     """Pack quantized weights or float filters once for many matmuls or convolutions.
 
     A large-batch matmul with quantized activations unpacks quantized weights at each call. Prepacking does this once,
@@ -274,7 +274,7 @@ def _device_panels(w: QuantizedArray) -> tuple[Any, int] | None:
     return (made[0], made[0].nbytes) if made else None
 
 
-def _filters(w: Any) -> PrepackedFilters:
+def _filters(w: object) -> PrepackedFilters:
     refuse_elsewhere(w, "prepack: w")
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
         raise WrongType(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")

@@ -213,7 +213,7 @@ class QuantizedArray(PackedArray):
         }
         return cls._trusted(parts, format, shape, axis, source_dtype)
 
-    def dequantize(self, dtype: Any = np.float32) -> Array:
+    def dequantize(self, dtype: object = np.float32) -> Array:
         """Return the decoded values.
 
         Parameters
@@ -246,7 +246,7 @@ class QuantizedArray(PackedArray):
                 raise unsupported("dequantize", problem) from None
         return out
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: object) -> Any:
         """Copy the components to a device.
 
         Parameters
@@ -303,7 +303,7 @@ class QuantizedArray(PackedArray):
         self._refuse_far("codes")
         return codes_of(self)
 
-    def scales_expanded(self, dtype: Any = np.float32) -> Array:
+    def scales_expanded(self, dtype: object = np.float32) -> Array:
         """Return the scale of each value, the product of all its factors.
 
         Parameters
@@ -431,7 +431,7 @@ class QuantizedArray(PackedArray):
             self._turned = turned = self._transposed()
         return turned
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: object) -> Self:
         """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
 
@@ -496,7 +496,7 @@ class QuantizedArray(PackedArray):
 
     __hash__ = None
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         self._refuse_far("copy")
         return super().__deepcopy__(memo)
 

@@ -68,7 +68,7 @@ def _check_amount(text: bytes) -> None:
             raise WrongValue(f"more than {most} {what}")
 
 
-def _is_deep(value: Any) -> bool:
+def _is_deep(value: object) -> bool:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         nested = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]

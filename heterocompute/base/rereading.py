@@ -21,7 +21,7 @@ SHARE = 16  # a sample is one byte of so many
 BLOCK = 1 << 20  # values that are compared at a time
 
 
-def as_check(value: Any, caller: str) -> str:
+def as_check(value: object, caller: str) -> str:
     """Return the name of a check.
 
     Raises

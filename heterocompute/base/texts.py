@@ -142,7 +142,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
         raise WrongValue(f"{name}: not UTF-8: {error}") from None
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Return a text; protobuf gives bytes if it is not UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 

@@ -91,7 +91,7 @@ def _key(text: str) -> str:
     return text if re.fullmatch("[A-Za-z0-9_-]+", text) else _value(text)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     match value:
         case Mapping():
             return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"

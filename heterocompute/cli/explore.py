@@ -142,5 +142,5 @@ def _times(factor: float) -> Callable[[float], str]:
     return lambda value: four_digits(value * factor)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return "-" if value is None else f"{value:.4g}"

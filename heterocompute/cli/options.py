@@ -83,7 +83,7 @@ class Options:
         self._parser, self._function = cast(Parser, parser), function
         self._groups: dict[str, Any] = {}
 
-    def __call__(self, flags: str, metavar: str | None = None, help: str | None = None, **more: Any) -> None:
+    def __call__(self, flags: str, metavar: str | None = None, help: str | None = None, **more: object) -> None:
         """Add an option.
 
         Parameters

@@ -210,7 +210,7 @@ def printed(key: str) -> str:
     return key if re.fullmatch(r"[\w.-]{1,80}", key) else quoted(key)
 
 
-def _among(value: Any, neutral: Collection[Any]) -> bool:
+def _among(value: object, neutral: Collection[Any]) -> bool:
     """Tell whether a value is one of some, where True is not 1."""
     return any(type(value) is type(one) and value == one for one in neutral) or (
         type(value) is float and value in [one for one in neutral if type(one) is int]

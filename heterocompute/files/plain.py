@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..arrays.dense import FLOATS
 from ..base.errors import WrongValue, shown
@@ -45,7 +44,7 @@ def plain_dtype(text: str) -> str:
     return found
 
 
-def plain_of(wanted: Any) -> Plain | None:
+def plain_of(wanted: object) -> Plain | None:
     """Return the plain type of a format or of its text, None where codes are stored for it.
 
     Examples

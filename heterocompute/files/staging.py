@@ -224,7 +224,7 @@ class Staging:
 
     def _write(
         self,
-        declared: Any,
+        declared: object,
         source: Located,
         shards: Sequence[Shard],
         consume: bool,

@@ -50,9 +50,9 @@ class Answers:
         path: Any = None,
         net: Any = None,
         format: Any = None,
-        activations: Any = None,
-        kv_cache: Any = None,
-        **more: Any,
+        activations: object = None,
+        kv_cache: object = None,
+        **more: object,
     ) -> None:
         super().__init__()
         if unknown := [key for key in more if key not in IGNORED]:
@@ -191,7 +191,7 @@ def _model_class() -> Any:
     return type("HeterocomputeLM", (Answers, LM), {"__doc__": Answers.__doc__})
 
 
-def harness_model(path: Any = None, **options: Any) -> Any:
+def harness_model(path: object = None, **options: object) -> Any:
     """Return a language model for ``lm_eval.simple_evaluate(model=...)``.
 
     Parameters

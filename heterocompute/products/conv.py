@@ -33,9 +33,9 @@ ALGORITHMS = tuple(ERRORS)
 
 @counts_subnormals
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
+    x: object,
+    w: object,
+    bias: object = None,
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
     dilation: int | tuple[int, int] = 1,
@@ -206,7 +206,7 @@ def _convolved(call: Call, way: str, ready: object) -> bool:
 
 
 @contextmanager
-def _first_refused(image: Any, activations: Any) -> Iterator[None]:
+def _first_refused(image: Any, activations: object) -> Iterator[None]:
     """Report the first refused value in C order of x as the caller gave it, whatever view the core read."""
     try:
         yield
@@ -236,18 +236,18 @@ def _is_legal(value: float, fmt: Any) -> bool:
 def prepared(
     caller: str,
     x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: Any = 1,
-    activations: Any = None,
-    algorithm: Any = "auto",
+    w: object,
+    bias: object = None,
+    stride: object = 1,
+    padding: object = 0,
+    dilation: object = 1,
+    groups: object = 1,
+    activations: object = None,
+    algorithm: object = "auto",
     layout: Any = "NCHW",
-    out: Any = None,
-    relu: Any = False,
-    accuracy: Any = "default",
+    out: object = None,
+    relu: object = False,
+    accuracy: object = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
     place = place_of(caller, x, w, x=x, w=w, bias=bias, out=out)

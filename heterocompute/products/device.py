@@ -39,7 +39,7 @@ from .arguments import as_format, core_clip
 _FLOAT32 = np.dtype(np.float32)
 
 
-def runs_on_device(*values: Any) -> bool:
+def runs_on_device(*values: object) -> bool:
     """Tell whether a call runs on a device: an argument is there, or `use` selects it.
 
     Without a usable device, arrays of other libraries are refused like those of any other device.
@@ -54,12 +54,12 @@ def runs_on_device(*values: Any) -> bool:
     return any(is_device_input(value) for value in values) and has_device()
 
 
-def is_device_input(value: Any) -> bool:
+def is_device_input(value: object) -> bool:
     """Tell whether an argument, packed or not, is on a device."""
     return value._is_far if isinstance(value, QuantizedArray) else is_on_device(value)
 
 
-def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
+def gathered(caller: str, **values: object) -> tuple[dict[str, Any], int | None]:
     """Return the arguments that are on a device, each read once, and that device, otherwise the device of `use`.
 
     ValueError if the arguments are on several devices.
@@ -84,7 +84,7 @@ def _number(made: Any) -> int:
     return number
 
 
-def on_their_device(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
+def on_their_device(value: object, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
     """Return an argument on a device: `made` if it is there; arrays of the CPU are copied if `use` selects a device."""
     if made is not None:
         if stream is not None and made.stream != stream:
@@ -103,7 +103,7 @@ def on_their_device(value: Any, made: Any, name: str, number: int | None, stream
 
 
 @contextmanager
-def device_refusals(name: str, fmt: Any) -> Iterator[None]:
+def device_refusals(name: str, fmt: object) -> Iterator[None]:
     """Add the caller, its format and the copy to the CPU to errors of the core on a device."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
@@ -125,7 +125,7 @@ def settle(number: int, stream: int, *operands: Any) -> None:
         wait(number, stream)
 
 
-def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
+def refuse_searched_clip(name: str, fmt: Format, clip: object) -> None:
     """Refuse the clip that has no kernel."""
     if isinstance(clip, str) and clip == "search":
         raise Unsupported(
@@ -172,7 +172,7 @@ def _device_floats(caller: str, w: object) -> Any:
     return on_their_device(w, found.get("w"), f"{caller}: w", number)
 
 
-def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
+def quantize_on_device(w: object, fmt: Format | str, axis: object, clip: object, importance: object) -> Any:
     """Quantize an array on a device, as `quantize`."""
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
     clipped = None if clip is None and importance is None else _device_clip("quantize", fmt, clip, importance)
@@ -225,7 +225,7 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, cli
     return QuantizedArray._trusted(stored, fmt, x.shape, axes, x.dtype.name)
 
 
-def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: Any) -> Any:
+def prune_on_device(w: object, pattern: tuple[int, int] | None, axis: object, scores: object) -> Any:
     """Prune an array on a device, as `prune`: N:M by magnitude."""
     name = "prune: w"
     if isinstance(w, PackedArray):
@@ -240,7 +240,7 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     return s if is_on_device(w) else s.to("cpu")
 
 
-def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
+def fake_quantize_on_device(w: object, fmt: Format | str, axis: object, clip: object, out: object) -> Any:
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
     clipped = None if clip is None else _device_clip("fake_quantize", fmt, clip)
@@ -309,7 +309,7 @@ def check_bias(added: DeviceArray, n: int, name: str) -> None:
 
 
 def target_of(
-    out: Any,
+    out: object,
     made: DeviceArray | None,
     shape: tuple[int, ...],
     name: str,
@@ -356,7 +356,7 @@ def _end(array: DeviceArray) -> int:
     return end
 
 
-def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
+def answer_of(target: DeviceArray, given: object, out: Any) -> Any:
     """Return a result on the device of the caller's array: unchanged, or copied to the CPU."""
     if out is None:
         if type(given) is DeviceArray:
@@ -367,7 +367,7 @@ def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
     return out
 
 
-def copied_bytes(given: tuple[Any, ...], x: Any, answer: int) -> tuple[int, int]:
+def copied_bytes(given: tuple[Any, ...], x: object, answer: int) -> tuple[int, int]:
     """Return the bytes that a call copies to the device and back."""
     at_home = [value for value in given if not is_device_input(value)]
     back = 0 if is_device_input(x) else answer

@@ -115,7 +115,7 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(*arguments: Any, **options: Any) -> Explanation:
+def explain(*arguments: object, **options: object) -> Explanation:
     """Show which path ``matmul(a, b, activations)`` or a call of `matmul`, `linear` or `conv2d` uses, and why.
 
     Parameters
@@ -182,7 +182,7 @@ class Explained(NamedTuple):
 
 
 @counts_subnormals
-def explained_call(caller: str, *arguments: Any, **options: Any) -> Explained:
+def explained_call(caller: str, *arguments: object, **options: object) -> Explained:
     """Check and explain a call without running it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
@@ -305,7 +305,7 @@ def _convolution(caller: str, given: dict[str, Any]) -> Explained:
 
 
 def _compressed(caller: str, a: Any, b: Any, activations: object) -> Explanation:
-    def check(dense: Any, w: Any, transposed: bool, out: Array, name: str) -> None:
+    def check(dense: object, w: Any, transposed: bool, out: Array, name: str) -> None:
         n, k = w.shape[::-1] if transposed else w.shape
         multiply(np.empty((0, k), np.float32), w, transposed, np.empty((0, n), np.float32), name)  # checks w alone
 

@@ -175,7 +175,7 @@ def _checked_product(
     return answer
 
 
-def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = None) -> FloatArray:
+def matmul(a: object, b: object, activations: Format | str | None = None, out: object = None) -> FloatArray:
     """Multiply two arrays, quantized or not, and return ``a @ b``.
 
     Parameters
@@ -240,7 +240,9 @@ def _matmul(a: object, b: object, activations: object, out: object) -> FloatArra
     return answer
 
 
-def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None) -> FloatArray:
+def linear(
+    x: object, w: object, bias: object = None, activations: Format | str | None = None, out: object = None
+) -> FloatArray:
     """Apply a linear layer and return ``x @ w.T + bias``.
 
     Parameters

@@ -25,7 +25,7 @@ FEWEST_ROUNDS = 3
 FUNCTIONS: dict[str, Callable[..., Any]] = {"matmul": matmul, "linear": linear, "conv2d": conv2d}
 
 
-def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -> Explanation:
+def tune(function: object, *arguments: object, seconds: float = 0.5, **options: object) -> Explanation:
     """Time every available path of a matmul or convolution on this machine, and keep the fastest.
 
     Parameters

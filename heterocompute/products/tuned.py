@@ -30,7 +30,7 @@ def tuning_file() -> Path:
     return cache_path("tuning.json")
 
 
-def product_key(name: str, left: Any, right: Any, activations: Any, *more: object) -> str:
+def product_key(name: str, left: object, right: object, activations: object, *more: object) -> str:
     """Return the text that names a product.
 
     Parameters
@@ -78,7 +78,7 @@ def _choices() -> dict[str, dict[str, Any]]:
     return _found[str(path)]
 
 
-def _is_entry(entry: Any) -> bool:
+def _is_entry(entry: object) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("ms"), dict):
         return False
     times = entry["ms"].values()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import counted
@@ -40,7 +39,7 @@ class Window:
     answer: Pair
 
 
-def as_pair(value: Any, name: str) -> Pair:
+def as_pair(value: object, name: str) -> Pair:
     """Return an int, twice, or a pair of ints as it is; `name` is the argument's in errors."""
     try:
         pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
@@ -55,10 +54,10 @@ def as_window(
     name: str,
     image: Sequence[int],
     kernel: Sequence[int],
-    stride: Any,
-    padding: Any,
-    dilation: Any = 1,
-    groups: Any = 1,
+    stride: object,
+    padding: object,
+    dilation: object = 1,
+    groups: object = 1,
     channels: int = 1,
 ) -> Window:
     """Check a caller's parameters of the windows.

@@ -16,7 +16,7 @@ LONG = 40  # letters of a text cell from which it is broken between words
 Cell = tuple[str, Any]  # the displayed value, and the value for sorting
 
 
-def page(title: str, body: str, data: Any = None, script: str = "", style: str = "") -> str:
+def page(title: str, body: str, data: object = None, script: str = "", style: str = "") -> str:
     """Return a whole page: styles, data and one script inside, nothing fetched.
 
     Parameters

@@ -84,7 +84,9 @@ class _Subject:
     """One tensor as the matrix (rows, reduction) of its matmul."""
 
     @counts_subnormals
-    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: Any = None) -> None:
+    def __init__(
+        self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: object = None
+    ) -> None:
         self.name, self.w, self.axis, self.clock, self.h = name, w, axis, clock, h
         self.times: dict[Format | None, list[float | None]] = {}
         refuse_infinite(w, "w")

@@ -12,7 +12,7 @@ from ..base.errors import WrongValue
 _LAYERS: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
 
 
-def keep(layer: Any, name: str, fmt: str) -> None:
+def keep(layer: object, name: str, fmt: str) -> None:
     """Remember a layer, as long as it lives.
 
     Parameters

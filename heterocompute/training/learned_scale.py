@@ -43,7 +43,7 @@ def scale_shape(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...], give
 
 @counts_subnormals
 def rounded_with_scale(
-    x: Array, fmt: Format, axes: tuple[int, ...], scale: Any
+    x: Array, fmt: Format, axes: tuple[int, ...], scale: object
 ) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
     """Compute `fake_quantize` with ``scale=``."""
     form = check_scaled(fmt).form
@@ -71,7 +71,7 @@ def rounded_with_scale(
     share = 1 / np.sqrt(np.maximum(counts, 1) * top)
 
     @counts_subnormals
-    def back(g: Any) -> tuple[Array, Array]:
+    def back(g: object) -> tuple[Array, Array]:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")

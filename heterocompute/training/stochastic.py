@@ -21,7 +21,7 @@ Levels = tuple[Array | None, float, float, float, float]  # (all of them, or Non
 WHOLE = 2.0**30  # m = e: integers
 
 
-def as_seed(seed: Any) -> int:
+def as_seed(seed: object) -> int:
     """Return a valid seed.
 
     Raises

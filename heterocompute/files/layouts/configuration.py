@@ -212,7 +212,7 @@ def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**config, **{key: declared[name][key] for key in ("bits", "group_size", "sym") if key in declared[name]}}
 
 
-def _is_in(pattern: Any, name: str) -> bool:
+def _is_in(pattern: object, name: str) -> bool:
     """Tell whether an expression fits some part of a name; AutoRound ignores invalid expressions."""
     try:
         return isinstance(pattern, str) and matches(f"(?:.*)(?:{pattern})", name)

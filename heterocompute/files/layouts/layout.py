@@ -218,7 +218,7 @@ class Layout:
         return None, None
 
     def write_mapping(
-        self, path: Any, arrays: Mapping[str, Any], source: Any, dtypes: Mapping[str, Any], check: str
+        self, path: Any, arrays: Mapping[str, Any], source: object, dtypes: Mapping[str, Any], check: str
     ) -> dict[str, Any]:
         """Write the arrays of a conversion, and return further entries of its summary.
 

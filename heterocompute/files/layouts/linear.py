@@ -132,7 +132,7 @@ def check_finite(name: str, values: Array) -> None:
         raise WrongValue(f"{name} holds a value that is not finite")
 
 
-def one_of(name: str, key: str, declared: Any, wanted: tuple[Any, ...]) -> Any:
+def one_of(name: str, key: str, declared: object, wanted: tuple[Any, ...]) -> Any:
     """Return a configuration's entry for a weight, or the first of `wanted` if it has none; refuse other values."""
     if declared is None:
         return wanted[0]

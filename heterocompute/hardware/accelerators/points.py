@@ -103,11 +103,11 @@ class Points:
             os.close(file)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value as lists, texts and numbers, the same in every process."""
     if isinstance(value, np.generic):
         value = value.item()

@@ -27,7 +27,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 def compare(
     devices: str | Device | Iterable[str | Device],
-    network: Any,
+    network: object,
     format: str | Format | None = None,
     price: Mapping[str, float] | None = None,
     *,
@@ -196,7 +196,7 @@ class BatchSweep:
 
 
 def batch_sweep(
-    network: Any,
+    network: object,
     device_name: str | Device,
     batches: int | Iterable[int] = BATCHES,
     *,

@@ -82,7 +82,7 @@ class Fusion:
 
 
 def fuse(
-    network: Any,
+    network: object,
     sram_bytes: float,
     batch: int = 1,
     training: bool = False,

@@ -69,7 +69,7 @@ class LargestBatch:
 
 
 def largest_batch(
-    model: Any,
+    model: object,
     chip: str | Device,
     *,
     dtype: str = "fp32",
@@ -144,7 +144,7 @@ def largest_batch(
 
 
 def _takes(
-    network: Network, dtype: str, training: bool, optimizer: str, recompute: int = 0, format: Any = None
+    network: Network, dtype: str, training: bool, optimizer: str, recompute: int = 0, format: object = None
 ) -> Bytes:
     def total(batch: int) -> int:
         if training:

@@ -31,7 +31,7 @@ def shared_copy(model: Any, name: str) -> Any:
     return copied(model, parameters, model.modules(), name, "a model without it")
 
 
-def put(model: Any, values: Mapping[str, Any], name: str) -> None:
+def put(model: object, values: Mapping[str, Any], name: str) -> None:
     """Replace weights of a module by new parameters; tied weights stay tied.
 
     Parameters

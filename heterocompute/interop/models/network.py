@@ -36,7 +36,7 @@ class ModuleWeights(dict[str, Any]):
     twins: dict[str, str]
     layers: dict[str, Layer]
 
-    def trained_or_rounded(self, name: str, value: Any) -> Any:
+    def trained_or_rounded(self, name: str, value: object) -> Any:
         """Return a rounded weight; for a weight that was trained in this format, its trained codes."""
         if not isinstance(value, QuantizedArray):
             return value
@@ -117,7 +117,7 @@ def _numbers(answer: Any) -> Any:
     return answer.item() if hasattr(answer, "detach") and answer.numel() == 1 else answer
 
 
-def _values(value: Any) -> Any:
+def _values(value: object) -> Any:
     return value._values() if isinstance(value, PackedArray) else value
 
 

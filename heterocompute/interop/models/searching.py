@@ -13,7 +13,7 @@ from .network import module_network
 
 
 def searched(
-    search: Callable[..., Any], model: Any, evaluate: Any, calibration: Any, include: Any, exclude: Any
+    search: Callable[..., Any], model: object, evaluate: object, calibration: object, include: object, exclude: object
 ) -> Any:
     """Search formats for the layers of a module.
 

@@ -13,7 +13,7 @@ from ..torch.walk import Layer, check_matches, every_layer, matching
 
 
 def chosen_layers(
-    model: Any, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str
+    model: object, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str
 ) -> list[Layer]:
     """Return the float weights of a model that no pattern excludes.
 

@@ -24,7 +24,7 @@ class Refused(Exception):
     """This runtime cannot run the graph; another one may."""
 
 
-def loaded(model: Any) -> tuple[Any, bool]:
+def loaded(model: object) -> tuple[Any, bool]:
     """Return a model without functions and sparse tensors, and whether its names were changed.
 
     External data stay where they are.
@@ -61,7 +61,7 @@ def loaded(model: Any) -> tuple[Any, bool]:
     return proto, is_changed
 
 
-def place_of(model: Any) -> str:
+def place_of(model: object) -> str:
     """Return how messages call the model."""
     return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else ARGUMENT
 
@@ -119,7 +119,7 @@ def array_of(tensor: Any, folder: str) -> Array:
     return found
 
 
-def converted(model: Any, opset: int, folder: str) -> Any:
+def converted(model: object, opset: int, folder: str) -> Any:
     """Return the model in another version of the standard operator set; ValueError if onnx has no conversion."""
     import onnx  # optional
     from onnx import version_converter  # optional

@@ -109,7 +109,7 @@ def operators() -> list[type]:
     class Optional(OpRun):
         op_domain = ""
 
-        def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:  # noqa: A002 (ONNX's name)
+        def _run(self, x: object = None, type: object = None) -> tuple[Any]:  # noqa: A002 (ONNX's name)
             return (x,)
 
     class MaxPool(other_pool):  # type: ignore[misc]
@@ -131,7 +131,7 @@ def operators() -> list[type]:
     class ConvTranspose(other_transpose):  # type: ignore[misc]
         op_domain = ""
 
-        def _run(self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **options: Any) -> Any:
+        def _run(self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **options: object) -> Any:
             n = group or 1
             biases = [None] * n if b is None else np.split(b, n)
             parts = [
@@ -161,7 +161,7 @@ def operators() -> list[type]:
 def operator_class(base: type, name: str, compute: Callable[..., Any]) -> type:
     """Return the class of an operator that a function defines: inputs in order, attributes by name."""
 
-    def run(_: Any, *inputs: Any, **attributes: Any) -> Any:
+    def run(_: object, *inputs: object, **attributes: object) -> Any:
         return compute(*inputs, **{key: one for key, one in attributes.items() if one is not None})
 
     return type(name, (base,), {"op_domain": "", "_run": run})

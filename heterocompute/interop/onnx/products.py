@@ -42,7 +42,7 @@ class Product:
         """Return the values that it multiplies and adds."""
         return [self.inputs[1 - self.place], *(name for name in self.inputs[2:] if name)]
 
-    def compute(self, x: Array, other: Array | None, stored: Any, activations: Any) -> Array:
+    def compute(self, x: Array, other: Array | None, stored: object, activations: object) -> Array:
         """Return the output.
 
         Parameters

@@ -100,7 +100,7 @@ class Sessions:
             raise Refused(f"onnxruntime does not accept inputs of {array.dtype}")
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
 
-    def info(self, name: str, value: Any) -> Any:
+    def info(self, name: str, value: object) -> Any:
         """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
@@ -125,7 +125,7 @@ class Sessions:
             self._identity[kind] = self._identity_of(value)
         return self._identity[kind].inner.run(["y"], {"x": value})[0]
 
-    def _identity_of(self, value: Any) -> Session:
+    def _identity_of(self, value: object) -> Session:
         import onnx  # optional
 
         node = onnx.helper.make_node("Identity", ["x"], ["y"])
@@ -136,7 +136,7 @@ class Sessions:
 class Session:
     """One part of a graph in onnxruntime."""
 
-    def __init__(self, sessions: Sessions, source: str | bytes, options: Any, held: Any) -> None:
+    def __init__(self, sessions: Sessions, source: str | bytes, options: object, held: object) -> None:
         self._sessions, self._held = sessions, held
         try:
             self.inner = sessions._ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])

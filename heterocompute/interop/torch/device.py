@@ -123,7 +123,7 @@ class _TooLarge(Exception):
     pass
 
 
-def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
+def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: object, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
     y, note = device_rounded(Tensors(t), _view(t), fmt, axes, clip, rounding, seed)
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
@@ -150,7 +150,7 @@ def passed(g: Any, note: Any) -> Any:
 
 
 @contextmanager
-def _refusals(name: str, fmt: Any) -> Iterator[None]:
+def _refusals(name: str, fmt: object) -> Iterator[None]:
     """Add the caller, its format and the copy to the CPU to errors of the core."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
@@ -188,7 +188,7 @@ class Tensors(Memory):
         self.kept.append(self.near.new_empty(nbytes, dtype=torch.uint8))
         return int(self.kept[-1].data_ptr())
 
-    def view(self, array: Any) -> Any:
+    def view(self, array: object) -> Any:
         return _view(array)
 
     def address(self, array: Any) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from .reading import now, trained_in
 from .walk import Layer
 
 
-def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
+def recipe_of(format: object) -> dict[str, Format | QuantizedArray | None]:
     """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights."""
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):

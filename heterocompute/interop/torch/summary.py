@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 
@@ -61,7 +60,7 @@ class Summary(Tabular):
         """Return the table, one dict per weight."""
         return self.table
 
-    def show(self, console: Any = None, more: Sequence[str] = ("records()",)) -> None:
+    def show(self, console: object = None, more: Sequence[str] = ("records()",)) -> None:
         """Print the table and the totals.
 
         Parameters

@@ -209,7 +209,7 @@ class PackedWeight(torch.nn.Module):
             raise AttributeError(f"{name}: {NEEDED}, {LEFT_OUT}") from None
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         return _called(func, args, kwargs or {})
 
     # Copies, moves and files.
@@ -253,7 +253,7 @@ class PackedWeight(torch.nn.Module):
         destination[f"{prefix}format"] = self._description()
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: object, errors: Any
     ) -> None:
         found = {key[len(prefix) :]: part for key, part in state_dict.items() if str(key).startswith(prefix)}
         if "format" not in found:
@@ -287,7 +287,7 @@ class PackedWeight(torch.nn.Module):
 def _refused(name: str) -> Any:
     """Return an operator that Python looks up in the class, and PyTorch does not see."""
 
-    def operator(self: PackedWeight, *_: Any) -> Any:
+    def operator(self: PackedWeight, *_: object) -> Any:
         raise WrongType(f"{name}: {NEEDED}, {LEFT_OUT}")
 
     return operator
@@ -321,14 +321,14 @@ class PackedPart:
         return array_of(*self._part) if isinstance(self._part, tuple) else self._part
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         return _called(func, args, kwargs or {})
 
 
 PRODUCTS: dict[Any, Any] = {}  # function of torch.nn.functional -> its replacement for a packed weight
 
 
-def _called(func: Any, args: Any, kwargs: Any) -> Any:
+def _called(func: object, args: Any, kwargs: Any) -> Any:
     """Compute a function of torch that was called with a packed weight."""
     found = PRODUCTS.get(func)
     if found is None:
@@ -379,7 +379,7 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
     return QuantizedArray._trusted(components, fmt, shape, axis, dtype), activations
 
 
-def _bytes_of(part: Any, name: str, kind: np.dtype[Any], size: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
+def _bytes_of(part: object, name: str, kind: np.dtype[Any], size: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
     """Return a tensor of a state_dict as an array; ValueError if it is no tensor of this dtype and shape."""
     wanted = f"a tensor of {kind}" if size is None else f"{kind} {size}"
     if not isinstance(part, torch.Tensor):

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 _BLOCK = 1 << 20  # values at a time
 
 
-def checked_codebook(codebook: Any, fmt: Format, rows: int) -> Array:
+def checked_codebook(codebook: object, fmt: Format, rows: int) -> Array:
     """Return the codebook as float32, in the shape of the format's component.
 
     Parameters

@@ -61,9 +61,9 @@ class Kept(NamedTuple):
 @counts_subnormals
 @in_library_of_first
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: object,
+    k: object,
+    v: object,
     causal: bool = True,
     scale: float | None = None,
     window: int | None = None,
@@ -296,7 +296,7 @@ class KVCache:
         return 2 * row * self.rows * sum(one.held for one in self._tokens)
 
     @counts_subnormals
-    def add(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+    def add(self, layer: int, k: object, v: object) -> tuple[Any, Any]:
         """Append the keys and values of new tokens and return all in memory.
 
         Parameters

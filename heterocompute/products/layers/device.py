@@ -24,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def device_floats(x: Any, name: str) -> DeviceArray | None:
+def device_floats(x: object, name: str) -> DeviceArray | None:
     """Return an array on a device, None for other arrays."""
     if type(x) is np.ndarray or not is_on_device(x) or not has_device():
         return None
@@ -60,12 +60,12 @@ def device_layer(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tup
     return y
 
 
-def is_device_input(x: Any) -> bool:
+def is_device_input(x: object) -> bool:
     """Tell whether an argument after reading, packed or not, is on a device."""
     return isinstance(x, DeviceArray) or (isinstance(x, QuantizedArray) and x._is_far)
 
 
-def device_heads(x: Any, name: str) -> DeviceArray | None:
+def device_heads(x: object, name: str) -> DeviceArray | None:
     """Return heads on a device as (batch, heads, tokens, width), None for other arrays."""
     if not is_on_device(x) or not has_device():
         return None

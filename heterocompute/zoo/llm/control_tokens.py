@@ -32,7 +32,7 @@ SHOWN = frozenset(("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")) 
 
 
 def corrected(
-    texts: Sequence[str], types: Any, named: Mapping[str, int | None]
+    texts: Sequence[str], types: object, named: Mapping[str, int | None]
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], frozenset[int]]:
     """Return the types of tokens, and the tokens that end texts.
 

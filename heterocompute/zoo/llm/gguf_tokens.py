@@ -172,7 +172,7 @@ class _Vocabulary:
             return _SentencePiece(self, texts, kinds, self._pieces(numbers, kinds), prefix)
         return _Bytes(self, texts, kinds, self._merges(numbers), prefix)
 
-    def _pieces(self, numbers: dict[str, int], kinds: Any) -> Callable[[str], list[int]]:
+    def _pieces(self, numbers: dict[str, int], kinds: object) -> Callable[[str], list[int]]:
         scores = self._listed("tokenizer.ggml.scores")
         if scores is None or len(scores) < len(numbers):
             raise self._refuse("the key tokenizer.ggml.scores is missing or does not hold one number for each token")

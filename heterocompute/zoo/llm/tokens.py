@@ -120,7 +120,7 @@ class Tokens:
         before, after = self.around
         return [*([] if before is None else [before]), *ids, *after]
 
-    def decode(self, ids: Any, after: Any = ()) -> str:
+    def decode(self, ids: object, after: object = ()) -> str:
         """Return the text of tokens; those that begin and end texts have none.
 
         Parameters

@@ -376,7 +376,7 @@ def _check_merges(texts: list[str], types: list[int], pairs: set[tuple[str, ...]
                 )
 
 
-def _steps(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
+def _steps(found: object, key: str) -> Iterator[Mapping[str, Any]]:
     """Yield the steps of a pre-tokenizer, normalizer or decoder one by one."""
     if isinstance(found, Mapping):
         parts = found.get(key)

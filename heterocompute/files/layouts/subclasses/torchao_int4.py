@@ -52,7 +52,7 @@ class Weight(NamedTuple):
         return codes.reshape(len(codes), -1)
 
 
-def _part(prefix: str, tensors: Mapping[str, Array], end: str, dtypes: tuple[str, ...], shape: Any) -> Array:
+def _part(prefix: str, tensors: Mapping[str, Array], end: str, dtypes: tuple[str, ...], shape: object) -> Array:
     part = tensors[f"{prefix}{end}"]
     if part.dtype.name not in dtypes or (shape is not None and part.shape != shape):
         wanted = f"{' or '.join(dtypes)} {shape or '(out / 8, in / 128, 32, 4)'}"

@@ -79,7 +79,7 @@ class ChipletTraffic:
 
 
 def chiplets(
-    model: Any,
+    model: object,
     count: int = 36,
     elements: int = 16,
     *,

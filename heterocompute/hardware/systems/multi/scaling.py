@@ -22,7 +22,7 @@ from .parallel import data_parallel, pipeline_parallel, tensor_parallel
 
 
 def scaling(
-    model: Any,
+    model: object,
     chip: str | Device,
     fabric: Fabric,
     counts: Iterable[int] | None = None,
