@@ -22,18 +22,20 @@ _View: TypeAlias = _Floats | _OnDevice
 _Row: TypeAlias = Any  # on a device the first row with a value that is refused, or -1
 _Operand: TypeAlias = _View | _Packed
 
-def cuda_addresses() -> dict[str, int]: ...
+def cuda_addresses() -> dict[str, int]: ...  # of each planner, for tests
 def formats() -> dict[str, str]: ...
 def define(
     fields: tuple[int, ...], reals: tuple[float, float, float, float], levels: bytes, bounds: bytes, ranked: bytes, /
 ) -> int: ...
 def check_format(params: _Format, /) -> None: ...
-def stored_form(params: _Format, /) -> dict[str, Any]: ...
+def stored_form(params: _Format, /) -> dict[str, Any]: ...  # the format as data: fields and their values
 def layout(
     params: _Format, shape: tuple[int, ...], axes: tuple[int, ...], /
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], bool]]: ...
 def quantize(run: _Run, x: _View, clip: _Clip | None, packed: _Packed, importance: _View | None = None, /) -> _Row: ...
 def dequantize(run: _Run, packed: _Packed, out: _View, between: float = 0.0, /) -> _Row: ...
+
+# inside: (low, high, bits, factor or None)
 def fake_quantize(
     run: _Run,
     x: _View,
@@ -44,10 +46,16 @@ def fake_quantize(
     inside: tuple[Any, ...] | None = None,
     /,
 ) -> _Row: ...
+
+# (rows, bytes)
 def inside_shape(params: _Format, shape: tuple[int, ...], axes: tuple[int, ...], /) -> tuple[int, int]: ...
+
+# on a device the note of fake_quantize in place of bits
 def keep_inside(
     run: _Run, g: _View, params: _Format | None, axes: tuple[int, ...] | None, bits: Any, out: _View, /
 ) -> _Row: ...
+
+# kind: hc_layer_kind
 def layer(
     run: _Run,
     kind: int,
@@ -64,6 +72,8 @@ def layer(
     pairs: bool,
     /,
 ) -> _Row: ...
+
+# k and v: arrays or (packed, steps, sizes)
 def attention(
     run: _Run,
     q: _View,
@@ -77,6 +87,10 @@ def attention(
     cap: float,
     /,
 ) -> _Row: ...
+
+# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gelu, window), (epsilon, scale, cap), norms, weights,
+# biases, cosine, sine, k, v, held)], where hc_llm_norm and hc_llm_weight name the tuples; returns x and the number of
+# layers that ran
 def llm_layers(
     run: _Run,
     activations: _Format | None,
@@ -97,6 +111,8 @@ def llm_layers(
     ],
     /,
 ) -> tuple[NDArray[np.float32], int]: ...
+
+# levels: (table or None, fraction, least, low, high)
 def round_by_chance(
     run: _Run,
     x: _View,
@@ -109,15 +125,24 @@ def round_by_chance(
     note: tuple[Any, ...] | None = None,
     /,
 ) -> _Row: ...
+
+# slopes: an address
 def scaled_steps(
     run: _Run, x: _OnDevice, params: _Format, axes: tuple[int, ...], scales: _OnDevice, out: _OnDevice, slopes: int, /
 ) -> int: ...
+
+# slopes and out: addresses
 def slope_sums(run: _Run, g: _OnDevice, params: _Format, axes: tuple[int, ...], slopes: int, out: int, /) -> int: ...
+
+# ((xx, ee, xy, yy, max_abs) of all values so far, state)
 def compare(
     run: _Run, x: _Floats, y: _Floats, state: bytes, /
 ) -> tuple[tuple[float, float, float, float, float], bytes]: ...
-def dequantize_slab(run: _Run, packed: _Packed, first: int, out: _Floats, /) -> None: ...
-def slab_step(packed: _Packed, /) -> int: ...
+def dequantize_slab(run: _Run, packed: _Packed, first: int, out: _Floats, /) -> None: ...  # of axis 0, as long as out
+def slab_step(packed: _Packed, /) -> int: ...  # `first` of dequantize_slab is a multiple of it
+
+# source and target: (array, bits, kind), kind 0 rows, 1 high half first, 2 columns of words, 3 turned, 4 turned in the
+# order of AWQ
 def move_codes(
     run: _Run,
     rows: int,
@@ -127,6 +152,8 @@ def move_codes(
     target: tuple[NDArray[Any], int, int],
     /,
 ) -> None: ...
+
+# unused and padding: -1 without; returns 0, 1 for the unused code, 2 for padding
 def code_fault(
     run: _Run,
     codes: NDArray[Any],
@@ -141,7 +168,7 @@ def code_fault(
     /,
 ) -> int: ...
 def blocks(run: _Run, name: str, packed: _Packed, data: NDArray[Any], reads: bool, /) -> None: ...
-def blocks_bytes(name: str, values: int, /) -> int: ...
+def blocks_bytes(name: str, values: int, /) -> int: ...  # bytes of a row, 0 if there are no such blocks
 def ptq_losses(run: _Run, columns: int, errors: _Doubles, h: _Doubles, sums: _Doubles, /) -> None: ...
 def matmul(
     run: _Run,
@@ -152,6 +179,8 @@ def matmul(
     out: _View,
     /,
 ) -> _Row: ...
+
+# None: matmul must be called
 def direct(
     run: _Run,
     is_linear: bool,
@@ -162,8 +191,11 @@ def direct(
     out: object,
     /,
 ) -> NDArray[np.float32] | None: ...
-def direct_types(*types: type) -> None: ...
+def direct_types(*types: type) -> None: ...  # types of packed arrays that `direct` accepts
 def matmul_shape(name: str, a: tuple[int, ...], b: tuple[int, ...], /) -> tuple[int, ...]: ...
+
+# (number of a route or -1, [(route, what, reason, seconds)], (number of a path or -1, [(path, what, reason, seconds,
+# id, work)], kernels of a device))
 def explain(
     run: _Run, a: _Operand, b: _Operand, activations: _Format | None, out: _View, /
 ) -> tuple[
@@ -171,8 +203,8 @@ def explain(
     list[tuple[str, str, str | None, float]],
     tuple[int, list[tuple[str, str, str | None, float, str, tuple[float, ...]]], list[str] | None],
 ]: ...
-def routes() -> list[str]: ...
-def paths() -> tuple[list[str], list[str]]: ...
+def routes() -> list[str]: ...  # names by number
+def paths() -> tuple[list[str], list[str]]: ...  # names of the paths of the CPU, and of devices
 def conv2d(
     run: _Run,
     x: _View,
@@ -190,6 +222,8 @@ def conv2d(
     panels: dict[bytes, tuple[Any, int, int]] | None = None,
     /,
 ) -> _Row: ...
+
+# (chosen, [(name, what, reason, seconds, work, bytes, admitted, id)], kernels); on a device the three of explain
 def explain_conv2d(
     run: _Run,
     x: _View,
@@ -207,9 +241,11 @@ def explain_conv2d(
     panels: dict[bytes, tuple[Any, int, int]] | None = None,
     /,
 ) -> tuple[int, list[Any], list[str] | None]: ...
-def conv_algorithms() -> list[tuple[str, str, float]]: ...
-def limit(run: _Run, what: str, amount: int | NDArray[Any], /) -> tuple[float, int, str]: ...
-def prepack(run: _Run, packed: _Packed, /) -> Any: ...
+def conv_algorithms() -> list[tuple[str, str, float]]: ...  # [(name, what, error)]
+def limit(run: _Run, what: str, amount: int | NDArray[Any], /) -> tuple[float, int, str]: ...  # (work, sum, isa)
+def prepack(run: _Run, packed: _Packed, /) -> Any: ...  # (capsule, bytes), or None without integers
+
+# number of exchanges
 def permute(run: _Run, scores: NDArray[np.int16], rows: int, n: int, m: int, order: NDArray[np.int32], /) -> int: ...
 def prune(
     run: _Run,
@@ -228,15 +264,19 @@ def prune(
 _Csr: TypeAlias = tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]
 _Eie: TypeAlias = tuple[Any, ...]
 
-def csr_transpose(csr: _Csr, /) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
-def csr_matmul(run: _Run, x: _Operand, csr: _Csr, out: _Floats, /) -> bool: ...
+def csr_transpose(csr: _Csr, /) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...  # (starts, indices, values)
+def csr_matmul(run: _Run, x: _Operand, csr: _Csr, out: _Floats, /) -> bool: ...  # whether columns ascend
 def eie_codebook(values: NDArray[Any], codebook: NDArray[Any], /) -> None: ...
-def eie_count(run: _Run, w: NDArray[Any], pointers: NDArray[Any], /) -> int: ...
+def eie_count(run: _Run, w: NDArray[Any], pointers: NDArray[Any], /) -> int: ...  # number of entries
 def eie_encode(run: _Run, w: NDArray[Any], eie: _Eie, /) -> None: ...
 def eie_check(eie: _Eie, /) -> None: ...
 def eie_decode(run: _Run, eie: _Eie, out: NDArray[Any], /) -> None: ...
+
+# (starts, indices, values)
 def eie_expand(run: _Run, eie: _Eie, /) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]: ...
 def eie_multiply(run: _Run, eie: _Eie, x: NDArray[Any], out: NDArray[Any], /) -> None: ...
+
+# (cycles, broadcasts, stalls, padding)
 def eie_load(eie: _Eie, x: NDArray[Any] | None, depth: int, busy: NDArray[Any], /) -> tuple[int, int, int, int]: ...
 def conv2d_outer(
     run: _Run,
@@ -260,15 +300,21 @@ def count_outer(
     accumulators: int,
     /,
 ) -> tuple[int, int, int, int, int]: ...
+
+# what: mark (0), keep (1), place (2); returns the number of nonzeros
 def bitmap(run: _Run, items: NDArray[Any], bitmap: NDArray[np.uint8], values: NDArray[Any], what: int, /) -> int: ...
-def kernels() -> list[tuple[str, str, int]]: ...
-def processors() -> int: ...
+def kernels() -> list[tuple[str, str, int]]: ...  # [(family, isa, needs)]
+def processors() -> int: ...  # number of processors on which this thread may run
 def cpu_isa() -> int: ...
-def cpu_processor() -> str: ...
+def cpu_processor() -> str: ...  # such as amd-26
 def isa_mask(name: str, /) -> int: ...
 def isa_names(mask: int, /) -> list[str]: ...
 def compiler() -> str: ...
+
+# of any device: (owner, type of device, its number, address, code, bits, shape, strides in items)
 def read_dlpack(capsule: object, /) -> tuple[object, int, int, int, int, int, tuple[int, ...], tuple[int, ...]]: ...
+
+# strides in items
 def write_dlpack(
     owner: object,
     device: int,
@@ -279,20 +325,35 @@ def write_dlpack(
     strides: tuple[int, ...],
     /,
 ) -> object: ...
+
+# (version of the driver, [(name, major, minor, bytes)], whether the kernels are of this build)
 def cuda_open(library: str | bytes | PathLike[str], /) -> tuple[int, list[tuple[str, int, int, int]]]: ...
-def cuda_modules() -> dict[str, int]: ...
+def cuda_modules() -> dict[str, int]: ...  # bytes of each that was built
 def cuda_allocate(device: int, stream: int, nbytes: int, /) -> int: ...
-def cuda_hold(device: int, stream: int, nbytes: int, /) -> tuple[object, int]: ...
+def cuda_hold(device: int, stream: int, nbytes: int, /) -> tuple[object, int]: ...  # (owner, address)
 def cuda_free(device: int, stream: int, address: int, /) -> None: ...
-def cuda_copy(device: int, stream: int, address: int, buffer: NDArray[Any], uploads: bool, /) -> None: ...
+def cuda_copy(device: int, stream: int, address: int, buffer: NDArray[Any], uploads: bool, /) -> None: ...  # waits
+
+# a copy on the device, which does not wait
 def cuda_move(device: int, stream: int, to: int, source: int, nbytes: int, /) -> None: ...
 def cuda_wait(device: int, stream: int, /) -> None: ...
-def cuda_place(address: int, /) -> int: ...
+def cuda_place(address: int, /) -> int: ...  # number of the device, -1 if there is none
+
+# words and answers: addresses
 def cuda_check(device: int, words: int, answers: int, of_warpgroups: bool, /) -> None: ...
+
+# names: gemm, gemv, set_threads, get_threads, config, core; returns the text of config and the name of the core;
+# blas_open(None): there is no BLAS
 def blas_open(path: str | bytes | PathLike[str] | None, *names: str) -> tuple[str, str]: ...
-def blas_speed(isa: int, /) -> int: ...
+def blas_speed(isa: int, /) -> int: ...  # an hc_blas_speed
+
+# function(*args, **kwargs), in the environment of base/float_env.h
 def in_float_env(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+
+# the same in the environment outside of in_float_env
 def in_callers_float_env(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+
+# (array, whether its items are bfloat16); the array keeps the owner of its memory
 def from_dlpack(capsule: object, /) -> tuple[NDArray[Any], bool]: ...
 
 # The model side. A cost is (energy in pJ, cycles, objective, tie-break), a choice the factors of the slots and orders.
@@ -301,11 +362,15 @@ _Ints: TypeAlias = NDArray[np.int64]
 _Reals: TypeAlias = NDArray[np.float64]
 
 def map_cost(ints: _Ints, reals: _Reals, choice: _Ints, /) -> _Cost | None: ...
+
+# (evaluated, cost, choice)
 def map_enumerate(
     ints: _Ints, reals: _Reals, tables: tuple[_Ints, ...], start: int, stop: int, /
 ) -> tuple[int, _Cost | None, list[int] | None]: ...
-def map_walk(ints: _Ints, reals: _Reals, choice: _Ints, seed: int, budget: int, /) -> Any: ...
-def map_walk_on(walk: Any, steps: int, /) -> tuple[int, int, _Cost, list[int]]: ...
+def map_walk(ints: _Ints, reals: _Reals, choice: _Ints, seed: int, budget: int, /) -> Any: ...  # a capsule
+def map_walk_on(walk: Any, steps: int, /) -> tuple[int, int, _Cost, list[int]]: ...  # (taken, valid, cost, choice)
+
+# (cycles, folds, left, top, writes)
 def systolic(
     a: _Reals, b: _Reals, rows: int, cols: int, dataflow: int, out: _Reals, /
 ) -> tuple[int, int, int, int, int]: ...
@@ -313,6 +378,7 @@ def systolic(
 # Products as hardware accumulates them.
 _CodeRows: TypeAlias = tuple[NDArray[np.int32], int, NDArray[Any] | None]
 
+# (integers, groups, integer_scales)
 def terms(
     run: _Run, packed: _Packed, codes: NDArray[Any], scales: NDArray[Any], row_scale: NDArray[Any], /
 ) -> tuple[bool, bool, bool]: ...
@@ -352,7 +418,7 @@ _Doubles: TypeAlias = NDArray[np.float64]
 _Grid: TypeAlias = tuple[Any, ...]
 
 def ptq_gram(run: _Run, tokens: int, columns: int, left: _Doubles, right: _Doubles, sum: _Doubles, /) -> None: ...
-def ptq_factor(run: _Run, matrix: _Doubles, diagonal: _Doubles, /) -> int: ...
+def ptq_factor(run: _Run, matrix: _Doubles, diagonal: _Doubles, /) -> int: ...  # failed column or -1
 def ptq_score(run: _Run, grid: _Grid, w: _Doubles, weight: _Doubles, sums: _Doubles, /) -> None: ...
 def ptq_columns(
     run: _Run,

@@ -71,13 +71,13 @@ static inline __device__ void hc_copy_16(void *shared, const void *global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 /* The same, or 16 bytes of zero. */
-static inline __device__ void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there) {
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? 16 : 0;
+static inline __device__ void hc_copy_16_or_zeros(void *shared, const void *global, bool is_valid) {
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
 }
 /* The same of bytes that other blocks of a multiprocessor read at about the same time: they stay in its cache. */
-static inline __device__ void hc_copy_16_of_many(void *shared, const void *global, bool is_there) {
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_there ? 16 : 0;
+static inline __device__ void hc_copy_16_of_many(void *shared, const void *global, bool is_valid) {
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared), bytes = is_valid ? 16 : 0;
     asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
 }
 static inline __device__ void hc_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

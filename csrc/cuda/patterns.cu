@@ -65,7 +65,7 @@ namespace {
 
 /* As hc_sgemm; an absent value is HC_CUDA_ABSENT. */
 struct kept : floats {
-    static HC_DEVICE bool is_there(float value) { return hc_f32_bits(value) != HC_CUDA_ABSENT; }
+    static HC_DEVICE bool is_valid(float value) { return hc_f32_bits(value) != HC_CUDA_ABSENT; }
 };
 
 } // namespace

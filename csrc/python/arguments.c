@@ -107,7 +107,7 @@ static int fill_view(PyArrayObject *array, const char *name, hc_view *view) {
 static int device_of(int number) { return HC_HOST + 1 + number; }
 
 /* Memory of another device than that of the call is never read. */
-static int is_there(const char *name, int device, const hc_held *held) {
+static int is_of_call(const char *name, int device, const hc_held *held) {
     if (device == held->device)
         return 1;
     PyErr_Format(PyExc_TypeError, "%s is on %s, expected an array %s", name, device == HC_HOST ? "the CPU" : "a device",
@@ -123,7 +123,7 @@ static int parse_far_view(PyObject *object, const char *name, hc_view *view, con
     int n_strides, number;
     if (!PyArg_ParseTuple(object, "KsOOi", &address, &dtype, &shape, &strides, &number) ||
         !hc_parse_sizes(shape, name, view->shape, &view->ndim) ||
-        !hc_parse_sizes(strides, name, view->strides, &n_strides) || !is_there(name, device_of(number), held))
+        !hc_parse_sizes(strides, name, view->strides, &n_strides) || !is_of_call(name, device_of(number), held))
         return 0;
     view->data = (void *)(uintptr_t)address;
     view->device = device_of(number);
@@ -148,7 +148,7 @@ int hc_parse_view(PyObject *object, const char *name, hc_view *view, hc_held *he
         Py_XDECREF(type);
         return 0;
     }
-    if (!is_there(name, HC_HOST, held))
+    if (!is_of_call(name, HC_HOST, held))
         return 0;
     PyArrayObject *array = (PyArrayObject *)object;
     switch (PyArray_TYPE(array)) {
@@ -449,7 +449,7 @@ static int parse_far_packed(PyObject *object, const char *name, hc_packed *packe
     unsigned long long panels;
     int number;
     if (!PyArg_ParseTuple(object, "OOOO!Ki", &format, &shape, &axes, &PyDict_Type, &components, &panels, &number) ||
-        !is_there(name, device_of(number), held))
+        !is_of_call(name, device_of(number), held))
         return 0;
     packed->prepacked = (void *)(uintptr_t)panels;
     hc_geometry geometry;
@@ -467,8 +467,8 @@ int hc_parse_packed(PyObject *object, const char *name, bool writable, hc_packed
     }
     if (PyTuple_GET_SIZE(object) == 6)
         return parse_far_packed(object, name, packed, held);
-    if (!is_there(name, HC_HOST, held) || !PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type,
-                                                            &components, &PyCapsule_Type, &prepacked))
+    if (!is_of_call(name, HC_HOST, held) || !PyArg_ParseTuple(object, "OOOO!|O!", &format, &shape, &axes, &PyDict_Type,
+                                                              &components, &PyCapsule_Type, &prepacked))
         return 0;
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS] = {{0}};

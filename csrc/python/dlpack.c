@@ -1,6 +1,6 @@
 /* The part of DLPack's structures that is read here: https://dmlc.github.io/dlpack/latest/c_api.html */
-#include "python/dlpack.h"
 #include "python/arguments.h"
+#include "python/methods.h"
 
 #define NO_IMPORT_ARRAY
 #define PY_ARRAY_UNIQUE_SYMBOL hc_numpy_api
@@ -71,7 +71,7 @@ static int numpy_type(dl_dtype dtype) {
     }
 }
 
-PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
+PyObject *hc_from_dlpack_method(PyObject *self, PyObject *capsule) {
     (void)self;
     dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
     if (!managed)
@@ -110,7 +110,7 @@ PyObject *hc_from_dlpack(PyObject *self, PyObject *capsule) {
 }
 
 /* An owner and its memory: (owner, type of device, its number, address, kind of numbers, bits, shape, strides). */
-PyObject *hc_read_dlpack(PyObject *self, PyObject *capsule) {
+PyObject *hc_read_dlpack_method(PyObject *self, PyObject *capsule) {
     (void)self;
     dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
     if (!managed)
@@ -164,7 +164,7 @@ static void free_unused(PyObject *capsule) {
         free_owned(PyCapsule_GetPointer(capsule, "dltensor"));
 }
 
-PyObject *hc_write_dlpack(PyObject *self, PyObject *args) {
+PyObject *hc_write_dlpack_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *owner, *shape, *strides;
     int device, code, bits, ndim, n_strides;

@@ -89,7 +89,7 @@ static PyObject *choice_list(const hc_map_model *model, const hc_map_choice *cho
     return list;
 }
 
-PyObject *hc_model_cost(PyObject *self, PyObject *args) {
+PyObject *hc_map_cost_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *ints, *reals, *choice_object;
     held_model held;
@@ -120,7 +120,7 @@ static bool check_rows(const hc_map_model *model, int d, const int64_t *rows, in
     return true;
 }
 
-PyObject *hc_model_enumerate(PyObject *self, PyObject *args) {
+PyObject *hc_map_enumerate_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *ints, *reals, *tables;
     long long start, stop;
@@ -171,7 +171,7 @@ static void free_walk(PyObject *capsule) {
     PyMem_Free(walk);
 }
 
-PyObject *hc_model_walk(PyObject *self, PyObject *args) {
+PyObject *hc_map_walk_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *ints, *reals, *choice_object;
     unsigned long long seed;
@@ -203,7 +203,7 @@ PyObject *hc_model_walk(PyObject *self, PyObject *args) {
     return capsule;
 }
 
-PyObject *hc_model_walk_on(PyObject *self, PyObject *args) {
+PyObject *hc_map_walk_on_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *capsule;
     long long steps;
@@ -219,7 +219,7 @@ PyObject *hc_model_walk_on(PyObject *self, PyObject *args) {
                          cost_tuple(&walk->walk.best_cost), choice_list(&walk->held.model, &walk->walk.best));
 }
 
-PyObject *hc_model_systolic(PyObject *self, PyObject *args) {
+PyObject *hc_systolic_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *objects[3];
     long long rows, cols;

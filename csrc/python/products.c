@@ -239,7 +239,7 @@ static bool use_panels(hc_conv_arguments *a) {
     return found && a->options.filters;
 }
 
-static hc_cuda_call conv_there(const hc_conv_arguments *a) {
+static hc_cuda_call device_conv(const hc_conv_arguments *a) {
     return (hc_cuda_call){.what = CONV2D,
                           .x = a->x,
                           .activations = a->has_activations ? &a->activations : NULL,
@@ -256,7 +256,7 @@ PyObject *hc_conv2d_method(PyObject *self, PyObject *args) {
     if (!parse_conv(args, &a))
         return hc_give_up(&a.held);
     if (a.settings.run.device != HC_HOST) {
-        const hc_cuda_call call = conv_there(&a);
+        const hc_cuda_call call = device_conv(&a);
         return hc_cuda_finish(&a.settings, &call, &a.held);
     }
     if (a.ready && !use_panels(&a))
@@ -274,7 +274,7 @@ PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {
     if (!parse_conv(args, &a))
         return hc_give_up(&a.held);
     if (a.settings.run.device != HC_HOST) {
-        const hc_cuda_call call = conv_there(&a);
+        const hc_cuda_call call = device_conv(&a);
         PyObject *found = hc_cuda_explain(&a.settings, &call);
         hc_release(&a.held);
         return found;

@@ -52,9 +52,9 @@ static bool parse_inside(PyObject *object, const hc_view *x, const hc_format *fo
 }
 
 /* On a device, where `inside` is a note of the gradient. */
-static PyObject *fake_quantize_there(hc_settings *settings, const hc_view *x, const hc_format *format, int n_axes,
-                                     const int *axes, const hc_clip *clip, PyObject *note, const hc_view *out,
-                                     hc_held *held) {
+static PyObject *device_fake_quantize(hc_settings *settings, const hc_view *x, const hc_format *format, int n_axes,
+                                      const int *axes, const hc_clip *clip, PyObject *note, const hc_view *out,
+                                      hc_held *held) {
     hc_geometry geometry;
     hc_component_layout layout[HC_N_COMPONENTS];
     hc_error error;
@@ -86,7 +86,7 @@ PyObject *hc_fake_quantize_method(PyObject *self, PyObject *args) {
         !hc_parse_view(out_object, "fake_quantize: out", &out, &held))
         return hc_give_up(&held);
     if (settings.run.device != HC_HOST)
-        return fake_quantize_there(&settings, &x, &format, n_axes, axes, &clip, inside_object, &out, &held);
+        return device_fake_quantize(&settings, &x, &format, n_axes, axes, &clip, inside_object, &out, &held);
     if (inside_object != Py_None &&
         !parse_inside(inside_object, &x, &format, n_axes, axes, &inside, &factor, &bits, &held))
         return hc_give_up(&held);

@@ -24,8 +24,6 @@ from ..base.rereading import as_check
 from .device import DeviceArray
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
-__all__ = ["PackedArray"]
-
 Array = np.ndarray[Any, Any]
 
 _OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
@@ -123,7 +121,7 @@ class PackedArray(NDArrayOperatorsMixin):
         kind = type(self).__name__
         return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: object) -> Any:
         """Return the array on another device.
 
         Parameters
@@ -196,7 +194,7 @@ class PackedArray(NDArrayOperatorsMixin):
     def bits_per_value(self) -> float:
         return 8 * self.nbytes / self.size if self.size else 0.0
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise WrongValue(f"{type(self).__name__}: there is no array of values to share; copy=False is impossible")
         values = self._values()
@@ -207,18 +205,18 @@ class PackedArray(NDArrayOperatorsMixin):
             raise WrongType(f"{ufunc.__name__} is not for {self._named()}; call {self._decoder} for its values")
         return _product(inputs[0], inputs[1], out=options.get("out", (None,))[0])
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:
         if func is np.concatenate:
             return self._joined(*args, **kwargs)
         raise WrongType(f"{func.__name__} is not for {self._named()}; call {self._decoder} for its values")
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: object) -> Any:
         return _product(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: object) -> Any:
         return _product(other, self)
 
-    def _joined(self, arrays: Any, axis: Any = 0, **options: Any) -> Self:
+    def _joined(self, arrays: object, axis: object = 0, **options: object) -> Self:
         """Return arrays one after the other along axis 0; without codes and scales of rows there is no such array."""
         raise WrongType(f"concatenate is not for {self._named()}; call {self._decoder} for its values")
 
@@ -248,7 +246,7 @@ class PackedArray(NDArrayOperatorsMixin):
         at %= self._shape[0]
         return slice(at, at + 1), True
 
-    def _at(self, index: Any, fmt: Any, layout: Mapping[str, Any], cut: Callable[[Any, int, slice], Any]) -> Self:
+    def _at(self, index: object, fmt: Any, layout: Mapping[str, Any], cut: Callable[[Any, int, slice], Any]) -> Self:
         """Return one index or a slice of axis 0.
 
         `layout` is that of the components. ``cut(part, rows, indices)`` returns the indices of a part that has `rows`
@@ -308,7 +306,7 @@ class PackedArray(NDArrayOperatorsMixin):
     def __copy__(self) -> Self:
         return self._remade(self._components, self._shape, self._axis)
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         parts = {name: part.copy() for name, part in self._components.items()}
         return self._remade(parts, self._shape, self._axis)
 
@@ -346,7 +344,7 @@ class PackedArray(NDArrayOperatorsMixin):
         return f"<table>{''.join(cells)}</table>"
 
 
-def _product(a: Any, b: Any, out: Any = None) -> Any:
+def _product(a: object, b: object, out: object = None) -> Any:
     from ..products.matmul import matmul  # products are above arrays in the layers; only operators import upwards
 
     return matmul(a, b, out=out)

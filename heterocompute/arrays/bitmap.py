@@ -142,7 +142,7 @@ class BitmapArray(PackedArray):
         _core.bitmap(runtime.run(), _raw(dense), bitmap, _raw(values), _EXPAND)
         return dense
 
-    def __getitem__(self, index: Any) -> BitmapArray:
+    def __getitem__(self, index: object) -> BitmapArray:
         """Return one index or a slice of axis 0; the values are views if the slice has no gaps."""
         if not self._shape:
             raise WrongIndex("a BitmapArray without dimensions has no axis to index")
@@ -223,7 +223,7 @@ class BitmapArray(PackedArray):
         return f"BitmapArray(shape={self._shape}, dtype={self.dtype}, density={self.density:.4g}, nbytes={self.nbytes})"
 
 
-def _given(a: Any) -> Array:
+def _given(a: object) -> Array:
     """Return an array of any type as an ndarray; tensors of other libraries share their memory."""
     if isinstance(a, QuantizedArray):
         return as_array(a, "encode_bitmap: a")
@@ -245,7 +245,7 @@ def _given(a: Any) -> Array:
 
 
 @counts_subnormals
-def encode_bitmap(a: Any) -> BitmapArray:
+def encode_bitmap(a: object) -> BitmapArray:
     """Encode an array as one bit per element and its nonzeros.
 
     Parameters

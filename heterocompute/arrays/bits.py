@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from .. import _heterocompute as _core
 from ..base import runtime
 
-__all__ = ["AWQ", "HIGH_FIRST", "ROWS", "TURNED", "WORD_COLUMNS", "moved", "pack", "rows_per_chunk", "unpack"]
-
 ROWS, HIGH_FIRST, WORD_COLUMNS, TURNED, AWQ = range(5)  # hc_codes_kind
 
 

@@ -14,18 +14,6 @@ from ..base.container import numpy_dtype
 from ..formats import Float, Format, Sparse, has_pattern, is_function
 from .layout import Entry
 
-__all__ = [
-    "bits_of_long_rows",
-    "component_layout",
-    "core_format",
-    "entry_of",
-    "layout_of",
-    "rows_stand_alone",
-    "stored_bytes",
-    "stored_format",
-    "values_of",
-]
-
 # Dtypes of `values` in a pattern without a format -> the format whose codes have the same bits.
 VALUES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 

@@ -14,18 +14,6 @@ from ..base.texts import counted
 from .base import PackedArray
 from .foreign import as_foreign
 
-__all__ = [
-    "as_any",
-    "as_array",
-    "as_float_dtype",
-    "as_single",
-    "check_dimensions",
-    "core_view",
-    "normalize_axes",
-    "refuse_infinite",
-    "refuse_nan",
-]
-
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -48,7 +36,7 @@ def as_float_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     return found
 
 
-def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+def normalize_axes(axis: object, ndim: int, name: str) -> tuple[int, ...]:
     """Return an axis or a tuple of axes as a tuple of distinct non-negative ints."""
     if ndim == 0:
         raise WrongValue(f"{name}: an array without dimensions has no axis to quantize along")
@@ -70,7 +58,7 @@ def normalize_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     return found
 
 
-def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
+def as_any(value: object, name: str, wanted: str = "an array of floats") -> np.ndarray[Any, Any]:
     """Return an array-like of any dtype as an ndarray; TypeError names the type of anything else."""
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray and np.any(getattr(value, "mask", False)):
@@ -85,7 +73,7 @@ def as_any(value: Any, name: str, wanted: str = "an array of floats") -> np.ndar
     return found
 
 
-def as_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+def as_array(value: object, name: str) -> np.ndarray[Any, Any]:
     """Return any array of floats as an ndarray, without a copy if the memory allows it; float8 and smaller as float32.
 
     Raises

@@ -25,7 +25,7 @@ __all__ = [
     "c_strides",
     "in_callers_library",
     "is_on_device",
-    "tensor_there",
+    "as_device_tensor",
     "tensor_view",
 ]
 
@@ -252,7 +252,7 @@ def as_device(value: Any, name: str, stream: int | None = None) -> DeviceArray:
         word = name.split(": ")[-1]
         raise Unreadable(f"{name} is a tensor that requires a gradient, which would be lost here: pass {word}.detach()")
     if is_torch(value):
-        return _waited_for(tensor_there(value, name), stream)
+        return _waited_for(as_device_tensor(value, name), stream)
     owner, address, shape, word, strides, number, of_value = _devices.lent(value, name, stream)
     dtype = _dtype_named(word)
     made = DeviceArray(owner, address, shape, dtype, strides or c_strides(shape, dtype.itemsize), number, of_value)
@@ -294,7 +294,7 @@ def _name_of(kind: Any, name: str) -> str:
     return word
 
 
-def tensor_there(tensor: Any, name: str) -> DeviceArray:
+def as_device_tensor(tensor: Any, name: str) -> DeviceArray:
     """Read a tensor of PyTorch on a device that requires no gradient."""
     values = tensor.resolve_neg() if tensor.is_neg() else tensor
     stream, (address, word, shape, strides, number) = tensor_view(values, name)

@@ -220,7 +220,7 @@ class EIEArray(PackedArray):
         found: Array = self._components["entries"] >> 4
         return found
 
-    def to_dense(self, dtype: Any = np.float32) -> Array:
+    def to_dense(self, dtype: object = np.float32) -> Array:
         """Return all values.
 
         Parameters
@@ -275,7 +275,7 @@ class EIEArray(PackedArray):
         return matrix.tocsr() if layout == "csr" else matrix.tocsc()
 
     @counts_subnormals
-    def load_balance(self, x: Any = None, depth: int = 8) -> EIELoad:
+    def load_balance(self, x: object = None, depth: int = 8) -> EIELoad:
         """Count the cycles that EIE's processing elements need for one matrix-vector product.
 
         Parameters
@@ -324,10 +324,10 @@ class EIEArray(PackedArray):
         cycles, broadcasts, stalls, padding = _core.eie_load(self._packed(), activations, min(deep, 2**62), busy)
         return EIELoad(cycles, broadcasts, stalls, busy, padding)
 
-    def __getitem__(self, index: Any) -> NoReturn:
+    def __getitem__(self, index: object) -> NoReturn:
         raise WrongValue("rows of an EIEArray are interleaved; call to_dense() to index the values")
 
-    def __deepcopy__(self, memo: Any) -> EIEArray:
+    def __deepcopy__(self, memo: object) -> EIEArray:
         return self.__copy__()  # nothing can change its components
 
     def _values(self) -> Array:
@@ -401,7 +401,7 @@ class EIEArray(PackedArray):
         )
 
 
-def _frozen(part: Any, name: str) -> Array:
+def _frozen(part: object, name: str) -> Array:
     """Return a read-only component."""
     dtype, ndim = COMPONENTS[name]
     if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != ndim:
@@ -416,7 +416,7 @@ def _frozen(part: Any, name: str) -> Array:
 
 
 @counts_subnormals
-def encode_eie(w: Any, codebook: Any = None, elements: int = 4) -> EIEArray:
+def encode_eie(w: object, codebook: object = None, elements: int = 4) -> EIEArray:
     """Encode a matrix in EIE's storage: column by column, one byte per nonzero.
 
     Parameters
@@ -479,7 +479,7 @@ def _learned(values: Array) -> Array:
     return table
 
 
-def _given(codebook: Any) -> Array:
+def _given(codebook: object) -> Array:
     table = as_array(codebook, "encode_eie: codebook")
     if table.shape != (CODES,):
         raise WrongValue(f"encode_eie: codebook has shape {table.shape}, expected ({CODES},), number 0 for the zeros")

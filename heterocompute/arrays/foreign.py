@@ -16,29 +16,17 @@ from .. import _heterocompute as _core
 from ..base.devices import has_interface, is_named
 from ..base.errors import WrongType, shown
 
-__all__ = [
-    "Unreadable",
-    "alike",
-    "as_exported",
-    "as_foreign",
-    "exports_dlpack",
-    "is_elsewhere",
-    "on_cpu",
-    "refuse_elsewhere",
-    "refuse_unreadable",
-]
-
 
 class Unreadable(WrongType):
     """An array of another library that must not be read: not on the CPU, or one that records gradients."""
 
 
-def exports_dlpack(value: Any) -> bool:
+def exports_dlpack(value: object) -> bool:
     """Tell whether a value is an array of another library that shares its memory by DLPack."""
     return hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, np.generic)
 
 
-def alike(answer: np.ndarray[Any, Any], given: Any) -> Any:
+def alike(answer: np.ndarray[Any, Any], given: object) -> Any:
     """Return an answer as the caller passed the argument: a tensor of PyTorch for a tensor, else the array itself.
 
     Parameters
@@ -67,7 +55,7 @@ def on_cpu(value: Any) -> bool:
         return False
 
 
-def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
+def as_exported(value: object, name: str) -> np.ndarray[Any, Any]:
     """Return an array of another library as an ndarray of any dtype; TypeError if it does not share its memory."""
     refuse_unreadable(value, name)
     try:
@@ -76,7 +64,7 @@ def as_exported(value: Any, name: str) -> np.ndarray[Any, Any]:
         raise WrongType(f"{name}: expected an array of floats in the memory of the CPU ({problem})") from None
 
 
-def as_foreign(value: Any, name: str, wanted: str) -> np.ndarray[Any, Any]:
+def as_foreign(value: object, name: str, wanted: str) -> np.ndarray[Any, Any]:
     """Return a value that is neither an ndarray nor packed as an ndarray: by DLPack, otherwise by NumPy."""
     if exports_dlpack(value):
         return as_exported(value, name)
@@ -106,7 +94,7 @@ def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def refuse_unreadable(value: Any, name: str) -> None:
+def refuse_unreadable(value: object, name: str) -> None:
     """Raise TypeError where a value is no array, or one of another library that must not be read.
 
     Parameters
@@ -161,7 +149,7 @@ def refuse_unreadable(value: Any, name: str) -> None:
         )
 
 
-def is_elsewhere(value: Any) -> bool:
+def is_elsewhere(value: object) -> bool:
     """Tell whether a value is an array, packed or not, that is not in CPU memory."""
     if isinstance(value, np.ndarray):
         return False
@@ -170,7 +158,7 @@ def is_elsewhere(value: Any) -> bool:
     return has_interface(value) or is_named(str(getattr(value, "device", "cpu")))
 
 
-def refuse_elsewhere(value: Any, name: str) -> None:
+def refuse_elsewhere(value: object, name: str) -> None:
     """Raise Unreadable if a value is an array, packed or not, that is not in CPU memory."""
     if not is_elsewhere(value):
         return
@@ -190,10 +178,10 @@ def refuse_elsewhere(value: Any, name: str) -> None:
     )
 
 
-def _is_traced(value: Any) -> bool:
+def _is_traced(value: object) -> bool:
     return any(base.__name__ == "Tracer" for base in type(value).__mro__)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

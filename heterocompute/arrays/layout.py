@@ -27,8 +27,6 @@ from ..base.texts import file_name, quoted
 from ..base.writer import Writer, bytes_of
 from ..formats.defining import definition_of
 
-__all__ = ["Entry", "Plain", "file_layout", "parts_of", "save_arrays"]
-
 KEY = "heterocompute"
 VERSION, DEFINED = 1, 2  # 2: an entry may have a definition of its format
 SINGLE = "array"

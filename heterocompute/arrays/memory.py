@@ -18,8 +18,6 @@ from ..base.errors import WrongType
 from .dense import core_view
 from .device import DEFAULT_STREAM, DeviceArray
 
-__all__ = ["HOST", "DeviceMemory", "Memory", "memory_of"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -35,7 +33,7 @@ class Memory:
     def name(self) -> str:
         return "cpu"
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+    def empty(self, shape: Sequence[int], dtype: object) -> Any:
         return np.empty(shape, dtype)
 
     def copied(self, array: Array) -> Any:
@@ -49,7 +47,7 @@ class Memory:
     def view(self, array: Any) -> Any:
         return core_view(array)
 
-    def address(self, array: Any) -> int:
+    def address(self, array: object) -> int:
         raise WrongType("an array of the host has no address on a device")
 
     def wait(self) -> None:
@@ -69,7 +67,7 @@ class DeviceMemory(Memory):
     def name(self) -> str:
         return f"{devices.KIND}:{self.number}"
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> DeviceArray:
+    def empty(self, shape: Sequence[int], dtype: object) -> DeviceArray:
         return DeviceArray.empty(shape, dtype, self.number, self.stream)
 
     def copied(self, array: Array) -> DeviceArray:
@@ -91,6 +89,6 @@ class DeviceMemory(Memory):
 HOST = Memory()
 
 
-def memory_of(array: Any) -> Memory:
+def memory_of(array: object) -> Memory:
     """Return the memory of an ndarray or a DeviceArray."""
     return DeviceMemory(array.number, array.stream) if isinstance(array, DeviceArray) else HOST

@@ -11,8 +11,6 @@ import numpy as np
 from ..formats import Sparse
 from .bits import unpack
 
-__all__ = ["check_metadata"]
-
 Array = np.ndarray[Any, Any]
 
 

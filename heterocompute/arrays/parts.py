@@ -15,8 +15,6 @@ from ..formats import Format, has_pattern
 from .components import component_layout
 from .device import c_strides
 
-__all__ = ["as_codes", "as_shape", "block_of", "first_group_html", "in_rows"]
-
 Array = np.ndarray[Any, Any]
 
 

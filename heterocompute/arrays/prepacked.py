@@ -97,7 +97,7 @@ class Prepacked(QuantizedArray):
         """Return the result of the source, without panels: panels of other rows would have to be packed again."""
         return self.source._remade(components, shape, axis)
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: object) -> Any:
         """Copy the components to a device, and prepack them there.
 
         Parameters
@@ -115,7 +115,7 @@ class Prepacked(QuantizedArray):
 
     def _packed(self) -> tuple[Any, ...]:
         if self._is_far:
-            return self._packed_there(self._panels[0].address if self._panels else 0)
+            return self._device_packed(self._panels[0].address if self._panels else 0)
         packed = super()._packed()
         return (*packed, self._panels[0]) if self._panels else packed
 
@@ -208,7 +208,7 @@ def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
-def prepack(w: Any) -> Any:
+def prepack(w: object) -> Any:
     """Pack quantized weights or float filters once for many matmuls or convolutions.
 
     A large-batch matmul with quantized activations unpacks quantized weights at each call. Prepacking does this once,
@@ -252,7 +252,7 @@ def prepack(w: Any) -> Any:
         return _filters(w)
     source = w.source if isinstance(w, Prepacked) else w
     if source._is_far:
-        return Prepacked(source, _panels_there(source))
+        return Prepacked(source, _device_panels(source))
     run = runtime.run()
     panels = _core.prepack(run, source._packed())
     if panels:
@@ -261,7 +261,7 @@ def prepack(w: Any) -> Any:
     return Prepacked(source, panels, run[0])
 
 
-def _panels_there(w: QuantizedArray) -> tuple[Any, int] | None:
+def _device_panels(w: QuantizedArray) -> tuple[Any, int] | None:
     """Return the panels of weights on a device, without waiting for it; None if matmuls read the weights as stored."""
     memory, made = w._memory, list[Any]()
 
@@ -274,7 +274,7 @@ def _panels_there(w: QuantizedArray) -> tuple[Any, int] | None:
     return (made[0], made[0].nbytes) if made else None
 
 
-def _filters(w: Any) -> PrepackedFilters:
+def _filters(w: object) -> PrepackedFilters:
     refuse_elsewhere(w, "prepack: w")
     if w is None or isinstance(w, (PackedArray, str, bytes)) or np.isscalar(w):
         raise WrongType(f"prepack: w is {shown(w)}, expected a QuantizedArray, or filters of floats")

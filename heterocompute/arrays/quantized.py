@@ -186,12 +186,12 @@ class QuantizedArray(PackedArray):
         parts = self._components
         first: Any = next(iter(parts.values()), None)
         if type(first) is DeviceArray:
-            return self._packed_there(0)
+            return self._device_packed(0)
         if "values" in parts:
             parts = {**parts, "codes": as_codes(parts["values"])}
         return core_format(self._stored_format), self._shape, self._axis, parts
 
-    def _packed_there(self, panels: int) -> tuple[Any, ...]:
+    def _device_packed(self, panels: int) -> tuple[Any, ...]:
         """Return the same for components on a device, with the address of the panels of `prepack` or 0."""
         parts: Mapping[str, Any] = self._components
         addresses = {name: part.address for name, part in parts.items()}
@@ -213,7 +213,7 @@ class QuantizedArray(PackedArray):
         }
         return cls._trusted(parts, format, shape, axis, source_dtype)
 
-    def dequantize(self, dtype: Any = np.float32) -> Array:
+    def dequantize(self, dtype: object = np.float32) -> Array:
         """Return the decoded values.
 
         Parameters
@@ -229,12 +229,12 @@ class QuantizedArray(PackedArray):
         wanted = _FLOAT32 if dtype is np.float32 else as_float_dtype(dtype, "dequantize")
         first: Any = next(iter(self._components.values()), None)
         if type(first) is DeviceArray:
-            return self._dequantized_there(wanted, first)  # type: ignore[return-value]
+            return self._dequantized_on_device(wanted, first)  # type: ignore[return-value]
         out = np.empty(self._shape, np.float64 if wanted == np.float64 else np.float32)
         _core.dequantize(runtime.run(), self._packed(), out)
         return converted(out, wanted)
 
-    def _dequantized_there(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
+    def _dequantized_on_device(self, wanted: np.dtype[Any], first: DeviceArray) -> DeviceArray:
         """Return the values on the device of the first component."""
         if wanted is not _FLOAT32 and wanted not in (np.float32, np.float64):
             raise Unsupported(f"dequantize: dtype is {wanted.name}, {A_DEVICE} writes float32 or float64")
@@ -246,7 +246,7 @@ class QuantizedArray(PackedArray):
                 raise unsupported("dequantize", problem) from None
         return out
 
-    def to(self, device: Any) -> Any:
+    def to(self, device: object) -> Any:
         """Copy the components to a device.
 
         Parameters
@@ -303,7 +303,7 @@ class QuantizedArray(PackedArray):
         self._refuse_far("codes")
         return codes_of(self)
 
-    def scales_expanded(self, dtype: Any = np.float32) -> Array:
+    def scales_expanded(self, dtype: object = np.float32) -> Array:
         """Return the scale of each value, the product of all its factors.
 
         Parameters
@@ -431,7 +431,7 @@ class QuantizedArray(PackedArray):
             self._turned = turned = self._transposed()
         return turned
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: object) -> Self:
         """Return one index or a slice of axis 0, unless it is a reduction axis; components are views."""
         return self._at(index, self._format, layout_of(self._format, self._shape, self._axis), self._cut)
 
@@ -496,7 +496,7 @@ class QuantizedArray(PackedArray):
 
     __hash__ = None
 
-    def __deepcopy__(self, memo: Any) -> Self:
+    def __deepcopy__(self, memo: object) -> Self:
         self._refuse_far("copy")
         return super().__deepcopy__(memo)
 
@@ -522,10 +522,10 @@ class QuantizedArray(PackedArray):
             yield (slice(first, first + length),), slab
 
     def _occurring(self) -> Iterator[Array]:
-        alone = 0 not in self._axis and self._format.splits_into_rows
-        rows = max(1, _BLOCK * len(self) // self.size) if alone and self.size else max(1, len(self))
+        is_sliced = 0 not in self._axis and self._format.splits_into_rows
+        rows = max(1, _BLOCK * len(self) // self.size) if is_sliced and self.size else max(1, len(self))
         for first in range(0, len(self) if self.size else 0, rows):
-            yield (self[first : first + rows] if alone else self).dequantize()
+            yield (self[first : first + rows] if is_sliced else self).dequantize()
 
     def _kind(self) -> object:
         return self._format

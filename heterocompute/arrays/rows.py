@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["row_blocks", "rows_first"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -34,7 +34,7 @@ _BLOCK = 1 << 20  # values at a time
 Array = np.ndarray[Any, Any]
 
 
-def pattern_of(text: Any, name: str) -> tuple[int, int]:
+def pattern_of(text: object, name: str) -> tuple[int, int]:
     """Return (N, M) of a pattern's text.
 
     Parameters
@@ -132,17 +132,17 @@ class SparseArray(QuantizedArray):
     @property
     @counts_subnormals
     def mask(self) -> Array:
-        alone = 0 not in self._axis and self.size
-        step = max(_BLOCK * len(self) // self.size, 1) if alone else max(len(self), 1)
+        is_sliced = 0 not in self._axis and self.size
+        step = max(_BLOCK * len(self) // self.size, 1) if is_sliced else max(len(self), 1)
         kept: Array = np.empty(self._shape, np.bool_)
         for first in range(0, len(self), step):
-            part = self[first : first + step] if alone else self
+            part = self[first : first + step] if is_sliced else self
             ones = np.ones_like(part._components["values"])
             every = part._remade({**part._components, "values": ones}, part._shape, part._axis)
             np.not_equal(every.to_dense(), 0, out=kept[first : first + step])
         return kept
 
-    def to_dense(self, dtype: Any = np.float32) -> Array:
+    def to_dense(self, dtype: object = np.float32) -> Array:
         """Return all values, with zeros where none is stored.
 
         Parameters
@@ -168,7 +168,7 @@ class SparseArray(QuantizedArray):
         return unpack(metadata, (self.m - 1).bit_length(), values.shape[1])
 
     @classmethod
-    def from_mask(cls, w: Any, mask: Any, pattern: str, axis: int | tuple[int, ...] = -1) -> SparseArray:
+    def from_mask(cls, w: object, mask: object, pattern: str, axis: int | tuple[int, ...] = -1) -> SparseArray:
         """Keep the values that a mask selects.
 
         Parameters
@@ -202,7 +202,9 @@ class SparseArray(QuantizedArray):
 
     @classmethod
     @counts_subnormals
-    def _masked(cls, w: Any, mask: Any, pattern: Any, axis: Any, names: tuple[str, str, str]) -> SparseArray:
+    def _masked(
+        cls, w: object, mask: object, pattern: object, axis: object, names: tuple[str, str, str]
+    ) -> SparseArray:
         """Do what `from_mask` does; `names` are those of the function and of its w and mask, for errors."""
         name, values_name, mask_name = names
         n, m = pattern_of(pattern, name)
@@ -234,7 +236,7 @@ class SparseArray(QuantizedArray):
         )
 
     @counts_subnormals
-    def to_semi_structured(self, dtype: Any = None) -> tuple[Array, Array]:
+    def to_semi_structured(self, dtype: object = None) -> tuple[Array, Array]:
         """Return nonzeros and metadata in the layout of torch's CUTLASS backend for 2:4.
 
         Parameters
@@ -291,7 +293,7 @@ class SparseArray(QuantizedArray):
 
     @classmethod
     @counts_subnormals
-    def from_semi_structured(cls, values: Any, metadata: Any) -> SparseArray:
+    def from_semi_structured(cls, values: object, metadata: object) -> SparseArray:
         """Build an array from `to_semi_structured` or torch's ``sparse_semi_structured_from_dense_cutlass``.
 
         Parameters
@@ -416,7 +418,7 @@ class SparseArray(QuantizedArray):
         return cls._masked(dense, mask, pattern, axis, ("from_scipy", "matrix", "matrix"))
 
 
-def _plain(value: Any, name: str, wanted: str) -> Array:
+def _plain(value: object, name: str, wanted: str) -> Array:
     try:
         return np.asarray(value)
     except (TypeError, ValueError):  # rows of different lengths
@@ -469,7 +471,7 @@ def choose(
 
 
 def _choose_by_rows(
-    w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], dtype: Any, parts: dict[str, Array]
+    w: Array, scores: Array | None, fmt: Sparse, axes: tuple[int, ...], dtype: object, parts: dict[str, Array]
 ) -> None:
     """Choose among 16-bit values in blocks of rows: the core returns 32 bits, in which they are exact."""
     turned, ranked = rows_first(w, axes), None if scores is None else rows_first(scores, axes)

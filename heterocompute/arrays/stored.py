@@ -16,8 +16,6 @@ from ..formats import Format, has_pattern
 from .dense import FLOATS
 from .metadata import check_metadata
 
-__all__ = ["check_source", "wrong_part"]
-
 Array = np.ndarray[Any, Any]
 
 UNUSED, PADDING = 1, 2  # hc_code_fault

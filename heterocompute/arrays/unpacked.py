@@ -17,8 +17,6 @@ from ..formats import has_pattern
 from .bits import pack, rows_per_chunk, unpack
 from .metadata import check_metadata
 
-__all__ = ["code_geometry", "codes_of", "minima_of", "row_codes", "scales_of", "zero_points_of"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # codes packed at a time

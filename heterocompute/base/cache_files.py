@@ -17,8 +17,6 @@ from typing import Any
 
 from .texts import read_small
 
-__all__ = ["cpu_model", "cache_path", "l3_bytes", "merge_cache", "read_cache", "write_cache"]
-
 MAX_BYTES = 1 << 22
 LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
 

@@ -14,21 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "TO_CPU",
-    "ArgumentError",
-    "Refused",
-    "TooLarge",
-    "Unsupported",
-    "WrongIndex",
-    "WrongType",
-    "WrongValue",
-    "printable",
-    "refusals",
-    "shown",
-    "unsupported",
-]
-
 Index = tuple[int, ...]
 QUOTED = 80  # characters of a value in a message
 
@@ -149,7 +134,7 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def shown(value: Any, limit: int = QUOTED) -> str:
+def shown(value: object, limit: int = QUOTED) -> str:
     """Return a value for use in a sentence: one line of its repr, of at most `limit` characters.
 
     Of an array, its type and shape.

@@ -17,8 +17,6 @@ import numpy as np
 
 from .. import _heterocompute as _core
 
-__all__ = ["call_back", "converted", "counts_subnormals"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

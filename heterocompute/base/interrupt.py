@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["is_command", "over", "seen"]
-
 
 def is_command() -> bool:
     """Tell whether this process is the command, as a script or as ``python -m heterocompute``."""

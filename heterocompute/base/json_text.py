@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 from .errors import WrongValue, printable
 from .texts import quoted, read_small
 
-__all__ = ["is_count", "json_object", "strict_json"]
-
 MAX_TENSORS = 1 << 19  # three times the tensors of a network with a thousand experts
 # Marks of one tensor's entry: 1 object, 2 lists, 5 strings, and the commas of 8 dimensions.
 MAX_MARKS = {
@@ -70,7 +68,7 @@ def _check_amount(text: bytes) -> None:
             raise WrongValue(f"more than {most} {what}")
 
 
-def _is_deep(value: Any) -> bool:
+def _is_deep(value: object) -> bool:
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         nested = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]

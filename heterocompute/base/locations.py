@@ -17,25 +17,6 @@ from typing import Any
 
 from .errors import WrongValue, printable
 
-__all__ = [
-    "absolute",
-    "content_of",
-    "exists",
-    "is_file",
-    "is_folder",
-    "is_url",
-    "local_path",
-    "make_folder",
-    "names_in",
-    "open_url",
-    "put",
-    "read_at",
-    "remove",
-    "size_of",
-    "state_of_url",
-    "upload",
-]
-
 _SCHEME = r"[a-z][a-z0-9+.-]+"
 _URL = re.compile(rf"({_SCHEME}::)*{_SCHEME}://", re.IGNORECASE)
 _LOCAL = re.compile("(file|local)://", re.IGNORECASE)

@@ -13,9 +13,6 @@ from typing import NamedTuple
 
 from .errors import WrongValue, printable
 
-__all__ = ["FIRST_BYTES", "INDEX", "KINDS", "MAX_HEADER", "READABLE", "Kind", "kind_of", "names_index",
-           "refuse_other_name", "what_it_is"]  # fmt: skip
-
 FIRST_BYTES = 512  # enough for the name of the first member of a zip archive, and for the first key of a JSON index
 MAX_HEADER = 100_000_000  # bytes of JSON, as the reference implementation of safetensors allows
 INDEX = ".index.json"

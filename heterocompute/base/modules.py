@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
-
-__all__ = ["is_module"]
 
 
-def is_module(model: Any) -> bool:
+def is_module(model: object) -> bool:
     """Tell whether a value is a torch.nn.Module, without importing torch.
 
     Parameters

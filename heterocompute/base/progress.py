@@ -9,8 +9,6 @@ from typing import Any
 from .errors import WrongType, shown
 from .float_env import call_back
 
-__all__ = ["Progress", "Steps"]
-
 Progress = Callable[[int, int, str], None]
 LOGGER = "heterocompute"
 

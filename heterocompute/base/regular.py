@@ -12,8 +12,6 @@ from typing import Any
 from .errors import WrongValue, printable
 from .locations import is_url, open_url
 
-__all__ = ["check_regular", "open_regular", "other_kind"]
-
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),

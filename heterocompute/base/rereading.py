@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from .errors import WrongType, WrongValue, printable, shown
 from .texts import quoted
 
-__all__ = ["CHECKS", "as_check", "drawn", "refuse_different", "refuse_other_bytes"]
-
 CHECKS = ("sample", "all", "none")
 SHARE = 16  # a sample is one byte of so many
 BLOCK = 1 << 20  # values that are compared at a time
 
 
-def as_check(value: Any, caller: str) -> str:
+def as_check(value: object, caller: str) -> str:
     """Return the name of a check.
 
     Raises

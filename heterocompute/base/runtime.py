@@ -292,7 +292,7 @@ def run() -> tuple[int, int, int, int, bool]:
     return settings.mask, threads, settings.path, settings.route, settings.one_order
 
 
-def run_on(number: int, stream: int, allocate: Any = None) -> tuple[Any, ...]:
+def run_on(number: int, stream: int, allocate: object = None) -> tuple[Any, ...]:
     """Return the settings of a call on a device for the C core.
 
     Parameters

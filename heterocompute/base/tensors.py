@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from .errors import WrongValue, printable
 from .texts import quoted
 
-__all__ = ["CHUNK", "Info", "Tensors"]
-
 CHUNK = 16 << 20
 
 

@@ -12,20 +12,6 @@ from .errors import WrongType, WrongValue, printable
 from .locations import is_url, local_path, size_of
 from .regular import open_regular
 
-__all__ = [
-    "counted",
-    "decoded",
-    "file_name",
-    "is_same_file",
-    "near_words",
-    "one_line",
-    "quoted",
-    "read_small",
-    "sentence",
-    "shortened",
-    "text_of",
-]
-
 MAX_NAME = 200  # characters: longer than the name of any layer of a real network
 MAX_QUOTED = 80
 MAX_MESSAGE = 2000
@@ -156,7 +142,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> str:
         raise WrongValue(f"{name}: not UTF-8: {error}") from None
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Return a text; protobuf gives bytes if it is not UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 

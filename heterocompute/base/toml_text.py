@@ -19,8 +19,6 @@ MAX_DEPTH = 24  # tables in tables; deeper ones could not be shown
 STRING = re.compile(r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+'|#[^\n]*''', re.S)
 LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}""")
 
-__all__ = ["parse_toml", "read_toml", "toml_text"]
-
 
 def read_toml(path: str | os.PathLike[str], limit: int, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """Read a TOML file.
@@ -93,7 +91,7 @@ def _key(text: str) -> str:
     return text if re.fullmatch("[A-Za-z0-9_-]+", text) else _value(text)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     match value:
         case Mapping():
             return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"

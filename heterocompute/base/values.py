@@ -12,19 +12,6 @@ import numpy as np
 
 from .errors import WrongType, WrongValue, shown
 
-__all__ = [
-    "as_int",
-    "as_list",
-    "as_real",
-    "check_choice",
-    "check_count",
-    "check_fields",
-    "check_flag",
-    "check_number",
-    "check_text",
-    "is_several",
-]
-
 # Bounds of counts and measurements: a product of a few such numbers is still a float.
 LARGEST, SMALLEST = 1e60, 1e-60
 

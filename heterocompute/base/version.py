@@ -1,5 +1,3 @@
 """The version of the package, for files that one version writes and another reads."""
 
-__all__ = ["__version__"]
-
 __version__ = "0.1.0"

@@ -23,8 +23,6 @@ from .errors import WrongType, WrongValue, printable, shown
 from .texts import counted
 from .values import as_int
 
-__all__ = ["Workers", "checked_workers", "in_order", "in_workers", "is_serial", "serve"]
-
 Function = Callable[[Any], Any]
 Map = Callable[[Function, Sequence[Any]], Iterable[Any] | None]
 Workers = int | str | Callable[..., Any] | None
@@ -204,7 +202,7 @@ def _in_processes(count: int, name: str, function: Function, tasks: Sequence[Any
     for _ in range(count):
         idle.put(None)
 
-    def run_in_child(task: Any) -> Any:
+    def run_in_child(task: object) -> Any:
         question = pickle.dumps((function, task))
         child = idle.get()
         try:
@@ -256,7 +254,7 @@ def serve() -> None:
             os._exit(1)  # an ordinary end would write what is left once more
 
 
-def _answer(function: Function, task: Any) -> bytes:
+def _answer(function: Function, task: object) -> bytes:
     """Return the pickle of True with a result, or of False with the exception."""
     try:
         return pickle.dumps((True, function(task)))
@@ -323,7 +321,7 @@ def _ray(address: str, name: str) -> Map:
     return mapped
 
 
-def _called(function: Function, task: Any) -> Any:
+def _called(function: Function, task: object) -> Any:
     return function(task)
 
 

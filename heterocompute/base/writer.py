@@ -25,8 +25,6 @@ from .rereading import refuse_other_bytes
 from .tensors import CHUNK, Info, Tensors
 from .texts import file_name, quoted
 
-__all__ = ["Writer", "bytes_of", "laid_out", "naming", "remove_temporaries", "replacing", "sync_folder"]
-
 # Guards the creation, the renaming and the removal of the temporary files, see `remove_temporaries`.
 _temporaries: set[str] = set()
 _temporaries_lock = threading.Lock()

@@ -115,7 +115,7 @@ def layers_table(options: Options, threads: int, batch: int) -> Table:
     """Return one row per layer."""
     rows = []
     for layer in QUICK_LAYERS if options.quick else LAYERS:
-        options.say(f"{layer.name}, batch {batch}, {threads} threads")
+        options.report_progress(f"{layer.name}, batch {batch}, {threads} threads")
         rows.append(_row(layer, batch, threads, options))
     return {"title": f"Convolutions, float32 and int8, batch {batch}", "threads": threads, "batch": batch, "rows": rows}
 
@@ -276,7 +276,7 @@ def sound(peers: list[Candidate], where: str, options: Options) -> list[Candidat
         try:
             peer.check()
         except CheckFailed as failed:
-            options.say(f"{where}: left out, its sums are wrong on this machine: {failed}")
+            options.report_progress(f"{where}: left out, its sums are wrong on this machine: {failed}")
         else:
             right.append(peer)
     return right

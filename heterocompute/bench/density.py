@@ -63,7 +63,7 @@ def measure(options: Options) -> list[Table]:
     tables = []
     for threads in options.threads:
         for m, n, k in QUICK_SHAPES if options.quick else SHAPES:
-            options.say(f"{m} x {n} x {k}, {threads} threads")
+            options.report_progress(f"{m} x {n} x {k}, {threads} threads")
             with use(threads=threads):
                 tables += _tables(m, n, k, threads, options)
     return tables

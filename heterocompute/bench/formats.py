@@ -47,7 +47,7 @@ def measure(options: Options) -> list[Table]:
     weights = [(w, (2, 3, 1) if w.ndim == 4 else -1) for w in digits().weights.values() if w.ndim > 1]
     tables = []
     for threads in options.threads:
-        options.say(f"{len(FORMATS)} formats, {threads} threads")
+        options.report_progress(f"{len(FORMATS)} formats, {threads} threads")
         with use(threads=threads):
             tables.append(_table(kinds, weights, threads, options))
     tables.append(limits())

@@ -69,7 +69,7 @@ def measure(options: Options) -> list[Table]:
         w = rng.standard_normal((n, k), dtype=np.float32)
         packed = {text: quantize(w, text) for text, _ in products}
         for threads in options.threads:
-            options.say(f"{m} x {n} x {k}, {threads} threads")
+            options.report_progress(f"{m} x {n} x {k}, {threads} threads")
             with use(threads=threads):
                 tables.append(_table(x, w, packed, products, threads, options))
     for threads in () if avx2 else options.threads:

@@ -51,10 +51,10 @@ def measure(options: Options) -> list[Table]:
         dense = copies_of(w, smallest)
         packed = {text: copies_of(quantize(w, text), smallest) for text in FORMATS}
         for threads in options.threads:
-            options.say(f"{n} x {k}, {threads} threads: peers")
+            options.report_progress(f"{n} x {k}, {threads} threads: peers")
             peers = {kind: product_peers(w, threads, (kind,), len(packed[text])) for kind, text in PEER_KINDS.items()}
             for batch in BATCHES:
-                options.say(f"{n} x {k}, {threads} threads: {batch} vectors")
+                options.report_progress(f"{n} x {k}, {threads} threads: {batch} vectors")
                 with use(threads=threads):
                     times = Times(_candidates(vectors[:batch], dense, packed, peers, threads), options, threads)
                 title = f"{batch} vector{'s'[: batch > 1]} times {n} x {k}, {'beyond' if beyond else 'in'} L3"

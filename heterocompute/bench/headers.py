@@ -30,7 +30,7 @@ def measure(options: Options) -> list[Table]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, make in HEADERS.items():
-            options.say(name)
+            options.report_progress(name)
             headers = [make(size) for size in sizes]
             paths = [_write(os.path.join(folder, f"{i}.safetensors"), header) for i, header in enumerate(headers)]
             small, large = (_candidate(path, name, len(header)) for path, header in zip(paths, headers, strict=True))

@@ -22,7 +22,7 @@ CODE = "import time; begin = time.perf_counter(); import {}; print(time.perf_cou
 def measure(options: Options) -> list[Table]:
     """Measure both imports, interleaved; return the median of the ratios."""
     seconds: dict[str, list[float]] = {name: [] for name in MODULES}
-    options.say("fresh processes")
+    options.report_progress("fresh processes")
     with tempfile.TemporaryDirectory() as folder:
         for name in MODULES:
             _seconds(name, folder)

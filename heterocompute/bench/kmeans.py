@@ -32,7 +32,7 @@ def measure(options: Options) -> list[Table]:
     x = rng.standard_normal(QUICK_VALUES if options.quick else VALUES, dtype=np.float32)
     tables = []
     for threads in options.threads:
-        options.say(f"{x.size} values, {threads} threads")
+        options.report_progress(f"{x.size} values, {threads} threads")
         with use(threads=threads):
             tables.append(_table(x, threads, options))
     return [*tables, _sizes(options), _excess(rng, options)]
@@ -95,7 +95,7 @@ def _sizes(options: Options) -> Table:
     rng, rows = np.random.default_rng(1), []
     threads = options.threads[0]
     for n in QUICK_SIZES if options.quick else SIZES:
-        options.say(f"{n} values")
+        options.report_progress(f"{n} values")
         x = rng.standard_normal(n, dtype=np.float32)
         with use(threads=threads):
             times = Times([_ours(x, f"{n}")], options, threads)
@@ -105,7 +105,7 @@ def _sizes(options: Options) -> Table:
 
 def _excess(rng: np.random.Generator, options: Options) -> Table:
     n = QUICK_EXCESS_VALUES if options.quick else EXCESS_VALUES
-    options.say(f"the exact optimum of {n} values")
+    options.report_progress(f"the exact optimum of {n} values")
     rows: list[Row] = []
     densities = {"normal": rng.standard_normal(n), "laplace": rng.laplace(size=n), "uniform": rng.random(n)}
     for name, values in densities.items():

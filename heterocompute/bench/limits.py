@@ -76,7 +76,7 @@ def measure(options: Options) -> list[Table]:
     blas = find_blas()
     tables = []
     for threads in options.threads:
-        options.say(f"{threads} threads")
+        options.report_progress(f"{threads} threads")
         candidates = [loop_limit(what, threads, options) for what in NAMES]
         candidates += read_limits([memory], threads)
         if blas is not None:

@@ -40,7 +40,7 @@ class Options:
     name: str = ""
     check: bool = False
 
-    def say(self, what: str) -> None:
+    def report_progress(self, what: str) -> None:
         """Print the current step for the user."""
         print(f"{self.name}: {what}", file=sys.stderr, flush=True)
 

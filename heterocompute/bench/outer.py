@@ -36,7 +36,7 @@ def measure(options: Options) -> list[Table]:
     title = f"convolution {channels} x {side} x {side} by {filters} filters 3 x 3"
     tables: list[Table] = []
     for threads in options.threads:
-        options.say(f"{title}, {threads} threads")
+        options.report_progress(f"{title}, {threads} threads")
         with use(threads=threads):
             dense = Candidate(
                 OWN,

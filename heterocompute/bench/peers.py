@@ -98,7 +98,7 @@ def _torch_dynamic(w: Array, threads: int, copies: int) -> list[Peer]:
     def product(engine: str) -> Callable[[Any], Any]:
         packed = torch.ops.quantized.linear_prepack(weights, None)
 
-        def run(x: Any) -> Any:
+        def run(x: object) -> Any:
             torch.backends.quantized.engine = engine
             return torch.ops.quantized.linear_dynamic(x, packed, reduce_range)
 

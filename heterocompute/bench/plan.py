@@ -71,7 +71,7 @@ def measure(options: Options) -> list[Table]:
 
 def _products(options: Options, isa: str, run: tuple[int, int]) -> Table:
     weights = WEIGHTS[::8] if options.quick else WEIGHTS
-    options.say(f"{isa}: paths of {len(weights)} kinds of weights")
+    options.report_progress(f"{isa}: paths of {len(weights)} kinds of weights")
     rng = np.random.default_rng(0)
     rows, costs = [], []
     for text, (n, k) in itertools.product(weights, SHAPES[:1] if options.quick else SHAPES):
@@ -98,7 +98,7 @@ def _products(options: Options, isa: str, run: tuple[int, int]) -> Table:
 
 def _convolutions(options: Options, isa: str) -> Table:
     layers = LAYERS[:2] if options.quick else LAYERS
-    options.say(f"{isa}: algorithms of {len(layers)} layers")
+    options.report_progress(f"{isa}: algorithms of {len(layers)} layers")
     rng = np.random.default_rng(0)
     rows, costs = [], []
     for (c, size, k, r, stride, groups), text in itertools.product(layers, FILTERS):
@@ -114,7 +114,7 @@ def _convolutions(options: Options, isa: str) -> Table:
             chosen, found, _ = _core.explain_conv2d(*(*call.core, operands))
             for name, _, reason, seconds, work, _, _, number in found:
                 if reason is None:
-                    calls[name] = (number, work, seconds, _core.conv2d, (*call.by(name), operands))
+                    calls[name] = (number, work, seconds, _core.conv2d, (*call.arguments_for(name), operands))
             name = f"{images} x {c} @ {size}, {k} of {r} x {r} {text}, stride {stride}, {groups} groups, kept {is_kept}"
             row, more = _row(name, calls, found[chosen][0], call.result)
             rows.append(row)

@@ -38,7 +38,7 @@ def measure(options: Options, threads: int) -> Table:
     rows: list[Row] = []
     blas = find_blas()
     for n, k in ((48, 64),) if options.quick else SHAPES:
-        options.say(f"1 to {max(ROWS)} rows times {n} x {k}, {threads} threads")
+        options.report_progress(f"1 to {max(ROWS)} rows times {n} x {k}, {threads} threads")
         w = rng.standard_normal((n, k), dtype=np.float32)
         packed = [quantize(w, text) for text in FORMATS]
         peers = product_peers(w, threads, ("int8", "4 bit"))

@@ -47,7 +47,7 @@ def measure(options: Options) -> list[Table]:
     arrays = [first, *(first[::-1].copy() for _ in range(n_copies - 1))]
     tables = []
     for threads in options.threads:
-        options.say(f"{shape[0]} x {shape[1]}, {threads} threads")
+        options.report_progress(f"{shape[0]} x {shape[1]}, {threads} threads")
         with use(threads=threads):
             tables.append(_table(arrays, threads, options))
     tables.append(_sizes(options))
@@ -209,7 +209,7 @@ def _sizes(options: Options) -> Table:
     """Time `quantize` per value for arrays of very different sizes, with one thread and with the most."""
     rows: list[Row] = []
     for size in QUICK_SIZES if options.quick else SIZES:
-        options.say(f"{size:,} values")
+        options.report_progress(f"{size:,} values")
         w = np.random.default_rng(0).standard_normal((size // ROW, ROW), dtype=np.float32)
         candidates = []
         for threads in options.threads:

@@ -118,5 +118,5 @@ def markdown(report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def _cell(write: Callable[[Any], str], value: Any) -> str:
+def _cell(write: Callable[[Any], str], value: object) -> str:
     return "" if value is None else write(value)

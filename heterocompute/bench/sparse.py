@@ -43,7 +43,7 @@ def measure(options: Options) -> list[Table]:
     x, w = rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((n, k), dtype=np.float32)
     tables = []
     for threads in options.threads:
-        options.say(f"{m} x {n} x {k}, {threads} threads")
+        options.report_progress(f"{m} x {n} x {k}, {threads} threads")
         with use(threads=threads):
             tables.append(_products(x, w, threads, options))
             tables.append(_products(x[:1], w, threads, options))
@@ -105,7 +105,7 @@ def walk(name: str, x: Array, w: Any, activations: str | None, out: Array, small
     """Return the candidate that multiplies x with w and copies of it, together more than this many bytes."""
     copies = [w, *(deepcopy(w) for _ in range(smallest // w.nbytes))]
 
-    def product(one: Any) -> Array:
+    def product(one: object) -> Array:
         if isinstance(one, np.ndarray):
             return matmul(x, one.T, out=out)
         return linear(x, one, activations=activations, out=out)

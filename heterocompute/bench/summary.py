@@ -22,8 +22,6 @@ from .measure import Candidate, Options, Row, Table, Times
 from .peers import Peer, product_peers
 from .quantize import plain_numpy, quantizing
 
-__all__ = ["joined", "measure"]
-
 Array = np.ndarray[Any, Any]
 
 MAIN = "vsq4-g16-s4"
@@ -96,7 +94,7 @@ def _batch(options: Options, threads: int) -> list[Row]:
     narrow = _narrow(options)
     shape = gemm.QUICK_SHAPE if options.quick else gemm.SHAPES[0]
     m, n, k = shape
-    options.say(f"{_shape(shape)}, {threads} threads")
+    options.report_progress(f"{_shape(shape)}, {threads} threads")
     x, w, out = _random(m, k), _random(n, k), np.empty((m, n), np.float32)
     blas = find_blas()
     candidates = [loop_limit("dot", threads, options)]
@@ -122,7 +120,7 @@ def _batch(options: Options, threads: int) -> list[Row]:
 def _pruned(options: Options, threads: int) -> list[Row]:
     shape = sparse.QUICK_SHAPE if options.quick else SQUARE
     m, n, k = shape
-    options.say(f"{_shape(shape)}, {threads} threads")
+    options.report_progress(f"{_shape(shape)}, {threads} threads")
     x, w, out = _random(m, k), _random(n, k), np.empty((m, n), np.float32)
     blas = find_blas()
     candidates = [] if blas is None else [gemm.sgemm(blas, x, w, out, threads)]
@@ -141,7 +139,7 @@ def _pruned(options: Options, threads: int) -> list[Row]:
 
 def _vector(options: Options, threads: int) -> list[Row]:
     n, k = gemv.QUICK_SHAPE if options.quick else gemv.SHAPE
-    options.say(f"batch 1, {n} x {k}, {threads} threads")
+    options.report_progress(f"batch 1, {n} x {k}, {threads} threads")
     x, w = _random(1, k), _random(n, k)
     smallest = 1 if options.quick else beyond_cache_bytes()
     blas, pruned = find_blas(), f"{MAIN}+2:4"
@@ -170,7 +168,7 @@ def _vector(options: Options, threads: int) -> list[Row]:
 
 def _packing(options: Options, threads: int) -> list[Row]:
     n, k = gemm.QUICK_SHAPE[1:] if options.quick else WEIGHTS
-    options.say(f"quantize {n} x {k}, {threads} threads")
+    options.report_progress(f"quantize {n} x {k}, {threads} threads")
     first = _random(n, k)
     count = 1 if options.quick else beyond_cache_bytes() // first.nbytes + 1
     arrays = [first, *(first[::-1].copy() for _ in range(count - 1))]

@@ -14,8 +14,6 @@ from .hardware import add_input, batch_of, network_of, show
 from .options import Options
 from .parts import UsageError, interruptible, print_json
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

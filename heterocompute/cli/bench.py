@@ -11,8 +11,6 @@ from ..base.errors import shown
 from .options import Options
 from .parts import UsageError, add_threads, interruptible
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

@@ -80,7 +80,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(Parser):
-    def __init__(self, *args: object, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         options.setdefault("formatter_class", _Help)
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)

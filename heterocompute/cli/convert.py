@@ -27,8 +27,6 @@ from .parts import (
 )
 from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, print_part
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

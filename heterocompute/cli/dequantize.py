@@ -9,8 +9,6 @@ from .options import Options
 from .parts import add_threads
 from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, rewrite
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

@@ -16,8 +16,6 @@ from .options import REPEATED, Options
 from .parts import UsageError, interruptible, note, print_json
 from .rewriting import add_workers
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
@@ -144,5 +142,5 @@ def _times(factor: float) -> Callable[[float], str]:
     return lambda value: four_digits(value * factor)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return "-" if value is None else f"{value:.4g}"

@@ -10,8 +10,6 @@ from ..base.texts import counted
 from ..report.numbers import quantity
 from .parts import interruptible, print_json, print_line
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

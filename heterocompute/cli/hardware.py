@@ -15,8 +15,6 @@ from ..report.table import Column
 from .options import Options
 from .parts import MORE, UsageError, print_json, print_line, print_table, print_words
 
-__all__ = ["add_input", "batch_of", "network_of", "register", "show"]
-
 NUMBER = re.compile(r"\d+")
 FIGURES = ("peak.fp32", "peak.fp16", "peak.int8", "peak.fp8", "peak.int4", "bandwidth", "memory", "tdp")
 

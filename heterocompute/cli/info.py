@@ -14,8 +14,6 @@ from ..base.runtime import show_config
 from ..report.table import width_of
 from .parts import print_json, print_line
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

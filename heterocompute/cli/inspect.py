@@ -22,8 +22,6 @@ from .parts import (
 )
 from .rewriting import CHECKPOINT, IN_LAYOUT, add_layout
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

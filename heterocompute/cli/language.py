@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     def work() -> str:
         net = language_model(arguments.model)
 
-        def continued(tokens: int, weights: Any) -> str:
+        def continued(tokens: int, weights: object) -> str:
             answer: str = net.generate(
                 arguments.prompt, tokens, arguments.temperature, arguments.seed, weights,
                 arguments.activations, arguments.kv_cache,

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
-__all__ = ["REPEATED", "Options", "Parser", "options_of"]
-
 PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.DOTALL | re.MULTILINE)
 PARAMETER = re.compile(r"^(\w[\w, ]*) : .*\n((?:    .*\n|\n)*)", re.MULTILINE)
 
@@ -85,7 +83,7 @@ class Options:
         self._parser, self._function = cast(Parser, parser), function
         self._groups: dict[str, Any] = {}
 
-    def __call__(self, flags: str, metavar: str | None = None, help: str | None = None, **more: Any) -> None:
+    def __call__(self, flags: str, metavar: str | None = None, help: str | None = None, **more: object) -> None:
         """Add an option.
 
         Parameters

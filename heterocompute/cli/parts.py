@@ -349,13 +349,13 @@ def print_words(text: str) -> None:
         table.print_words(text)
 
 
-def print_json(found: Any) -> int:
+def print_json(found: object) -> int:
     """Print one object, and return the exit code."""
     print_line(json.dumps(plain_json(found), allow_nan=False))
     return 0
 
 
-def plain_json(value: Any) -> Any:
+def plain_json(value: object) -> Any:
     """Return the value with null for NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {str(key): plain_json(item) for key, item in value.items()}

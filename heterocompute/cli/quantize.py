@@ -10,8 +10,6 @@ from .options import Options
 from .parts import UsageError, add_axis, add_format, add_patterns, add_threads
 from .rewriting import add_files, add_input_and_output, add_layout, rewrite
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

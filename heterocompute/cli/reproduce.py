@@ -13,8 +13,6 @@ from ..report.table import Column
 from .options import Options
 from .parts import ProgressBar, UsageError, interruptible, print_json, print_table, print_words
 
-__all__ = ["register"]
-
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the subcommand."""

@@ -29,18 +29,6 @@ from .parts import (
     recipe_of,
 )
 
-__all__ = [
-    "CHECKPOINT",
-    "IN_LAYOUT",
-    "add_check",
-    "add_files",
-    "add_input_and_output",
-    "add_layout",
-    "add_workers",
-    "rewrite",
-    "print_part",
-]
-
 CHECKPOINT = f"checkpoint: {READABLE}"
 IN_LAYOUT = "layout of the input: %(layouts)s"
 
@@ -64,11 +52,11 @@ class _LayoutOption(argparse.Action):
         super().__init__(*names, **options)
         self.layouts = _Names(table)
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, option: str | None = None) -> None:
+    def __call__(self, parser: object, namespace: argparse.Namespace, value: object, option: str | None = None) -> None:
         setattr(namespace, self.dest, value)
 
 
-def add_layout(add: Options, option: str, words: str, table: str = "READ", **more: Any) -> None:
+def add_layout(add: Options, option: str, words: str, table: str = "READ", **more: object) -> None:
     """Add an option for a layout whose names are those of a table of `layouts.table`."""
     add(option, "L", words, action=_LayoutOption, table=table, **more)
 

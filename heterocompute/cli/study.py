@@ -130,7 +130,7 @@ def _run_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"version": __version__, "machine": machine(), "arguments": told}
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return [_text(one) for one in value]
     return value if value is None or isinstance(value, (bool, int, float)) else str(value)

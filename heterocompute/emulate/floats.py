@@ -24,7 +24,7 @@ WORDS = {
 }
 
 
-def multiply_floats(model: Model, a: Any, b: Any, shape: tuple[int, ...]) -> Array:
+def multiply_floats(model: Model, a: object, b: object, shape: tuple[int, ...]) -> Array:
     left, right = _values(model, a, "a"), np.swapaxes(_values(model, b, "b"), -1, -2)
     precision, smallest = FLOATS[model.text]
     y = np.empty(shape, np.float32)

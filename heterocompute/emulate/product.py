@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import _heterocompute as _core
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
@@ -15,8 +13,8 @@ from .model import NAME, as_operand, parse_model, refuse
 
 @counts_subnormals
 def matmul(
-    a: Any,
-    b: Any,
+    a: object,
+    b: object,
     accumulator: str = "int32",
     scale_product_bits: int | None = None,
     conversion: str = "exact",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .record import ATTENTION, MLP, Experts, Family, Kind
 
-__all__ = ["FAMILIES"]
-
 V2 = Kind(
     "deepseek_v2", {"num_experts_per_tok": 2}, biases={"attention_bias": ATTENTION, "mlp_bias": MLP},
     experts=Experts(64, "moe_intermediate_size", "first", "count"),

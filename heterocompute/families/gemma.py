@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from .record import ATTENTION, LOGIT_CAPS, POST_NORMS, Family, Kind, Windows
 
-__all__ = ["FAMILIES"]
-
 ATTENTION_CAP, LOGIT_CAP = LOGIT_CAPS
 FLAG = {"attention_bias": ATTENTION}
 READS = ("query_pre_attn_scalar", *LOGIT_CAPS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .record import ATTENTION, Experts, Family, Kind, Windows
 
-__all__ = ["FAMILIES"]
-
 GPT2 = Family(
     "gpt2",
     (

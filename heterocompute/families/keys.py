@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 from ..base.errors import WrongValue, printable, shown
 from ..base.texts import quoted
 
-__all__ = ["Keys"]
-
 MAX_SIZE = 1 << 30
 
 

@@ -22,8 +22,6 @@ from .keys import Keys
 from .record import Kind
 from .table import RUN_KINDS
 
-__all__ = ["READ", "check_config", "check_gguf", "check_rope"]
-
 READ = frozenset(
     "model_type hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
     "vocab_size max_position_embeddings rms_norm_eps hidden_act hidden_activation tie_word_embeddings rope_parameters "
@@ -212,7 +210,7 @@ def printed(key: str) -> str:
     return key if re.fullmatch(r"[\w.-]{1,80}", key) else quoted(key)
 
 
-def _among(value: Any, neutral: Collection[Any]) -> bool:
+def _among(value: object, neutral: Collection[Any]) -> bool:
     """Tell whether a value is one of some, where True is not 1."""
     return any(type(value) is type(one) and value == one for one in neutral) or (
         type(value) is float and value in [one for one in neutral if type(one) is int]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .record import ATTENTION, MLP, Experts, Family, Kind, Windows
 
-__all__ = ["FAMILIES"]
-
 LLAMA = Family(
     "llama",
     (

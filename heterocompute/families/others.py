@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .record import ATTENTION, MLP, Family, Kind, Windows
 
-__all__ = ["FAMILIES"]
-
 FLAG = {"attention_bias": ATTENTION}
 BOTH = {**FLAG, "mlp_bias": MLP}
 OLMO2 = Family("olmo2", (Kind("olmo2", biases=FLAG),), runs=False, pre_norms=False, qk_norm="all", period=None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .record import Family, Kind, Windows
 
-__all__ = ["FAMILIES"]
-
 PHI3 = Family(
     "phi3",
     (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
 
-__all__ = ["FAMILIES"]
-
 LATE = Windows(is_switched=True, is_listed=True, is_late=True)
 WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}
 FLAG = {"attention_bias": ATTENTION}

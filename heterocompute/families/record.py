@@ -13,9 +13,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ATTENTION", "HF_NAMES", "LAYER", "LOGIT_CAPS", "MLP", "POST_NORMS", "QKV", "Experts", "Family", "Kind",
-           "Windows"]  # fmt: skip
-
 QKV = ("attn_q", "attn_k", "attn_v")
 ATTENTION = (*QKV, "attn_output")
 MLP = ("ffn_gate", "ffn_up", "ffn_down")

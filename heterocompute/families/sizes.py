@@ -14,8 +14,6 @@ from ..base.errors import shown
 from .keys import Keys
 from .record import LOGIT_CAPS, Experts, Family, Kind
 
-__all__ = ["MAX_LAYERS", "Sizes", "biases_of_config", "completed", "sizes_of_config", "sizes_of_keys"]
-
 MAX_LAYERS = 4096
 MAX_HEADS, MAX_EXPERTS = 1 << 16, 1 << 12
 OFF = ("sliding_window", *LOGIT_CAPS)  # null is a value of these

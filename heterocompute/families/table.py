@@ -11,8 +11,6 @@ from ..base.texts import near_words
 from .keys import Keys
 from .record import Family, Kind
 
-__all__ = ["FAMILIES", "KINDS", "RUN", "RUN_KINDS", "family_of", "kind_named"]
-
 # The modules of this folder with a tuple FAMILIES, in the order of lists in messages.
 MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others")
 FAMILIES: dict[str, Family] = {
@@ -23,17 +21,17 @@ RUN = {name: family for name, family in FAMILIES.items() if family.runs}  # by z
 RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs}
 
 
-def family_of(keys: Keys, architecture: Any) -> Family:
+def family_of(keys: Keys, architecture: object) -> Family:
     """Return the family of a GGUF file that zoo.open_llm runs, or raise ValueError."""
     return RUN[_checked(keys, architecture, RUN, "general.architecture")]
 
 
-def kind_named(keys: Keys, name: Any, kinds: Mapping[str, tuple[Family, Kind]]) -> tuple[Family, Kind]:
+def kind_named(keys: Keys, name: object, kinds: Mapping[str, tuple[Family, Kind]]) -> tuple[Family, Kind]:
     """Return the family and the kind of a ``model_type``, or raise ValueError."""
     return kinds[_checked(keys, name, kinds, "model_type")]
 
 
-def _checked(keys: Keys, text: Any, names: Mapping[str, Any], key: str) -> str:
+def _checked(keys: Keys, text: object, names: Mapping[str, Any], key: str) -> str:
     if not isinstance(text, str) or text not in names:
         near = near_words(text, names) if isinstance(text, str) else []
         hint = f"; the nearest is {near[0]}" if near else ""

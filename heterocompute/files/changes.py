@@ -29,19 +29,6 @@ from .plain import Plain as Dtype
 from .recipes import Zeros
 from .selection import SMALL_FLOATS
 
-__all__ = [
-    "Change",
-    "cast",
-    "decoded",
-    "in_blocks",
-    "in_layout",
-    "packed",
-    "plain",
-    "rounded",
-    "turned",
-    "turned_after",
-]
-
 BLOCK = 1 << 20
 
 Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape

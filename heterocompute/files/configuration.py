@@ -11,8 +11,6 @@ from ..base.errors import WrongValue, printable
 from ..base.json_text import json_object
 from ..base.locations import exists, is_folder
 
-__all__ = ["CONFIG", "configured", "lacking"]
-
 CONFIG = "config.json"
 MODEL = "model_type"  # with which a loader chooses the architecture
 # Keys of config.json, and of an object in it such as text_config, that describe how weights are quantized.

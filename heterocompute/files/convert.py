@@ -36,8 +36,6 @@ from .rewrite import check_paths, rewrite
 from .shards import about
 from .work import Work
 
-__all__ = ["NotRepresentable", "convert_checkpoint"]
-
 
 class NotRepresentable(WrongValue):
     """The layout cannot represent some weights, and nothing is written.

@@ -12,8 +12,6 @@ from .shards import file_names
 from .stores import staging_of
 from .work import part_with
 
-__all__ = ["finish_checkpoint"]
-
 NAMED = 3
 
 

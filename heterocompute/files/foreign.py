@@ -23,8 +23,6 @@ from .layouts.weight import Weight, of_rows, of_values
 from .opening import reader_of
 from .own import OURS
 
-__all__ = ["Foreign", "Weights", "foreign_reader", "weights_reader"]
-
 Opened = TypeVar("Opened", bound=Tensors)
 
 

@@ -25,8 +25,6 @@ from .layouts.gguf.model import MOST_NAME, Whole, block_of, blocks_of, kind_of
 from .layouts.gguf.rounding import rounded
 from .selection import FirstMatch
 
-__all__ = ["fitting", "save_gguf"]
-
 Array = np.ndarray[Any, Any]
 PLAIN: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),

@@ -17,8 +17,6 @@ from ..formats.defining import definition_of
 from .safetensors import read_array
 from .shards import about
 
-__all__ = ["packed_row", "plain_row"]
-
 BLOCK = 1 << 20
 
 

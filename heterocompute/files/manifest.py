@@ -25,8 +25,6 @@ from ..base.texts import quoted, read_small
 from .containers.folder import Located, weight_map
 from .opening import reader_of
 
-__all__ = ["MAX_PARTS", "SHARD_NAME", "VERSION", "read_manifest", "refuse_links", "source_in"]
-
 VERSION = 3
 MAX_MANIFEST = 1 << 28
 MAX_PARTS = 100_000

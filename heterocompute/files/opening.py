@@ -30,8 +30,6 @@ from .layouts.refusals import refuse_codes, refuse_layout
 from .roles import Roles, roles_of
 from .safetensors import contents, entries, read_array
 
-__all__ = ["Checkpoint", "Place", "check_weights", "load", "open_checkpoint", "place_of", "reader_of"]
-
 
 def reader_of(path: str | os.PathLike[str]) -> Tensors:
     """Open a file or folder of tensors by what it is, which its first bytes say, not its name.

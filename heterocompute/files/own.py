@@ -14,8 +14,6 @@ from .layouts.weight import Weight, of_packed
 from .roles import is_turned, roles_of
 from .safetensors import contents, entries, read_array
 
-__all__ = ["OURS", "Own"]
-
 
 class Own(Layout):
     name = "heterocompute"

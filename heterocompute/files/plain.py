@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..arrays.dense import FLOATS
 from ..base.errors import WrongValue, shown
 from ..formats import Format, format as parse_format
-
-__all__ = ["Plain", "parse_type", "plain_dtype", "plain_of"]
 
 SHORT_NAMES = {
     "f32": "float32", "fp32": "float32", "float": "float32", "f16": "float16", "fp16": "float16", "half": "float16",
@@ -47,7 +44,7 @@ def plain_dtype(text: str) -> str:
     return found
 
 
-def plain_of(wanted: Any) -> Plain | None:
+def plain_of(wanted: object) -> Plain | None:
     """Return the plain type of a format or of its text, None where codes are stored for it.
 
     Examples

@@ -38,8 +38,6 @@ from .layouts.weight import Weight, differs, of_values, sqnr_of
 from .plain import plain_of
 from .shards import about
 
-__all__ = ["CLOSED", "COPIED", "LOSSY", "REFUSED", "Conversion", "Plan"]
-
 GROUPS = 64  # tasks of workers; each opens the checkpoint, which takes time
 TABLE = "embed_tokens.weight"  # the embedding of a language model
 EQUAL, CLOSED, LOSSY, COPIED, REFUSED = "equal", "closed form", "lossy", "copied", "not representable"

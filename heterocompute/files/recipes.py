@@ -16,8 +16,6 @@ from ..formats import Format, format as parse_format, has_pattern
 from ..pruning.prune import prune
 from .selection import literal
 
-__all__ = ["Zeros", "parse_pattern_text", "parse_recipe", "read_recipe"]
-
 SKIP = "skip"
 MAX_RECIPE = 8 << 20  # bytes: 100,000 names
 MAX_GLOBS = 10_000  # each is matched with each tensor

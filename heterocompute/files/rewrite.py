@@ -53,8 +53,6 @@ from .staging import Staging
 from .stores import staging_of
 from .work import USUAL, Work, part_with, size_of
 
-__all__ = ["Choose", "check_paths", "check_places", "rewrite", "rewrite_in"]
-
 # From a checkpoint's plain tensors and packed arrays to the changes by name.
 Choose = Callable[[Tensors, Held], Mapping[str, Change]]
 

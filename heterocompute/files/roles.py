@@ -24,8 +24,6 @@ from ..base.texts import read_small
 from ..families.table import KINDS
 from .companions import CONFIG
 
-__all__ = ["NOTHING", "Roles", "is_bias", "is_turned", "roles_from", "roles_in", "roles_of", "turned_in"]
-
 Axes = tuple[int, ...]
 Shapes = Mapping[str, Sequence[int]]
 
@@ -179,7 +177,7 @@ def roles_in(config: Mapping[str, Any], shapes: Shapes) -> Roles:
     return Roles(axes | _stacks(declared, shapes, axes), plain, True)
 
 
-def roles_from(weights: Any) -> Roles:
+def roles_from(weights: object) -> Roles:
     """Return what a mapping of weights states: the roles of a checkpoint, or the axes of a network's weights."""
     found = getattr(weights, "roles", None)
     if isinstance(found, Roles):

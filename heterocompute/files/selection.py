@@ -172,19 +172,19 @@ def select(
     """
     wanted, unwanted, extra = patterns(include), patterns(exclude), patterns(named)
     check_patterns(tensors, (*wanted, *unwanted, *extra))
-    asked, also = (set(map(_meant, some)) for some in (wanted, extra))
+    requested, also = (set(map(_meant, some)) for some in (wanted, extra))
     included, excluded = (FirstMatch(dict.fromkeys(some, True)) for some in (wanted, unwanted))
     chosen = []
     for name, (dtype, shape) in tensors.items():
         if excluded(name):
             continue
-        exact = name in asked or name in also
+        exact = name in requested or name in also
         if wanted and not exact and not included(name):
             continue
         is_matrix = exact or (len(shape) > 1 and name not in plain and not is_bias(name))
         if dtype in (*FLOATS, *SMALL_FLOATS) and len(shape) and is_matrix:
             chosen.append(name)
-        elif name in asked:
+        elif name in requested:
             raise WrongValue(
                 f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
             )
@@ -215,11 +215,11 @@ def axes_of(
     UserWarning
         Nothing states an axis, and a shape looks as if the usual one were wrong.
     """
-    names, asked = list(names), FirstMatch(axis) if isinstance(axis, Mapping) else lambda _: axis
+    names, axes_for = list(names), FirstMatch(axis) if isinstance(axis, Mapping) else lambda _: axis
     found = {name: axis_of(name, shapes[name], axis, roles.axes.get(name)) for name in names}
     if roles.is_told:
         return found
-    guessed = [name for name in names if asked(name) is None and name not in roles.axes]
+    guessed = [name for name in names if axes_for(name) is None and name not in roles.axes]
     strange = [(name, *reason) for name in guessed if (reason := _strange(name, shapes, found[name]))]
     if strange:
         name, why, along = strange[0]

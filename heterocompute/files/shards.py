@@ -37,18 +37,6 @@ from .containers.folder import Located
 from .opening import reader_of
 from .safetensors import read_array
 
-__all__ = [
-    "Shard",
-    "State",
-    "bytes_of",
-    "divided",
-    "located",
-    "placed",
-    "stored_bytes_of",
-    "write_shard",
-    "write_whole",
-]
-
 State = tuple[int, int, str]
 NOWHERE: State = (-1, 0, "")
 SAMPLES, SAMPLE_BYTES = 16, 4096
@@ -71,9 +59,9 @@ class Shard:
     infos : dict of str to Info
         Of all their components.
     files : dict of str to str
-        Which file each of these is in.
+        File of each of these tensors.
     states : dict of str to (int, int, str)
-        Bytes, time of change (ns) and a digest of samples of these files.
+        File -> its bytes, time of change (ns) and a digest of samples.
     metadata : dict of str to str
         Metadata besides the description of packed arrays.
     receipts : str
@@ -84,7 +72,7 @@ class Shard:
     source_of : callable
         Opens these files.
     check : str
-        What is made again and compared with the written file, of `rereading.CHECKS`.
+        Tensors that are computed again and compared with the written file, one of `rereading.CHECKS`.
     """
 
     path: str

@@ -29,8 +29,6 @@ from .containers.folder import Located
 from .manifest import SHARD_NAME, VERSION, read_manifest, source_in
 from .shards import Shard, State, file_names, free, placed, whole_file, write_whole
 
-__all__ = ["INDEX_NAME", "RECEIPT", "Staging", "put_file"]
-
 TEMPORARY = re.compile(r"\.heterocompute-[0-9a-f]{16}\.tmp")
 RECEIPT = re.compile(r"[0-9a-f]{64}\.json")
 INDEX_NAME = "model.safetensors" + INDEX
@@ -226,7 +224,7 @@ class Staging:
 
     def _write(
         self,
-        declared: Any,
+        declared: object,
         source: Located,
         shards: Sequence[Shard],
         consume: bool,

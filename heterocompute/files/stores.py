@@ -20,8 +20,6 @@ from .manifest import SHARD_NAME
 from .shards import Shard, file_names, placed
 from .staging import INDEX_NAME, RECEIPT, Staging, put_file
 
-__all__ = ["StoreStaging", "staging_of"]
-
 
 def staging_of(out_path: str | os.PathLike[str]) -> Staging:
     """Return the writer of an output folder, by its location."""

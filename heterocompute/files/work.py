@@ -15,8 +15,6 @@ from ..base.values import as_int
 from ..base.workers import Workers, checked_workers
 from .manifest import MAX_PARTS
 
-__all__ = ["USUAL", "Work", "part_of", "part_with", "size_of"]
-
 UNITS = {
     "kB": 10**3,
     "KB": 10**3,
@@ -65,7 +63,7 @@ class Work:
 USUAL = Work()
 
 
-def size_of(text: Any) -> int | None:
+def size_of(text: object) -> int | None:
     """Return the bytes that a text such as ``"5GB"`` says: kB, KB, MB, GB, TB of thousands, KiB to TiB of 1024.
 
     Raises
@@ -97,7 +95,7 @@ def size_of(text: Any) -> int | None:
     return int(count)
 
 
-def part_of(text: Any, caller: str) -> tuple[int, int]:
+def part_of(text: object, caller: str) -> tuple[int, int]:
     """Return the number of a part and the count of parts, of a text such as ``"2/3"``.
 
     Raises

@@ -15,8 +15,6 @@ from .functions import Function
 from .own import NAMES, Own, element as element_of
 from .sparse import Sparse, has_pattern, parse_pattern
 
-__all__ = ["define", "definition_of", "from_definition"]
-
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
 MOST_LEVEL = 2.0**1023  # of a level in a definition; integers beyond it have no float64
@@ -160,8 +158,8 @@ def _registered(made: Own | Function) -> Own | Function:
         if isinstance(taken, Function) and isinstance(made, Function) and taken.does_as(made):
             return taken
         if reads:
-            by = "a family of formats" if taken is None else shown(taken)
-            raise WrongValue(f"define: name is {shown(name)}, which is the format string of {by}; choose another")
+            owner = "a family of formats" if taken is None else shown(taken)
+            raise WrongValue(f"define: name is {shown(name)}, which is the format string of {owner}; choose another")
         NAMES[name] = made
     return made
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from .. import _heterocompute as _core
 
-__all__ = ["StoredForm", "form_of"]
-
 
 @dataclass(frozen=True)
 class StoredForm:

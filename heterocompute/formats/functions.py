@@ -11,8 +11,6 @@ from ..base.errors import WrongType, WrongValue, shown
 from .base import MAX_GROUP, Format
 from .form import StoredForm
 
-__all__ = ["TAKEN_BY", "Function", "is_function"]
-
 TAKEN_BY = "fake_quantize, study, training, KV caches and ptq.search"
 
 

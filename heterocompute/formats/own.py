@@ -22,8 +22,6 @@ from .base import MAX_GROUP, Format, StoredRules, optional, or_words
 from .elements import Element, Integer, Levels, Logs, Minifloat, Posit, PowersOfTwo, Takum, levels_named
 from .functions import Function
 
-__all__ = ["Own", "element"]
-
 SHARINGS = ("row", "group", "tensor", "block", "none")  # the order of base/sentence.h, as all below
 SCALES = ("f32", "f16", "bf16", "e8m0", "float", "integer")
 SECONDS = (None, "row", "tensor")

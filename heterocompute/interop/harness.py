@@ -21,8 +21,6 @@ from ..zoo.llm.judge import log_softmax
 from ..zoo.llm.run import Run, RunOptions
 from ..zoo.llm.several import continued, drawn
 
-__all__ = ["Answers", "harness_model", "register"]
-
 NAME = "heterocompute"
 MOST_NEW = 256  # tokens of a generated answer, unless the task sets a number
 LAST = 16  # tokens of a prompt that decide how the text of an answer begins
@@ -52,9 +50,9 @@ class Answers:
         path: Any = None,
         net: Any = None,
         format: Any = None,
-        activations: Any = None,
-        kv_cache: Any = None,
-        **more: Any,
+        activations: object = None,
+        kv_cache: object = None,
+        **more: object,
     ) -> None:
         super().__init__()
         if unknown := [key for key in more if key not in IGNORED]:
@@ -193,7 +191,7 @@ def _model_class() -> Any:
     return type("HeterocomputeLM", (Answers, LM), {"__doc__": Answers.__doc__})
 
 
-def harness_model(path: Any = None, **options: Any) -> Any:
+def harness_model(path: object = None, **options: object) -> Any:
     """Return a language model for ``lm_eval.simple_evaluate(model=...)``.
 
     Parameters

@@ -39,7 +39,7 @@ def fake_quantize(
     axis: int | tuple[int, ...] = -1,
     clip: Any = None,
     rounding: str = "nearest",
-    seed: Any = 0,
+    seed: object = 0,
 ) -> Any:
     """Round an array to a format; its gradient goes straight through where the value is in range.
 
@@ -82,7 +82,7 @@ def fake_quantize(
     is_factor = noted is not None and noted[0] is np.float32
     kind = np.dtype(np.float32 if is_factor else bool)
 
-    def on_host(values: Any, words: Any) -> tuple[Any, ...]:
+    def on_host(values: object, words: Any) -> tuple[Any, ...]:
         number = sum(int(word) << (32 * i) for i, word in enumerate(words))
         y, note = rounded(as_array(values, "fake_quantize: x"), parsed, axes, clip, rounding, number)
         if noted is None:
@@ -92,7 +92,7 @@ def fake_quantize(
     shapes = [(x.shape, np.dtype(np.float32))] + ([] if noted is None else [(x.shape, kind)])
     call = Call("fake_quantize", on_host, lambda *_: shapes)
 
-    def forward(t: Any, words: Any) -> tuple[Any, ...]:
+    def forward(t: Any, words: object) -> tuple[Any, ...]:
         y, *factor = on_the_host(call, t, words)
         return y.astype(t.dtype), *factor
 
@@ -110,7 +110,7 @@ def fake_quantize(
     return rounding_of(x, _words(seed, jnp))[0]
 
 
-def linear(x: Any, q: QuantizedArray, bias: Any = None, dtype: Any = None) -> Any:
+def linear(x: Any, q: QuantizedArray, bias: object = None, dtype: Any = None) -> Any:
     """Multiply by a packed weight, x @ q.T + bias; the gradient reaches x and bias, the weight is frozen.
 
     Parameters
@@ -161,7 +161,7 @@ def _times(q: QuantizedArray) -> Call:
     return forward
 
 
-def named(params: Any) -> dict[str, Any]:
+def named(params: object) -> dict[str, Any]:
     """Return the arrays of a pytree by name: a mapping that `heterocompute.study` and `ptq.search` accept.
 
     Parameters
@@ -196,7 +196,7 @@ def named(params: Any) -> dict[str, Any]:
     return found
 
 
-def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
+def rebuilt(params: object, weights: Mapping[str, Any]) -> Any:
     """Return a pytree with other values of some of its arrays.
 
     Parameters
@@ -246,7 +246,7 @@ def rebuilt(params: Any, weights: Mapping[str, Any]) -> Any:
     return jax.tree_util.tree_unflatten(tree, results)
 
 
-def _leaves(params: Any, name: str) -> tuple[list[tuple[str, Any]], Any]:
+def _leaves(params: object, name: str) -> tuple[list[tuple[str, Any]], Any]:
     """Return the leaves of a pytree with their names (empty for leaves that are not arrays), and its structure."""
     leaves, tree = _jax(name)[0].tree_util.tree_flatten_with_path(params)
     found = []

@@ -11,8 +11,6 @@ import numpy as np
 
 from ..base.errors import Unsupported
 
-__all__ = ["Call", "on_the_host"]
-
 
 class Call:
     """A function of arrays that the host computes.
@@ -45,7 +43,7 @@ class Call:
         self.transposed: Call | None = None
 
 
-def on_the_host(call: Call, *inputs: Any) -> list[Any]:
+def on_the_host(call: Call, *inputs: object) -> list[Any]:
     """Return the results of a call, inside or outside of JAX's transformations."""
     return list(_primitive().bind(*inputs, call=call))
 
@@ -62,7 +60,7 @@ def _primitive() -> Any:
     def computed(call: Call, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(call.compute(*(np.asarray(one) for one in values)))
 
-    def now(*inputs: Any, call: Call) -> list[Any]:
+    def now(*inputs: object, call: Call) -> list[Any]:
         results = zip(computed(call, inputs), call.shapes(*inputs), strict=True)
         return [jax.numpy.asarray(one, dtype) for one, (_, dtype) in results]
 
@@ -75,13 +73,13 @@ def _primitive() -> Any:
             ]
         return [jax.core.ShapedArray(shape, dtype) for shape, dtype in call.shapes(*inputs)]
 
-    def lowered(*inputs: Any, call: Call) -> Any:
+    def lowered(*inputs: object, call: Call) -> Any:
         wanted = [jax.ShapeDtypeStruct(*one) for one in call.shapes(*inputs)]
         return jax.pure_callback(lambda *values: computed(call, values), wanted, *inputs, vmap_method="sequential")
 
     in_graphs = mlir.lower_fun(lowered, multiple_results=True)
 
-    def lowering(ctx: Any, *inputs: Any, call: Call) -> Any:
+    def lowering(ctx: Any, *inputs: object, call: Call) -> Any:
         if getattr(getattr(ctx.module_context, "lowering_parameters", None), "for_export", False):
             raise Unsupported(
                 f"{call.name}: the host computes it, so that jax.export cannot store it, expected the rounded values: "
@@ -93,7 +91,7 @@ def _primitive() -> Any:
         out = host.bind(*primals, call=call)
         return out, host.bind(*map(ad.instantiate_zeros, tangents), call=call)
 
-    def back(cotangents: Any, *_: Any, call: Call) -> Any:
+    def back(cotangents: Any, *_: object, call: Call) -> Any:
         return host.bind(*map(ad.instantiate_zeros, cotangents), call=call.transposed)
 
     def several(inputs: Any, dims: Any, *, call: Call) -> tuple[Any, list[int]]:

@@ -78,7 +78,7 @@ class HeteroConfig(QuantizationConfigMixin):
         activations: Format | str | None = None,
         include: str | Iterable[str] | None = None,
         exclude: str | Iterable[str] | None = None,
-        **more: Any,
+        **more: object,
     ) -> None:
         if unknown := sorted(set(more) - {"quant_method"}):
             wanted = "expected format, activations, include or exclude"
@@ -102,11 +102,11 @@ class HeteroQuantizer(HfQuantizer):
 
     quantization_config: HeteroConfig
 
-    def __init__(self, quantization_config: HeteroConfig, **more: Any) -> None:
+    def __init__(self, quantization_config: HeteroConfig, **more: object) -> None:
         super().__init__(quantization_config, **more)
         self._chosen: dict[str, tuple[Layer, Format]] = {}
 
-    def validate_environment(self, *_: Any, **options: Any) -> None:
+    def validate_environment(self, *_: object, **options: object) -> None:
         """Reject a device map with layers on another device than the CPU."""
         devices = options.get("device_map")
         found = devices.values() if isinstance(devices, Mapping) else [devices]
@@ -116,14 +116,14 @@ class HeteroQuantizer(HfQuantizer):
                     f"from_pretrained: device_map has {shown(str(place))}, expected 'cpu': packed layers run there"
                 )
 
-    def update_device_map(self, device_map: Any) -> Any:
+    def update_device_map(self, device_map: object) -> Any:
         """Set the device of everything to the CPU."""
         return {"": "cpu"} if device_map is None or device_map == "auto" else device_map
 
-    def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
+    def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: object) -> None:
         self._chosen = chosen(model, self.quantization_config)
 
-    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: object) -> PreTrainedModel:
         """Drop the record of how packed weights were read: they are written unchanged."""
         packed = [f"{name}.format" for name in self._chosen]
         model._weight_conversions = [
@@ -134,7 +134,7 @@ class HeteroQuantizer(HfQuantizer):
                 raise WrongValue(f"from_pretrained: the file holds no {'packed ' * self.pre_quantized}{quoted(name)}")
         return model
 
-    def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **_: Any) -> bool:
+    def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **_: object) -> bool:
         """Tell whether a weight is packed when it is read."""
         return param_name in self._chosen
 
@@ -186,7 +186,7 @@ class _Pack(ConversionOps):
         self.hf_quantizer = hf_quantizer
 
     def convert(
-        self, input_dict: Any, model: Any = None, full_layer_name: str = "", missing_keys: Any = None, **_: Any
+        self, input_dict: Any, model: object = None, full_layer_name: str = "", missing_keys: object = None, **_: object
     ) -> Any:
         left = {}
         for key, value in input_dict.items():
@@ -212,7 +212,7 @@ class _Unpack(ConversionOps):
         self.hf_quantizer = hf_quantizer
 
     def convert(
-        self, input_dict: Any, model: Any = None, full_layer_name: str = "", missing_keys: Any = None, **_: Any
+        self, input_dict: Any, model: object = None, full_layer_name: str = "", missing_keys: object = None, **_: object
     ) -> Any:
         parts = {key.rpartition(".")[2]: value[0] for key, value in input_dict.items()}
         q, activations = restored(parts, full_layer_name)

@@ -27,7 +27,7 @@ LINE, LARGE = 16, 1 << 18  # float32 values of a cache line; from this size on a
 _parse_once = lru_cache(maxsize=256)(parse_format)  # parsing takes longer than a small product
 
 
-def as_format(fmt: Any, name: str, functions: bool = False) -> Format:
+def as_format(fmt: object, name: str, functions: bool = False) -> Format:
     """Return the format of an argument; `functions`: also one without codes."""
     found = _parse_once(fmt) if isinstance(fmt, str) else fmt
     if is_function(found) and not functions:
@@ -37,7 +37,7 @@ def as_format(fmt: Any, name: str, functions: bool = False) -> Format:
     raise WrongType(f"{name} is {shown(fmt)}, expected a format or its text")
 
 
-def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
+def core_clip(clip: object, name: str) -> tuple[int, float] | None:
     """Return None, or (kind, value) as csrc/hc.h numbers them."""
     if clip is None:
         return None
@@ -62,7 +62,12 @@ def core_clip(clip: Any, name: str) -> tuple[int, float] | None:
 
 
 def checked_out(
-    out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], in_place: bool = False, at_line: bool = False
+    out: object,
+    shape: tuple[int, ...],
+    name: str,
+    inputs: tuple[Any, ...],
+    in_place: bool = False,
+    at_line: bool = False,
 ) -> FloatArray:
     """Return the plain array of `out`, after its checks, or a new one.
 
@@ -134,20 +139,20 @@ def _overlap(a: Array, b: Array) -> bool:
         return True
 
 
-def is_compressed(value: Any) -> bool:
+def is_compressed(value: object) -> bool:
     """Tell whether a value is an EIEArray or a sparse matrix, that is, has the attributes of SciPy's."""
     if isinstance(value, (np.ndarray, PackedArray)):
         return isinstance(value, EIEArray)
     return hasattr(value, "nnz") and isinstance(getattr(value, "shape", None), tuple)
 
 
-def as_operand(value: Any, name: str) -> Any:
+def as_operand(value: object, name: str) -> Any:
     if isinstance(value, PrepackedFilters):
         return value.source
     return value if isinstance(value, QuantizedArray) else as_array(value, name)
 
 
-def tell(w: Any, axis: int, x: Any, window: tuple[Any, ...] | None = None) -> None:
+def tell(w: object, axis: int, x: object, window: tuple[Any, ...] | None = None) -> None:
     """Report an operand to a recording weight (ptq/recorder.py), with the weight's own reduction axis.
 
     x is an array whose last axis is summed, or images (N, C, H, W) with a window: (strides, padding before, dilations,
@@ -184,7 +189,7 @@ def as_matrix(value: Any, column: bool) -> Any:
     return value._remade(value.components, shape, (0,) if column else (1,))
 
 
-def as_bias(bias: Any, n: int, name: str) -> Array | None:
+def as_bias(bias: object, n: int, name: str) -> Array | None:
     if bias is None:
         return None
     array = as_array(bias, f"{name}: bias")

@@ -29,8 +29,8 @@ __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 @counts_subnormals
 def conv2d_backward_input(
-    dy: Any,
-    w: Any,
+    dy: object,
+    w: object,
     size: int | tuple[int, int],
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
@@ -112,8 +112,8 @@ def conv2d_backward_input(
 
 @counts_subnormals
 def conv2d_backward_weight(
-    dy: Any,
-    x: Any,
+    dy: object,
+    x: object,
     size: int | tuple[int, int],
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,

@@ -44,7 +44,7 @@ class Clock:
         """Return copies of the weights, together no larger than the memory read in a round; one if they are larger."""
         return [w, *(deepcopy(w) for _ in range(min(self.beyond // max(w.nbytes, 1), COPIES) - 1))]
 
-    def seconds(self, x: NDArray[np.float32], w: Any, kinds: list[Format | None]) -> list[float]:
+    def seconds(self, x: NDArray[np.float32], w: object, kinds: list[Format | None]) -> list[float]:
         """Return the shortest time of ``linear(x, w)`` for each kind of activations."""
         copies = self.copies(w)
         with runtime.use(threads=1):  # with other programs running, threads would wait for each other

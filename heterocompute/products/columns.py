@@ -9,8 +9,6 @@ import numpy as np
 
 from ..arrays.quantized import QuantizedArray
 
-__all__ = ["decoded_rows", "from_columns", "to_columns"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -33,9 +33,9 @@ ALGORITHMS = tuple(ERRORS)
 
 @counts_subnormals
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
+    x: object,
+    w: object,
+    bias: object = None,
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
     dilation: int | tuple[int, int] = 1,
@@ -219,7 +219,7 @@ class Call(NamedTuple):
     core: tuple[Any, ...]
     place: Here
 
-    def by(self, algorithm: str) -> tuple[Any, ...]:
+    def arguments_for(self, algorithm: str) -> tuple[Any, ...]:
         """Return the arguments of the core with a named algorithm in place of its own choice."""
         return (*self.core[:-3], algorithm, *self.core[-2:])
 
@@ -233,7 +233,7 @@ def convolution_key(call: Call) -> str:
 
 def _convolved(call: Call, way: str, ready: object) -> bool:
     """Use the path that was tuned; return False if these values do not allow it."""
-    core = call.by(way)
+    core = call.arguments_for(way)
     try:
         _core.conv2d(*(*core, ready))
     except ValueError:
@@ -242,7 +242,7 @@ def _convolved(call: Call, way: str, ready: object) -> bool:
 
 
 @contextmanager
-def _first_refused(image: Any, activations: Any) -> Iterator[None]:
+def _first_refused(image: Any, activations: object) -> Iterator[None]:
     """Report the first refused value in C order of x as the caller gave it, whatever view the core read."""
     try:
         yield
@@ -272,23 +272,23 @@ def _is_legal(value: float, fmt: Any) -> bool:
 def prepared(
     caller: str,
     x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: Any = 1,
-    activations: Any = None,
-    algorithm: Any = "auto",
+    w: object,
+    bias: object = None,
+    stride: object = 1,
+    padding: object = 0,
+    dilation: object = 1,
+    groups: object = 1,
+    activations: object = None,
+    algorithm: object = "auto",
     layout: Any = "NCHW",
-    out: Any = None,
-    relu: Any = False,
-    accuracy: Any = "default",
+    out: object = None,
+    relu: object = False,
+    accuracy: object = "default",
 ) -> Call:
     """Check the arguments of `conv2d` and make the answer's array; `caller` is the function that errors name."""
     place = place_of(caller, x, w, x=x, w=w, bias=bias, out=out)
     if place is not HERE:
-        _check_there(caller, w, algorithm)
+        _check_device(caller, w, algorithm)
     image = place.images(x, f"{caller}: x")
     filters = place.operand(w, f"{caller}: w")
     _check_words(caller, layout, relu, accuracy)
@@ -320,7 +320,7 @@ def prepared(
     return Call(image, filters, result, window, core, place)
 
 
-def _check_there(caller: str, w: object, algorithm: object) -> None:
+def _check_device(caller: str, w: object, algorithm: object) -> None:
     """Refuse filters and algorithms without kernels for a device."""
     if not isinstance(w, QuantizedArray):
         raise Unsupported(

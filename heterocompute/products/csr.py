@@ -22,8 +22,6 @@ from ..base.texts import counted
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
-__all__ = ["compressed_product"]
-
 FEW = 8  # up to this many vectors, EIE's entries multiply one after the other
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
@@ -54,7 +52,7 @@ def shape_of(value: Any, name: str) -> tuple[int, int]:
 
 
 @counts_subnormals
-def multiply(dense: Any, w: Any, transposed: bool, out: FloatArray, name: str) -> None:
+def multiply(dense: Any, w: object, transposed: bool, out: FloatArray, name: str) -> None:
     """Fill `out` with the sums over k of ``dense[..., k] * w[j, k]``.
 
     Parameters
@@ -138,10 +136,10 @@ def _integers(array: object, dtype: Any, limit: int, name: str) -> Array:
 
 @counts_subnormals
 def compressed_product(
-    a: Any,
-    b: Any,
-    bias: Any,
-    activations: Any,
+    a: object,
+    b: object,
+    bias: object,
+    activations: object,
     out: Any,
     name: str,
     multiply: Callable[[Any, Any, bool, FloatArray, str], None] = multiply,

@@ -22,10 +22,10 @@ from ..arrays.device import (
     DEFAULT_STREAM,
     DeviceArray,
     as_device,
+    as_device_tensor,
     c_strides,
     in_callers_library,
     is_on_device,
-    tensor_there,
 )
 from ..arrays.memory import memory_of
 from ..arrays.quantized import QuantizedArray
@@ -36,25 +36,10 @@ from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, r
 from ..formats import Float, Format, Sparse, has_pattern
 from .arguments import as_format, core_clip
 
-__all__ = [
-    "answer_of",
-    "check_bias",
-    "copied_bytes",
-    "gathered",
-    "runs_on_device",
-    "is_device_input",
-    "on_their_device",
-    "device_refusals",
-    "refuse_row",
-    "refuse_searched_clip",
-    "settle",
-    "target_of",
-]
-
 _FLOAT32 = np.dtype(np.float32)
 
 
-def runs_on_device(*values: Any) -> bool:
+def runs_on_device(*values: object) -> bool:
     """Tell whether a call runs on a device: an argument is there, or `use` selects it.
 
     Without a usable device, arrays of other libraries are refused like those of any other device.
@@ -69,12 +54,12 @@ def runs_on_device(*values: Any) -> bool:
     return any(is_device_input(value) for value in values) and has_device()
 
 
-def is_device_input(value: Any) -> bool:
+def is_device_input(value: object) -> bool:
     """Tell whether an argument, packed or not, is on a device."""
     return value._is_far if isinstance(value, QuantizedArray) else is_on_device(value)
 
 
-def gathered(caller: str, **values: Any) -> tuple[dict[str, Any], int | None]:
+def gathered(caller: str, **values: object) -> tuple[dict[str, Any], int | None]:
     """Return the arguments that are on a device, each read once, and that device, otherwise the device of `use`.
 
     ValueError if the arguments are on several devices.
@@ -99,7 +84,7 @@ def _number(made: Any) -> int:
     return number
 
 
-def on_their_device(value: Any, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
+def on_their_device(value: object, made: Any, name: str, number: int | None, stream: int | None = None) -> Any:
     """Return an argument on a device: `made` if it is there; arrays of the CPU are copied if `use` selects a device."""
     if made is not None:
         if stream is not None and made.stream != stream:
@@ -118,7 +103,7 @@ def on_their_device(value: Any, made: Any, name: str, number: int | None, stream
 
 
 @contextmanager
-def device_refusals(name: str, fmt: Any) -> Iterator[None]:
+def device_refusals(name: str, fmt: object) -> Iterator[None]:
     """Add the caller, its format and the copy to the CPU to errors of the core on a device."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
@@ -140,7 +125,7 @@ def settle(number: int, stream: int, *operands: Any) -> None:
         wait(number, stream)
 
 
-def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
+def refuse_searched_clip(name: str, fmt: Format, clip: object) -> None:
     """Refuse the clip that has no kernel."""
     if isinstance(clip, str) and clip == "search":
         raise Unsupported(
@@ -149,7 +134,7 @@ def refuse_searched_clip(name: str, fmt: Format, clip: Any) -> None:
         )
 
 
-def _clip_there(name: str, fmt: Format, clip: object, importance: object = None) -> Any:
+def _device_clip(name: str, fmt: Format, clip: object, importance: object = None) -> Any:
     """Return the clip of a call that rounds, in the core's form."""
     refuse_searched_clip(name, fmt, clip)
     if importance is not None:
@@ -172,13 +157,13 @@ def refuse_row(
     raise WrongValue(f"{name} has a value that {fmt} cannot hold ({what}) at index ({index})")
 
 
-def _floats_there(caller: str, w: object) -> Any:
+def _device_floats(caller: str, w: object) -> Any:
     """Return an array of floats on the device."""
     if type(w) is DeviceArray:
         check_dimensions(w, f"{caller}: w")
         return w
     if is_device_tensor(w):
-        made = tensor_there(w, f"{caller}: w")
+        made = as_device_tensor(w, f"{caller}: w")
         check_dimensions(made, f"{caller}: w")
         return made
     if isinstance(w, PackedArray):
@@ -187,11 +172,11 @@ def _floats_there(caller: str, w: object) -> Any:
     return on_their_device(w, found.get("w"), f"{caller}: w", number)
 
 
-def quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, importance: Any) -> Any:
+def quantize_on_device(w: object, fmt: Format | str, axis: object, clip: object, importance: object) -> Any:
     """Quantize an array on a device, as `quantize`."""
     fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
-    clipped = None if clip is None and importance is None else _clip_there("quantize", fmt, clip, importance)
-    x = _floats_there("quantize", w)
+    clipped = None if clip is None and importance is None else _device_clip("quantize", fmt, clip, importance)
+    x = _device_floats("quantize", w)
     axes = normalize_axes(axis, x.ndim, "quantize")
     q = _nonzeros(x, fmt, axes, name, clipped) if has_pattern(fmt) else _quantized(x, fmt, axes, name, clipped)
     return q if is_on_device(w) else q.to("cpu")
@@ -240,7 +225,7 @@ def _nonzeros(x: DeviceArray, fmt: Sparse, axes: tuple[int, ...], name: str, cli
     return QuantizedArray._trusted(stored, fmt, x.shape, axes, x.dtype.name)
 
 
-def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: Any) -> Any:
+def prune_on_device(w: object, pattern: tuple[int, int] | None, axis: object, scores: object) -> Any:
     """Prune an array on a device, as `prune`: N:M by magnitude."""
     name = "prune: w"
     if isinstance(w, PackedArray):
@@ -255,12 +240,12 @@ def prune_on_device(w: Any, pattern: tuple[int, int] | None, axis: Any, scores: 
     return s if is_on_device(w) else s.to("cpu")
 
 
-def fake_quantize_on_device(w: Any, fmt: Format | str, axis: Any, clip: Any, out: Any) -> Any:
+def fake_quantize_on_device(w: object, fmt: Format | str, axis: object, clip: object, out: object) -> Any:
     """Round an array on a device, as `fake_quantize`."""
     fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
-    clipped = None if clip is None else _clip_there("fake_quantize", fmt, clip)
+    clipped = None if clip is None else _device_clip("fake_quantize", fmt, clip)
     if out is None:
-        x, given = _floats_there("fake_quantize", w), None
+        x, given = _device_floats("fake_quantize", w), None
     else:
         if isinstance(w, PackedArray):
             raise WrongType(f"{name} is {w._named()}, expected an array of floats")
@@ -324,7 +309,7 @@ def check_bias(added: DeviceArray, n: int, name: str) -> None:
 
 
 def target_of(
-    out: Any,
+    out: object,
     made: DeviceArray | None,
     shape: tuple[int, ...],
     name: str,
@@ -371,7 +356,7 @@ def _end(array: DeviceArray) -> int:
     return end
 
 
-def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
+def answer_of(target: DeviceArray, given: object, out: Any) -> Any:
     """Return a result on the device of the caller's array: unchanged, or copied to the CPU."""
     if out is None:
         if type(given) is DeviceArray:
@@ -382,7 +367,7 @@ def answer_of(target: DeviceArray, given: Any, out: Any) -> Any:
     return out
 
 
-def copied_bytes(given: tuple[Any, ...], x: Any, answer: int) -> tuple[int, int]:
+def copied_bytes(given: tuple[Any, ...], x: object, answer: int) -> tuple[int, int]:
     """Return the bytes that a call copies to the device and back."""
     at_home = [value for value in given if not is_device_input(value)]
     back = 0 if is_device_input(x) else answer

@@ -18,7 +18,7 @@ _BLOCK = 1 << 18  # values at a time, or one row if it is longer
 
 
 @counts_subnormals
-def kl_divergence(logits: Any, changed: Any) -> float:
+def kl_divergence(logits: object, changed: object) -> float:
     """Compute the KL divergence between the predictions of a network and of a changed network.
 
     Parameters

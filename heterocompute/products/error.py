@@ -98,12 +98,12 @@ def error(w: Any, q: Any) -> Error:
     return Error(sqnr, mse, max_abs, cosine, bits)
 
 
-def _pairs(x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+def _pairs(x: Any, y: object) -> Iterator[tuple[Any, Any]]:
     for index, slab in y._slabs(_BLOCK) if isinstance(y, PackedArray) else [((...,), y)]:
         yield x[index], as_array(slab, "error: q")
 
 
-def _sums(x: Any, y: Any, powers: tuple[int, int] = (0, 0)) -> Any:
+def _sums(x: object, y: object, powers: tuple[int, int] = (0, 0)) -> Any:
     """Return the sums of x^2, (x - y)^2, x y and y^2, and the largest abs(x - y), of x and y times 2^powers."""
     state, sums = b"", (0.0,) * 5
     for one, two in _pairs(x, y):

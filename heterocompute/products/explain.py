@@ -115,7 +115,7 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(*arguments: Any, **options: Any) -> Explanation:
+def explain(*arguments: object, **options: object) -> Explanation:
     """Show which path ``matmul(a, b, activations)`` or a call of `matmul`, `linear` or `conv2d` uses, and why.
 
     Parameters
@@ -156,11 +156,11 @@ def explain(*arguments: Any, **options: Any) -> Explanation:
     >>> found.operations, found.bytes, round(found.intensity, 1)
     (112896, 10336, 10.9)
     """
-    return asked("explain", *arguments, **options).explanation
+    return explained_call("explain", *arguments, **options).explanation
 
 
-class Asked(NamedTuple):
-    """The operands and settings of a call before it runs.
+class Explained(NamedTuple):
+    """The explanation of a call, and what `tune` needs to force its paths.
 
     Attributes
     ----------
@@ -182,8 +182,8 @@ class Asked(NamedTuple):
 
 
 @counts_subnormals
-def asked(caller: str, *arguments: Any, **options: Any) -> Asked:
-    """Explain a call, and return the other facts that `tune` needs."""
+def explained_call(caller: str, *arguments: object, **options: object) -> Explained:
+    """Check and explain a call without running it."""
     function, *rest = arguments if arguments and callable(arguments[0]) else (matmul, *arguments)
     if function is conv2d:
         return _convolution(caller, bound(caller, conv2d, rest, options))
@@ -206,11 +206,11 @@ def bound(caller: str, function: Any, arguments: Sequence[Any], options: Mapping
         raise WrongType(f"{caller}: {function.__name__}: {error}") from None
 
 
-def _product(caller: str, a: object, b: Any, activations: object, is_linear: bool = False) -> Asked:
+def _product(caller: str, a: object, b: Any, activations: object, is_linear: bool = False) -> Explained:
     function = "linear" if is_linear else "matmul"
     place = place_of(caller, a, b, a=a, b=b)
     if place is HERE and (is_compressed(a) or is_compressed(b)):
-        return Asked(_compressed(caller, a, b.T if is_linear else b, activations), "", function, False)
+        return Explained(_compressed(caller, a, b.T if is_linear else b, activations), "", function, False)
     words = ("x", "w") if is_linear else ("a", "b")
     left, right = (place.operand(one, f"{caller}: {word}") for one, word in zip((a, b), words, strict=True))
     right = right.T if is_linear else right
@@ -218,26 +218,26 @@ def _product(caller: str, a: object, b: Any, activations: object, is_linear: boo
     packed = isinstance(left, QuantizedArray) + isinstance(right, QuantizedArray)
     if fmt is not None and packed != 1:
         raise WrongValue(f"{caller}: activations needs one dense and one quantized operand")
-    found: list[Asked] = []
+    found: list[Explained] = []
 
     def note(x: Any, y: Any, fmt: Format | None, bias: Array | None, out: Any, place: Here) -> None:
         work = 2 * out.size * x.shape[-1], sum(value.nbytes for value in (left, right, out))
         if place is not HERE:
             core_fmt, run = None if fmt is None else core_format(fmt), place.memory.run()
             _, _, paths = _core.explain(run, core_operand(x), core_operand(y), core_fmt, out.view)
-            explained = _there(paths, place, (a, b), *work, out.nbytes)
-            found.append(Asked(explained, "", function, False, is_device_input=True))
+            explained = _explained_on_device(paths, place, (a, b), *work, out.nbytes)
+            found.append(Explained(explained, "", function, False, is_device_input=True))
             return
         key = product_key("matmul", x, y, fmt)
         explained, blas = _explained(x, y, fmt, out)
         explained = replace(_tuned(explained, key), operations=work[0], bytes=work[1])
-        found.append(Asked(explained, key, function, blas))
+        found.append(Explained(explained, key, function, blas))
 
     _checked_product(left, right, fmt, None, None, caller, (left, right), a, place, note)
-    return found[0] if found else Asked(_nothing(), "", function, False)
+    return found[0] if found else Explained(_nothing(), "", function, False)
 
 
-def _there(
+def _explained_on_device(
     found: tuple[int, list[Any], list[str] | None],
     place: Here,
     given: tuple[Any, Any],
@@ -247,8 +247,8 @@ def _there(
 ) -> Explanation:
     """Return the explanation of a call on a device: its paths, the kernels, and the bytes that are copied."""
     number, paths, kernels = found
-    there, back = copied_bytes(given, given[0], answer)
-    copies = f"copies {there:,} bytes there and {back:,} bytes back" if there or back else "copies nothing"
+    sent, returned = copied_bytes(given, given[0], answer)
+    copies = f"copies {sent:,} bytes there and {returned:,} bytes back" if sent or returned else "copies nothing"
     rows = []
     for i, (path, what, reason, seconds, *_) in enumerate(paths):
         if i == number:
@@ -277,19 +277,21 @@ def _nothing() -> Explanation:
     return Explanation("nothing", (Candidate("nothing", None, "there is nothing to multiply"),))
 
 
-def _convolution(caller: str, given: dict[str, Any]) -> Asked:
+def _convolution(caller: str, given: dict[str, Any]) -> Explained:
     call = prepared(caller, **given)
     operations = 2 * call.result.size * prod(call.filters.shape[1:])
     moved = sum(value.nbytes for value in (call.image, call.filters, call.result))
     if call.place is not HERE:
         with call.place.refusals(caller, f"{caller}: x", call.image, given.get("activations")):
             paths = _core.explain_conv2d(*call.core)
-        explained = _there(paths, call.place, (given["x"], given["w"]), operations, moved, call.result.nbytes)
-        return Asked(explained, "", "conv2d", False, is_device_input=True)
+        explained = _explained_on_device(
+            paths, call.place, (given["x"], given["w"]), operations, moved, call.result.nbytes
+        )
+        return Explained(explained, "", "conv2d", False, is_device_input=True)
     key = convolution_key(call)
     chosen, found, _ = _core.explain_conv2d(*call.core)
     if chosen < 0:
-        return Asked(_nothing(), key, "conv2d", False)
+        return Explained(_nothing(), key, "conv2d", False)
     rows = []
     for number, (name, what, reason, seconds, _, _, admitted, _) in enumerate(found):
         if reason is None and not admitted:
@@ -299,11 +301,11 @@ def _convolution(caller: str, given: dict[str, Any]) -> Asked:
             reason = "slower by estimate"
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, reason or what))
     explained = _tuned(Explanation(found[chosen][0], tuple(rows), operations, moved), key)
-    return Asked(explained, key, "conv2d", False)
+    return Explained(explained, key, "conv2d", False)
 
 
 def _compressed(caller: str, a: Any, b: Any, activations: object) -> Explanation:
-    def check(dense: Any, w: Any, transposed: bool, out: Array, name: str) -> None:
+    def check(dense: object, w: Any, transposed: bool, out: Array, name: str) -> None:
         n, k = w.shape[::-1] if transposed else w.shape
         multiply(np.empty((0, k), np.float32), w, transposed, np.empty((0, n), np.float32), name)  # checks w alone
 
@@ -327,13 +329,13 @@ def _explained(a: object, b: object, fmt: Format | None, out: Array) -> tuple[Ex
     route, routes, (number, found, _) = _core.explain(run, core_operand(a), core_operand(b), core_fmt, out)
     if route < 0:
         return _nothing(), False
-    asked = "as asked for" if run[3] else "slower by estimate"
+    otherwise = "as asked for" if run[3] else "slower by estimate"
     chosen = found[number][0] if route == 0 else routes[route][0]
     rows = []
     for i, (name, what, reason, seconds) in enumerate(routes[1:], 1):  # the paths belong to route 0
         if name == KIND:  # of arrays elsewhere
             continue
-        why = reason or (what if i == route else asked)
+        why = reason or (what if i == route else otherwise)
         rows.append(Candidate(name, seconds * 1e3 if seconds else None, why))
     # A pattern of the activations alone has a path only for integer codes, and only if it is faster there.
     zeros = has_pattern(fmt) and not any(isinstance(x, SparseArray) for x in (a, b)) and "nonzeros" not in chosen

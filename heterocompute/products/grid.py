@@ -24,8 +24,6 @@ from .nearest import nearest
 from .pattern import Pattern
 from .scale_kinds import kind_of, stored_table_codes
 
-__all__ = ["F16", "F32", "TABLE", "TABLE_F32", "Grid", "Scales", "groups_of"]
-
 Array = np.ndarray[Any, Any]
 
 F32, F16, TABLE, TABLE_F32 = range(4)  # hc_ptq_scale_kind

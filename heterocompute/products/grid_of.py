@@ -17,8 +17,6 @@ from .grid import F16, F32, TABLE, TABLE_F32, Grid, Scales, groups_of
 from .pattern import Pattern
 from .scale_kinds import has_coarse, kind_of, own_levels, repeated, scale_table
 
-__all__ = ["check_grid", "grid_of", "level_table"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # values whose indices are unpacked at a time
@@ -49,8 +47,8 @@ def _check_kinds(fmt: Format) -> None:
         raise WrongValue(f"{fmt} has its own search for the scales of its blocks; use {near}, which gguf also stores")
     if form.code_values > 1 or (form.codes == "float" and form.bits > 8 and not is_own(fmt)):
         raise WrongValue(f"{fmt} has no steps and no table of levels")
-    alone = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
-    if form.minima or (kind_of(fmt), form.second) not in _SCALES or (alone and not form.shared):
+    has_array_scale = form.scale == "none" and form.second == "row"  # the format then has one scale for the array
+    if form.minima or (kind_of(fmt), form.second) not in _SCALES or (has_array_scale and not form.shared):
         raise WrongValue(f"{fmt} has scales or minima that the search does not support")
 
 

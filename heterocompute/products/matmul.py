@@ -48,8 +48,8 @@ def _chunked(
             return None
     if runtime.backend_device() is not None:
         return None
-    if type(a) is not _ndarray and (there := device_product(a, b, bias, fmt, out, is_linear)) is not None:
-        return there  # type: ignore[no-any-return]
+    if type(a) is not _ndarray and (on_device := device_product(a, b, bias, fmt, out, is_linear)) is not None:
+        return on_device  # type: ignore[no-any-return]
     run = runtime.run()
     if runtime.tuned() and (kept := _kept_way(run, is_linear, a, b, activations)) is not None:
         answer = _core.direct(kept, is_linear, a, b, bias, fmt, out)
@@ -175,7 +175,7 @@ def _checked_product(
     return answer
 
 
-def matmul(a: Any, b: Any, activations: Format | str | None = None, out: Any = None) -> FloatArray:
+def matmul(a: object, b: object, activations: Format | str | None = None, out: object = None) -> FloatArray:
     """Multiply two arrays, quantized or not, and return ``a @ b``.
 
     Parameters
@@ -240,7 +240,9 @@ def _matmul(a: object, b: object, activations: object, out: object) -> FloatArra
     return answer
 
 
-def linear(x: Any, w: Any, bias: Any = None, activations: Format | str | None = None, out: Any = None) -> FloatArray:
+def linear(
+    x: object, w: object, bias: object = None, activations: Format | str | None = None, out: object = None
+) -> FloatArray:
     """Apply a linear layer and return ``x @ w.T + bias``.
 
     Parameters

@@ -14,8 +14,6 @@ from ..arrays.quantized import QuantizedArray
 from ..base import runtime
 from ..formats import Format
 
-__all__ = ["nearest"]
-
 Array = np.ndarray[Any, Any]
 
 CACHE_LINE, ALIGNED_FROM = 64, 1 << 14  # bytes; alignment does not matter for smaller arrays

@@ -71,9 +71,9 @@ class OuterCounts:
 
 @overload
 def conv2d_outer(
-    x: Any,
-    w: Any,
-    bias: Any = ...,
+    x: object,
+    w: object,
+    bias: object = ...,
     stride: int | tuple[int, int] = ...,
     padding: Padding = ...,
     *,
@@ -82,15 +82,15 @@ def conv2d_outer(
     multipliers: tuple[int, int] = ...,
     banks: int = ...,
     accumulators: int = ...,
-    out: Any = ...,
+    out: object = ...,
 ) -> FloatArray: ...
 
 
 @overload
 def conv2d_outer(
-    x: Any,
-    w: Any,
-    bias: Any = ...,
+    x: object,
+    w: object,
+    bias: object = ...,
     stride: int | tuple[int, int] = ...,
     padding: Padding = ...,
     *,
@@ -99,7 +99,7 @@ def conv2d_outer(
     multipliers: tuple[int, int] = ...,
     banks: int = ...,
     accumulators: int = ...,
-    out: Any = ...,
+    out: object = ...,
 ) -> tuple[FloatArray, OuterCounts]: ...
 
 
@@ -217,16 +217,16 @@ def conv2d_outer(
     return y, OuterCounts(macs, products, useful, macs - useful, conflicts, steps, cycles, all_multipliers)
 
 
-def _decoded(value: Any, name: str) -> Array:
+def _decoded(value: object, name: str) -> Array:
     if isinstance(value, BitmapArray):
         value = value.to_dense()
     return value.dequantize() if isinstance(value, QuantizedArray) else as_array(value, f"conv2d_outer: {name}")
 
 
-def _size(value: Any, name: str, most: int) -> int:
+def _size(value: object, name: str, most: int) -> int:
     return as_int(value, f"conv2d_outer: {name}", 1, most)
 
 
-def _sizes(value: Any, name: str, parts: tuple[str, str], most: int) -> tuple[int, int]:
+def _sizes(value: object, name: str, parts: tuple[str, str], most: int) -> tuple[int, int]:
     one, other = as_pair(value, f"conv2d_outer: {name}")
     return _size(one, f"{name} ({parts[0]})", most), _size(other, f"{name} ({parts[1]})", most)

@@ -10,8 +10,6 @@ import numpy as np
 from ..arrays.sparse import SparseArray, choose
 from ..formats import Sparse
 
-__all__ = ["Pattern"]
-
 Array = np.ndarray[Any, Any]
 
 

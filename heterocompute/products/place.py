@@ -28,12 +28,10 @@ from .device import (
     target_of,
 )
 
-__all__ = ["HERE", "Here", "device_product", "place_of"]
-
 _FLOAT32 = np.dtype(np.float32)
 
 
-def device_product(x: Any, w: Any, bias: Any, core: Any, out: Any, is_linear: bool) -> Any:
+def device_product(x: Any, w: Any, bias: Any, core: Any, out: object, is_linear: bool) -> Any:
     """Return the product of the most common arguments on a device, None for all others: rows of floats and weights.
 
     `core` is the format of the activations, in the core's form. As `_core.direct` for ndarrays, which also checks
@@ -82,26 +80,26 @@ class Here:
 
     memory = HOST
 
-    def operand(self, value: Any, name: str) -> Any:
+    def operand(self, value: object, name: str) -> Any:
         return as_operand(value, name)
 
-    def images(self, value: Any, name: str) -> Any:
+    def images(self, value: object, name: str) -> Any:
         return as_array(value, name)
 
-    def bias(self, value: Any, n: int, name: str) -> Any:
+    def bias(self, value: object, n: int, name: str) -> Any:
         return as_bias(value, n, name)
 
     def target(
-        self, out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], at_line: bool = False
+        self, out: object, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], at_line: bool = False
     ) -> Any:
         """Return the array for a result: a new one, or `out` after its checks."""
         return checked_out(out, shape, name, inputs, at_line=at_line)
 
-    def refusals(self, name: str, label: str, dense: Any, fmt: Any) -> AbstractContextManager[None]:
+    def refusals(self, name: str, label: str, dense: object, fmt: object) -> AbstractContextManager[None]:
         """Return the context in which the core's errors name the caller's arguments."""
         return refusals(x=(label, dense))
 
-    def answer(self, result: Any, given: Any, out: Any) -> Any:
+    def answer(self, result: object, given: object, out: object) -> Any:
         """Return a result as the caller gave its first argument."""
         return result if out is None else out
 
@@ -112,7 +110,7 @@ HERE = Here()
 class There(Here):
     """The same on a device. The first argument that is read decides the stream."""
 
-    def __init__(self, caller: str, **values: Any) -> None:
+    def __init__(self, caller: str, **values: object) -> None:
         self.caller = caller
         found, number = gathered(caller, **values)
         self.found, self.number = {id(values[word]): made for word, made in found.items()}, number or 0
@@ -123,7 +121,7 @@ class There(Here):
     def memory(self) -> DeviceMemory:  # type: ignore[override]
         return DeviceMemory(self.number, self.stream or DEFAULT_STREAM)
 
-    def operand(self, value: Any, name: str) -> Any:
+    def operand(self, value: object, name: str) -> Any:
         if isinstance(value, PackedArray) and not isinstance(value, QuantizedArray):
             raise Unsupported(f"{name} is {value._named()}, which has no {NAME} kernels: {TO_CPU}")
         made = on_their_device(value, self.found.get(id(value)), name, self.number, self.stream)
@@ -131,13 +129,13 @@ class There(Here):
         self.read.append(made)
         return made
 
-    def images(self, value: Any, name: str) -> Any:
+    def images(self, value: object, name: str) -> Any:
         made = self.operand(value, name)
         if isinstance(made, QuantizedArray):
             raise WrongType(f"{name} is quantized, expected images of floats and activations=")
         return made
 
-    def bias(self, value: Any, n: int, name: str) -> Any:
+    def bias(self, value: object, n: int, name: str) -> Any:
         if value is None:
             return None
         added = self.operand(value, f"{name}: bias")
@@ -145,13 +143,13 @@ class There(Here):
         return added
 
     def target(
-        self, out: Any, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], at_line: bool = False
+        self, out: object, shape: tuple[int, ...], name: str, inputs: tuple[Any, ...], at_line: bool = False
     ) -> Any:
         made = target_of(out, self.found.get(id(out)), shape, name, self.number, self.memory.stream, inputs)
         self.read.append(made)
         return made
 
-    def refusals(self, name: str, label: str, dense: Any, fmt: Any) -> AbstractContextManager[None]:
+    def refusals(self, name: str, label: str, dense: object, fmt: object) -> AbstractContextManager[None]:
         return device_refusals(name, fmt)
 
     def answer(self, result: Any, given: Any, out: Any) -> Any:
@@ -159,6 +157,6 @@ class There(Here):
         return answer_of(result, given, out)
 
 
-def place_of(caller: str, first: Any, second: Any, **values: Any) -> Here:
+def place_of(caller: str, first: object, second: object, **values: object) -> Here:
     """Return where a call computes; an argument on a device, or `use`, decides. `values` has all arguments by name."""
     return There(caller, **values) if runs_on_device(first, second) else HERE

@@ -32,13 +32,13 @@ __all__ = ["fake_quantize", "quantize"]
 
 @counts_subnormals
 def quantize(
-    w: Any,
+    w: object,
     fmt: Format | str,
     axis: int | tuple[int, ...] = -1,
-    clip: Any = None,
-    importance: Any = None,
+    clip: object = None,
+    importance: object = None,
     *,
-    codebook: Any = None,
+    codebook: object = None,
 ) -> QuantizedArray:
     """Quantize an array to a number format and pack its codes.
 
@@ -138,7 +138,7 @@ def quantize(
     return q if s is None else _as_nonzeros(q, s, fmt)
 
 
-def _format_of(s: SparseArray, fmt: Format, axis: Any) -> Format:
+def _format_of(s: SparseArray, fmt: Format, axis: object) -> Format:
     """Return the format of a SparseArray's nonzeros with the array's own pattern, which `fmt` may name too."""
     if not has_pattern(fmt):
         fmt = Sparse(fmt, s.n, s.m)
@@ -165,7 +165,7 @@ def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArr
 
 @counts_subnormals
 def fake_quantize(
-    w: Any, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: Any = None, out: Any = None
+    w: object, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
 ) -> FloatArray:
     """Round an array to a number format and return the values (quantize and dequantize in one pass).
 

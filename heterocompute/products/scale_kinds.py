@@ -15,8 +15,6 @@ from ..formats import Float, Format, is_own
 from ..formats.elements import Minifloat
 from ..formats.own import Own
 
-__all__ = ["has_coarse", "is_below", "kind_of", "own_levels", "repeated", "scale_table", "stored_table_codes"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -24,8 +24,6 @@ from .grid_of import check_grid, grid_of
 from .nearest import nearest
 from .scale_kinds import has_coarse, is_below, kind_of
 
-__all__ = ["no_worse", "rounded_best", "search_scales"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 19  # values searched at a time, in whole rows

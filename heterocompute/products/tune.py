@@ -16,7 +16,7 @@ from ..base.runtime import use
 from ..base.values import as_real
 from . import tuned
 from .conv import conv2d
-from .explain import Asked, Explanation, asked, bound
+from .explain import Explained, Explanation, bound, explained_call
 from .matmul import linear, matmul
 
 __all__ = ["tune"]
@@ -25,7 +25,7 @@ FEWEST_ROUNDS = 3
 FUNCTIONS: dict[str, Callable[..., Any]] = {"matmul": matmul, "linear": linear, "conv2d": conv2d}
 
 
-def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -> Explanation:
+def tune(function: object, *arguments: object, seconds: float = 0.5, **options: object) -> Explanation:
     """Time every available path of a matmul or convolution on this machine, and keep the fastest.
 
     Parameters
@@ -75,7 +75,7 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
     if runtime.run()[2]:
         raise WrongValue("tune: a path is forced by use(path=...), there is nothing to choose")
     with use(tuned=False):
-        found = asked("tune", function, *arguments, **options)
+        found = explained_call("tune", function, *arguments, **options)
         if found.is_device_input:
             raise WrongValue(f"tune: the call runs on {A_DEVICE}, expected the CPU")
         if not found.key:
@@ -86,10 +86,10 @@ def tune(function: Any, *arguments: Any, seconds: float = 0.5, **options: Any) -
         ms = _measured(found.function, call, _ways(found), budget)
     tuned.keep(found.key, min(ms, key=ms.__getitem__), ms)
     with use(tuned=True):
-        return asked("tune", function, *arguments, **options).explanation
+        return explained_call("tune", function, *arguments, **options).explanation
 
 
-def _ways(found: Asked) -> list[str]:
+def _ways(found: Explained) -> list[str]:
     """Return the candidates that can run: those with an estimate, those of a BLAS only if it supports the operands."""
     explained = found.explanation
     ways = [one.path for one in explained.candidates if one.predicted_ms is not None or one.path == explained.chosen]

@@ -18,8 +18,6 @@ from ..base import runtime
 from ..base.cache_files import cache_path, cpu_model, merge_cache, read_cache
 from ..base.version import __version__
 
-__all__ = ["BLAS", "choice", "forget", "keep", "listeners", "operand_text", "product_key", "times", "tuning_file"]
-
 BLAS = "OpenBLAS"
 MOST = 10_000  # products per machine and version; the oldest are removed
 
@@ -32,7 +30,7 @@ def tuning_file() -> Path:
     return cache_path("tuning.json")
 
 
-def product_key(name: str, left: Any, right: Any, activations: Any, *more: object) -> str:
+def product_key(name: str, left: object, right: object, activations: object, *more: object) -> str:
     """Return the text that names a product.
 
     Parameters
@@ -80,7 +78,7 @@ def _choices() -> dict[str, dict[str, Any]]:
     return _found[str(path)]
 
 
-def _is_entry(entry: Any) -> bool:
+def _is_entry(entry: object) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("ms"), dict):
         return False
     times = entry["ms"].values()

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import counted
 from ..base.values import as_int
-
-__all__ = ["Padding", "Window", "as_pair", "as_window"]
 
 MOST = 2**30  # keeps every index of a window within int64
 
@@ -42,7 +39,7 @@ class Window:
     answer: Pair
 
 
-def as_pair(value: Any, name: str) -> Pair:
+def as_pair(value: object, name: str) -> Pair:
     """Return an int, twice, or a pair of ints as it is; `name` is the argument's in errors."""
     try:
         pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
@@ -57,10 +54,10 @@ def as_window(
     name: str,
     image: Sequence[int],
     kernel: Sequence[int],
-    stride: Any,
-    padding: Any,
-    dilation: Any = 1,
-    groups: Any = 1,
+    stride: object,
+    padding: object,
+    dilation: object = 1,
+    groups: object = 1,
     channels: int = 1,
 ) -> Window:
     """Check a caller's parameters of the windows.

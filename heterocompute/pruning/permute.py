@@ -29,7 +29,7 @@ _KICKS = 3  # random exchanges before the search continues from the best order s
 
 
 @counts_subnormals
-def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast") -> NDArray[np.int64]:
+def permute_channels(w: object, pattern: str, axis: int = -1, effort: str = "fast") -> NDArray[np.int64]:
     """Find a permutation of the channels along an axis for which an N:M pattern keeps more magnitude.
 
     Parameters
@@ -94,7 +94,7 @@ def permute_channels(w: Any, pattern: str, axis: int = -1, effort: str = "fast")
 
 @counts_subnormals
 def permute_linear(
-    first: Any, bias: Any, second: Any, permutation: Any
+    first: object, bias: object, second: object, permutation: object
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
     """Reorder the channels between two linear layers without changing the result of both together.
 

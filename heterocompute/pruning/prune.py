@@ -31,7 +31,9 @@ _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 
 @counts_subnormals
-def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None, *, mask: Any = None) -> Any:
+def prune(
+    w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores: object = None, *, mask: object = None
+) -> Any:
     """Set the values with the lowest scores to zero.
 
     Parameters
@@ -100,7 +102,7 @@ def prune(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = 
     return choose(values, given, *nm, axes, "prune")
 
 
-def _masked(w: Any, pattern: str, nm: tuple[int, int] | None, axis: Any, scores: Any, mask: Any) -> Any:
+def _masked(w: object, pattern: str, nm: tuple[int, int] | None, axis: object, scores: object, mask: object) -> Any:
     """Return the array that keeps the values of a mask."""
     if nm is None or scores is not None:
         other = f"pattern {shown(pattern)}" if nm is None else "scores"
@@ -134,7 +136,7 @@ def _check_range(values: Array) -> None:
         as_single(values, "prune: w")  # only if it can refuse, because it copies
 
 
-def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: Any = None) -> Any:
+def prune_mask(w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores: object = None) -> Any:
     """Return a mask of the values that `prune` keeps.
 
     Parameters
@@ -157,7 +159,7 @@ def prune_mask(w: Any, pattern: str, axis: int | tuple[int, ...] = -1, scores: A
 
 
 @counts_subnormals
-def mask_of(w: Any, pattern: str, axis: int | tuple[int, ...], scores: Any, name: str) -> Array:
+def mask_of(w: object, pattern: str, axis: int | tuple[int, ...], scores: object, name: str) -> Array:
     """Return the result of `prune_mask` for a function that errors call `name`."""
     values, axes, given = _arguments(w, axis, scores, name)
     nm = parsed(pattern, name)
@@ -184,7 +186,7 @@ def _block_masks(
         yield index, part.mask
 
 
-def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
+def _arguments(w: object, axis: object, scores: object, name: str) -> tuple[Array, tuple[int, ...], Array | None]:
     values = as_array(w, f"{name}: w")
     axes = normalize_axes(axis, values.ndim, name)
     if scores is None:
@@ -195,7 +197,7 @@ def _arguments(w: Any, axis: Any, scores: Any, name: str) -> tuple[Array, tuple[
     return values, axes, given
 
 
-def parsed(pattern: Any, name: str) -> tuple[int, int] | None:
+def parsed(pattern: object, name: str) -> tuple[int, int] | None:
     """Return (N, M), or None for the other patterns."""
     if not isinstance(pattern, str):
         raise WrongType(f"{name}: pattern is {shown(pattern)}, expected a text such as '2:4'")

@@ -28,7 +28,7 @@ _CHUNK = 1 << 18  # values that are converted to float64 at a time
 _BLOCK = 128  # columns pruned before the later ones are corrected, as in the paper
 
 
-def _floats(value: Any, name: str) -> Array:
+def _floats(value: object, name: str) -> Array:
     array = as_array(value, name)
     if array.ndim != 2:
         raise WrongValue(f"{name} has shape {array.shape}, expected two dimensions")
@@ -36,12 +36,12 @@ def _floats(value: Any, name: str) -> Array:
     return array
 
 
-def _matrix(value: Any, name: str) -> Array:
+def _matrix(value: object, name: str) -> Array:
     return _floats(value, name).astype(np.float64)
 
 
 @counts_subnormals
-def wanda(w: Any, x: Any) -> Any:
+def wanda(w: object, x: object) -> Any:
     """Score weights by magnitude times the norm of their input.
 
     Parameters
@@ -109,7 +109,7 @@ def _row_blocks(matrix: Array) -> Iterator[slice]:
 
 
 @counts_subnormals
-def sparsegpt(w: Any, hessian: Any, pattern: str = "2:4", damping: float = 0.01) -> Any:
+def sparsegpt(w: object, hessian: object, pattern: str = "2:4", damping: float = 0.01) -> Any:
     """Prune weights column by column, and correct the remaining columns for the removed values.
 
     Parameters

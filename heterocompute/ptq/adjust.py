@@ -24,8 +24,6 @@ from .error import layer_axis
 from .gptq import damped_factor, turn_of
 from .hessian import Hessian, as_matrices
 
-__all__ = ["Rescaling", "bound", "correct_bias", "rescale"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -15,8 +15,6 @@ from ..formats import Format
 from ..products.clock import Clock
 from ..products.quantize import quantize
 
-__all__ = ["KINDS", "cost_tables", "limits"]
-
 Array = np.ndarray[Any, Any]
 Layer = tuple[tuple[int, ...], tuple[int, ...]]  # shape, reduction axes
 

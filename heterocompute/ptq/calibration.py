@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .hessian import Hessian
 
-__all__ = ["Calibration"]
-
 
 class Calibration(dict[str, Hessian]):
     """Map each weight's name to its Hessian, in the order of the weights.

@@ -41,8 +41,6 @@ from .hessian import Hessian
 from .layer import check_options, round_layer
 from .parts import Parts
 
-__all__ = ["quantize_checkpoint"]
-
 Array = np.ndarray[Any, Any]
 
 REPORT = ("tokens", "damping", "dead", "before", "after")
@@ -148,7 +146,7 @@ def round_checkpoint(
     layout: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Do the work of `quantize_checkpoint` for checked arguments, next to parts of an earlier run."""
+    """Round the tensors for `quantize_checkpoint`, with checked arguments; reuse parts that an earlier run wrote."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
     parsed = {
         pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: formats")

@@ -18,8 +18,6 @@ from ..base.texts import counted
 from ..products.columns import decoded_rows, to_columns
 from .hessian import as_matrices
 
-__all__ = ["OutputError", "error", "layer_axis", "layer_error"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -28,8 +28,6 @@ from .error import layer_axis
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
 
-__all__ = ["Options", "Rounding", "gptq", "rounded_layer", "rounded_under"]
-
 Array = np.ndarray[Any, Any]
 
 _STRIP = 128  # rows of a matrix that are permuted at a time

@@ -15,8 +15,6 @@ from ..base.values import as_int, check_flag
 from ..products.arguments import checked_out
 from .hadamard_matrices import as_product, matrix_of, nearest_possible
 
-__all__ = ["hadamard"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 16  # values rotated at a time, or one run if it is longer

@@ -19,8 +19,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["as_product", "matrix_of", "nearest_possible"]
-
 Matrix = npt.NDArray[np.int8]
 
 LARGEST = 1024  # largest order, a matrix of 1 MiB

@@ -18,8 +18,6 @@ from ..base.values import as_int
 from ..files.opening import load
 from ..files.safetensors import save
 
-__all__ = ["Hessian", "as_matrices"]
-
 Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 21  # values converted to float64 at a time

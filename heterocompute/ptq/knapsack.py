@@ -17,8 +17,6 @@ import numpy as np
 
 from ..base.errors import WrongValue
 
-__all__ = ["Solution", "solve"]
-
 Array = np.ndarray[Any, Any]
 
 STATES = (100, 1_000, 10_000, 100_000)  # per level, pass by pass; each begins with the best of the preceding

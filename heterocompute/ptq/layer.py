@@ -16,8 +16,6 @@ from .error import layer_error
 from .gptq import Options, rounded_layer
 from .hessian import Hessian
 
-__all__ = ["OPTIONS", "Layer", "check_options", "round_layer"]
-
 Array = np.ndarray[Any, Any]
 OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
 

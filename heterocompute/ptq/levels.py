@@ -11,8 +11,6 @@ from .. import _heterocompute as _core
 from ..base import runtime
 from ..products.grid import LARGEST, Grid
 
-__all__ = ["Part", "refit_levels"]
-
 Array = np.ndarray[Any, Any]
 
 _SUMS = 1 << 20  # items of sums at a time

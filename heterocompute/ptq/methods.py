@@ -13,8 +13,6 @@ from ..products.grid_of import check_grid
 from ..products.quantize import fake_quantize, quantize
 from .gptq import gptq
 
-__all__ = ["METHODS", "by_method", "codes_or_values", "takes"]
-
 Array = np.ndarray[Any, Any]
 
 METHODS = ("rtn", "search", "gptq")

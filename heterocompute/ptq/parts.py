@@ -24,8 +24,6 @@ from ..base.texts import file_name, read_small
 from ..base.writer import sync_folder
 from ..files.shards import write_whole
 
-__all__ = ["Parts"]
-
 _OURS = re.compile(r"[0-9a-f]{32}\.(safetensors|json|sum)|\.heterocompute-[0-9a-f]{16}\.tmp")
 MAX_SUM = 64
 

@@ -18,8 +18,6 @@ from ..formats.defining import carried
 from ..report import search as report
 from ..report.files import Tabular, write_figure, write_text
 
-__all__ = ["Plan"]
-
 
 @dataclass(frozen=True, eq=False)
 class Plan(Tabular):

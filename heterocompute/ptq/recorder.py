@@ -10,8 +10,6 @@ from ..base.errors import WrongValue, shown
 from ..products.matmul import matmul
 from .hessian import Hessian
 
-__all__ = ["Recorder"]
-
 Array = np.ndarray[Any, Any]
 
 

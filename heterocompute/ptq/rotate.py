@@ -17,8 +17,6 @@ from ..base.errors import WrongType, WrongValue, printable
 from ..base.float_env import counts_subnormals
 from .hadamard import hadamard
 
-__all__ = ["rotate"]
-
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
 READS = {"attn_norm": "attn_q attn_k attn_v attn_qkv", "ffn_norm": "ffn_gate ffn_up ffn_gate_up ffn_gate_inp "

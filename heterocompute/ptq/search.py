@@ -35,8 +35,6 @@ from .methods import codes_or_values, takes
 from .network import chosen_arrays
 from .plan import Plan
 
-__all__ = ["search"]
-
 Array = np.ndarray[Any, Any]
 
 COARSE = ("accuracy", "acc", "top1", "top5", "exact")  # counts of right answers

@@ -48,8 +48,6 @@ from .network import Rounded
 from .parts import Parts
 from .recorder import Recorder
 
-__all__ = ["quantize_streamed"]
-
 Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]
 RUN_BYTES = 1 << 30  # bytes of the Hessians that one run of the network gathers, unless a single one is larger

@@ -1,8 +1,6 @@
 """The executable definition of every format and product in plain NumPy, for reading and for tests.
 
-A family of formats is one module of `formats`, found by its name, with the functions `layout`, `encode`, `stored_codes`
-and `terms`. It has `legal` if its valid values differ from those of most formats, `fraction_steps` if its floats are
-8-bit integers times a power of two, and ``NO_MINUS_ZERO = True`` if a product of -0 decodes to +0. `product` and
+A family of formats is one module of `formats`, found by its name; `formats` states its functions. `product` and
 `convolution` hold the products with their stated order of rounding, `emulation` those of given hardware. Clarity comes
 before speed; the C core gives the same bits.
 """

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from .arithmetic import fma
 
-__all__ = ["csr_chain", "csr_spmv", "eie_cycles", "eie_decode", "eie_encode", "eie_multiply"]
-
 Floats = NDArray[np.float32]
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["attention", "exp", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
-
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
 SUMS, KEYS = 16, 64

@@ -15,8 +15,6 @@ import numpy as np
 
 from .arithmetic import Array, fma
 
-__all__ = ["conv2d_outer", "counts"]
-
 
 def conv2d_outer(x: Array, w: Array, stride: tuple[int, int], before: tuple[int, int], size: tuple[int, int]) -> Array:
     """Return the answer: each value a chain of fmaf from +0, over r, s, c ascending, of pairs without a 0.

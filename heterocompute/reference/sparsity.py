@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["keep", "scatter", "sparsegpt", "wanda"]
-
 
 def keep(
     x: NDArray[Any], scores: NDArray[Any] | None, n: int, m: int

@@ -12,8 +12,6 @@ from .page import legend
 from .palette import FAMILIES, SERIES, Mark, family
 from .scale import logarithmic
 
-__all__ = ["Point", "bars", "scatter"]
-
 SIZES = (("broad", 1060, 430), ("narrow", 340, 360))  # the second for narrow screens
 MAX_NAMES = 30
 LEFT, ROW, WIDTH = 230, 22, 860

@@ -10,9 +10,6 @@ from .palette import FAMILIES, SERIES, family
 from .plot import draw, new_figure
 from .scale import linear, logarithmic
 
-__all__ = ["TITLES", "front_figure", "line_figure"]
-
-
 MAX_NAMES = 10
 #: Titles of columns of an exploration.
 TITLES = {

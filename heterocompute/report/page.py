@@ -16,7 +16,7 @@ LONG = 40  # letters of a text cell from which it is broken between words
 Cell = tuple[str, Any]  # the displayed value, and the value for sorting
 
 
-def page(title: str, body: str, data: Any = None, script: str = "", style: str = "") -> str:
+def page(title: str, body: str, data: object = None, script: str = "", style: str = "") -> str:
     """Return a whole page: styles, data and one script inside, nothing fetched.
 
     Parameters
@@ -84,13 +84,13 @@ def sortable(
     texts : sequence of int
         Columns that hold words.
     name : str
-        A further class of the table.
+        CSS class of the table, besides ``sorts``.
     judged : int, optional
-        The column of the class ``metric``.
+        Column whose cells get the class ``metric``.
     marked : collection of int
-        Rows of the class ``front``.
+        Rows that get the class ``front``.
     good : collection of int
-        Rows of the class ``good``, whose names have the colour of what to take.
+        Rows of the class ``good``, whose names have the colour of recommendations.
     """
     kinds = ["text" if i in texts else "" for i in range(len(heads))]
     pairs = zip(heads, kinds, strict=True)

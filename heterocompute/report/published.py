@@ -12,8 +12,6 @@ from .page import legend, page, section, table, tiles
 from .palette import FAMILIES
 from .scale import lanes, logarithmic
 
-__all__ = ["published_page"]
-
 #: Mark of a status.
 MARKS = {"reproduced": FAMILIES["vsq"], "restated": FAMILIES["int"], "off": FAMILIES["float"]}
 WIDTH, ROW = 860, 22

@@ -14,8 +14,6 @@ from .palette import BOUNDS
 from .plot import draw, new_figure
 from .scale import logarithmic
 
-__all__ = ["roofline_figure", "roofline_page", "roofline_svg"]
-
 MAX_NAMES_DRAWN = 10  # in a figure
 MAX_NAMES = 24  # names placed next to dots, those that take longest first
 SIZES = (("broad", 1060, 420), ("narrow", 340, 360))

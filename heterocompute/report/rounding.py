@@ -60,7 +60,7 @@ def _mean(values: Sequence[float]) -> str:
     return f"{math.fsum(finite) / len(finite):.2f} dB" if finite else "–"
 
 
-def _cell(key: str, value: Any) -> Cell:
+def _cell(key: str, value: object) -> Cell:
     if value is None:
         return "–", ""
     if isinstance(value, float):

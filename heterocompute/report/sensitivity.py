@@ -16,8 +16,6 @@ from .plot import new_figure
 from .study import labelled, number
 from .table import Column, clean, print_table, print_words
 
-__all__ = ["figure", "losses", "section", "sentence", "show"]
-
 Row = dict[str, Any]
 MAX_ROWS = 16
 

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Column", "can_steer", "fitting", "lay_out", "print_table", "print_words", "terminal", "width_of"]
-
 MAX_TEXT = 2000  # characters of a name
 WIDE = 1_000_000  # without a terminal
 GAP = 2

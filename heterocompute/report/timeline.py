@@ -9,8 +9,6 @@ from .chart import Chart, Curve, Key
 from .palette import FAMILIES, SERIES
 from .scale import lanes, linear
 
-__all__ = ["timeline"]
-
 WIDTH, LANE, BAR, TOP, BOTTOM = 760, 26, 18, 52, 44
 LEAST = 0.001  # length of the shortest bar, a share of the axis
 

@@ -15,13 +15,11 @@ from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
 
-__all__ = ["MODELLED", "RESERVED", "evaluator", "finite", "retrainer", "seeded", "train_again"]
-
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")  # columns that `device` adds
 
 
-def retrainer(retrain: Any, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
+def retrainer(retrain: object, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
     """Return the function that trains: the caller's, or for True the network's own."""
     if retrain is None or retrain is False:
         return None
@@ -50,7 +48,7 @@ def seeded(train: Callable[..., Any] | None, seeds: int, study: str) -> list[Cal
     return [functools.partial(train, seed=seed) for seed in range(seeds)]
 
 
-def _check_retrained(found: Any, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
+def _check_retrained(found: object, changed: Mapping[str, Any], study: str) -> dict[str, Any]:
     """Refuse weights that training changed in kind: each must have the format, shape and axis that it had."""
     if not isinstance(found, Mapping) or set(found) != set(changed):
         kind = f"the names {sorted(found)[:9]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
@@ -80,7 +78,7 @@ def train_again(
     return {name: weights[name] if value is views[name] else value for name, value in found.items()}
 
 
-def _read_only(value: Any) -> Any:
+def _read_only(value: object) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     view = value.view()

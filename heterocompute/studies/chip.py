@@ -10,8 +10,6 @@ import numpy as np
 
 from ..formats import Format
 
-__all__ = ["CONTEXT", "decoding"]
-
 CONTEXT = 4096  # tokens before the decoded one, at most the model's context
 
 

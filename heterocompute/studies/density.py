@@ -31,7 +31,7 @@ COLUMNS = ("layers", "structure", "pattern", "density", "retrained")
 
 @counts_subnormals
 def study_density(
-    weights: Any,
+    weights: object,
     patterns: Mapping[str, Sequence[str]] | Sequence[str] | None = None,
     evaluate: Callable[..., Any] | None = None,
     retrain: bool | Callable[..., Any] | None = None,
@@ -158,7 +158,7 @@ def study_density(
     return DensityStudy(table, metrics, loss)
 
 
-def _curves(patterns: Any) -> dict[str, list[str]]:
+def _curves(patterns: object) -> dict[str, list[str]]:
     curves = dict(patterns) if isinstance(patterns, Mapping) else {"pruned": patterns}
     found = {}
     for name, texts in curves.items():
@@ -172,7 +172,7 @@ def _curves(patterns: Any) -> dict[str, list[str]]:
 
 
 @counts_subnormals
-def _not_zero(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _not_zero(value: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
     found: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(value) != 0
     return found
 

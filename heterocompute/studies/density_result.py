@@ -123,7 +123,7 @@ class DensityStudy(Tabular):
         return figure
 
     @counts_subnormals
-    def show(self, console: Any = None, more: Sequence[str] = ("table",)) -> None:
+    def show(self, console: object = None, more: Sequence[str] = ("table",)) -> None:
         """Print a table per kind of layers, and the lowest densities.
 
         Parameters

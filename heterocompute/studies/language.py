@@ -49,8 +49,6 @@ from .result import Study
 from .source import named
 from .tensor import Measured, layer_row, pooled
 
-__all__ = ["hessians_by_layer", "is_language_model", "study_text"]
-
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
 FEW = 1000  # with fewer tokens, perplexities of formats differ by chance
 CALIBRATION = 2048  # most tokens for the calibration of `gptq`; they are not evaluated
@@ -88,7 +86,7 @@ def study_text(request: Request) -> Study:
     each = len(names) + bool(request.per_layer)  # steps of an entry that quantizes
     step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), request.progress)
     clock = _Times()
-    rows, layers, alone = [], [], []
+    rows, layers, per_layer = [], [], []
     states: dict[int, Any] = {}  # states of the stored network
     for entry, allowed in zip(entries, plan, strict=True):
         ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
@@ -135,7 +133,7 @@ def study_text(request: Request) -> Study:
             for name, numbers in zip(made, judged, strict=True):
                 way = entry.of(name)
                 named_row = {"name": name, "format": text_of(way.fmt), "method": way.method}
-                alone.append({**named_row, **{key: finite(value) for key, value in numbers.items()}})
+                per_layer.append({**named_row, **{key: finite(value) for key, value in numbers.items()}})
     step.finish()
     for row in rows:
         row["seconds"] = row.pop("seconds")  # moves the column to the end of those that every study has
@@ -146,7 +144,7 @@ def study_text(request: Request) -> Study:
         notes.append(f"the text has only {counted(len(ids), 'token')}: another text may rank formats otherwise")
     if is_calibrated:
         notes.append(f"gptq is calibrated with the first {len(calibration)} tokens, which are not evaluated")
-    return Study(rows, layers, ["perplexity", "kl", "agreement"], [], alone, notes=notes)
+    return Study(rows, layers, ["perplexity", "kl", "agreement"], [], per_layer, notes=notes)
 
 
 def _divided(ids: Any) -> tuple[Any, Any]:

@@ -9,8 +9,6 @@ from ..arrays.components import bits_of_long_rows, component_layout
 from ..base.texts import counted, quoted
 from ..formats import Format, is_function
 
-__all__ = ["notes_on"]
-
 FEWEST = 8  # values per scale: below, a float32 scale takes 4 or more bits of each value
 PADDING = 1.05  # times the bits of rows of whole groups: above this, a tensor is named
 SHOWN = 3

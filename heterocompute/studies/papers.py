@@ -25,8 +25,6 @@ from ..ptq.network import calibrate
 from ..zoo import adder, digits
 from .study import study
 
-__all__ = ["PAPERS", "PaperTable", "reproduce_paper"]
-
 Array = np.ndarray[Any, Any]
 NETWORKS = {"digits": digits, "adder": adder}
 CALIBRATION = 128  # examples
@@ -162,7 +160,7 @@ def _vs_quant(subject: _Subject, tell: Progress) -> Any:
     base = hw.mac("int8", "int8")
     rows, done, total = [], 0, len(vectors) * len(scales) + 1
 
-    def add(w: str, a: str, row: Mapping[str, Any], vector: Any, scale: Any) -> None:
+    def add(w: str, a: str, row: Mapping[str, Any], vector: object, scale: object) -> None:
         cost = hw.mac(w, a) if a else None
         rows.append({
             "weights": w, "activations": a or "-", "vector": vector, "scale_bits": scale, "bits": row["bits"],
@@ -170,7 +168,7 @@ def _vs_quant(subject: _Subject, tell: Progress) -> Any:
             "energy": cost and cost.energy_pj / base.energy_pj, "area": cost and cost.area_um2 / base.area_um2,
         })  # fmt: skip
 
-    def pairs(names: Sequence[str], inputs: Sequence[str], vector: Any, scale: Any) -> None:
+    def pairs(names: Sequence[str], inputs: Sequence[str], vector: object, scale: object) -> None:
         for row in _studied(subject, names, inputs):
             if row["format"] == "fp32" or (subject.judged and row["activations"] is None):
                 continue

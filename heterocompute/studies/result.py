@@ -266,7 +266,7 @@ class Study(Tabular):
 
     @counts_subnormals
     def show(
-        self, console: Any = None, more: Sequence[str] = ("table",), more_layers: Sequence[str] = ("layers",)
+        self, console: object = None, more: Sequence[str] = ("table",), more_layers: Sequence[str] = ("layers",)
     ) -> None:
         """Print the table, the worst layers, the Pareto front and the smallest format with nearly no loss.
 

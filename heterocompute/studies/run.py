@@ -275,6 +275,6 @@ def _mean(found: list[dict[str, float | None]]) -> dict[str, float | None]:
 
 
 @counts_subnormals
-def _noise(w: Any, changed: Any) -> float:
+def _noise(w: object, changed: Any) -> float:
     mse: float = error(w, changed).mse
     return mse * float(changed.size)

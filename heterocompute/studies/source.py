@@ -18,8 +18,6 @@ from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, p
 from ..files.roles import roles_from
 from .request import Request
 
-__all__ = ["Network", "Source", "loaded", "module_of", "named", "network_of"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -40,7 +38,7 @@ class Source:
         Shapes of the arrays that are not packed, with those that are not weights.
     """
 
-    def __init__(self, weights: Any, stack: ExitStack) -> None:
+    def __init__(self, weights: object, stack: ExitStack) -> None:
         if isinstance(weights, (str, os.PathLike)):
             weights = stack.enter_context(open_checkpoint(weights))
         if isinstance(weights, Mapping):
@@ -84,7 +82,7 @@ class Source:
         return self._plain[name] if name in self._plain else self._arrays[name]
 
 
-def loaded(source: Any, name: str) -> Array:
+def loaded(source: object, name: str) -> Array:
     """Return a tensor as an array of floats, from what `Source.of` returns."""
     if not isinstance(source, Place):
         return as_array(source, name)
@@ -100,7 +98,7 @@ class Network(NamedTuple):
     retrain: Callable[..., Any] | None
 
 
-def network_of(weights: Any) -> Network:
+def network_of(weights: object) -> Network:
     """Return the weights of a network and its functions; any other value is weights without functions."""
     found = getattr(weights, "weights", None)
     if isinstance(weights, Mapping) or not isinstance(found, Mapping):

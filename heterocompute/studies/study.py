@@ -23,7 +23,7 @@ __all__ = ["study"]
 
 @counts_subnormals
 def study(
-    weights: Any,
+    weights: object,
     formats: str | Format | Mapping[str, Any] | Sequence[str | Format | Mapping[str, Any]] | None = None,
     evaluate: Callable[..., Any] | None = None,
     include: str | Iterable[str] | None = None,
@@ -31,14 +31,14 @@ def study(
     activations: str | Format | Sequence[str | Format | None] | None = None,
     axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-    device: Any = None,
+    device: object = None,
     emulate: str | Sequence[str | None] | None = None,
     retrain: bool | Callable[..., Any] | None = None,
     seeds: int = 1,
     methods: str | Sequence[str] | None = None,
     hessians: Mapping[str, Any] | None = None,
     per_layer: bool = False,
-    text: Any = None,
+    text: object = None,
     kv_cache: str | Format | Sequence[str | Format | None] | None = None,
     workers: Workers = None,
 ) -> Study:

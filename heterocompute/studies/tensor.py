@@ -25,8 +25,6 @@ from .callers import finite
 from .request import RunOptions, text_of
 from .source import loaded, named
 
-__all__ = ["Measured", "Tensor", "layer_row", "measured_alone", "pooled"]
-
 HISTOGRAM_BINS = 81
 HISTOGRAM_VALUES = 1 << 17  # enough for a picture of any tensor
 
@@ -86,7 +84,9 @@ class _Subject:
     """One tensor as the matrix (rows, reduction) of its matmul."""
 
     @counts_subnormals
-    def __init__(self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: Any = None) -> None:
+    def __init__(
+        self, name: str, w: NDArray[Any], axis: tuple[int, ...], clock: Clock | None, h: object = None
+    ) -> None:
         self.name, self.w, self.axis, self.clock, self.h = name, w, axis, clock, h
         self.times: dict[Format | None, list[float | None]] = {}
         refuse_infinite(w, "w")

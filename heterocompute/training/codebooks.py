@@ -22,7 +22,7 @@ BLOCK = 1 << 22  # codes unpacked at a time
 
 
 @counts_subnormals
-def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
+def codebook_gradient(grad_w: object, q: QuantizedArray) -> Array:
     """Compute the gradient for a codebook from the gradient for its values.
 
     Parameters
@@ -79,7 +79,7 @@ def codebook_gradient(grad_w: Any, q: QuantizedArray) -> Array:
 
 
 @counts_subnormals
-def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
+def codebook_step(q: QuantizedArray, grad: object, lr: float) -> QuantizedArray:
     """Take one step of gradient descent on a codebook and return the new array.
 
     Parameters
@@ -123,7 +123,7 @@ def codebook_step(q: QuantizedArray, grad: Any, lr: float) -> QuantizedArray:
     return QuantizedArray({**q.components, "codebook": moved}, q.format, q.shape, q.axis, q.source_dtype)
 
 
-def _codebook_format(q: Any, name: str) -> Format:
+def _codebook_format(q: object, name: str) -> Format:
     refuse_elsewhere(q, f"{name}: q")
     if not isinstance(q, QuantizedArray) or not q.format.learns_codebook:
         kind = f"an array of {q.format}" if isinstance(q, QuantizedArray) else type(q).__name__

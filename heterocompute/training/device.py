@@ -38,14 +38,12 @@ from .learned_scale import check_scaled, scale_shape
 from .passing import bounds_of
 from .stochastic import levels_of
 
-__all__ = ["device_passed", "rounded_on_device", "device_rounded"]
-
 NAME = "fake_quantize: w"
 NONE, BYTES, FLOATS, OCTAV, SLOPES = range(5)  # kinds of notes of the core
 
 
 def rounded_on_device(
-    w: Any, fmt: Format, axis: Any, clip: Any, rounding: str, seed: int, scale: Any
+    w: object, fmt: Format, axis: object, clip: object, rounding: str, seed: int, scale: object
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Round an array on a device, as `heterocompute.training.fake_quantize`."""
     if isinstance(w, PackedArray):
@@ -60,7 +58,7 @@ def rounded_on_device(
     y, note = device_rounded(memory_of(x), x.view, fmt, axes, clip, rounding, seed)
     of = _Rounded(x.shape, x.number, x.stream, is_device_input(w))
 
-    def back(g: Any) -> Any:
+    def back(g: object) -> Any:
         given = _gradient(g, of)
         if note is None and given.dtype == np.float32:
             return g
@@ -77,13 +75,13 @@ class _Rounded(NamedTuple):
     shape: tuple[int, ...]
     number: int
     stream: int
-    was_there: bool  # otherwise `use` copied it from the CPU
+    was_on_device: bool  # otherwise `use` copied it from the CPU
 
 
-def _gradient(g: Any, of: _Rounded) -> DeviceArray:
+def _gradient(g: object, of: _Rounded) -> DeviceArray:
     """Return a gradient on the device of the rounded array, after its checks."""
     found, number = gathered("back", g=g)
-    if not found and not of.was_there:
+    if not found and not of.was_on_device:
         given = DeviceArray.from_numpy(as_array(g, "back: g"), of.number, of.stream)
     else:
         given = on_their_device(g, found.get("g"), "back: g", number)
@@ -97,7 +95,7 @@ def _gradient(g: Any, of: _Rounded) -> DeviceArray:
 
 
 def device_rounded(
-    memory: Memory, x: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+    memory: Memory, x: object, fmt: Format, axes: tuple[int, ...], clip: object, rounding: str, seed: int
 ) -> tuple[Any, Any]:
     """Return the rounded values, and a note of where the gradient passes, None for everywhere.
 
@@ -155,7 +153,7 @@ def _rounded(
 
 
 def _of_pattern(
-    memory: Memory, x: Any, fmt: Sparse, axes: tuple[int, ...], clip: Any, levels: Any, seed: int
+    memory: Memory, x: Any, fmt: Sparse, axes: tuple[int, ...], clip: object, levels: object, seed: int
 ) -> tuple[Any, Any]:
     """Round the nonzeros of a pattern; the gradient also passes where the pattern has zeros."""
     shape, plain = x[2], Sparse(Float("fp32"), fmt.n, fmt.m)
@@ -167,7 +165,7 @@ def _of_pattern(
             to = memory.address(values), memory.address(metadata)
             _core.prune(memory.run(waits=False), x, None, fmt.n, fmt.m, axes, *to)
 
-    def spread(kept: Any, between: float) -> Any:
+    def spread(kept: object, between: float) -> Any:
         y = memory.empty(shape, "float32")
         if prod(shape) > 0:
             parts = {"codes": memory.address(kept), "metadata": memory.address(metadata)}
@@ -195,7 +193,7 @@ def device_passed(memory: Memory, g: Any, note: Any) -> Any:
 
 
 def _with_scale(
-    w: Any, x: DeviceArray, fmt: Format, axes: tuple[int, ...], scale: DeviceArray
+    w: object, x: DeviceArray, fmt: Format, axes: tuple[int, ...], scale: DeviceArray
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Round to integers with a trained scale, as `rounded_with_scale`."""
     shape, core = scale_shape(fmt, x.shape, axes, scale.shape), core_format(fmt)
@@ -208,7 +206,7 @@ def _with_scale(
 
     of = _Rounded(x.shape, x.number, x.stream, is_device_input(w))
 
-    def back(g: Any) -> tuple[Any, Any]:
+    def back(g: object) -> tuple[Any, Any]:
         given = _gradient(g, of)
         run = runtime.run_on(given.number, given.stream)
         of_w = DeviceArray.empty(of.shape, np.float32, given.number, given.stream)
@@ -229,7 +227,7 @@ def infinity_of(fmt: Format) -> float:
 
 
 @lru_cache(maxsize=256)
-def check_clip(fmt: Format, clip: Any) -> None:
+def check_clip(fmt: Format, clip: object) -> None:
     """Raise the error of the CPU if a format does not support clip."""
     if has_pattern(fmt) and fmt.is_plain:
         raise WrongValue(f"fake_quantize: clip is {shown(clip)}, but {fmt} has no scale")

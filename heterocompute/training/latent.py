@@ -9,12 +9,10 @@ import numpy as np
 
 from ..base.errors import WrongValue
 
-__all__ = ["keep", "refuse_latent"]
-
 _LAYERS: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
 
 
-def keep(layer: Any, name: str, fmt: str) -> None:
+def keep(layer: object, name: str, fmt: str) -> None:
     """Remember a layer, as long as it lives.
 
     Parameters

@@ -21,8 +21,6 @@ from ..base.float_env import counts_subnormals
 from ..formats import Format, Int, has_pattern
 from ..products.quantize import quantize
 
-__all__ = ["check_scaled", "rounded_with_scale", "scale_shape"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -45,7 +43,7 @@ def scale_shape(fmt: Format, shape: tuple[int, ...], axes: tuple[int, ...], give
 
 @counts_subnormals
 def rounded_with_scale(
-    x: Array, fmt: Format, axes: tuple[int, ...], scale: Any
+    x: Array, fmt: Format, axes: tuple[int, ...], scale: object
 ) -> tuple[Array, Callable[[Any], tuple[Array, Array]]]:
     """Compute `fake_quantize` with ``scale=``."""
     form = check_scaled(fmt).form
@@ -73,7 +71,7 @@ def rounded_with_scale(
     share = 1 / np.sqrt(np.maximum(counts, 1) * top)
 
     @counts_subnormals
-    def back(g: Any) -> tuple[Array, Array]:
+    def back(g: object) -> tuple[Array, Array]:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")

@@ -26,8 +26,6 @@ from ..products.arguments import core_clip
 from ..products.quantize import fake_quantize, quantize
 from .stochastic import levels_of, stochastic_round
 
-__all__ = ["note_of", "passed", "rounded"]
-
 Array = np.ndarray[Any, Any]
 
 # A searched scale is a threshold divided once by the largest element. So the threshold may exceed scale * element by
@@ -35,7 +33,7 @@ Array = np.ndarray[Any, Any]
 SLACK, SLACK_F16 = 2.0**-23, 2.0**-10
 
 
-def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
+def bounds_of(fmt: Format, clip: object) -> tuple[float, float] | None:
     """Return (low, high) of the equation above; None if the gradient passes everywhere."""
     if is_function(fmt):
         return None
@@ -53,7 +51,7 @@ def bounds_of(fmt: Format, clip: Any) -> tuple[float, float] | None:
 
 
 def note_of(
-    fmt: Format, clip: Any, shape: tuple[int, ...], axes: tuple[int, ...], on_device: bool = False
+    fmt: Format, clip: object, shape: tuple[int, ...], axes: tuple[int, ...], on_device: bool = False
 ) -> tuple[Any, tuple[int, ...]] | None:
     """Return dtype and shape of the note, or None if there is none; on a device it has bytes for bits."""
     base = fmt.base if has_pattern(fmt) else fmt
@@ -65,7 +63,7 @@ def note_of(
 
 
 def rounded(
-    x: Array, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+    x: Array, fmt: Format, axes: tuple[int, ...], clip: object, rounding: str, seed: int
 ) -> tuple[Array, Array | None]:
     """Return the rounded values and the note; rounding and seed are checked."""
     is_stochastic = rounding == "stochastic"
@@ -125,7 +123,7 @@ def _searched(x: Array, q: QuantizedArray) -> Array:
 
 
 def _of_pattern(
-    x: Array, fmt: Sparse, axes: tuple[int, ...], clip: Any, rounding: str, seed: int
+    x: Array, fmt: Sparse, axes: tuple[int, ...], clip: object, rounding: str, seed: int
 ) -> tuple[Array, Array | None]:
     """Round the values that a pattern keeps; the gradient passes at the pruned values."""
     noted = note_of(fmt, clip, x.shape, axes) is not None

@@ -27,8 +27,6 @@ from .codebooks import codebook_gradient, codebook_step
 from .descent import LEARNING_RATE, MOMENTUM, ROW_RATE, TENSOR_RATE, Adam, batches, share_of, steps_of
 from .gradients import gradients
 
-__all__ = ["mask_of", "retrain"]
-
 F32 = NDArray[np.float32]
 
 
@@ -125,7 +123,7 @@ def mask_of(q: QuantizedArray) -> NDArray[np.bool_]:
     return SparseArray({"values": ones, "metadata": metadata}, plain, q.shape, q.axis).mask
 
 
-def _trained(w: Any, changed: Any) -> _Codebook | _Weights:
+def _trained(w: object, changed: object) -> _Codebook | _Weights:
     if isinstance(changed, QuantizedArray) and changed.format.learns_codebook:
         return _Codebook(changed)
     return _Weights(np.asarray(w, np.float32), changed)

@@ -15,15 +15,13 @@ from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import Format
 
-__all__ = ["as_seed", "stochastic_round"]
-
 Array = np.ndarray[Any, Any]
 Levels = tuple[Array | None, float, float, float, float]  # (all of them, or None, 2^m, 2^e, lowest, highest)
 
 WHOLE = 2.0**30  # m = e: integers
 
 
-def as_seed(seed: Any) -> int:
+def as_seed(seed: object) -> int:
     """Return a valid seed.
 
     Raises

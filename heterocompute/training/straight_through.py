@@ -26,20 +26,18 @@ from .learned_scale import rounded_with_scale
 from .passing import passed, rounded
 from .stochastic import as_seed
 
-__all__ = ["fake_quantize", "mask_flips", "sparsity_at", "sr_ste"]
-
 Array = np.ndarray[Any, Any]
 
 
 @counts_subnormals
 def fake_quantize(
-    w: Any,
+    w: object,
     fmt: Format | str,
     axis: int | tuple[int, ...] = -1,
-    clip: Any = None,
+    clip: object = None,
     rounding: str = "nearest",
     seed: int = 0,
-    scale: Any = None,
+    scale: object = None,
 ) -> tuple[Array, Callable[[Any], Any]]:
     """Round an array, and return the values and the function that computes the gradient through the rounding.
 
@@ -112,7 +110,7 @@ def fake_quantize(
     y, note = rounded(x, fmt, axes, clip, rounding, chosen)
 
     @counts_subnormals
-    def back(g: Any) -> Array:
+    def back(g: object) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")
@@ -123,7 +121,7 @@ def fake_quantize(
 
 
 @counts_subnormals
-def sr_ste(g: Any, w: Any, mask: Any, decay: float = 2e-4) -> Any:
+def sr_ste(g: object, w: object, mask: object, decay: float = 2e-4) -> Any:
     """Add a decay of pruned weights to a gradient, so that the pattern settles.
 
     Parameters
@@ -216,7 +214,7 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
 
 
 @counts_subnormals
-def mask_flips(old: Any, new: Any) -> float:
+def mask_flips(old: object, new: object) -> float:
     """Compute the fraction of a mask that changed, which shows whether a pattern settles.
 
     Parameters
@@ -245,7 +243,7 @@ def mask_flips(old: Any, new: Any) -> float:
     return float((before != after).mean()) if before.size else 0.0
 
 
-def _mask(mask: Any, name: str) -> Array:
+def _mask(mask: object, name: str) -> Array:
     refuse_elsewhere(mask, name)
     found = np.asarray(mask)
     if found.dtype != np.bool_:

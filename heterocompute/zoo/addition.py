@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from .layers import ADDER
 from .network import Network, read, weights_of
 
-__all__ = ["Adder", "adder"]
-
 FILE = Path(__file__).with_name("adder.safetensors")
 NUMBERS = 1000
 TEST_PAIRS, TRAIN_PAIRS = 4096, 25_600  # held out; the rest of the pairs that `train_x` shows

@@ -13,8 +13,6 @@ import numpy as np
 from .layers import DIGITS
 from .network import Network, read, weights_of
 
-__all__ = ["Digits", "digits"]
-
 FILE = Path(__file__).with_name("digits.safetensors")
 
 

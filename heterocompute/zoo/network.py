@@ -25,8 +25,6 @@ from ..products.divergence import kl_divergence
 from ..products.matmul import linear
 from .layers import STRIDES
 
-__all__ = ["Network"]
-
 
 @dataclass(frozen=True, eq=False)
 class Network:
@@ -115,7 +113,7 @@ class Network:
         return x
 
     @counts_subnormals
-    def accuracy(self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None) -> float:
+    def accuracy(self, weights: Mapping[str, Any], activations: object = None, emulate: str | None = None) -> float:
         """Compute the accuracy: the fraction of held-out examples with all answers correct.
 
         Parameters
@@ -139,7 +137,7 @@ class Network:
 
     @counts_subnormals
     def evaluate(
-        self, weights: Mapping[str, Any], activations: Any = None, emulate: str | None = None
+        self, weights: Mapping[str, Any], activations: object = None, emulate: str | None = None
     ) -> dict[str, float]:
         """Evaluate weights on the held-out examples, as `heterocompute.study` requires.
 

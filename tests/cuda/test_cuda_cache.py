@@ -33,9 +33,9 @@ def turned(array: np.ndarray[Any, Any]) -> DeviceArray:
 def same(there: Any, here: Any) -> bool:
     """Tell whether what two caches return has the same bytes."""
     if isinstance(there, DeviceArray):
-        values_there = DeviceArray.from_numpy(np.empty(0, np.float32)) if not there.size else there
+        device_values = DeviceArray.from_numpy(np.empty(0, np.float32)) if not there.size else there
         order = (2, 0, 1, 3)
-        return bool(values_there.transposed(order).to_numpy().tobytes() == here.transpose(order).tobytes())
+        return bool(device_values.transposed(order).to_numpy().tobytes() == here.transpose(order).tobytes())
     return bool(isinstance(there.packed, QuantizedArray) and there.packed.to("cpu") == here.packed)
 
 

@@ -38,12 +38,12 @@ static inline HC_DEVICE int64_t pixel_of(const hc_cuda_conv &p, const corner &c,
 /* Answers of a window. */
 struct answers {
     const hc_cuda_conv &p;
-    const bool is_there;
+    const bool is_valid;
     const place at;
     char *const y;
 
     HC_DEVICE answers(const hc_cuda_conv &given, int64_t window)
-        : p(given), is_there(window < p.windows), at(place_of(p, window)),
+        : p(given), is_valid(window < p.windows), at(place_of(p, window)),
           y(p.y + at.image * p.y_stride[0] + at.h * p.y_stride[2] + at.w * p.y_stride[3]) {}
     /* Bias, and what is below 0 becomes 0; NaN stays. */
     HC_DEVICE void store(int64_t filter, float value) const {
@@ -111,9 +111,9 @@ template <int N> struct windows : columns_of_bytes {
         const float scale; /* of a folded row */
 
         HC_DEVICE line(const params &given, int64_t row)
-            : answers(given.conv, row), all(given), scale(is_there ? given.x_scales[at.image] : 0) {}
+            : answers(given.conv, row), all(given), scale(is_valid ? given.x_scales[at.image] : 0) {}
         template <bool is_grouped> HC_DEVICE void store(int64_t column, int32_t dot, float sum) const {
-            if (!is_there || column >= p.filters)
+            if (!is_valid || column >= p.filters)
                 return;
             const int64_t filter = blockIdx.z * p.filters + column;
             answers::store(filter, is_grouped ? canonical(sum)
@@ -165,12 +165,12 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
     const float *w_scale = p.w_scales + filter * (is_grouped ? p.segments : 1);
     int64_t dot = 0;
     float sum = 0;
-    taps.template visit<1>([&](int h, int x, bool is_there) {
+    taps.template visit<1>([&](int h, int x, bool is_valid) {
         const int64_t pixel = first + h * v.width + x;
         const int8_t *from = image + pixel * p.pixel;
         HC_SHORT_LOOP
         for (int s = 0; s < (int)p.pixel_segments; s++) {
-            if (!is_there)
+            if (!is_valid)
                 w += p.length;
             else if (p.x_limbs == 1 && p.w_limbs == 1) {
                 int32_t part = 0; /* of at most 2^16 products */
@@ -189,7 +189,7 @@ template <bool is_grouped> static inline HC_DEVICE void direct(const hc_cuda_con
                     dot += integer_at(from++, p.x_limbs, p.x_limb_bytes) * integer_at(w++, p.w_limbs, p.w_limb_bytes);
             }
             if (is_grouped) {
-                const float scale = (is_there ? x_scale[pixel * p.pixel_segments + s] : 0) * *w_scale++;
+                const float scale = (is_valid ? x_scale[pixel * p.pixel_segments + s] : 0) * *w_scale++;
                 sum = fmaf(scale, (float)dot, sum);
                 dot = 0;
             }
@@ -212,7 +212,7 @@ namespace {
 struct floats {
     typedef hc_cuda_conv_floats params;
     static HC_DEVICE int64_t steps_of_k(const params &p) { return p.conv.taps * p.conv.channels; }
-    static HC_DEVICE bool is_there(float) { return true; }
+    static HC_DEVICE bool is_valid(float) { return true; }
     template <int N, int TURN> struct x {
         const params &p;
         const char *image[N]; /* at the first channel of the group */
@@ -231,9 +231,9 @@ struct floats {
             const uint32_t tap = (uint32_t)k / (uint32_t)p.conv.channels, r = tap / (uint32_t)p.conv.s;
             const int y = h[i] + (int)r * (int)p.conv.dilation[0];
             const int x = w[i] + (int)(tap - r * (uint32_t)p.conv.s) * (int)p.conv.dilation[1];
-            const bool is_there = (uint32_t)y < (uint32_t)p.conv.height && (uint32_t)x < (uint32_t)p.conv.width &&
+            const bool is_valid = (uint32_t)y < (uint32_t)p.conv.height && (uint32_t)x < (uint32_t)p.conv.width &&
                                   tap < (uint32_t)p.conv.taps;
-            return is_there ? image[i] + y * p.x_stride[2] + x * p.x_stride[3] +
+            return is_valid ? image[i] + y * p.x_stride[2] + x * p.x_stride[3] +
                                   (k - (int)tap * (int)p.conv.channels) * p.x_stride[1]
                             : NULL;
         }
@@ -261,12 +261,12 @@ struct floats {
               left((int)(p.conv.filters - block) - own), all((int)steps_of_k(p)) {}
         HC_DEVICE void copy(void *to, int i, int k) const {
             const float *piece = from + i * TURN * (int64_t)all + k;
-            const bool is_there = i * TURN < left && k < all;
+            const bool is_valid = i * TURN < left && k < all;
             if (p.has_fours)
-                return hc_copy_16_or_zeros(to, is_there ? piece : p.w, is_there);
+                return hc_copy_16_or_zeros(to, is_valid ? piece : p.w, is_valid);
             HC_SHORT_LOOP
             for (int c = 0; c < 4; c++)
-                ((float *)to)[c] = is_there && k + c < all ? piece[c] : 0;
+                ((float *)to)[c] = is_valid && k + c < all ? piece[c] : 0;
         }
     };
     /* Neighbouring threads store neighbours. */
@@ -278,7 +278,7 @@ struct floats {
         for (int i = first; i < all; i += THREADS / across) {
             const int row = p.by_filters ? i : own, column = p.by_filters ? own : i;
             const answers line(p.conv, window + row);
-            if (line.is_there && filter + column < p.conv.filters)
+            if (line.is_valid && filter + column < p.conv.filters)
                 line.store(blockIdx.z * p.conv.filters + filter + column, y[row * LD + column]);
         }
     }
@@ -302,12 +302,12 @@ HC_KERNEL(hc_conv_direct_f32, hc_cuda_conv_floats, 128) {
     const char *image = p.x + taps.image * p.x_stride[0] + filter / (uint32_t)v.filters * v.channels * p.x_stride[1];
     const float *w = p.w + filter * (v.taps * v.channels);
     float sum = 0;
-    taps.template visit<3>([&](int h, int x, bool is_there) {
+    taps.template visit<3>([&](int h, int x, bool is_valid) {
         const char *from = image + h * p.x_stride[2] + x * p.x_stride[3];
-        sum = fmaf(is_there ? hc_load_value(from, p.x_dtype) : 0.0f, *w++, sum);
+        sum = fmaf(is_valid ? hc_load_value(from, p.x_dtype) : 0.0f, *w++, sum);
         HC_SHORT_LOOP
         for (int i = 1; i < (int)v.channels; i++)
-            sum = fmaf(is_there ? hc_load_value(from + i * p.x_stride[1], p.x_dtype) : 0.0f, *w++, sum);
+            sum = fmaf(is_valid ? hc_load_value(from + i * p.x_stride[1], p.x_dtype) : 0.0f, *w++, sum);
     });
     answers(v, window).store(filter, sum);
 }

@@ -219,7 +219,7 @@ static inline HC_DEVICE hc_chunk hc_known_chunk(const hc_cuda_chunks &chunks, in
 /* The threshold of each group, or its largest magnitude where there is none; false for an invalid value. All threads of a warp call. */
 template <typename functions, typename known>
 static inline HC_DEVICE bool hc_known_thresholds(const hc_cuda_codec &p, const hc_format &format, const hc_chunk &chunk,
-                                                 const float *values, bool is_there, float *thresholds) {
+                                                 const float *values, bool is_valid, float *thresholds) {
     enum { GROUPS = HC_CUDA_KNOWN_COLUMNS / known::group };
     hc_geometry of_group = hc_known_geometry<known>();
     of_group.run_length = of_group.columns = of_group.padded = of_group.whole_length = of_group.whole_columns =
@@ -232,7 +232,7 @@ static inline HC_DEVICE bool hc_known_thresholds(const hc_cuda_codec &p, const h
     for (int i = 0; i < GROUPS; i++) {
         const hc_float_rows x = {values + i * known::group, HC_F32, known::group, 0, 1};
         float found = 0;
-        if (is_there && !functions::maximum(&format, &of_group, &x, NULL, &found)) {
+        if (is_valid && !functions::maximum(&format, &of_group, &x, NULL, &found)) {
             found = hc_f32_from_bits(0x7fc00000);
             legal = false;
         }
@@ -240,7 +240,7 @@ static inline HC_DEVICE bool hc_known_thresholds(const hc_cuda_codec &p, const h
             const uint32_t bits = hc_f32_bits(found);
             found = hc_f32_from_bits(hc_larger(bits, hc_shuffle_xor(bits, 1)));
         }
-        thresholds[i] = p.thresholds && is_there ? p.thresholds[group + i] : found;
+        thresholds[i] = p.thresholds && is_valid ? p.thresholds[group + i] : found;
     }
     return legal;
 }
@@ -288,14 +288,14 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     hc_copy_wait<0>();
     hc_barrier();
     const hc_chunk chunk = hc_known_chunk(p.chunks, slot, GROUPS);
-    const bool is_there = chunk.columns > 0;
+    const bool is_valid = chunk.columns > 0;
     const int64_t item = (int64_t)blockIdx.x * p.chunks.threads + slot;
     const hc_geometry geometry = hc_known_geometry<known>();
     const hc_format format = known::format(p.format.family);
     alignas(16) float values[COLUMNS];
     hc_16_bytes *shared = (hc_16_bytes *)((float *)hc_shared() + slot * LD);
 #pragma unroll
-    for (int i = 0; i < COLUMNS / 4 && is_there; i++) {
+    for (int i = 0; i < COLUMNS / 4 && is_valid; i++) {
         const hc_16_bytes four = shared[i];
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -306,7 +306,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     float thresholds[GROUPS];
     bool legal = true;
     if constexpr (functions::has_thresholds)
-        legal = hc_known_thresholds<functions, known>(p, format, chunk, values, is_there, thresholds);
+        legal = hc_known_thresholds<functions, known>(p, format, chunk, values, is_valid, thresholds);
     if constexpr (functions::has_row_maximum) {
         if (p.chunks.rows) {
             uint32_t bits = 0;
@@ -318,12 +318,12 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
             if (has_one_row)
                 bits = hc_largest_of_warp(bits);
             uint32_t *row_maximum = found + (chunk.row - (int64_t)blockIdx.x * p.chunks.rows);
-            if (is_there && (!has_one_row || slot % HC_WARP == 0))
+            if (is_valid && (!has_one_row || slot % HC_WARP == 0))
                 hc_atomic_max(row_maximum, bits);
             hc_barrier();
-            if (is_there)
+            if (is_valid)
                 state.maximum = hc_f32_from_bits(*row_maximum);
-        } else if (p.row_maxima && is_there) {
+        } else if (p.row_maxima && is_valid) {
             state.maximum = hc_f32_from_bits(p.row_maxima[chunk.row]);
         }
         if (known::has_row_scale && !p.thresholds)
@@ -331,7 +331,7 @@ template <typename functions, typename known> static inline HC_DEVICE void hc_en
     } else if (p.maximum) {
         state.maximum = hc_f32_from_bits(*p.maximum);
     }
-    if (is_there) {
+    if (is_valid) {
         hc_known_parts parts;
         const hc_components own = hc_components_of(parts);
         const hc_format of_chunk = functions::of_chunk(&format);

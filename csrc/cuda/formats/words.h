@@ -37,7 +37,7 @@ static inline HC_DEVICE uint32_t hc_gemv_word(const uint32_t (&words)[4], int i)
 }
 
 /* Columns of x from an address on. */
-struct hc_gemv_there {
+struct hc_gemv_input {
     const char *x;
     int64_t stride;
     HC_DEVICE void load(float (&four)[4], int v, int column) const {
@@ -340,22 +340,22 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
             copy();
         for (int first = 0; first < groups;
              first += LANES) { /* the same turns for all threads, which meet at barriers */
-            const bool is_there = first + lane < groups;
+            const bool is_valid = first + lane < groups;
             float chains[ROWS][MOST][1] = {};
-            if (is_there)
+            if (is_valid)
                 from.load_scales(scales, 0);
             from.move_scales(1);
             for (int part = 0; part < parts; part++) {
                 const auto values = coming.wait();
                 memcpy(words, next, sizeof words);
                 copy();
-                if (!is_there)
+                if (!is_valid)
                     continue;
                 if (!IN_REGISTERS)
                     coming.template load<4>(words, 0);
                 hc_gemv_piece<CODES, 4>(p, table, words, 0, values, chains);
             }
-            if (is_there)
+            if (is_valid)
                 end_group_of<WIDTH>(scales, first + lane, chains);
         }
     }
@@ -378,7 +378,7 @@ template <typename format, bool has_groups, hc_gemv_codes CODES, int MOST, int R
                         words[r],
                         __builtin_assume_aligned(parts[r].part[HC_CODES].data + (first + c) * 4 / IN_WORD, WORDS * 4),
                         WORDS * 4);
-                const hc_gemv_there there = {x + c * (int)sizeof(float), p.x.rows.stride[0]};
+                const hc_gemv_input there = {x + c * (int)sizeof(float), p.x.rows.stride[0]};
                 if constexpr (has_groups)
                     hc_gemv_piece<CODES, WORDS>(p, table, words, 0, there, chains);
                 else

@@ -71,8 +71,8 @@ struct tile {
         const int in_row = thread % 4, row = thread / 4;
         HC_SHORT_LOOP
         for (int i = in_row * 4; i < width; i += 16) {
-            const bool is_there = row < rows && i < (int)p.width;
-            hc_copy_16_or_zeros(to + row * ld + i, is_there ? from + row * step + i : from, is_there);
+            const bool is_valid = row < rows && i < (int)p.width;
+            hc_copy_16_or_zeros(to + row * ld + i, is_valid ? from + row * step + i : from, is_valid);
         }
         hc_copy_commit();
     }
@@ -309,9 +309,9 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
     const auto copy = [&](int key, int stage) {
         for (int i = thread; key < keys.end && i < KEYS * COLUMNS / 4; i += THREADS) {
             const int row = i / (COLUMNS / 4), from = column + i % (COLUMNS / 4) * 4;
-            const bool is_there = key + row < (int)p.m && from < (int)p.width;
+            const bool is_valid = key + row < (int)p.m && from < (int)p.width;
             hc_copy_16_or_zeros(values + stage * KEYS * COLUMNS + i * 4,
-                                is_there ? v_head + (key + row) * p.v_step[2] + from : v_head, is_there);
+                                is_valid ? v_head + (key + row) * p.v_step[2] + from : v_head, is_valid);
         }
         hc_copy_commit();
     };

@@ -14,10 +14,10 @@ enum { THREADS = 128 };
 struct row_of {
     float *const shared;
     const int n;
-    const bool is_there;
+    const bool is_valid;
     HC_DEVICE row_of(const hc_cuda_layer &p)
-        : shared((float *)hc_shared()), n((int)p.n), is_there(p.n <= HC_CUDA_LAYER_SHARED) {}
-    HC_DEVICE float *values(float *else_at) const { return is_there ? shared + 4 : else_at; }
+        : shared((float *)hc_shared()), n((int)p.n), is_valid(p.n <= HC_CUDA_LAYER_SHARED) {}
+    HC_DEVICE float *values(float *else_at) const { return is_valid ? shared + 4 : else_at; }
     /* A value of one thread to all, which all call. */
     HC_DEVICE float to_all(float value) const {
         hc_barrier();
@@ -29,7 +29,7 @@ struct row_of {
     /* The sum of term(value), for all threads. */
     template <typename function> HC_DEVICE float sum_of(const float *values, function term) const {
         float sum = 0;
-        hc_barrier();           /* what one thread wrote others sum */
+        hc_barrier();                /* what one thread wrote others sum */
         if (threadIdx.x < HC_WARP) { /* both halves of the warp have the same */
 #pragma unroll 4
             for (int i = (int)threadIdx.x % SUMS; i < n; i += SUMS)
@@ -46,7 +46,7 @@ HC_KERNEL(hc_norm, hc_cuda_layer, 128) {
     const row_of row(p);
     const float *x = p.x + blockIdx.x * p.n;
     float *y = p.y + blockIdx.x * p.n;
-    if (row.is_there) {
+    if (row.is_valid) {
 #pragma unroll 4
         for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
             row.values(NULL)[i] = x[i];

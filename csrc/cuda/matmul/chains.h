@@ -6,7 +6,7 @@
  *
  *   steps_of_k           the length of a chain
  *   x<N, TURN>, w        a thread's N rows, TURN apart: copy(to, i, k) brings four columns of row i, zeros beyond the last
- *   is_there             false of a value of w that chains skip
+ *   is_valid             false of a value of w that chains skip
  *   store                values of y, from shared memory, where row i is row i / SPAN * APART + i % SPAN of y
  */
 #ifndef HC_CUDA_CHAINS_H
@@ -47,7 +47,7 @@ struct chains {
                 for (int s = 0; s < OF_K; s++)
 #pragma unroll
                     for (int i = 0; i < TR; i++)
-                        if (sides::is_there(w[j][s]))
+                        if (sides::is_valid(w[j][s]))
                             sums[i][j] = fmaf(x[i][s], w[j][s], sums[i][j]);
         }
     };
@@ -114,7 +114,7 @@ struct chains {
                 const float w = *(const float *)(w_own + at + j * LC * LD);
 #pragma unroll
                 for (int i = 0; i < TR; i++)
-                    if (sides::is_there(w))
+                    if (sides::is_valid(w))
                         sums[i][j] = fmaf(x[i], w, sums[i][j]);
             }
         }

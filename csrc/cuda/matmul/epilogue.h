@@ -54,14 +54,14 @@ static inline HC_DEVICE float folded_scale(const hc_cuda_gemm_s4 &p, int64_t col
 /* A row of y, of which a thread stores several columns: what they share is computed once. */
 template <typename params> struct line_of {
     const params &p;
-    const bool is_there;
+    const bool is_valid;
     const float scale; /* of a folded row */
     char *const y;
 
     HC_DEVICE line_of(const params &given, int64_t row)
-        : p(given), is_there(row < p.m), scale(::x_scale(p, row, 0)), y(p.y + row * p.y_row) {}
+        : p(given), is_valid(row < p.m), scale(::x_scale(p, row, 0)), y(p.y + row * p.y_row) {}
     template <bool is_grouped, typename integer> HC_DEVICE void store(int64_t column, integer dot, float sum) const {
-        if (is_there && column < p.n)
+        if (is_valid && column < p.n)
             put(column,
                 finished<is_grouped>(is_grouped ? 0 : (double)scale * (double)folded_scale(p, column), dot, sum));
     }

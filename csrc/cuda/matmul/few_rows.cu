@@ -267,7 +267,7 @@ template <typename side> static inline HC_DEVICE void few_rows(const typename si
     for (int c = 0; c < 2; c++)
 #pragma unroll
         for (int r = 0; r < 2; r++)
-            if (lines[c].is_there && column + r * 8 < p.n)
+            if (lines[c].is_valid && column + r * 8 < p.n)
                 lines[c].put(column + r * 8,
                              finished<false>((double)lines[c].scale * (double)scales[r], sums[r * 2 + c], 0.0f));
 }
@@ -301,9 +301,9 @@ template <typename side> static inline HC_DEVICE void many_rows(const typename s
         const int from = stage * slices * STEP + piece;
         HC_SHORT_LOOP
         for (int row = first_row; row < tiles * 8; row += lines) {
-            const bool is_there = row < (int)p.m && from < (int)p.ld;
-            hc_copy_16_or_zeros(hc_shared() + at + row * pitch + piece, p.x + (is_there ? row * p.ld + from : 0),
-                                is_there);
+            const bool is_valid = row < (int)p.m && from < (int)p.ld;
+            hc_copy_16_or_zeros(hc_shared() + at + row * pitch + piece, p.x + (is_valid ? row * p.ld + from : 0),
+                                is_valid);
         }
     };
     typename side::piece pieces[side::AHEAD];

@@ -9,14 +9,14 @@ namespace {
 struct floats {
     typedef hc_cuda_sgemm params;
     static HC_DEVICE int64_t steps_of_k(const params &p) { return p.k; }
-    static HC_DEVICE bool is_there(float) { return true; }
+    static HC_DEVICE bool is_valid(float) { return true; }
     /* Four values, on 16 bytes or not. */
-    static HC_DEVICE void copy_of(const params &p, void *to, const float *from, bool is_there, int k) {
+    static HC_DEVICE void copy_of(const params &p, void *to, const float *from, bool is_valid, int k) {
         if (p.has_16)
-            return hc_copy_16_or_zeros(to, from, is_there);
+            return hc_copy_16_or_zeros(to, from, is_valid);
         HC_SHORT_LOOP
         for (int c = 0; c < 4; c++)
-            ((float *)to)[c] = is_there && k + c < (int)p.k ? from[c] : 0;
+            ((float *)to)[c] = is_valid && k + c < (int)p.k ? from[c] : 0;
     }
     template <int, int TURN> struct x {
         const params &p;

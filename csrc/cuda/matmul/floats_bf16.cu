@@ -52,11 +52,11 @@ template <int ROWS, int COLUMNS, int GIVEN_K> struct product {
         : p(given), row((int64_t)blockIdx.x * ROWS), column((int64_t)blockIdx.y * COLUMNS),
           own((int)threadIdx.x / PIECES), piece((int)threadIdx.x % PIECES) {}
     HC_DEVICE bool has_pieces() const { return p.has_16 && (int)p.k % 8 == 0; }
-    static HC_DEVICE void load(float (&to)[8], const void *from, bool is_there) {
+    static HC_DEVICE void load(float (&to)[8], const void *from, bool is_valid) {
 #pragma unroll
         for (int c = 0; c < 8; c++)
             to[c] = 0;
-        if (is_there) {
+        if (is_valid) {
             hc_load_16(to, from);
             hc_load_16(to + 4, (const char *)from + 16);
         }

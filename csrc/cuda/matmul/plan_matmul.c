@@ -79,8 +79,8 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
     hc_cuda_gemm *gemm = &p.gemm;
     const int last = x->dense ? x->dense->ndim - 1 : 0;
     gemm->ld = hc_cuda_ld_of(&p, path);
-    const bool x_is_there = form->mode == HC_INT_FOLDED && !form->is_wide && !path->interleaves &&
-                            hc_cuda_is_stored_as_integers(a, x->packed != NULL, gemm->ld);
+    const bool x_is_stored = form->mode == HC_INT_FOLDED && !form->is_wide && !path->interleaves &&
+                             hc_cuda_is_stored_as_integers(a, x->packed != NULL, gemm->ld);
     const bool is_made = !path->reads_pieces && !hc_cuda_find_prepacked(packed, &p.w, form, &p.made);
     if (is_made) {
         hc_cuda_lay_out(&p.w, form, NULL, &p.made);
@@ -89,18 +89,18 @@ hc_status hc_cuda_plan_matmul(const hc_operand *x, const hc_format *activations,
             hc_cuda_add_clear(plan, p.made.integers, p.made.cleared);
     }
     float *x_scales = hc_cuda_reserve(plan, gemm->m * gemm->segments * (int64_t)sizeof(float));
-    const int64_t x_bytes = x_is_there ? 0 : gemm->x_limbs * gemm->m * gemm->ld;
+    const int64_t x_bytes = x_is_stored ? 0 : gemm->x_limbs * gemm->m * gemm->ld;
     const bool x_is_whole = a->geometry.columns == gemm->ld && a->format.m == 0; /* no zeros lie between its integers */
     const int64_t cleared = x_is_whole || !x_bytes ? -1 : plan->workspace_bytes;
     int8_t *x_integers = hc_cuda_reserve(plan, x_bytes);
     gemm->x = x_integers;
     gemm->x_scales = x_scales;
-    if (x_is_there && !x->packed) {
+    if (x_is_stored && !x->packed) {
         const hc_cuda_result result = {.parts = &a->parts};
         hc_cuda_reserve_parts(&a->format, &a->geometry, plan, &a->parts);
         status = hc_cuda_add_quantize(x->dense, NULL, &a->format, &a->geometry, 1, &last, &result, -1, plan, error);
     }
-    if (x_is_there) {
+    if (x_is_stored) {
         gemm->x = (const int8_t *)a->parts.part[HC_CODES].data;
         gemm->x_scales = (const float *)a->parts.part[HC_SCALES].data;
     } else {

@@ -40,10 +40,10 @@ template <int LINES, int PIECES, int THREADS> struct pieces {
     }
     /* The same, with zeros behind a row's last byte. */
     HC_DEVICE void load_or_zeros(unsigned char *to, int step, int row_bytes) const {
-        const bool is_there = (step * PIECES + piece()) * 16 < row_bytes;
+        const bool is_valid = (step * PIECES + piece()) * 16 < row_bytes;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            hc_copy_16_or_zeros(place(to, i), is_there ? at(i, step) : from, is_there);
+            hc_copy_16_or_zeros(place(to, i), is_valid ? at(i, step) : from, is_valid);
     }
 };
 
@@ -71,8 +71,7 @@ template <int GROUPS, int X_ROWS, int STAGES> struct tile {
 
     HC_DEVICE tile(const hc_cuda_gemm_24 &given)
         : p(given), w(p.gemm.w, w_row(), p.gemm.n, p.gemm.ld / 2), x(p.gemm.x, x_row(), p.gemm.m, p.gemm.ld),
-          places(p.metadata, w_row(), p.gemm.n, p.gemm.ld / 8), lane(hc_lane()),
-          own(hc_warp() * 16 + lane / 4),
+          places(p.metadata, w_row(), p.gemm.n, p.gemm.ld / 8), lane(hc_lane()), own(hc_warp() * 16 + lane / 4),
           own_places(hc_piece_place<PLACES_PITCH / 16>(own + lane % 2 * 8, 0) + lane / 2 % 2 * 4) {}
 
     /* A step, and where its bytes lie. */

@@ -33,11 +33,11 @@ template <int LINES, int PIECES> struct pieces {
     /* Those of a stage to `to`, `spread` bytes apart; zeros behind a row's last byte. */
     HC_DEVICE void load(unsigned char *to, int spread, int step, int64_t row_bytes) const {
         const int at = step * (PIECES * 16);
-        const bool is_there = at + piece() * 16 < row_bytes;
-        const unsigned char *here = is_there ? from + at : from;
+        const bool is_valid = at + piece() * 16 < row_bytes;
+        const unsigned char *here = is_valid ? from + at : from;
 #pragma unroll
         for (int i = 0; i < COPIES; i++)
-            hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_there);
+            hc_copy_16_or_zeros(to + i * spread, here + offset[i], is_valid);
     }
 };
 
@@ -348,8 +348,8 @@ template <int N> struct grouped {
     bool adds = false;
 
     HC_DEVICE grouped(const params &p, int64_t row, int64_t column)
-        : own_row(hc_warp() * 16 + hc_lane() / 4), own_column(BM + (int)threadIdx.x % 4 * 4),
-          own(p, row, column), scales(p, row, column, hc_shared() + all::BYTES), rest(p.length) {}
+        : own_row(hc_warp() * 16 + hc_lane() / 4), own_column(BM + (int)threadIdx.x % 4 * 4), own(p, row, column),
+          scales(p, row, column, hc_shared() + all::BYTES), rest(p.length) {}
     /* Half of the scales is read before the wait, as far as registers allow. */
     HC_DEVICE void end_segment(const float *line) {
         const scales_of_thread<N / 2> of_first(line + own_row, line + own_column);

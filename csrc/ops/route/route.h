@@ -40,10 +40,10 @@ typedef enum {
 /* For a route that serves one device: NULL, or HC_ELSEWHERE if an operand or the run is on another device. */
 extern const char HC_ELSEWHERE[];
 static inline const char *hc_elsewhere(const hc_call *call, int device) {
-    const bool is_there = call->sides[0].device == device && call->sides[1].device == device &&
-                          call->out->device == device && (!call->bias || call->bias->device == device) &&
-                          call->run->device == device;
-    return is_there ? NULL : HC_ELSEWHERE;
+    const bool is_on_device = call->sides[0].device == device && call->sides[1].device == device &&
+                              call->out->device == device && (!call->bias || call->bias->device == device) &&
+                              call->run->device == device;
+    return is_on_device ? NULL : HC_ELSEWHERE;
 }
 
 /* The estimate of the first route; 0 if there is nothing to multiply, 1 if the first route refuses, so that the shares

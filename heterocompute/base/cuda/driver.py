@@ -9,25 +9,6 @@ from ... import _heterocompute as _core
 from ..errors import Unsupported, WrongValue, shown
 from ..texts import one_line
 
-__all__ = [
-    "A_DEVICE",
-    "KIND",
-    "NAME",
-    "Device",
-    "check",
-    "check_device",
-    "copy",
-    "device_number",
-    "devices",
-    "driver_text",
-    "has_device",
-    "hold",
-    "modules",
-    "move",
-    "place",
-    "wait",
-]
-
 KIND, NAME, A_DEVICE = "cuda", "CUDA", "a CUDA device"  # of names such as "cuda:0", and in messages
 hold, copy, move, wait = _core.cuda_hold, _core.cuda_copy, _core.cuda_move, _core.cuda_wait
 place, check, modules = _core.cuda_place, _core.cuda_check, _core.cuda_modules

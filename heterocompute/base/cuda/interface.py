@@ -9,8 +9,6 @@ from ...base.errors import WrongType, WrongValue, shown
 from .driver import KIND, place
 from .streams import DEFAULT_STREAM, is_torch
 
-__all__ = ["DEVICE_TYPE", "Interface", "Lent", "has_interface", "is_named", "is_on_device", "lent"]
-
 DEVICE_TYPE, MANAGED = 2, 13  # types of devices in DLPack
 FLOATS = {(2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (4, 16): "bfloat16"}
 TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64"}

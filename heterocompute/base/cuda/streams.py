@@ -12,20 +12,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = [
-    "DEFAULT_STREAM",
-    "NAMES",
-    "TORCH",
-    "Stream",
-    "TorchStream",
-    "is_far",
-    "is_device_tensor",
-    "is_torch",
-    "lasting_stream",
-    "raw_stream",
-    "torch_stream",
-]
-
 DEFAULT_STREAM, PER_THREAD = 1, 2  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
 

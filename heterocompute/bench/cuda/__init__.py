@@ -25,9 +25,9 @@ def measure(options: Options) -> list[Table]:
     except (NotImplementedError, RuntimeError) as problem:
         if options.check:
             raise CheckFailed(str(problem)) from None
-        options.say(str(problem))
+        options.report_progress(str(problem))
         return []
-    options.say(f"{device.name}, sm_{device.major}{device.minor}")
+    options.report_progress(f"{device.name}, sm_{device.major}{device.minor}")
     tables = [conformance(options)] if options.check else []
     tables += [vectors(options), matmuls(options), rows_of_x(options), codecs(options)]
     if options.check and not options.quick:
@@ -35,7 +35,7 @@ def measure(options: Options) -> list[Table]:
         if left >= SANITIZER_SECONDS:
             tables.append(sanitized(options))
         else:
-            options.say(f"the sanitizer is left out: {left:.0f} s are left of {BUDGET_SECONDS}")
+            options.report_progress(f"the sanitizer is left out: {left:.0f} s are left of {BUDGET_SECONDS}")
     for table in tables:
         table["title"] += f"; {device.name}"
     return tables

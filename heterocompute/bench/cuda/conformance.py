@@ -21,8 +21,6 @@ from ...training.straight_through import fake_quantize as stochastic
 from ..measure import CheckFailed, Options, Table
 from .instructions import check_instructions
 
-__all__ = ["conformance"]
-
 Array = np.ndarray[Any, Any]
 
 INTEGERS = ("int8", "int4", "int4-g32-f16", "vsq4-g16-s4", "mxint8", "mxfp4", "nvfp4", "q8_0", "int16")
@@ -142,14 +140,17 @@ class Comparison:
         yield "gradients"
         gradient, scale = x[::-1].copy(), np.full((len(x), 1), 0.01, np.float32)
         trained: list[tuple[Any, Any]] = [(0.7, None), ("octav", None), (None, scale)]
-        for clip, by in trained:
+        for clip, scale in trained:
             rounded = stochastic(
-                DeviceArray.from_numpy(x), "int8", clip=clip, scale=None if by is None else DeviceArray.from_numpy(by)
+                DeviceArray.from_numpy(x),
+                "int8",
+                clip=clip,
+                scale=None if scale is None else DeviceArray.from_numpy(scale),
             )
-            wanted, back_of_cpu = stochastic(x, "int8", clip=clip, scale=by)
+            wanted, back_of_cpu = stochastic(x, "int8", clip=clip, scale=scale)
             self.same("gradients", f"values {clip}", rounded[0], wanted)
             pair: Any = rounded[1](DeviceArray.from_numpy(gradient)), back_of_cpu(gradient)
-            for one, at_home in zip(*(pair if by is not None else ([one] for one in pair)), strict=True):
+            for one, at_home in zip(*(pair if scale is not None else ([one] for one in pair)), strict=True):
                 self.same("gradients", f"gradient {clip}", one, at_home)
         yield "patterns"
         for text in PATTERNS:
@@ -199,7 +200,7 @@ def conformance(options: Options) -> Table:
     """Compare all kernels with the CPU; raise CheckFailed with the name of the first result that differs."""
     comparison = Comparison(options)
     for what in comparison.steps():
-        options.say(f"checks {what}")
+        options.report_progress(f"checks {what}")
     counts = {f"instruction: {name}": count for name, count in check_instructions(options).items()}
     rows = [{"name": name, "cases": count} for name, count in {**counts, **comparison.counts}.items()]
     return {"title": "results equal to those of the CPU, bit for bit", "threads": 1, "rows": rows}

@@ -58,13 +58,13 @@ def _positions(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return words_of
 
 
-def _bytes(registers: Array, dtype: Any) -> Array:
+def _bytes(registers: Array, dtype: object) -> Array:
     """Return the bytes (registers, lanes, 4) of words (registers, lanes), the lowest first."""
     words_of: Array = np.ascontiguousarray(registers).view(np.uint8).reshape(*registers.shape, 4).view(dtype)
     return words_of.astype(np.int64)
 
 
-def _left(registers: Array, dtype: Any = np.int8) -> Array:
+def _left(registers: Array, dtype: object = np.int8) -> Array:
     """Return the 16 x 32 left operand.
 
     Register r of a lane is row lane / 4 + 8 (r % 2), from column 4 (lane % 4) + 16 (r / 2) on.
@@ -76,7 +76,7 @@ def _left(registers: Array, dtype: Any = np.int8) -> Array:
     return matrix
 
 
-def _right(registers: Array, dtype: Any = np.int8) -> Array:
+def _right(registers: Array, dtype: object = np.int8) -> Array:
     """Return the right operand: register r of a lane is column lane / 4, from row 4 (lane % 4) + 16 r on."""
     values, matrix = _bytes(registers, dtype), np.empty((16 * len(registers), 8), np.int64)
     for r in range(len(registers)):
@@ -192,7 +192,7 @@ def check_instructions(options: Options, rounds: int = 8) -> dict[str, int]:
     """Compare each instruction with NumPy; return the number of comparisons. CheckFailed names the first difference."""
     rng, counts = np.random.default_rng(0), dict[str, int]()
     for number in range(1 if options.quick else rounds):
-        options.say(f"checks instructions, round {number + 1}")
+        options.report_progress(f"checks instructions, round {number + 1}")
         words = random_words(rng)
         given, found = DeviceArray.from_numpy(words), DeviceArray.from_numpy(np.zeros((ANSWERS, 32), np.uint32))
         check(0, given.address, found.address, False)

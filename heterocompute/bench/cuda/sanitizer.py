@@ -11,8 +11,6 @@ from pathlib import Path
 from ...base.devices import KIND
 from ..measure import CheckFailed, Options, Row, Table
 
-__all__ = ["sanitized"]
-
 TOOLS = ("memcheck", "racecheck")
 SECONDS = 150  # of a tool
 FAULT = 86  # the exit status of a tool that found a fault
@@ -36,7 +34,7 @@ def sanitized(options: Options) -> Table:
         if sanitizer is None:
             rows.append({"name": tool, "result": "not run: there is no compute-sanitizer"})
             continue
-        options.say(f"runs compute-sanitizer, {tool}, up to {SECONDS} s")
+        options.report_progress(f"runs compute-sanitizer, {tool}, up to {SECONDS} s")
         start = [sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", str(FAULT)]
         try:
             done = subprocess.run([*start, *command], capture_output=True, text=True, timeout=SECONDS)

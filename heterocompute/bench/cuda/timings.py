@@ -20,8 +20,6 @@ from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
 from ..measure import Options, Row, Table
 
-__all__ = ["codecs", "matmuls", "rows_of_x", "vectors"]
-
 ROUNDS, SECONDS = 5, 0.04  # seconds per candidate and round
 CODECS = ("int8", "vsq4-g16-s4", "fp8_e4m3fn-row", "mxfp4", "nvfp4", "nf4-g64")
 Call = Callable[[], object]
@@ -88,7 +86,7 @@ def vectors(options: Options) -> Table:
     if torch:
         source = torch.empty(q.nbytes // 2, dtype=torch.uint8, device=KIND)  # read and written: as many bytes
         calls["copy"] = partial(torch.empty_like(source).copy_, source)
-    options.say("times few rows")
+    options.report_progress("times few rows")
     found = _times(calls, options.quick)
     for name in names:
         row = _row(name, found[name], q.nbytes, "GB/s")
@@ -119,7 +117,7 @@ def matmuls(options: Options) -> Table:
         a, b = (torch.randint(-127, 128, size, dtype=torch.int8, device=KIND) for size in ((m, k), (n, k)))
         calls["torch._int_mm, codes given"] = partial(torch._int_mm, a, b.t())
         calls["torch bfloat16"] = partial(torch.matmul, a.bfloat16(), b.bfloat16().t())
-    options.say("times large matmuls")
+    options.report_progress("times large matmuls")
     found, rows = _times(calls, options.quick), list[Row]()
     for name in calls:
         row = _row(name, found[name], 2.0 * m * n * k, "GOP/s")
@@ -144,7 +142,7 @@ def rows_of_x(options: Options) -> Table:
     w, torch, rows = _values(n, n), _torch(), list[Row]()
     weights = {text: prepack(quantize(w, text)) for text in ("int8", "vsq4-g16-s4", "int4-g32-f16", "int8+2:4")}
     for m in numbers:
-        options.say(f"times {m} rows")
+        options.report_progress(f"times {m} rows")
         x = _values(m, n)
         calls: dict[str, Call] = {
             f"int8 x {text}, {m} rows": partial(linear, x, q, None, "int8") for text, q in weights.items()
@@ -172,7 +170,7 @@ def codecs(options: Options) -> Table:
         peers["copy"] = partial(torch.empty_like(given).copy_, given)
         peers["eager"] = partial(_eager, torch, given)
     for text in CODECS:
-        options.say(f"times {text}")
+        options.report_progress(f"times {text}")
         q: Any = quantize(x, text)
         ours: dict[str, Call] = {
             f"quantize {text}": partial(quantize, x, text),

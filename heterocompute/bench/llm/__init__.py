@@ -45,7 +45,7 @@ def measure(options: Options) -> list[Table]:
         weights: dict[str | None, Any] = {None: None}
         weights.update((fmt, net.quantized(fmt)) for fmt in FORMATS)
         for threads in options.threads:
-            options.say(f"{net}, {threads} threads")
+            options.report_progress(f"{net}, {threads} threads")
             with use(threads=threads):
                 _check(net)
                 tables += _tables(net, path if is_real else None, weights, threads, options)

@@ -41,12 +41,12 @@ def measure(options: Options) -> list[Table]:
     """Measure each model at each size with each thread count; nothing if torch is missing."""
     torch = installed("torch")
     if torch is None:
-        options.say("torch is missing")
+        options.report_progress("torch is missing")
         return []
     tables = []
     for title, model, inputs, embeddings in _models(torch, options):
         for threads in options.threads:
-            options.say(f"{title}, {threads} threads")
+            options.report_progress(f"{title}, {threads} threads")
             before = torch.get_num_threads()
             torch.set_num_threads(threads)
             try:
@@ -129,14 +129,14 @@ def _peers(torch: object, model: object, inputs: dict[str, Any], threads: int, o
                     _first(built(**inputs))
                     found[name] = _caller(built, inputs)
             except (AttributeError, ImportError, NotImplementedError, RuntimeError, TypeError, ValueError) as problem:
-                options.say(f"{name}: left out, {type(problem).__name__}")
+                options.report_progress(f"{name}: left out, {type(problem).__name__}")
     if options.quick:  # the export alone takes seconds
         return found
     with _quiet():
         try:
             found |= _onnxruntime(torch, model, inputs, threads)
         except Exception as problem:  # exporters and runtimes raise exceptions of their own
-            options.say(f"onnxruntime: left out, {type(problem).__name__}")
+            options.report_progress(f"onnxruntime: left out, {type(problem).__name__}")
     return found
 
 

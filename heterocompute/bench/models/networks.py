@@ -10,8 +10,6 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-__all__ = ["efficientnet", "minilm", "small_cnn"]
-
 # repeats, kernel, stride, expansion, output channels: Tan, Liu, "EfficientNet-lite", 2020, without squeeze and swish
 BLOCKS = [(1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192)]
 BLOCKS += [(1, 3, 1, 6, 320)]

@@ -21,8 +21,6 @@ from ...base.json_text import MAX_TENSORS
 from ...base.texts import counted, quoted
 from .container import Container
 
-__all__ = ["Member", "member_bytes", "members_of", "opened"]
-
 MAX_DIRECTORY = 64 << 20
 MAX_RATIO = 1032  # the maximum of deflate: a larger ratio is false
 STORED, DEFLATED = 0, 8

@@ -22,8 +22,6 @@ from ...base.regular import open_regular
 from ...base.tensors import CHUNK, Info, Tensors
 from ...base.texts import counted, file_name, quoted, sentence, shortened
 
-__all__ = ["MAX_NAME", "Container", "inside"]
-
 MAX_NAME = 1024  # characters; names may be joined from keys, so that a few long keys could become gigabytes
 
 Load = Callable[[], NDArray[Any]]

@@ -22,8 +22,6 @@ from ...base.tensors import Info, Tensors
 from ...base.texts import quoted, read_small
 from .container import inside
 
-__all__ = ["Folder", "Located", "index_in", "weight_map"]
-
 MAX_INDEX = 64 << 20
 MAX_PARTS = 1 << 14
 ALONE = ("model.safetensors", "pytorch_model.bin")

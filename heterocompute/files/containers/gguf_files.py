@@ -23,8 +23,6 @@ from ...base.tensors import CHUNK
 from ...base.texts import counted, quoted
 from .container import MAX_NAME, Container
 
-__all__ = ["BLOCKS", "PLAIN", "Gguf", "scale_name"]
-
 PLAIN = {0: "float32", 1: "float16", 24: "int8", 25: "int16", 26: "int32", 27: "int64", 28: "float64", 30: "bfloat16"}
 # Type -> its name, values and bytes of a block.
 BLOCKS = {

@@ -22,8 +22,6 @@ from ...base.texts import counted, quoted
 from .container import inside
 from .gguf_files import Gguf
 
-__all__ = ["GgufParts", "whole"]
-
 NUMBER, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 NAME = re.compile(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", re.DOTALL)
 MAX_PARTS = 512  # all are open at once

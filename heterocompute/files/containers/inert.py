@@ -17,8 +17,6 @@ from ...base.container import MAX_DIMENSIONS
 from ...base.errors import WrongValue
 from .pickled import Attributes, Inert, Table
 
-__all__ = ["INERT", "PickledArray"]
-
 # Python's own values, with the module names of protocols below 3 and from 3 on.
 CALLED = ("bool", "bytearray", "complex", "float", "int", "long", "range", "slice", "str", "type", "unicode", "xrange")
 CLASSES = ("dict", "list", "object", "tuple")

@@ -27,8 +27,6 @@ from ...base.texts import counted, quoted, shortened
 from .archive import Member, member_bytes, opened
 from .container import Container
 
-__all__ = ["Npy", "Npz"]
-
 MAX_HEADER = 1 << 16
 ITEM = re.compile(
     r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^'\\]*'|True|False|\([0-9,\sL]*\)|\[.*\])\s*(?:,|$)", re.S

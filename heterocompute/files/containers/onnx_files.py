@@ -38,8 +38,6 @@ from .onnx_graph import (
     text_of,
 )
 
-__all__ = ["Onnx"]
-
 MAX_FILE = 2**31  # of protobuf
 MAX_DEPTH = 32
 

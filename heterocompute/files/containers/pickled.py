@@ -15,8 +15,6 @@ from typing import Any, NoReturn
 from ...base.errors import WrongValue
 from ...base.texts import quoted, shortened
 
-__all__ = ["Attributes", "Global", "Inert", "Unknown", "unpickled"]
-
 MAX_STEPS = 1 << 22  # a tensor takes about thirty
 MAX_INTEGER = 64  # bytes
 CONTAINER = 3  # more steps for a list, a dict or a set: one byte of the file takes a hundred of memory

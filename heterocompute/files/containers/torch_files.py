@@ -26,8 +26,6 @@ from .container import MAX_NAME, Container
 from .inert import INERT, PickledArray
 from .pickled import Global, Inert, Table, Unknown, unpickled
 
-__all__ = ["LegacyTorch", "ZipTorch"]
-
 MAX_PICKLE = 64 << 20
 MAX_NODES, MAX_DEPTH = 1 << 20, 64  # a second
 MAX_LOOKS = 1 << 22  # number of values of lists that are visited; a list may occur several times

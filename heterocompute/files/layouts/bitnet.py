@@ -33,7 +33,7 @@ class BitNet(Layout):
     marks = (".weight_scale",)
     ends = (".weight", ".weight_scale")
 
-    def depends_on_values(self, fmt: Any) -> bool:
+    def depends_on_values(self, fmt: object) -> bool:
         """Tell whether only some arrays of a format can be stored: those whose rows share one scale."""
         return isinstance(fmt, Int) and fmt.bits == 2 and fmt.symmetric and fmt.group is None
 

@@ -273,7 +273,7 @@ class CompressedTensors(Layout):
     stacks_blocks = True
     reaches_lowest = True
 
-    def depends_on_values(self, fmt: Any) -> bool:
+    def depends_on_values(self, fmt: object) -> bool:
         return isinstance(fmt, NVFP4)
 
     def shapes(self, name: str, q: Packed) -> Parts:
@@ -327,7 +327,7 @@ class CompressedTensors(Layout):
         stated = f"{name.removesuffix('.weight')}.weight_shape"
         return found | ({stated: np.array(shape, np.int64)} if stated in parts else {})
 
-    def check_stack(self, shape: tuple[int, ...], fmt: Any) -> None:
+    def check_stack(self, shape: tuple[int, ...], fmt: object) -> None:
         """Raise ValueError if zero points of an expert do not fill words."""
         if isinstance(fmt, Int) and not fmt.symmetric and shape[1] * fmt.bits % 32:
             raise WrongValue(

@@ -22,20 +22,6 @@ from ...base.texts import read_small
 from ..companions import CONFIG, OLDER_CONFIGS, PROGRAM_FILES
 from .expressions import matches
 
-__all__ = [
-    "KEY",
-    "auto_round",
-    "config_in",
-    "config_of",
-    "is_auto_round",
-    "is_fp8_of_quark",
-    "method_of",
-    "of_layer",
-    "own_config",
-    "plain_names",
-    "declared_by",
-]
-
 KEY = "quantization_config"
 OTHER_KEYS = ("compression_config", "quantization")
 MAX_CONFIG = 1 << 24
@@ -226,7 +212,7 @@ def of_layer(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**config, **{key: declared[name][key] for key in ("bits", "group_size", "sym") if key in declared[name]}}
 
 
-def _is_in(pattern: Any, name: str) -> bool:
+def _is_in(pattern: object, name: str) -> bool:
     """Tell whether an expression fits some part of a name; AutoRound ignores invalid expressions."""
     try:
         return isinstance(pattern, str) and matches(f"(?:.*)(?:{pattern})", name)

@@ -14,8 +14,6 @@ from typing import NoReturn
 
 from ...base.errors import WrongValue, shown
 
-__all__ = ["matches"]
-
 MAX_STEPS = 1 << 20  # of Python's regular expressions, which try each repetition at each length
 MAX_PATTERN, MAX_NAME, MAX_COUNT, MAX_DEPTH = 1024, 1024, 64, 32
 TOKEN = re.compile(

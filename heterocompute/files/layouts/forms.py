@@ -25,8 +25,6 @@ from ...base.errors import WrongValue
 from ...formats import GGML, MX, NF4, NVFP4, Affine, Float, Format, Int
 from .linear import Array, Codes, components_of
 
-__all__ = ["CHUNK", "Integers", "forms", "has_zero_points", "in_form", "integers_of", "is_uniform", "joined"]
-
 Components = dict[str, Array]
 
 CHUNK = 1 << 20  # values that are converted at a time
@@ -204,7 +202,7 @@ def _components(fmt: Int | GGML, codes: Array, scales: Array, points: Array | No
     return components_of(fmt, packed, scales, points)
 
 
-def _as_int(rows: Integers, own: Any, fmt: Int, lowest: bool) -> Components:
+def _as_int(rows: Integers, own: object, fmt: Int, lowest: bool) -> Components:
     zeros = rows.zeros if rows.minima is None else _zero_points(rows)
     group = min(fmt.group or rows.count, rows.count)
     scales = _typed(_regrouped(np.abs(rows.scales), rows, group), fmt)
@@ -250,7 +248,7 @@ def _zero_points(rows: Integers) -> Array:
     return points.astype(np.int16)
 
 
-def _as_blocks(rows: Integers, own: Any, fmt: GGML) -> Components:
+def _as_blocks(rows: Integers, own: object, fmt: GGML) -> Components:
     kind = fmt.kind
     if kind.group != kind.block or kind.has_levels:
         raise WrongValue(f"{fmt} has scales of two levels")

@@ -51,7 +51,7 @@ BITS = (2, 3, 4, 8)
 def _of_module(prefix: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the configuration of one module: the first pattern of ``dynamic`` that matches its name changes it.
 
-    AutoRound has ``extra_config``.
+    In files of AutoRound the key is ``extra_config``.
     """
     dynamic = config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):

@@ -31,8 +31,6 @@ from .configuration import KEY
 from .linear import Array, Packed, Parts
 from .weight import Weight
 
-__all__ = ["Layout", "Target", "is_matrix"]
-
 Target = Format | scaled.Blocks
 
 # The output layer of language models, and the embeddings that it may be tied to.
@@ -220,7 +218,7 @@ class Layout:
         return None, None
 
     def write_mapping(
-        self, path: Any, arrays: Mapping[str, Any], source: Any, dtypes: Mapping[str, Any], check: str
+        self, path: Any, arrays: Mapping[str, Any], source: object, dtypes: Mapping[str, Any], check: str
     ) -> dict[str, Any]:
         """Write the arrays of a conversion, and return further entries of its summary.
 

@@ -50,7 +50,7 @@ class Codes(NamedTuple):
         return self.to(np.empty((len(self.packed), self.length), np.uint8), 8, ROWS)
 
     def stored(self) -> Array:
-        """Return the rows of bytes, `flip` applied."""
+        """Return the codes in rows of bytes without padding, after `flip`."""
         if not self.flip and self.packed.shape[1] * 8 < self.length * self.bits + 8:
             return self.packed
         return self.to(np.empty((len(self.packed), -(-self.length * self.bits // 8)), np.uint8), self.bits, ROWS)
@@ -132,7 +132,7 @@ def check_finite(name: str, values: Array) -> None:
         raise WrongValue(f"{name} holds a value that is not finite")
 
 
-def one_of(name: str, key: str, declared: Any, wanted: tuple[Any, ...]) -> Any:
+def one_of(name: str, key: str, declared: object, wanted: tuple[Any, ...]) -> Any:
     """Return a configuration's entry for a weight, or the first of `wanted` if it has none; refuse other values."""
     if declared is None:
         return wanted[0]

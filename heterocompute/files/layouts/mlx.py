@@ -244,7 +244,7 @@ class MLX(Layout):
     def fits(self, reader: Tensors, prefix: str, dtypes: Sequence[str]) -> bool:
         return dtypes[-1] == "uint32"
 
-    def depends_on_values(self, fmt: Any) -> bool:
+    def depends_on_values(self, fmt: object) -> bool:
         """Tell whether only some arrays of a format can be stored: scale x code + bias is rounded twice."""
         return isinstance(fmt, Int | Affine) and fmt.scale == "f32" and fmt.bits in BITS and fmt.group in GROUPS
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["EIGHTS", "Found", "is_codes", "program_in"]
-
 Shape = tuple[int, ...]
 Tensors = Mapping[str, tuple[str, Shape]]  # NumPy's name of the dtype, shape
 

@@ -20,8 +20,6 @@ from .refusals import refuse_changed, refuse_lone_codes, refuse_one, refuse_prog
 from .table import LAYOUTS, layout_in, layout_named, read_layout, tensor_layout
 from .weight import Weight, turned_array
 
-__all__ = ["PARTS", "operands_in", "readers_in", "sound", "weights_in"]
-
 # Suffixes of the tensors of a layer's weight, besides those that begin with `weight`.
 PARTS = ("qweight", "qzeros", "scales", "g_idx", "SCB")
 # Factors of a layer's inputs. Without them the weights would belong to another layer.

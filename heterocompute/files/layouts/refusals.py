@@ -12,9 +12,6 @@ from .configuration import config_in, declared_by, plain_names
 from .programs import EIGHTS, is_codes, program_in
 from .table import layout_in
 
-__all__ = ["quantized_already", "refuse_changed", "refuse_codes", "refuse_layout", "refuse_lone_codes", "refuse_one",
-           "refuse_programs", "refuse_scales", "refuse_unread"]  # fmt: skip
-
 # Suffixes of scales or codes of a weight in files of other programs; this package does not use them.
 SCALES = (".weight_scale", ".weight_scale_inv", ".SCB", ".absmax", ".qweight", ".weight_packed")
 
@@ -70,10 +67,11 @@ def _refuse_others(reader: Tensors, config: Mapping[str, Any]) -> None:
     refuse_changed(config)
 
 
-def quantized_already(by: str) -> str:
-    """Return the message for a model whose operators decode constants; `by` is such as ``"MatMulNBits of 'fc.B'"``."""
+def quantized_already(program: str) -> str:
+    """Return the message for a model whose operators decode constants, such as ``"MatMulNBits of 'fc.B'"``."""
     return (
-        f"is already quantized, by {by}, in the layout of another program that is not read here: expected the original"
+        f"is already quantized, by {program}, in the layout of another program that is not read here: "
+        "expected the original"
     )
 
 

@@ -23,10 +23,6 @@ from ...formats import NVFP4, Float, Format, Int
 from . import linear
 from .linear import Array
 
-__all__ = ["Blocks", "Codes", "array_of", "blocks_in", "blocks_of", "check", "checked", "e4m3_values",
-           "format_of", "from_row_maxima", "group_format_of", "grouped", "is_scaled", "nvfp4_groups", "nvfp4_of",
-           "parts_like", "parts_of", "powers", "rows_of", "some_rows"]  # fmt: skip
-
 FLOATS = ("fp8_e4m3fn", "fp8_e5m2")
 HIGH = 128  # rows of a block
 SCALES = ("float16", "bfloat16", "float32")

@@ -26,9 +26,6 @@ from .onnx.model import ONNX
 from .subclasses.quanto import Quanto
 from .subclasses.torchao import TorchAO
 
-__all__ = ["LAYOUTS", "QUANTIZED_TO", "READ", "WRITTEN", "check_layout", "expected_of", "layout_in", "layout_named",
-           "layout_said", "read_layout", "tensor_layout"]  # fmt: skip
-
 # In the order of help texts. Of two whose `signs` fit a file, the first is its layout.
 LAYOUTS: dict[str, Layout] = {
     one.name: one
@@ -44,14 +41,14 @@ QUANTIZED_TO = tuple(name for name in WRITTEN if LAYOUTS[name].examples)
 READ = tuple(name for name, one in LAYOUTS.items() if not one.is_file and name not in METHODS)
 
 
-def check_layout(name: Any) -> Layout:
+def check_layout(name: object) -> Layout:
     """Return the layout of a name that `save` got; ValueError for another name."""
     if name not in LAYOUTS:
         raise WrongValue(f"save: layout is {shown(name)}, expected {expected_of(name, WRITTEN)}")
     return LAYOUTS[name]
 
 
-def read_layout(name: Any, tensors: bool = False) -> Layout:
+def read_layout(name: object, tensors: bool = False) -> Layout:
     """Return the layout of a name that a reader got, of `tensors` alone if it decodes them; ValueError for another."""
     known = [one.name for one in LAYOUTS.values() if not (tensors and one.is_file)]
     if name not in known:
@@ -65,7 +62,7 @@ def tensor_layout(name: str | None) -> Layout | None:
     return None if found is None or found.is_file else found
 
 
-def expected_of(name: Any, names: Iterable[str]) -> str:
+def expected_of(name: object, names: Iterable[str]) -> str:
     """Return the list of layouts for an error about another name, with the most similar name."""
     word = name.lower() if isinstance(name, str) else ""
     near = [PROGRAMS[word]] if word in PROGRAMS else near_words(word, names)

@@ -25,21 +25,6 @@ from . import scaled
 from .forms import CHUNK
 from .linear import Array, no_format, unordered
 
-__all__ = [
-    "Weight",
-    "as_matrix",
-    "differs",
-    "of_array",
-    "of_blocks",
-    "of_codes",
-    "of_packed",
-    "of_rows",
-    "of_values",
-    "sqnr_of",
-    "swapped",
-    "turned_array",
-]
-
 
 @dataclass(frozen=True)
 class Weight:
@@ -96,8 +81,8 @@ class Weight:
         """Return the values of some rows, float32."""
         if self.array is not None:
             q = self.array
-            alone = q.format.splits_into_rows
-            values: Array = q[begin:end].dequantize() if alone else q.dequantize()[begin:end]
+            is_sliced = q.format.splits_into_rows
+            values: Array = q[begin:end].dequantize() if is_sliced else q.dequantize()[begin:end]
         elif self.blocks is not None:
             values = scaled.rows_of(self.blocks, begin, end)
         else:

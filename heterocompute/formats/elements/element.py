@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["LARGEST", "LEAST", "Element", "Table", "least_above", "negated"]
-
 Array = np.ndarray[Any, Any]
 LARGEST = float(np.finfo(np.float32).max)
 LEAST = 5e-324  # the smallest float64 above 0
@@ -103,5 +101,5 @@ def least_above(low: float, high: float, code: int) -> float:
 
 
 def negated(least: Sequence[float]) -> list[float]:
-    """Return the bounds below 0 of an element that is symmetric, from the smallest number of each code above 0."""
+    """Mirror the bounds of the codes above 0, for an element whose negative values mirror its positive ones."""
     return [-one for one in reversed(least)]

@@ -13,8 +13,6 @@ from ...base.errors import WrongValue, shown
 from ..base import Parameters
 from .element import LEAST, Element, Table, least_above, negated
 
-__all__ = ["Minifloat", "PowersOfTwo"]
-
 SPECIALS = ("ieee", "fn", "fnuz", "finite", "p3109", "p3109f")
 
 

@@ -14,8 +14,6 @@ from ...base.errors import WrongValue
 from ..base import Parameters
 from .element import LEAST, Element, Table, negated
 
-__all__ = ["Integer", "Logs", "power_of_two"]
-
 
 @dataclass(frozen=True)
 class Integer(Element, Parameters):

@@ -16,8 +16,6 @@ from . import quantiles
 from .element import LARGEST, LEAST, Element, Table
 from .tapered import Posit, Takum
 
-__all__ = ["Levels", "levels_named"]
-
 MAX_LEVELS = 256
 _known: dict[str, Levels] = {}  # levels of this process that no text says, by their text
 

@@ -15,8 +15,6 @@ from statistics import NormalDist
 
 from ...base.errors import WrongValue, shown
 
-__all__ = ["apot", "normal_float", "student_float"]
-
 # fmt: off
 NF4 = (
     -1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,

@@ -17,8 +17,6 @@ import numpy as np
 from ..base import Parameters
 from .element import LARGEST, LEAST, Element, Table
 
-__all__ = ["Posit", "Takum"]
-
 
 @dataclass(frozen=True)
 class Posit(Element, Parameters):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.values import as_list, check_choice, check_count, check_fields, check_number
@@ -19,8 +18,6 @@ from ..silicon.gate_costs import PROCESSES
 from .densities import DENSITIES
 from .energies import dram_bit, value_bits
 from .report import AcceleratorReport, Layer
-
-__all__ = ["Accelerator"]
 
 ALL = "NKCPQRS"
 
@@ -199,7 +196,7 @@ class Accelerator:
 
     def report(
         self,
-        model: Any,
+        model: object,
         format: str | None = None,
         batch: int = 1,
         *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ...base.errors import WrongValue, shown
 from ...base.texts import near_words
@@ -19,7 +19,7 @@ def cache(make: Builder) -> Builder:
     cached = functools.cache(make)
 
     @functools.wraps(make)
-    def build(*args: Any, **options: Any) -> Accelerator:
+    def build(*args: object, **options: object) -> Accelerator:
         try:
             hash((args, *options.values()))
         except TypeError:

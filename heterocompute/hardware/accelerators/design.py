@@ -16,8 +16,6 @@ from .accelerator import Accelerator, Store
 from .energies import DRAM, latches, registers, sram, value_bits
 from .mapped import mapped_cost, multiplier
 
-__all__ = ["DATAFLOWS", "Design"]
-
 KIB = 1024
 #: Bits of a sum.
 SUM = 24

@@ -29,8 +29,6 @@ from .design import DATAFLOWS, Design
 from .energies import operands
 from .points import Points
 
-__all__ = ["Exploration", "explore"]
-
 SPACE: Mapping[str, Sequence[Any]] = {
     "vector": (8, 16, 32),
     "lanes": (8, 16),

@@ -25,8 +25,6 @@ from ...base.regular import check_regular, open_regular
 from ...base.texts import file_name
 from ...base.version import __version__
 
-__all__ = ["Points"]
-
 HEAD = b"heterocompute explore 1\n"
 Point = dict[str, Any]
 
@@ -105,11 +103,11 @@ class Points:
             os.close(file)
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value as lists, texts and numbers, the same in every process."""
     if isinstance(value, np.generic):
         value = value.item()

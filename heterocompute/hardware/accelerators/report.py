@@ -10,8 +10,6 @@ from typing import Any
 from ...base.errors import printable
 from ...report.numbers import four_digits
 
-__all__ = ["PARTS", "AcceleratorReport", "Layer"]
-
 #: Where energy goes.
 PARTS = ("arithmetic", "weights", "activations", "accumulators", "collectors", "movement", "instructions", "DRAM")
 

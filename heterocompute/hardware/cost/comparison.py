@@ -21,15 +21,13 @@ from .memory import held_bytes
 from .pairing import product_dtype
 from .roofline import roofline
 
-__all__ = ["BatchSweep", "batch_sweep", "compare"]
-
 YEAR = 365 * 86400
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def compare(
     devices: str | Device | Iterable[str | Device],
-    network: Any,
+    network: object,
     format: str | Format | None = None,
     price: Mapping[str, float] | None = None,
     *,
@@ -198,7 +196,7 @@ class BatchSweep:
 
 
 def batch_sweep(
-    network: Any,
+    network: object,
     device_name: str | Device,
     batches: int | Iterable[int] = BATCHES,
     *,

@@ -13,19 +13,6 @@ from ...base.values import as_list, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device
 
-__all__ = [
-    "PETAFLOP_DAY",
-    "amdahl",
-    "break_even_density",
-    "copy_seconds",
-    "doubling_time",
-    "offload_break_even",
-    "overlap",
-    "tpp",
-    "training_flops",
-    "training_time",
-]
-
 PETAFLOP_DAY = 1e15 * 86400  # operations
 
 

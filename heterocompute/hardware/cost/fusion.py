@@ -23,8 +23,6 @@ from ..network.lookup import as_network
 from .roofline import is_work, traffic_bits
 from .stored import Stored, stored, weight_matrix
 
-__all__ = ["Fusion", "fuse"]
-
 
 @dataclass(frozen=True, repr=False)
 class Fusion:
@@ -84,7 +82,7 @@ class Fusion:
 
 
 def fuse(
-    network: Any,
+    network: object,
     sram_bytes: float,
     batch: int = 1,
     training: bool = False,

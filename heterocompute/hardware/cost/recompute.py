@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ..network.graph import Network
 from ..network.liveness import last_memory_uses, memories, saved_sizes
 
-__all__ = ["cut"]
-
 # With more places only those are examined whose live set is no larger than those of their neighbours.
 MAX_CUTS = 128
 

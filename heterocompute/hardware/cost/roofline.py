@@ -27,8 +27,6 @@ from ..network.lookup import as_network
 from .memory import held_bytes
 from .stored import Stored, stored, stored_cache, weight_matrix
 
-__all__ = ["Roofline", "roofline"]
-
 
 @dataclass(frozen=True, repr=False)
 class Roofline:

@@ -14,8 +14,6 @@ from ..chips.chip import dtype_bits
 from ..network.graph import Flow
 from ..network.loops import matmuls
 
-__all__ = ["Stored", "stored", "stored_cache"]
-
 PATTERN = re.compile(r"(?:(?P<base>.+)\+)?(?P<n>\d{1,2}):(?P<m>\d{1,2})")
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 
-__all__ = ["PublishedFigure"]
-
 #: Stated error of the model by kind of quantity: relative, except for a share, whose error is in points.
 KINDS: Mapping[str, tuple[float, str]] = {
     "count": (0.0, "parameters, operations, bytes of a tensor, units of a chip: counted"),
@@ -182,12 +180,12 @@ class PublishedFigure:
             return f"not modelled: {self.why}"
         row = self.worst
         if self.kind == "share":
-            by = f"{100 * row['deviation']:+.0f} points"
+            deviation = f"{100 * row['deviation']:+.0f} points"
         else:
             nearest = min(max(row["modelled"], row["low"]), row["high"])
             factor = row["modelled"] / nearest if nearest else math.inf
-            by = f"{factor:.2f} x" if 0.1 < factor < 10 else f"{factor:.2g} x"
-        return f"off by {by}: {self.why}"
+            deviation = f"{factor:.2f} x" if 0.1 < factor < 10 else f"{factor:.2g} x"
+        return f"off by {deviation}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record and its result as plain values, for JSON.

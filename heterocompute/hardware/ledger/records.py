@@ -17,8 +17,6 @@ from ...base.toml_text import read_toml
 from .figure import KINDS, PublishedFigure, as_written, read_printed
 from .models import MODELS
 
-__all__ = ["PublishedFigures", "published"]
-
 FOLDER = Path(__file__).with_name("sources")
 SOURCE = {"title", "version", "process", "voltage", "topic"}
 FIGURE = {

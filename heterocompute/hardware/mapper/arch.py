@@ -19,7 +19,7 @@ from .problem import named, whole
 MAX_AMOUNT = 1e100  # the product with any count, squared, is still finite in float64
 
 
-def amount(value: Any, what: str) -> float:
+def amount(value: object, what: str) -> float:
     """Return a number that is finite and not negative."""
     if isinstance(value, (np.integer, np.floating)):
         value = value.item()
@@ -32,7 +32,7 @@ def amount(value: Any, what: str) -> float:
     return value
 
 
-def _names(what: str, value: Any) -> frozenset[str]:
+def _names(what: str, value: object) -> frozenset[str]:
     found = as_list(value, what, "a set of tensors")
     if not all(isinstance(name, str) for name in found):
         raise WrongType(f"{what} is {shown(value)}, expected a set of tensors")

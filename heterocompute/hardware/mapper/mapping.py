@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...base.errors import WrongType, printable, shown
 from ...base.values import as_list, is_several
@@ -60,7 +59,7 @@ class Mapping:
         return "\n".join(lines)
 
 
-def _loops(level: Any, loops: Any) -> tuple[Loop, ...]:
+def _loops(level: object, loops: object) -> tuple[Loop, ...]:
     named(level, "Mapping: a level")
     if isinstance(loops, MappingABC) or not is_several(loops):
         raise WrongType(f"Mapping: the loops of {level} are {shown(loops)}, expected [(dimension, bound), ...]")
@@ -81,7 +80,7 @@ MADE: dict[str, tuple[type, str]] = {
 }
 
 
-def check_kinds(function: str, **values: Any) -> None:
+def check_kinds(function: str, **values: object) -> None:
     """Refuse a problem, machine or mapping of the wrong type, with the argument's name."""
     for name, value in values.items():
         kind, how = MADE[name]

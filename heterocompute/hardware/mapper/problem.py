@@ -38,7 +38,7 @@ def whole(value: Any, what: str, least: int = 1) -> int:
     return number
 
 
-def named(value: Any, what: str) -> str:
+def named(value: object, what: str) -> str:
     """Return a name: text that is not empty."""
     if not isinstance(value, str) or not value:
         raise WrongType(f"{what} is {shown(value)}, expected a name")
@@ -152,7 +152,7 @@ class Problem:
         if math.prod(dims.values()) > MAX_COUNT or any(self.words(tensor) > MAX_COUNT for tensor in tensors):
             raise WrongValue(f"Problem: more than 2^53 operations or words ({math.prod(dims.values())} operations)")
 
-    def _axes(self, tensor: str, axes: Any) -> list[Axis]:
+    def _axes(self, tensor: str, axes: object) -> list[Axis]:
         if isinstance(axes, (str, MappingABC)) or not isinstance(axes, Sequence):
             raise WrongType(
                 f"Problem: tensor {tensor} is {shown(axes)}, expected a list of axes {{dimension: coefficient}}"

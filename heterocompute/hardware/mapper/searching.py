@@ -67,7 +67,7 @@ class _Best:
     model: Any = None
     evaluated: int = 0
 
-    def take(self, cost: Cost | None, choice: list[int] | None, model: Any) -> None:
+    def take(self, cost: Cost | None, choice: list[int] | None, model: object) -> None:
         """Keep the better mapping; the first among equals."""
         if cost is not None and (self.cost is None or cost[2:] < self.cost[2:]):
             self.cost, self.choice, self.model = cost, choice, model

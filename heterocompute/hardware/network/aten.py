@@ -14,22 +14,6 @@ from ...base.errors import WrongValue
 from .layers import Conv2d, Layer, Product, Shape
 from .plain import AvgPool2d, MaxPool2d
 
-__all__ = [
-    "ACTIVATIONS",
-    "ALIASES",
-    "MAKERS",
-    "MATRICES",
-    "Refusal",
-    "convolved",
-    "parameters_of",
-    "is_packed",
-    "is_refused",
-    "multiplied",
-    "packed_convolution",
-    "packed_sizes",
-    "pool",
-]
-
 #: The arguments that are multiplied; a vector counts as a matrix of one row or column.
 MATRICES = {"mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "vdot": (0, 1), "_int_mm": (0, 1),
             "_scaled_mm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "addbmm": (1, 2), "addmv": (1, 2),

@@ -6,19 +6,6 @@ from .graph import Builder, Network
 from .layers import BatchNorm2d, Conv2d, Linear
 from .plain import Activation, AdaptiveAvgPool2d, Add, Concat, Flatten, MaxPool2d, Multiply
 
-__all__ = [
-    "alexnet",
-    "alexnet_original",
-    "digits",
-    "doc_cnn",
-    "efficientnet_b0",
-    "googlenet",
-    "mobilenet_v1",
-    "mobilenet_v2",
-    "resnet",
-    "vgg16",
-]
-
 IMAGE = (3, 224, 224)
 
 

@@ -13,8 +13,6 @@ from .graph import Flow
 from .lookup import as_network
 from .loops import loops_of, runs_of
 
-__all__ = ["Counts", "count"]
-
 
 @dataclass(frozen=True, repr=False)
 class Counts:
@@ -79,13 +77,13 @@ class Counts:
 
 
 def count(
-    model: Any,
+    model: object,
     input_shape: Sequence[int] | None = None,
     like: str = "mac",
     *,
     batch: int = 1,
     dtype: Any = "fp32",
-    inputs: Any = None,
+    inputs: object = None,
 ) -> Counts:
     """Count parameters, operations, activations and bytes.
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from ...base.errors import WrongValue, shown
 
-__all__ = ["labels", "products"]
-
 
 def labels(equation: str) -> tuple[str, str, str]:
     """Return the labels of two operands and of the output.

@@ -21,8 +21,6 @@ from .layers import Context, Layer, Linear, Scores, Shape
 from .loops import Loops, loops_of
 from .plain import Add, Softmax
 
-__all__ = ["Attention", "Builder", "Network", "Node"]
-
 INPUT = "input"
 
 

@@ -9,8 +9,6 @@ from ...base.errors import WrongValue, shown
 from ...base.values import check_fields
 from .layers import Context, Layer, Scores, Shape, want_image, want_last
 
-__all__ = ["Experts", "FusedAttention", "HeadNorm", "Heads", "Patches", "Sinks"]
-
 
 @dataclass(frozen=True)
 class HeadNorm(Layer):

@@ -22,8 +22,6 @@ from .heads import Experts, HeadNorm, Heads, Sinks
 from .layers import AddTable, Context, Embedding, LayerNorm, Linear, Scores
 from .plain import Activation, Add, Multiply, Softmax
 
-__all__ = ["Decoder", "decoder_of_config", "decoder_of_keys"]
-
 POSITIONS = 2048  # number of tokens unless given
 UNREAD = ("add_cross_attention",)
 

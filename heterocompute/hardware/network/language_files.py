@@ -11,8 +11,6 @@ from ...base.json_text import json_object
 from .graph import Network
 from .language import decoder_of_config, decoder_of_keys
 
-__all__ = ["read_language_model"]
-
 CONFIG, GGUF = "config.json", ".gguf"
 MAX_CONFIG = 16 << 20
 

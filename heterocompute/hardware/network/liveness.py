@@ -9,17 +9,6 @@ from .graph import INPUT, Flow, Network
 from .layers import BatchNorm2d, LayerNorm
 from .plain import Activation, Flatten, Select, Softmax
 
-__all__ = [
-    "IN_PLACE",
-    "VIEWS",
-    "saved_sizes",
-    "last_memory_uses",
-    "last_uses",
-    "live_elements",
-    "memories",
-    "peak_elements",
-]
-
 # Layers that may overwrite their input if no other layer needs it.
 IN_PLACE = (Activation, BatchNorm2d, Flatten, LayerNorm, Softmax)
 # Layers whose output is their input's memory.

@@ -24,7 +24,7 @@ LANGUAGE_MODELS = (".gguf", ".safetensors", ".safetensors.index.json", "config.j
 
 
 def as_network(
-    model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0, inputs: Any = None
+    model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0, inputs: object = None
 ) -> Network:
     """Convert a name, a list of layers, a model file or folder, or a torch.nn.Module to a network.
 

@@ -21,8 +21,6 @@ from .aten import Refusal
 from .graph import Network, check_shape
 from .recorder import Recorder
 
-__all__ = ["Inputs", "read_module"]
-
 PACKED_TABLES = ("PackedEmbedding", "PackedEmbeddingBag")
 TOKENS = ("ids", "mask")  # ends of the names of inputs with integers
 
@@ -110,7 +108,7 @@ class Inputs:
             raise WrongValue(f"inputs has the shape {tuple(first.shape)} first, expected a batch of 1")
         self.shape = check_shape(tuple(map(int, first.shape[1:])) or (1,))
 
-    def _tensor(self, key: Any, value: object, floats: object, reads: bool) -> Any:
+    def _tensor(self, key: object, value: object, floats: object, reads: bool) -> Any:
         torch = self.torch
         if value is None or isinstance(value, (bool, str)) or isinstance(value, torch.Tensor):
             return value
@@ -122,7 +120,7 @@ class Inputs:
             return torch.zeros((1, *shape), dtype=torch.int64 if tokens else floats)
         raise WrongType(f"inputs has {shown(value)} for {shown(key)}, expected an array or a shape of integers")
 
-    def placed(self, device: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def placed(self, device: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments and keywords of a call, with new tensors on a device."""
         inputs_by_type: dict[Any, Any] = {
             key: one.detach().to(device, copy=True) if isinstance(one, self.torch.Tensor) else one

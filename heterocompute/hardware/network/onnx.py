@@ -24,8 +24,6 @@ from .onnx_products import is_product, sizes_of
 from .onnx_shapes import SAMPLES, Conditional, has_branches, prepared, shaped, without_branches
 from .plain import Activation, AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 
-__all__ = ["Operator", "read_onnx"]
-
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Clip": "relu6"}
 SKIPPED = {"Identity", "Dropout"}
 VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}

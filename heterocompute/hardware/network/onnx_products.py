@@ -8,8 +8,6 @@ from typing import Any
 
 from ...base.errors import WrongValue, shown
 
-__all__ = ["is_product", "sizes_of"]
-
 Sizes = tuple[int, int, int, int]
 Dims = tuple[int, ...]
 

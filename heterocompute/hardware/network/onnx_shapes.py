@@ -20,8 +20,6 @@ import numpy as np
 from ...base.errors import printable
 from ...base.texts import shortened
 
-__all__ = ["SAMPLES", "Conditional", "has_branches", "prepared", "shaped", "without_branches"]
-
 # A batch that the file leaves open. It is a prime, so only axes that contain the batch are divisible by it.
 SAMPLES = 1009
 MAX_SIZES = 1024
@@ -213,7 +211,9 @@ def has_branches(model: Any) -> bool:
     return any(node.op_type == "If" for node in model.graph.node)
 
 
-def without_branches(onnx: Any, inference: Any, model: Any, count: Callable[[Any], int]) -> tuple[Any, tuple[str, ...]]:
+def without_branches(
+    onnx: Any, inference: object, model: Any, count: Callable[[Any], int]
+) -> tuple[Any, tuple[str, ...]]:
     """Return the model with one branch in place of each `If`, and the branches that are left out.
 
     Parameters
@@ -291,7 +291,7 @@ class _Branches:
         self.notes = [*notes, *best.notes, *(one.title for one in variants if one.macs != best.macs)]
         return best.nodes
 
-    def variant(self, before: list[Any], node: Any, name: str, graph: Any) -> _Variant:
+    def variant(self, before: list[Any], node: Any, name: str, graph: object) -> _Variant:
         """Return the previous nodes and the nodes of a branch, with their counts."""
         title = f"the {name.replace('_', ' ')} of {printable(shortened(node.name or 'If'))}"
         self.notes = []
@@ -344,7 +344,7 @@ def _outputs_of(graph: Any) -> set[str]:
     return {name for one in graph.node for name in one.output if name} | {one.name for one in graph.initializer}
 
 
-def _renamed(onnx: Any, node: Any, names: dict[str, str]) -> Any:
+def _renamed(onnx: Any, node: object, names: dict[str, str]) -> Any:
     """Return a node with other names, also where graphs inside it use them."""
     found = onnx.NodeProto()
     found.CopyFrom(node)

@@ -23,8 +23,6 @@ from .layers import BatchNorm2d, Conv2d, Embedding, Layer, LayerNorm, Linear, Ma
 from .onnx import Operator
 from .plain import Activation, AdaptiveAvgPool2d, Add, Concat, Softmax
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Runs a module once, on one sample, or on `stored` samples to record the saved tensors of a backward pass.

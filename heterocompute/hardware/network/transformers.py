@@ -7,8 +7,6 @@ from .heads import Patches
 from .layers import AddTable, Context, Conv2d, Embedding, LayerNorm, Linear, Scores
 from .plain import Activation, Add, Select, Softmax
 
-__all__ = ["bert", "vit", "whisper_encoder"]
-
 
 def bert(name: str, width: int, blocks: int, heads: int, positions: int = 128) -> Network:
     """Return BERT with its pooler: normalization after each sum, 4 x width inside, 30,522 tokens."""

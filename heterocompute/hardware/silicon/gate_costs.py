@@ -14,20 +14,6 @@ from dataclasses import dataclass
 from ...base.errors import WrongValue, shown
 from ...base.values import check_choice
 
-__all__ = [
-    "ASSUMPTIONS",
-    "Cost",
-    "PROCESSES",
-    "float_add",
-    "float_multiply",
-    "int_add",
-    "int_multiply",
-    "mux",
-    "scaled",
-    "sram_area",
-    "table_read",
-]
-
 # bits or significand bits -> (pJ, um^2)
 INT_ADD = {8: (0.03, 36.0), 16: (0.05, 67.0), 32: (0.1, 137.0)}
 INT_MULTIPLY = {8: (0.2, 282.0), 32: (3.1, 3495.0)}

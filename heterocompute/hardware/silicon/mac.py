@@ -17,8 +17,6 @@ from ...formats import Format
 from .gate_costs import ASSUMPTIONS, Cost, float_add, float_multiply, int_add, int_multiply, mux, scaled, table_read
 from .operands import Operand, log_range, operand
 
-__all__ = ["MacCost", "mac"]
-
 PARTS = (
     "multiplier", "alignment", "adder tree", "scale product", "table look-up", "log to linear", "accumulator",
     "selection",

@@ -14,8 +14,6 @@ from ...base.errors import WrongValue, shown
 from ...formats import Format, Own, format as parse_format, has_pattern, is_own
 from ...formats.elements import Integer, Levels, Logs, Minifloat, PowersOfTwo
 
-__all__ = ["Operand", "operand", "state_arithmetic"]
-
 # Plain floats by name, some of which are not formats of the package: bits, bits of the significand, and emax - emin of
 # normal numbers. The exponents of a product span as much as both; subnormals have emin too.
 FLOATS = {

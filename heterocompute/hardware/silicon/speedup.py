@@ -15,8 +15,6 @@ from ..chips.chip import Device, dtype_bits, plain_dtype
 from ..chips.database import device
 from .mac import mac
 
-__all__ = ["Overhead", "explain_gain", "overhead", "series"]
-
 
 @dataclass(frozen=True)
 class Instruction:

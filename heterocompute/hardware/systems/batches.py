@@ -15,8 +15,6 @@ from ..network.graph import Network
 from ..network.layers import Embedding
 from ..network.lookup import as_network
 
-__all__ = ["LargestBatch", "largest_batch"]
-
 USABLE = 15079 / 16384  # of a T4's memory: the memory that nvidia-smi shows as usable
 MOST = 1 << 20
 
@@ -71,7 +69,7 @@ class LargestBatch:
 
 
 def largest_batch(
-    model: Any,
+    model: object,
     chip: str | Device,
     *,
     dtype: str = "fp32",
@@ -146,7 +144,7 @@ def largest_batch(
 
 
 def _takes(
-    network: Network, dtype: str, training: bool, optimizer: str, recompute: int = 0, format: Any = None
+    network: Network, dtype: str, training: bool, optimizer: str, recompute: int = 0, format: object = None
 ) -> Bytes:
     def total(batch: int) -> int:
         if training:

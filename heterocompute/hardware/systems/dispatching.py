@@ -25,8 +25,6 @@ from ..network.graph import INPUT, Network
 from ..network.liveness import last_uses
 from ..network.lookup import as_network
 
-__all__ = ["Dispatch", "dispatch", "product_work"]
-
 OBJECTIVES = ("time", "energy")
 Work = Mapping[str, Any]
 Rates = Mapping[str, float]
@@ -116,7 +114,7 @@ def product_work(m: int, n: int, k: int, dtype: str = "fp32") -> dict[str, Any]:
 
 
 def dispatch(
-    op: Any,
+    op: object,
     devices: Iterable[str | Device],
     objective: str = "time",
     *,
@@ -235,7 +233,7 @@ class _Question:
     links: dict[str, float]
     launch: dict[str, float]
 
-    def answer(self, op: Any) -> Dispatch:
+    def answer(self, op: object) -> Dispatch:
         names, moved, runs = self._layers(op)
         count = len(names)
         able = [one for one in self.chips if isinstance(runs[one.name], list)]

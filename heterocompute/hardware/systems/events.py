@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Any
 
-__all__ = ["Clock", "Gate", "Process", "Shelf"]
-
 Process = Generator["float | Callable[[Process], bool]", None, None]
 
 

@@ -15,8 +15,6 @@ from typing import Any
 from ...base.errors import WrongValue, printable, shown
 from ...base.texts import read_small
 
-__all__ = ["read_smi"]
-
 MAX_BYTES = 1 << 28
 #: Name of a column, without its unit -> name in the result, and the factor to the base unit.
 COLUMNS = {

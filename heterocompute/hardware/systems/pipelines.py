@@ -22,8 +22,6 @@ from ...report.timeline import timeline
 from .events import Clock, Gate, Process, Shelf
 from .rehearsal import rehearse
 
-__all__ = ["Feed", "PipelineRun", "pipeline"]
-
 Seconds = float | Sequence[float]
 SHOWN_STEPS = 12  # of the picture
 
@@ -392,11 +390,11 @@ def _times(name: str, value: Seconds) -> tuple[float, ...]:
     return tuple(_number(name, one) for one in listed)
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: object) -> float:
     return check_number("pipeline", name, value, high=1e9, closed=True)
 
 
-def _every(name: str, value: Any) -> tuple[int, float]:
+def _every(name: str, value: object) -> tuple[int, float]:
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
         raise WrongValue(f"pipeline: {name} is {shown(value)}, expected (every so many steps, seconds)")
     return as_int(value[0], f"pipeline: {name}", 0), _number(name, value[1])

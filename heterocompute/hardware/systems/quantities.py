@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import check_number
-
-__all__ = ["Quantity", "quantity"]
 
 KINDS = ("op", "MAC", "B", "s", "J", "V")  # exponents of a dimension, in this order
 MIXED = "a multiply-add is two operations: say which is counted"
@@ -114,7 +111,7 @@ class Quantity:
         return f"<Quantity {self}>"
 
 
-def quantity(value: Any, kind: str | None = None, name: str = "quantity") -> Quantity:
+def quantity(value: object, kind: str | None = None, name: str = "quantity") -> Quantity:
     """Parse a number with its unit.
 
     Parameters
@@ -184,5 +181,5 @@ def _unmixed(what: str, one: Quantity, other: Quantity, found: Quantity) -> Quan
     return found
 
 
-def _factor(value: Any) -> float:
+def _factor(value: object) -> float:
     return check_number("quantity", "factor", value, low=0.0)

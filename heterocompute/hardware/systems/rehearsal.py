@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .pipelines import Feed
 
-__all__ = ["rehearse"]
-
 
 class _Slots:
     """Slots for batches by number; `get` waits until the batch is there."""

@@ -20,8 +20,6 @@ from ...base.values import as_int, check_count, check_number
 from ..chips.chip import Device
 from ..chips.database import device
 
-__all__ = ["Utilization", "hbm_bandwidth", "saturating_sms", "utilization"]
-
 WARP = 32
 
 

@@ -19,8 +19,6 @@ from ..cost.roofline import roofline
 from ..network.layers import Linear
 from .timing import measure
 
-__all__ = ["check_host"]
-
 MOST = 1 << 30  # values of all operands
 
 

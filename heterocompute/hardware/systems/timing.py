@@ -13,8 +13,6 @@ from ...base.values import as_int, as_list, check_count, check_number
 from ..chips.chip import Device, plain_dtype
 from ..chips.database import as_devices
 
-__all__ = ["Measurement", "measure", "possible"]
-
 
 @dataclass(frozen=True)
 class Measurement:

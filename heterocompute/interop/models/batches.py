@@ -20,8 +20,6 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import sentence
 
-__all__ = ["Batches", "Problem"]
-
 _WANTED = (
     "expected a DataLoader, a list of batches, a tensor, a dict of tensors, or a function without arguments that "
     "returns batches"
@@ -86,7 +84,7 @@ class Batches:
         if not count:
             raise WrongValue(f"{self.name} is empty, expected one batch or more")
 
-    def run(self, model: Any, batch: Any, index: int) -> Any:
+    def run(self, model: Any, batch: object, index: int) -> Any:
         """Call the model with a batch.
 
         Parameters
@@ -117,7 +115,7 @@ class Batches:
                 f"{self.name}: the model refuses batch {index} ({kinds}): {sentence(problem)}"
             ) from problem
 
-    def _arguments(self, model: Any, batch: Any, index: int) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, model: object, batch: object, index: int) -> tuple[list[Any], dict[str, Any]]:
         positional, keys = _accepted(model)
         if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
             batch = batch[0]
@@ -140,11 +138,11 @@ class Batches:
         return [_tensor(batch)], {}
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) or (hasattr(value, "__dlpack__") and hasattr(value, "shape"))
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(value: object) -> Any:
     """Return a NumPy array as a tensor, anything else unchanged."""
     if not isinstance(value, np.ndarray):
         return value

@@ -13,13 +13,16 @@ from .batches import Batches
 from .recording import ProductRecorder, recording
 from .weights import chosen_layers, weight_source
 
-__all__ = ["calibrated", "calibrated_in_groups"]
-
 EVERY = 4  # one of this many batches is held out
 
 
 def calibrated(
-    model: Any, batches: Any, include: Any = None, exclude: Any = None, held: Any = None, name: str = "calibrate"
+    model: object,
+    batches: object,
+    include: object = None,
+    exclude: object = None,
+    held: object = None,
+    name: str = "calibrate",
 ) -> Calibration:
     """Calibrate a module as `heterocompute.ptq.calibrate` describes."""
     found = Calibration()
@@ -37,7 +40,7 @@ def calibrated(
 
 
 def calibrated_in_groups(
-    model: Any, batches: Any, include: Any, exclude: Any, held: Any, memory: int | None, name: str
+    model: Any, batches: object, include: Any, exclude: Any, held: object, memory: int | None, name: str
 ) -> Iterator[Calibration]:
     """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield."""
     left = chosen_layers(model, include, exclude, name)
@@ -55,7 +58,7 @@ def calibrated_in_groups(
         left = [one for one in left if one.name in recorders[0].postponed]
 
 
-def _record(model: Any, batches: Batches, weights: list[Layer], recorders: list[ProductRecorder]) -> None:
+def _record(model: object, batches: Batches, weights: list[Layer], recorders: list[ProductRecorder]) -> None:
     """Run each batch with one recorder; with two recorders, the second gets every fourth batch."""
     for index, batch in enumerate(batches):
         recorder = recorders[-1 if index % EVERY == EVERY - 1 else 0]
@@ -79,7 +82,7 @@ def _calibration(recorders: list[ProductRecorder], order: list[str]) -> Calibrat
     return found[0]
 
 
-def _tokens(batch: Any) -> Any:
+def _tokens(batch: object) -> Any:
     """Return a mask of the tokens of a batch, from its attention mask; None if it has none."""
     mask = batch.get("attention_mask") if hasattr(batch, "get") else None
     if mask is None or len(mask.shape) != 2:

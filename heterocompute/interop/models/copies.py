@@ -13,8 +13,6 @@ from ..torch.carrying import copied
 from ..torch.walk import every_layer
 from .weights import weight_source
 
-__all__ = ["put", "shared_copy"]
-
 
 def shared_copy(model: Any, name: str) -> Any:
     """Return a copy of a module with the same parameters: the same tensors. Buffers are copies.
@@ -33,7 +31,7 @@ def shared_copy(model: Any, name: str) -> Any:
     return copied(model, parameters, model.modules(), name, "a model without it")
 
 
-def put(model: Any, values: Mapping[str, Any], name: str) -> None:
+def put(model: object, values: Mapping[str, Any], name: str) -> None:
     """Replace weights of a module by new parameters; tied weights stay tied.
 
     Parameters

@@ -18,8 +18,6 @@ from ..torch.walk import Layer
 from .copies import put, shared_copy
 from .weights import chosen_layers
 
-__all__ = ["ModuleWeights", "module_network"]
-
 
 class ModuleWeights(dict[str, Any]):
     """The weights of a model by name, in the form of packed layers; tied ones by their first name.
@@ -38,7 +36,7 @@ class ModuleWeights(dict[str, Any]):
     twins: dict[str, str]
     layers: dict[str, Layer]
 
-    def trained_or_rounded(self, name: str, value: Any) -> Any:
+    def trained_or_rounded(self, name: str, value: object) -> Any:
         """Return a rounded weight; for a weight that was trained in this format, its trained codes."""
         if not isinstance(value, QuantizedArray):
             return value
@@ -119,7 +117,7 @@ def _numbers(answer: Any) -> Any:
     return answer.item() if hasattr(answer, "detach") and answer.numel() == 1 else answer
 
 
-def _values(value: Any) -> Any:
+def _values(value: object) -> Any:
     return value._values() if isinstance(value, PackedArray) else value
 
 

@@ -26,8 +26,6 @@ from ..torch.walk import Layer
 from .batches import Problem
 from .weights import weight_source
 
-__all__ = ["ProductRecorder", "recording", "windows"]
-
 Array = np.ndarray[Any, Any]
 PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2)}
 COPIES = ("_to_copy", "clone")
@@ -215,7 +213,7 @@ def _mode() -> Any:
             super().__init__()
             self.recorder = recorder
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
             name = func._schema.name.removeprefix("aten::")
             result = func(*args, **(kwargs or {}))
             _record_operator(self.recorder, name, args)  # only for arguments that the operator accepted
@@ -275,7 +273,7 @@ def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool
     torch._C._set_mkldnn_enabled(onednn)
 
 
-def _call(recorder: ProductRecorder, name: str, _: Any, inputs: Any) -> None:
+def _call(recorder: ProductRecorder, name: str, _: object, inputs: Any) -> None:
     recorder.called(name, inputs)
 
 
@@ -288,7 +286,7 @@ def _announced(recorder: ProductRecorder, weight: Layer) -> Callable[[], None]:
     if origin == "rounded":
         rounded = module.rounded
 
-        def record(value: Any) -> Any:
+        def record(value: object) -> Any:
             result = rounded(value)
             recorder.computed(name, result)
             return result

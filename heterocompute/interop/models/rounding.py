@@ -19,16 +19,14 @@ from .calibration import calibrated, calibrated_in_groups
 from .copies import put, shared_copy
 from .weights import chosen_layers, weight_source
 
-__all__ = ["rounded"]
-
 
 def rounded(
     model: Any,
-    calibration: Any,
-    formats: Any,
+    calibration: object,
+    formats: object,
     round_: Callable[..., Any],
     sequential: bool,
-    held: Any,
+    held: object,
     include: Any,
     exclude: Any,
     memory: int,
@@ -71,7 +69,7 @@ def rounded(
     return round_(arrays, names, groups, judges, again, _formats(model, layers, formats))
 
 
-def _formats(model: Any, layers: list[Layer], formats: Any) -> Callable[[str], Format | None]:
+def _formats(model: object, layers: list[Layer], formats: object) -> Callable[[str], Format | None]:
     """Return the function from a weight's name to its format: patterns match weights or modules."""
     recipe = recipe_of(formats)
     if isinstance(formats, Mapping):
@@ -89,7 +87,7 @@ def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
 class _Again:
     """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
-    def __init__(self, model: Any, layers: list[Layer], batches: Any, held: Any) -> None:
+    def __init__(self, model: object, layers: list[Layer], batches: object, held: object) -> None:
         self._model, self._batches = shared_copy(model, "quantize"), batches
         self._held_out = None if held is None else False
         self._held = {one.name for one in layers if weight_source(one) == "held"}

@@ -11,11 +11,9 @@ from ...ptq.calibration import Calibration
 from .calibration import calibrated
 from .network import module_network
 
-__all__ = ["searched"]
-
 
 def searched(
-    search: Callable[..., Any], model: Any, evaluate: Any, calibration: Any, include: Any, exclude: Any
+    search: Callable[..., Any], model: object, evaluate: object, calibration: object, include: object, exclude: object
 ) -> Any:
     """Search formats for the layers of a module.
 

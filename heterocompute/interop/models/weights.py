@@ -11,11 +11,9 @@ from ...files.selection import patterns
 from ..torch.reading import maker_of
 from ..torch.walk import Layer, check_matches, every_layer, matching
 
-__all__ = ["check_place", "chosen_layers", "weight_source"]
-
 
 def chosen_layers(
-    model: Any, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str
+    model: object, include: str | Iterable[str] | None, exclude: str | Iterable[str] | None, name: str
 ) -> list[Layer]:
     """Return the float weights of a model that no pattern excludes.
 

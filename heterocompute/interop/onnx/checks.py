@@ -8,8 +8,6 @@ from ...base.errors import WrongValue, printable
 from ...base.texts import quoted, shortened
 from ...files.containers.onnx_graph import inner_graphs
 
-__all__ = ["check_graph"]
-
 MAX_DEPTH = 32
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from ...files.containers.onnx_graph import text_of
 
-__all__ = ["CONTROLS", "Control"]
-
 Values = MutableMapping[str, Any]
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ...base.errors import WrongValue
 from .quantizers import as_column, centred, saturated
 
-__all__ = ["CONVOLUTIONS"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -40,7 +38,7 @@ def windows(x: Array, kernel: Any, steps: Any, holes: Any, around: list[tuple[in
 
 def norm_pool(
     x: Array, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, kernel_shape: Any = (), p: int = 2,
-    pads: Any = None, strides: Any = None,
+    pads: object = None, strides: Any = None,
 ) -> tuple[Array]:  # fmt: skip
     axes, kernel = x.ndim - 2, list(kernel_shape)
     steps, holes = list(strides or [1] * axes), list(dilations or [1] * axes)
@@ -58,7 +56,7 @@ def norm_pool(
 
 def convolve(
     x: Array, w: Array, bias: Array | None = None, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
+    kernel_shape: Any = None, pads: object = None, strides: Any = None,
 ) -> tuple[Array]:  # fmt: skip
     axes, kernel = x.ndim - 2, w.shape[2:]
     if w.ndim != x.ndim or x.shape[1] != w.shape[1] * group or w.shape[0] % group:

@@ -32,8 +32,6 @@ from .control import CONTROLS, Control
 from .model import array_of, plain_opset
 from .products import Product
 
-__all__ = ["Request", "Cut", "Network"]
-
 Array = np.ndarray[Any, Any]
 # Operators that multiply, of any domain, and the operands that may be weights.
 MULTIPLIED = {
@@ -170,7 +168,7 @@ class Cut:
             self._known[name] = self._decided(name)
         return self._known[name]
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """Return a value as an ndarray."""
         return value if isinstance(value, np.ndarray) else self.network.session.plain(value)
 
@@ -211,7 +209,7 @@ class Cut:
             return array_of(one, self.network.folder)
         return self.session_of([], {}, [name]).run([name], {})[0]
 
-    def _hold(self, prefix: str, output: Any, tensor: Any) -> None:
+    def _hold(self, prefix: str, output: object, tensor: Any) -> None:
         """Note a constant tensor."""
         name = text_of(output)
         self._constants[name] = Constant(prefix + name, tuple(range(len(tensor.dims))))

@@ -16,19 +16,6 @@ from ...files.containers.onnx_graph import dense_of, inlined, inner_graphs, node
 from .checks import check_graph
 from .operators import OLD_NEAREST
 
-__all__ = [
-    "Refused",
-    "array_of",
-    "as_before_11",
-    "blaming",
-    "converted",
-    "evaluating",
-    "loaded",
-    "place_of",
-    "plain_opset",
-    "sentence_of",
-]
-
 Array = np.ndarray[Any, Any]
 ARGUMENT = "run_onnx: model"
 
@@ -37,7 +24,7 @@ class Refused(Exception):
     """This runtime cannot run the graph; another one may."""
 
 
-def loaded(model: Any) -> tuple[Any, bool]:
+def loaded(model: object) -> tuple[Any, bool]:
     """Return a model without functions and sparse tensors, and whether its names were changed.
 
     External data stay where they are.
@@ -74,7 +61,7 @@ def loaded(model: Any) -> tuple[Any, bool]:
     return proto, is_changed
 
 
-def place_of(model: Any) -> str:
+def place_of(model: object) -> str:
     """Return how messages call the model."""
     return printable(os.fsdecode(model)) if isinstance(model, (str, os.PathLike)) else ARGUMENT
 
@@ -132,7 +119,7 @@ def array_of(tensor: Any, folder: str) -> Array:
     return found
 
 
-def converted(model: Any, opset: int, folder: str) -> Any:
+def converted(model: object, opset: int, folder: str) -> Any:
     """Return the model in another version of the standard operator set; ValueError if onnx has no conversion."""
     import onnx  # optional
     from onnx import version_converter  # optional

@@ -12,8 +12,6 @@ import numpy as np
 
 from ...base.errors import WrongValue
 
-__all__ = ["NORMS"]
-
 Array = np.ndarray[Any, Any]
 BFLOAT16 = 16  # TensorProto.DataType
 

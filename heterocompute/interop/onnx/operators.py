@@ -22,8 +22,6 @@ from .convolutions import CONVOLUTIONS
 from .norms import NORMS
 from .quantizers import QUANTIZERS
 
-__all__ = ["OLD_NEAREST", "operators", "reason_to_refuse"]
-
 Array = np.ndarray[Any, Any]
 # Operators whose meaning changed with this opset; onnx's evaluator implements only the newest meaning.
 CHANGED = {"BatchNormalization": 14, "Dropout": 12, "Hardmax": 13, "LogSoftmax": 13, "Softmax": 13, "Resize": 11,
@@ -111,7 +109,7 @@ def operators() -> list[type]:
     class Optional(OpRun):
         op_domain = ""
 
-        def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:  # noqa: A002 (ONNX's name)
+        def _run(self, x: object = None, type: object = None) -> tuple[Any]:  # noqa: A002 (ONNX's name)
             return (x,)
 
     class MaxPool(other_pool):  # type: ignore[misc]
@@ -133,7 +131,7 @@ def operators() -> list[type]:
     class ConvTranspose(other_transpose):  # type: ignore[misc]
         op_domain = ""
 
-        def _run(self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **options: Any) -> Any:
+        def _run(self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **options: object) -> Any:
             n = group or 1
             biases = [None] * n if b is None else np.split(b, n)
             parts = [
@@ -163,7 +161,7 @@ def operators() -> list[type]:
 def operator_class(base: type, name: str, compute: Callable[..., Any]) -> type:
     """Return the class of an operator that a function defines: inputs in order, attributes by name."""
 
-    def run(_: Any, *inputs: Any, **attributes: Any) -> Any:
+    def run(_: object, *inputs: object, **attributes: object) -> Any:
         return compute(*inputs, **{key: one for key, one in attributes.items() if one is not None})
 
     return type(name, (base,), {"op_domain": "", "_run": run})

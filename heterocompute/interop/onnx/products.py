@@ -13,8 +13,6 @@ from ...products.conv import conv2d
 from ...products.matmul import linear, matmul
 from ...products.window import as_window
 
-__all__ = ["Product"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -44,7 +42,7 @@ class Product:
         """Return the values that it multiplies and adds."""
         return [self.inputs[1 - self.place], *(name for name in self.inputs[2:] if name)]
 
-    def compute(self, x: Array, other: Array | None, stored: Any, activations: Any) -> Array:
+    def compute(self, x: Array, other: Array | None, stored: object, activations: object) -> Array:
         """Return the output.
 
         Parameters

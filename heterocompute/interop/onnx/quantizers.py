@@ -12,8 +12,6 @@ import numpy as np
 
 from ...base.errors import WrongValue
 
-__all__ = ["QUANTIZERS"]
-
 Array = np.ndarray[Any, Any]
 UINT8 = 2  # TensorProto.DataType
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")

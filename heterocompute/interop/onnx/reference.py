@@ -16,8 +16,6 @@ from ...files.containers.onnx_graph import STANDARD, inner_graphs, text_of
 from .model import array_of, sentence_of
 from .operators import operators, reason_to_refuse
 
-__all__ = ["References", "refuse_wrong"]
-
 Array = np.ndarray[Any, Any]
 HALVES = ("float16", "bfloat16")
 # Operators that have no arithmetic and whose result depends on the dtype of their inputs, or hold sequences.
@@ -41,7 +39,7 @@ class References:
         self._folder = folder
         self._operators: list[type] = []
 
-    def __call__(self, model: Any, tensors: Mapping[str, Any]) -> Reference:
+    def __call__(self, model: object, tensors: Mapping[str, Any]) -> Reference:
         """Return an evaluator of a model whose constants are passed separately."""
         self._operators = self._operators or operators()
         return Reference(model, {name: array_of(one, self._folder) for name, one in tensors.items()}, self._operators)
@@ -56,7 +54,7 @@ class References:
             return onnx.ValueInfoProto(name=name)
         return onnx.helper.make_tensor_value_info(name, kind, None)
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> Any:
         """Return a value as an object of NumPy or Python."""
         return value
 
@@ -81,7 +79,7 @@ def all_nodes(graph: Any) -> Any:
 class Reference:
     """One part of a graph in onnx's evaluator."""
 
-    def __init__(self, model: Any, held: dict[str, Array], changed: list[type]) -> None:
+    def __init__(self, model: object, held: dict[str, Array], changed: list[type]) -> None:
         self._held = held
         try:
             self._inner = evaluator()(model, new_ops=changed)
@@ -113,7 +111,7 @@ def _named(call: Callable[..., Any], node: Any) -> Callable[..., Any]:
     """Return a function that adds the operator's name to any error of its call."""
     name = text_of(node.op_type) if node.domain in STANDARD else f"{text_of(node.domain)}.{text_of(node.op_type)}"
 
-    def run(*arguments: Any, **options: Any) -> Any:
+    def run(*arguments: object, **options: object) -> Any:
         try:
             return call(*arguments, **options)
         except Exception as error:  # any exception: the evaluator checks little

@@ -16,8 +16,6 @@ from ...base import runtime
 from ...base.errors import WrongValue
 from .model import Refused, array_of, sentence_of
 
-__all__ = ["Sessions", "options_of"]
-
 Array = np.ndarray[Any, Any]
 LARGE = 2**20  # bytes of a constant that is passed without a copy
 ELEMENTS = {"float": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8, "bool": 9,
@@ -102,7 +100,7 @@ class Sessions:
             raise Refused(f"onnxruntime does not accept inputs of {array.dtype}")
         return make.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.dtype.itemsize}"), kind)
 
-    def info(self, name: str, value: Any) -> Any:
+    def info(self, name: str, value: object) -> Any:
         """Return the ONNX description of an input like this value."""
         import onnx  # optional
 
@@ -127,7 +125,7 @@ class Sessions:
             self._identity[kind] = self._identity_of(value)
         return self._identity[kind].inner.run(["y"], {"x": value})[0]
 
-    def _identity_of(self, value: Any) -> Session:
+    def _identity_of(self, value: object) -> Session:
         import onnx  # optional
 
         node = onnx.helper.make_node("Identity", ["x"], ["y"])
@@ -138,7 +136,7 @@ class Sessions:
 class Session:
     """One part of a graph in onnxruntime."""
 
-    def __init__(self, sessions: Sessions, source: str | bytes, options: Any, held: Any) -> None:
+    def __init__(self, sessions: Sessions, source: str | bytes, options: object, held: object) -> None:
         self._sessions, self._held = sessions, held
         try:
             self.inner = sessions._ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])

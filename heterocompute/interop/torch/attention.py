@@ -14,8 +14,6 @@ from torch.nn import functional
 from .products import linear
 from .weights import PackedWeight
 
-__all__ = ["PackedMultiheadAttention"]
-
 
 class PackedMultiheadAttention(torch.nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` with some or all projections packed. Returned by `convert`.
@@ -33,7 +31,7 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
         value: torch.Tensor,
         key_padding_mask: Any = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: object = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, Any]:
@@ -65,7 +63,7 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
         turned = {id(one): one.transpose(0, 1) for one in (query, key, value)}
         return turned[id(query)], turned[id(key)], turned[id(value)]
 
-    def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
+    def _projected(self, query: object, key: object, value: object) -> list[Any]:
         """Return the three projections; for a single input, from one matmul."""
         bias, n = self.in_proj_bias, self.embed_dim
         biases = [None] * 3 if bias is None else list(bias.split(n))
@@ -106,7 +104,7 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
             found = mask if found is None else found + mask
         return found
 
-    def _longer(self, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any]:
+    def _longer(self, k: Any, v: Any, mask: object) -> tuple[Any, Any, Any]:
         """Return keys, values and mask with the rows of `add_bias_kv` and `add_zero_attn`."""
         more = []
         if self.bias_k is not None:
@@ -120,5 +118,5 @@ class PackedMultiheadAttention(torch.nn.MultiheadAttention):
         return k, v, mask
 
 
-def _times(x: Any, weight: Any, bias: Any) -> Any:
+def _times(x: object, weight: object, bias: object) -> Any:
     return linear(x, weight, bias) if isinstance(weight, PackedWeight) else functional.linear(x, weight, bias)

@@ -13,8 +13,6 @@ import torch
 from ...base.errors import WrongValue
 from ...base.texts import quoted, sentence
 
-__all__ = ["FUNCTIONS", "carry", "copied", "is_of_torch", "own_function"]
-
 #: Methods that compute a layer's output: a class or an instance that has its own does not compute what PyTorch does.
 FUNCTIONS = ("forward", "__call__", "_call_impl", "_conv_forward")
 # Hooks of pruning, weight_norm, spectral_norm and QuantLinear, which are about the replaced weight.
@@ -30,18 +28,18 @@ _PLAIN = {  # as they were when this package was imported
 }
 
 
-def is_of_torch(module: Any, base: Any) -> bool:
+def is_of_torch(module: object, base: object) -> bool:
     """Tell whether the class of a module computes what a class of PyTorch computes."""
     kind = type(module)
     return all(getattr(kind, name) is plain for (one, name), plain in _PLAIN.items() if one is base)
 
 
-def own_function(module: Any) -> str:
+def own_function(module: object) -> str:
     """Return the name of a method of `FUNCTIONS` that was replaced on the instance; empty if there is none."""
     return next((name for name in FUNCTIONS if name in vars(module) and not _is_restored(module, name)), "")
 
 
-def _is_restored(module: Any, name: str) -> bool:
+def _is_restored(module: object, name: str) -> bool:
     """Tell whether an instance holds the method of its class, as accelerate leaves it when it removes a hook."""
     held = vars(module)[name]
     return (
@@ -93,11 +91,11 @@ def carry(old: Any, new: Any, made: frozenset[str] = frozenset(("weight", "bias"
 _CONTENTS = ("_parameters", "_buffers", "_modules")
 
 
-def _parametrized(module: Any) -> tuple[str, ...]:
+def _parametrized(module: object) -> tuple[str, ...]:
     return tuple(getattr(module, "parametrizations", ()))
 
 
-def _computes_weights(hook: Any) -> bool:
+def _computes_weights(hook: object) -> bool:
     """Return True if a hook computes a weight or stores its state."""
     if hasattr(hook, "apply_mask") or hasattr(hook, "compute_weight"):
         return True
@@ -147,7 +145,7 @@ def copied(model: Any, memo: dict[int, Any], replaced: Iterable[Any], name: str,
         raise WrongValue(f"{name}: the model cannot be copied ({sentence(problem)}), expected {how}") from problem
 
 
-def _shared(function: Any) -> Iterator[Any]:
+def _shared(function: object) -> Iterator[Any]:
     """Return the modules that a function refers to and that `copy.deepcopy` does not copy with it."""
     seen: set[int] = set()
     todo = [(function, True)]  # with whether deepcopy copies it

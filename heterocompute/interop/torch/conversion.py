@@ -27,8 +27,6 @@ from .modules import Packed
 from .walk import Layer, check_matches, check_replaceable, every_layer, matching
 from .weights import PackedWeight, restored
 
-__all__ = ["convert", "load_packed"]
-
 
 def convert(
     model: torch.nn.Module,
@@ -39,7 +37,7 @@ def convert(
     exclude: str | Iterable[str] | None = None,
     inplace: bool = False,
     method: str = "rtn",
-    calibration: Any = None,
+    calibration: object = None,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
 
@@ -324,7 +322,7 @@ def unsaved(model: Any) -> Any:
     return model
 
 
-def _use_own_forward(experts: Any) -> None:
+def _use_own_forward(experts: object) -> None:
     """Make experts of transformers multiply matrix by matrix: their other methods need all matrices in one tensor."""
     if hasattr(experts, "config"):
         experts.config = copy.copy(experts.config)

@@ -29,8 +29,6 @@ from ...products.arguments import as_format
 from ...products.window import as_window, check_channels
 from ...training.device import device_passed, device_rounded
 
-__all__ = ["convolved", "decoded", "nearest", "passed", "prepacked", "product", "rounded"]
-
 NAMES = {
     torch.float32: "float32",
     torch.float64: "float64",
@@ -125,7 +123,7 @@ class _TooLarge(Exception):
     pass
 
 
-def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: Any, rounding: str, seed: int) -> tuple[Any, Any]:
+def rounded(t: Any, fmt: Format, axes: tuple[int, ...], clip: object, rounding: str, seed: int) -> tuple[Any, Any]:
     """Return the rounded values in the dtype of t, and the note of their gradient; an empty one for all of it."""
     y, note = device_rounded(Tensors(t), _view(t), fmt, axes, clip, rounding, seed)
     return y.to(t.dtype), t.new_empty(0, dtype=torch.uint8) if note is None else note
@@ -152,7 +150,7 @@ def passed(g: Any, note: Any) -> Any:
 
 
 @contextmanager
-def _refusals(name: str, fmt: Any) -> Iterator[None]:
+def _refusals(name: str, fmt: object) -> Iterator[None]:
     """Add the caller, its format and the copy to the CPU to errors of the core."""
     try:
         with refusals(format=(f"{name}: {fmt}", None)):
@@ -190,7 +188,7 @@ class Tensors(Memory):
         self.kept.append(self.near.new_empty(nbytes, dtype=torch.uint8))
         return int(self.kept[-1].data_ptr())
 
-    def view(self, array: Any) -> Any:
+    def view(self, array: object) -> Any:
         return _view(array)
 
     def address(self, array: Any) -> int:

@@ -31,13 +31,11 @@ from .modules import Packed
 from .walk import every_layer
 from .weights import PackedWeight
 
-__all__ = ["export_onnx"]
-
 Array = np.ndarray[Any, Any]
 
 
 @counts_subnormals
-def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[str], **options: Any) -> None:
+def export_onnx(model: torch.nn.Module, example: object, path: str | os.PathLike[str], **options: object) -> None:
     """Write a converted model as ONNX, including the codes and scales of its packed weights.
 
     Parameters
@@ -112,7 +110,7 @@ def export_onnx(model: torch.nn.Module, example: Any, path: str | os.PathLike[st
     write_model(path, proto.SerializeToString())
 
 
-def _check(name: str, weight: PackedWeight, module: Any) -> None:
+def _check(name: str, weight: PackedWeight, module: object) -> None:
     """Raise ValueError if ONNX cannot represent a weight or its activations."""
     if not isinstance(module, (Packed, PackedMultiheadAttention, torch.nn.Embedding)):
         raise WrongValue(f"export_onnx: {quoted(name)} is of {type(module).__name__}, expected layers, not experts")
@@ -163,7 +161,7 @@ class _Attention(PackedMultiheadAttention):
 
     largest: int | None = None
 
-    def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
+    def _projected(self, query: object, key: object, value: object) -> list[Any]:
         made = {id(one): rounded(one, self.largest, (-1,)) for one in (query, key, value)}
         return super()._projected(made[id(query)], made[id(key)], made[id(value)])
 
@@ -172,7 +170,7 @@ def with_floats(model: Any) -> Any:
     """Return a copy of a model with the decoded weights in layers of PyTorch."""
     floats: dict[int, Any] = {}
 
-    def parameter(weight: PackedWeight, module: Any) -> Any:
+    def parameter(weight: PackedWeight, module: object) -> Any:
         if id(weight) not in floats:
             values = original(weight.array().dequantize(), module)
             floats[id(weight)] = torch.nn.Parameter(torch.from_numpy(values), requires_grad=False)
@@ -221,7 +219,7 @@ def with_floats(model: Any) -> Any:
     return visit(copied(model, {}, layers, "export_onnx", "a model without it"))
 
 
-def _exported(model: Any, example: Any, options: Mapping[str, Any]) -> Any:
+def _exported(model: Any, example: object, options: Mapping[str, Any]) -> Any:
     """Return the ONNX model of a model of PyTorch."""
     import onnx  # optional
 

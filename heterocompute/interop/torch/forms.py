@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 import torch
 
@@ -19,21 +18,8 @@ from ...ptq.methods import by_method, takes
 from .reading import now, trained_in
 from .walk import Layer
 
-__all__ = [
-    "check_rows",
-    "form_axis",
-    "formed",
-    "formed_of",
-    "packed_of",
-    "packed_shape",
-    "recipe_of",
-    "trained_form",
-    "turned",
-    "weight_now",
-]
 
-
-def recipe_of(format: Any) -> dict[str, Format | QuantizedArray | None]:
+def recipe_of(format: object) -> dict[str, Format | QuantizedArray | None]:
     """Return a format, a recipe or a rounding of a model as a dict from patterns to formats or rounded weights."""
     rounded = getattr(format, "weights", None)
     if isinstance(rounded, Mapping):

@@ -16,19 +16,6 @@ from ...formats import Format
 from .products import convolve, embedding, linear
 from .weights import PackedWeight
 
-__all__ = [
-    "Packed",
-    "PackedConv1d",
-    "PackedConv2d",
-    "PackedConv3d",
-    "PackedConvTranspose1d",
-    "PackedConvTranspose2d",
-    "PackedConvTranspose3d",
-    "PackedEmbedding",
-    "PackedEmbeddingBag",
-    "PackedLinear",
-]
-
 
 class Packed(torch.nn.Module):
     """Base class of layers with one packed weight.
@@ -43,7 +30,7 @@ class Packed(torch.nn.Module):
     weight: PackedWeight
 
     def __init__(
-        self, q: QuantizedArray | PackedWeight, bias: Any = None, activations: Format | str | None = None
+        self, q: QuantizedArray | PackedWeight, bias: object = None, activations: Format | str | None = None
     ) -> None:
         super().__init__()
         self.weight = q if isinstance(q, PackedWeight) else PackedWeight(q, activations)
@@ -58,7 +45,14 @@ class Packed(torch.nn.Module):
         return self.weight.activations
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+        self,
+        state_dict: Any,
+        prefix: str,
+        local: object,
+        strict: bool,
+        missing: object,
+        unexpected: object,
+        errors: Any,
     ) -> None:
         super()._load_from_state_dict(state_dict, prefix, local, strict, missing, unexpected, errors)
         if f"{prefix}weight" in state_dict:
@@ -92,7 +86,7 @@ class PackedLinear(Packed):
     kind = "linear"
 
     def __init__(
-        self, q: QuantizedArray | PackedWeight, bias: Any = None, activations: Format | str | None = None
+        self, q: QuantizedArray | PackedWeight, bias: object = None, activations: Format | str | None = None
     ) -> None:
         super().__init__(q, bias, activations)
         if len(self.weight.shape) != 2:
@@ -102,7 +96,7 @@ class PackedLinear(Packed):
         self.out_features, self.in_features = self.weight.shape
 
     @classmethod
-    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+    def from_module(cls, module: object, weight: PackedWeight) -> Self:
         """Copy the bias of a layer."""
         return cls(weight, getattr(module, "bias", None))
 
@@ -168,7 +162,7 @@ class _PackedConvolution(Packed):
 class _PackedTransposed(_PackedConvolution):
     __doc__ = _PackedConvolution.__doc__
 
-    def forward(self, x: torch.Tensor, output_size: Any = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, output_size: object = None) -> torch.Tensor:
         n = len(self.kernel_size)
         if x.dim() == n + 1:
             return self(x[None], output_size)[0]
@@ -270,14 +264,14 @@ class PackedEmbeddingBag(PackedEmbedding):
     kind = "embedding_bag"
 
     @classmethod
-    def from_module(cls, module: Any, weight: PackedWeight) -> Self:
+    def from_module(cls, module: object, weight: PackedWeight) -> Self:
         """Copy the bag options of a layer."""
         made = cls(weight)
         for name in ("mode", "include_last_offset", "padding_idx"):
             setattr(made, name, getattr(module, name))
         return made
 
-    def forward(self, x: torch.Tensor, offsets: Any = None, per_sample_weights: Any = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, offsets: object = None, per_sample_weights: object = None) -> torch.Tensor:
         ids, places = torch.unique(x, return_inverse=True)
         rows = embedding(ids, self.weight, self.weight.dtype)
         padding = None

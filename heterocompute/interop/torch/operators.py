@@ -34,20 +34,6 @@ from ...products.matmul import linear as product, matmul
 from ...training.passing import note_of, passed, rounded
 from . import device
 
-__all__ = [
-    "array_of",
-    "axes_text",
-    "defined",
-    "described",
-    "functions",
-    "is_plain",
-    "is_unobserved",
-    "parts_of",
-    "rows_of",
-    "sliced",
-]
-
-
 Pair = tuple[int, int]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _n_modes, _top_transform = torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack
@@ -131,7 +117,7 @@ def array_of(parts: Sequence[Any], text: str) -> QuantizedArray:
     return QuantizedArray._trusted(components, fmt, shape, axis, dtype)
 
 
-def is_plain(t: Any) -> bool:
+def is_plain(t: object) -> bool:
     """Tell whether no compiler, mode or transform of PyTorch intercepts operations on a tensor."""
     return type(t) in PLAIN and not _n_modes() and _top_transform() is None
 
@@ -202,12 +188,12 @@ def defined() -> SimpleNamespace:
         The operators, and what `functions` needs of them.
     """
 
-    def array(t: Any) -> Any:
+    def array(t: torch.Tensor) -> Any:
         if t.device.type != "cpu":
             raise WrongType(f"interop.torch: the tensor is on {t.device}, expected one of the CPU: pass .cpu() of it")
         return as_array(t.detach(), "interop.torch: the tensor")
 
-    def operator(name: str, schema: str, forward: Any, fake: Any) -> Any:
+    def operator(name: str, schema: str, forward: object, fake: object) -> Any:
         made = torch.library.custom_op(f"heterocompute::{name}", forward, mutates_args=(), schema=schema)
         made.register_fake(fake)
         raw[name] = forward
@@ -215,7 +201,7 @@ def defined() -> SimpleNamespace:
 
     raw: dict[str, Any] = {}
 
-    def round_forward(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
+    def round_forward(t: torch.Tensor, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         parsed = as_format(fmt, "fake_quantize: fmt", functions=t.device.type != KIND)
         if t.device.type == KIND:
             axes = normalize_axes(_axes(axis), t.dim(), "fake_quantize")
@@ -225,7 +211,7 @@ def defined() -> SimpleNamespace:
                           seed % 2**64)  # fmt: skip
         return torch.from_numpy(y).to(t.dtype), torch.from_numpy(np.empty(0, np.uint8) if note is None else note)
 
-    def round_fake(t: Any, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
+    def round_fake(t: torch.Tensor, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
         shape = tuple(int(n) for n in t.shape)
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
         note = note_of(
@@ -235,7 +221,7 @@ def defined() -> SimpleNamespace:
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)
         return torch.empty_like(t, memory_format=torch.contiguous_format), of_note
 
-    def pass_forward(g: Any, note: Any, fmt: str, axis: str) -> Any:
+    def pass_forward(g: torch.Tensor, note: torch.Tensor, fmt: str, axis: str) -> Any:
         if g.device.type == KIND:
             return device.passed(_bare_values(g), note)
         axes = normalize_axes(_axes(axis), g.ndim, "fake_quantize")
@@ -244,28 +230,28 @@ def defined() -> SimpleNamespace:
         )
         return torch.from_numpy(found).to(g.dtype)
 
-    def pass_fake(g: Any, note: Any, fmt: str, axis: str) -> Any:
+    def pass_fake(g: torch.Tensor, note: torch.Tensor, fmt: str, axis: str) -> Any:
         return torch.empty_like(g, memory_format=torch.contiguous_format)
 
-    def times(x: Any, q: Any, text: str, activations: str) -> Any:
+    def times(x: torch.Tensor, q: Sequence[torch.Tensor], text: str, activations: str) -> Any:
         if x.device.type == KIND:
             return device.product(_bare_values(x), on_device(q, text), activations)
         return torch.from_numpy(product(array(x), array_of(q, text), activations=activations or None))
 
-    def times_fake(x: Any, q: Any, text: str, activations: str) -> Any:
+    def times_fake(x: torch.Tensor, q: Sequence[torch.Tensor], text: str, activations: str) -> Any:
         _check_devices(x, q)
         return x.new_empty((*x.shape[:-1], json.loads(text)["shape"][0]), dtype=torch.float32)
 
-    def back(g: Any, q: Any, text: str) -> Any:
+    def back(g: torch.Tensor, q: Sequence[torch.Tensor], text: str) -> Any:
         if g.device.type == KIND:
             return _bare_values(g).to(torch.float32).matmul(device.decoded(on_device(q, text)))
         return torch.from_numpy(matmul(array(g), array_of(q, text).dequantize()))
 
-    def back_fake(g: Any, q: Any, text: str) -> Any:
+    def back_fake(g: torch.Tensor, q: Sequence[torch.Tensor], text: str) -> Any:
         _check_devices(g, q)
         return g.new_empty((*g.shape[:-1], json.loads(text)["shape"][1]), dtype=torch.float32)
 
-    def convolve(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
+    def convolve(x: torch.Tensor, q: Sequence[torch.Tensor], text: str, window: Sequence[int], activations: str) -> Any:
         stride, padding, dilation, groups = _window(window)
         if x.device.type == KIND:
             return device.convolved(_bare_values(x), on_device(q, text), _window(window), activations)
@@ -273,7 +259,9 @@ def defined() -> SimpleNamespace:
         y = conv2d(array(x), w, None, stride, padding, dilation, groups, activations or None)
         return torch.from_numpy(y)
 
-    def convolve_fake(x: Any, q: Any, text: str, window: Any, activations: str) -> Any:
+    def convolve_fake(
+        x: torch.Tensor, q: Sequence[torch.Tensor], text: str, window: Sequence[int], activations: str
+    ) -> Any:
         stride, padding, dilation, groups = _window(window)
         _check_devices(x, q)
         filters = x.new_empty(json.loads(text)["shape"], dtype=torch.float32)
@@ -281,24 +269,28 @@ def defined() -> SimpleNamespace:
             x.float(), filters, None, stride, padding, dilation, False, [0, 0], groups
         ).contiguous()
 
-    def convolve_back(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
+    def convolve_back(
+        g: torch.Tensor, q: Sequence[torch.Tensor], text: str, window: Sequence[int], height: int, width: int
+    ) -> Any:
         stride, padding, dilation, groups = _window(window)
         is_device_input = g.device.type == KIND
         w = device.decoded(on_device(q, text)) if is_device_input else torch.from_numpy(array_of(q, text).dequantize())
         size = (g.shape[0], w.shape[1] * groups, height, width)
         return torch.nn.grad.conv2d_input(size, w, g.float(), stride, padding, dilation, groups).contiguous()
 
-    def convolve_back_fake(g: Any, q: Any, text: str, window: Any, height: int, width: int) -> Any:
+    def convolve_back_fake(
+        g: torch.Tensor, q: Sequence[torch.Tensor], text: str, window: Sequence[int], height: int, width: int
+    ) -> Any:
         _check_devices(g, q)
         channels = json.loads(text)["shape"][1] * window[-1]
         return g.new_empty((g.shape[0], channels, height, width), dtype=torch.float32)
 
-    def rows(ids: Any, q: Any, text: str) -> Any:
+    def rows(ids: torch.Tensor, q: Sequence[torch.Tensor], text: str) -> Any:
         if ids.device.type == KIND:
             return _rows_on_device(ids, on_device(q, text))
         return torch.from_numpy(rows_of(array_of(q, text), ids.numpy()))
 
-    def rows_fake(ids: Any, q: Any, text: str) -> Any:
+    def rows_fake(ids: torch.Tensor, q: Sequence[torch.Tensor], text: str) -> Any:
         _check_devices(ids, q)
         return ids.new_empty((*ids.shape, json.loads(text)["shape"][1]), dtype=torch.float32)
 
@@ -338,7 +330,7 @@ class _Several:
         self.items = [_bare(one) if isinstance(one, torch.Tensor) else one for one in items]
 
 
-def _bare(part: Any) -> Any:
+def _bare(part: object) -> Any:
     inside = torch._C._functorch
     while inside.is_functorch_wrapped_tensor(part):
         if inside.is_batchedtensor(part):
@@ -364,7 +356,7 @@ def functions(operators: SimpleNamespace) -> SimpleNamespace:
     def function(name: str, rule: SimpleNamespace) -> Any:
         operator, raw = getattr(operators, name), operators.raw[name]
 
-        def forward(*inputs: Any) -> Any:
+        def forward(*inputs: object) -> Any:
             given = [one.items if type(one) is _Several else one for one in inputs]
             return (raw if is_plain(inputs[0]) else operator)(*given)  # calling an operator takes 100 us
 
@@ -398,11 +390,11 @@ def _rules(call: SimpleNamespace, frozen: Callable[[Any], Any]) -> dict[str, Sim
     `frozen` returns the gradient of a packed weight: none, in the form that operators or functions expect.
     """
 
-    def pass_on(g: Any, note: Any, ctx: Any) -> Any:
+    def pass_on(g: torch.Tensor | None, note: torch.Tensor, ctx: Any) -> Any:
         everything = note.dim() == 1 and note.shape[0] == 0
         return g if g is None or everything else call.pass_gradient(g, note, ctx.fmt, ctx.axis)
 
-    def keep_note(ctx: Any, note: Any, fmt: str, axis: str) -> None:
+    def keep_note(ctx: Any, note: torch.Tensor, fmt: str, axis: str) -> None:
         ctx.fmt, ctx.axis = fmt, axis
         ctx.save_for_backward(note)
         ctx.save_for_forward(note)
@@ -412,59 +404,59 @@ def _rules(call: SimpleNamespace, frozen: Callable[[Any], Any]) -> dict[str, Sim
         ctx.mark_non_differentiable(output[1])
         keep_note(ctx, output[1], inputs[1], inputs[2])
 
-    def round_backward(ctx: Any, g: Any, _: Any) -> tuple[Any, ...]:
+    def round_backward(ctx: Any, g: torch.Tensor, _: object) -> tuple[Any, ...]:
         return pass_on(g, ctx.saved_tensors[0], ctx), None, None, None, None, None
 
-    def round_along(ctx: Any, tangent: Any, *_: Any) -> tuple[Any, None]:
+    def round_along(ctx: Any, tangent: torch.Tensor, *_: object) -> tuple[Any, None]:
         return pass_on(tangent, ctx.saved_tensors[0], ctx), None
 
-    def pass_keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def pass_keep(ctx: Any, inputs: Any, output: object) -> None:
         keep_note(ctx, *inputs[1:])
 
-    def pass_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+    def pass_backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
         return pass_on(g, ctx.saved_tensors[0], ctx), None, None, None
 
-    def pass_along(ctx: Any, tangent: Any, *_: Any) -> Any:
+    def pass_along(ctx: Any, tangent: torch.Tensor, *_: object) -> Any:
         return pass_on(tangent, ctx.saved_tensors[0], ctx)
 
-    def times_keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def times_keep(ctx: Any, inputs: Any, output: object) -> None:
         ctx.dtype, ctx.q, ctx.text = inputs[0].dtype, inputs[1], inputs[2]
 
-    def times_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+    def times_backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
         return call.linear_backward(g, ctx.q, ctx.text).to(ctx.dtype), frozen(ctx.q), None, None
 
-    def times_along(ctx: Any, along: Any, *_: Any) -> Any:
+    def times_along(ctx: Any, along: torch.Tensor, *_: object) -> Any:
         return call.linear(along, ctx.q, ctx.text, "")
 
-    def back_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+    def back_backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
         return call.linear(g, ctx.q, ctx.text, "").to(ctx.dtype), frozen(ctx.q), None
 
-    def back_along(ctx: Any, along: Any, *_: Any) -> Any:
+    def back_along(ctx: Any, along: torch.Tensor, *_: object) -> Any:
         return call.linear_backward(along, ctx.q, ctx.text)
 
-    def conv_keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def conv_keep(ctx: Any, inputs: Any, output: object) -> None:
         times_keep(ctx, inputs, output)
         ctx.window, ctx.size = inputs[3], tuple(inputs[0].shape[2:])
 
-    def conv_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+    def conv_backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
         found = call.conv2d_backward(g, ctx.q, ctx.text, ctx.window, *ctx.size).to(ctx.dtype)
         return found, frozen(ctx.q), None, None, None
 
-    def conv_along(ctx: Any, along: Any, *_: Any) -> Any:
+    def conv_along(ctx: Any, along: torch.Tensor, *_: object) -> Any:
         return call.conv2d(along, ctx.q, ctx.text, ctx.window, "")
 
-    def conv_back_keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def conv_back_keep(ctx: Any, inputs: Any, output: object) -> None:
         times_keep(ctx, inputs, output)
         ctx.window, ctx.size = inputs[3], tuple(inputs[4:])
 
-    def conv_back_backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+    def conv_back_backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
         found = call.conv2d(g, ctx.q, ctx.text, ctx.window, "").to(ctx.dtype)
         return found, frozen(ctx.q), None, None, None, None
 
-    def conv_back_along(ctx: Any, along: Any, *_: Any) -> Any:
+    def conv_back_along(ctx: Any, along: torch.Tensor, *_: object) -> Any:
         return call.conv2d_backward(along, ctx.q, ctx.text, ctx.window, *ctx.size)
 
-    def rule(keep: Any, backward: Any, forward: Any) -> SimpleNamespace:
+    def rule(keep: object, backward: object, forward: object) -> SimpleNamespace:
         return SimpleNamespace(keep=keep, backward=backward, forward=forward)
 
     return {
@@ -483,11 +475,11 @@ def _register_batches(made: SimpleNamespace) -> None:
     def apart(value: Any, dim: int | None, count: int) -> Any:
         return [value] * count if dim is None else value.unbind(dim)
 
-    def round_each(info: Any, dims: Any, t: Any, *more: Any) -> tuple[Any, tuple[int, int]]:
+    def round_each(info: Any, dims: Any, t: torch.Tensor, *more: Any) -> tuple[Any, tuple[int, int]]:
         found = [made.fake_quantize(one, *more) for one in apart(t, dims[0], info.batch_size)]
         return tuple(torch.stack(parts) for parts in zip(*found, strict=True)), (0, 0)
 
-    def pass_each(info: Any, dims: Any, g: Any, note: Any, *more: Any) -> tuple[Any, int]:
+    def pass_each(info: Any, dims: Any, g: torch.Tensor, note: torch.Tensor, *more: object) -> tuple[Any, int]:
         pairs = zip(apart(g, dims[0], info.batch_size), apart(note, dims[1], info.batch_size), strict=True)
         return torch.stack([made.pass_gradient(*pair, *more) for pair in pairs]), 0
 
@@ -496,7 +488,7 @@ def _register_batches(made: SimpleNamespace) -> None:
     for operator in (made.linear, made.linear_backward, made.rows):
         operator.register_vmap(lambda _, dims, x, *more, operator=operator: (operator(x.movedim(dims[0], 0), *more), 0))
 
-    def images_per_chunk(info: Any, dims: Any, x: Any, *more: Any, operator: Any) -> tuple[Any, int]:
+    def images_per_chunk(info: Any, dims: Any, x: torch.Tensor, *more: Any, operator: Any) -> tuple[Any, int]:
         x = x.movedim(dims[0], 0)
         y = operator(x.flatten(0, 1), *more)
         return y.unflatten(0, (info.batch_size, x.shape[1])), 0

@@ -25,8 +25,6 @@ from .operators import PLAIN, is_plain, is_unobserved, rows_of
 from .rounding import OPS, check_tensor
 from .weights import PRODUCTS, PackedPart, PackedWeight
 
-__all__ = ["conv2d", "convolve", "embedding", "linear"]
-
 _is_autocast, _autocast_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 _has_gradients, _is_tracing = torch.is_grad_enabled, torch._C._is_tracing
 
@@ -46,7 +44,7 @@ def as_core(t: torch.Tensor) -> Any:
 def linear(
     x: Any,
     q: QuantizedArray | PackedWeight,
-    bias: Any = None,
+    bias: object = None,
     dtype: Any = None,
     activations: Format | str | None = None,
 ) -> Any:
@@ -102,7 +100,7 @@ def linear(
 def conv2d(
     x: Any,
     q: QuantizedArray | PackedWeight,
-    bias: Any = None,
+    bias: object = None,
     stride: int | tuple[int, int] = 1,
     padding: int | tuple[int, int] = 0,
     dilation: int | tuple[int, int] = 1,
@@ -153,13 +151,13 @@ def conv2d(
 def convolve(
     x: torch.Tensor,
     q: QuantizedArray | PackedWeight,
-    bias: Any,
+    bias: object,
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    activations: Any = None,
+    activations: object = None,
 ) -> Any:
     """Convolve like `conv2d`, with windows of 1, 2 or 3 dimensions and an optional batch.
 
@@ -220,7 +218,7 @@ def unfolded(
     return windows.reshape(-1, x.shape[1], len(found), 1), sizes
 
 
-def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = None) -> torch.Tensor:
+def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: object = None) -> torch.Tensor:
     """Return rows of a packed table, decoded as they are looked up.
 
     Parameters
@@ -253,7 +251,7 @@ def embedding(ids: torch.Tensor, q: QuantizedArray | PackedWeight, dtype: Any = 
     return y if dtype is None or y.dtype is dtype else y.to(dtype)
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return f"a torch.Tensor of {value.dtype}" if isinstance(value, torch.Tensor) else shown(value)
 
 
@@ -266,18 +264,18 @@ def _pair(value: Any) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
 
 
-def _activations(q: Any, activations: Any) -> Any:
+def _activations(q: object, activations: object) -> Any:
     return q.activations if activations is None and isinstance(q, (PackedWeight, PackedPart)) else activations
 
 
-def _array(q: Any, name: str) -> QuantizedArray:
+def _array(q: object, name: str) -> QuantizedArray:
     array = q if isinstance(q, QuantizedArray) else q.array() if isinstance(q, (PackedWeight, PackedPart)) else None
     if array is None:
         raise WrongType(f"{name}: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
     return array
 
 
-def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
+def _constant(q: object) -> tuple[list[torch.Tensor], str]:
     """Return a packed weight as the argument of an operator."""
     if isinstance(q, PackedWeight):
         return q.operands(), q.text
@@ -287,7 +285,7 @@ def _constant(q: Any) -> tuple[list[torch.Tensor], str]:
     return found
 
 
-def _text(activations: Any, name: str) -> str:
+def _text(activations: object, name: str) -> str:
     """Return the format of activations as the argument of an operator."""
     if activations is None or type(activations) is str:
         return activations or ""
@@ -301,7 +299,7 @@ def _inner(bias: Any) -> Any:
     return None if bias.requires_grad and _has_gradients() else bias.detach().numpy()
 
 
-def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: Any) -> torch.Tensor:
+def _finished(y: torch.Tensor, x: torch.Tensor, bias: Any, name: str, dtype: object) -> torch.Tensor:
     """Return a float32 result with the bias added, in the requested dtype."""
     if bias is not None:
         check_tensor(bias, f"{name}: bias")
@@ -320,7 +318,7 @@ def _linear_as_called(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _embedding_as_called(
-    input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = None, *_: Any, **_more: Any
+    input: Any, weight: Any, padding_idx: object = None, max_norm: object = None, *_: object, **_more: object
 ) -> Any:
     if max_norm is not None:
         raise WrongType("embedding: max_norm changes the rows of a table, expected None with a packed weight")

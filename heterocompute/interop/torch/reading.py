@@ -23,8 +23,6 @@ from ...products.quantize import quantize
 from ...training.latent import keep
 from .carrying import carry, is_of_torch, own_function
 
-__all__ = ["Reading", "computed_with", "defined_modules", "is_called", "maker_of", "now", "trained_in", "unpruned"]
-
 _LOCK = threading.Lock()
 _NAMES = {"MultiheadAttention": "out_proj", "LinearCrossEntropyLoss": "linear"}
 

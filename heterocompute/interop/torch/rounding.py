@@ -24,8 +24,6 @@ from .device import nearest
 from .operators import axes_text, defined, described, functions, is_unobserved, parts_of
 from .reading import computed_with, defined_modules, maker_of, now, unpruned
 
-__all__ = ["OPS", "QuantLinear", "check_tensor", "fake_quantize", "packed", "parametrize"]
-
 NESTED = (
     "interop.torch: derivatives of torch.func inside of torch.compile, expected them outside of it, or no "
     "fullgraph=True"
@@ -36,7 +34,7 @@ def fake_quantize(
     t: Any,
     fmt: Format | str,
     axis: int | tuple[int, ...] = -1,
-    clip: Any = None,
+    clip: object = None,
     rounding: str = "nearest",
     seed: int = 0,
 ) -> Any:
@@ -85,7 +83,7 @@ def fake_quantize(
 
 
 def parametrize(
-    module: Any, fmt: Format | str, name: str = "weight", axis: int | tuple[int, ...] | None = None, clip: Any = None
+    module: Any, fmt: Format | str, name: str = "weight", axis: int | tuple[int, ...] | None = None, clip: object = None
 ) -> Any:
     """Round a module's weight at each use, while the unrounded weight is trained.
 
@@ -138,7 +136,7 @@ def parametrize(
     return module
 
 
-def packed(module: Any) -> dict[str, Any]:
+def packed(module: object) -> dict[str, Any]:
     """Return the rounded weights of a network after training with rounding, to save or to round further.
 
     Parameters
@@ -170,7 +168,7 @@ def packed(module: Any) -> dict[str, Any]:
     return computed_with(module)
 
 
-def _summed(module: Any, n_dims: int) -> int | tuple[int, ...]:
+def _summed(module: object, n_dims: int) -> int | tuple[int, ...]:
     """Return the axes of a weight that a module sums along."""
     if isinstance(module, OPS.Convolution) and n_dims > 2:
         return (*range(2, n_dims), 0 if module.transposed else 1)
@@ -187,7 +185,7 @@ class _Operators:
         self.is_parametrized = is_parametrized
         self.Convolution = torch.nn.modules.conv._ConvNd
 
-        def constant_of(q: Any) -> tuple[list[Any], str]:
+        def constant_of(q: object) -> tuple[list[Any], str]:
             """Return a packed weight as the argument of operators: a constant of a graph."""
             if not isinstance(q, QuantizedArray):
                 raise WrongType(f"linear: q is {shown(q)}, expected a QuantizedArray of hc.quantize")
@@ -220,7 +218,7 @@ class _Operators:
         self.Rounding, self.QuantLinear = modules.Rounding, modules.QuantLinear
         self.QuantLinear.__module__ = __name__.rpartition(".")[0]  # so that a pickle finds it
 
-    def rounds(self, module: Any, name: str) -> bool:
+    def rounds(self, module: object, name: str) -> bool:
         """Tell whether the weight of a module is rounded already."""
         if not isinstance(module, self.Module):
             return False
@@ -240,7 +238,7 @@ def _clip_text(clip: Any, name: str) -> str:
     return clip if isinstance(clip, str) else repr(float(clip))
 
 
-def check_tensor(value: Any, name: str) -> None:
+def check_tensor(value: object, name: str) -> None:
     if not isinstance(value, OPS.Tensor):
         raise WrongType(f"{name} is {shown(value)}, expected a torch.Tensor")
     if value.is_nested or value.layout != OPS.strided:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 
@@ -17,8 +16,6 @@ from ...formats import format as parse_format
 from ...report.files import Row, Tabular
 from ...report.table import Column, print_table, print_words, terminal, width_of
 from .walk import Layer, every_layer
-
-__all__ = ["Summary", "summary"]
 
 COLUMNS = [
     Column("name", "weight"),
@@ -63,7 +60,7 @@ class Summary(Tabular):
         """Return the table, one dict per weight."""
         return self.table
 
-    def show(self, console: Any = None, more: Sequence[str] = ("records()",)) -> None:
+    def show(self, console: object = None, more: Sequence[str] = ("records()",)) -> None:
         """Print the table and the totals.
 
         Parameters

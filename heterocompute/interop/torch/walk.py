@@ -20,8 +20,6 @@ from .carrying import is_of_torch, own_function
 from .reading import maker_of
 from .weights import PackedWeight
 
-__all__ = ["Layer", "check_matches", "layers", "matching"]
-
 Value = TypeVar("Value")
 
 
@@ -128,7 +126,7 @@ def check_matches(model: Any, found: list[Layer], wanted: Iterable[str], name: s
         raise WrongValue(f"{name}: pattern {unknown(pattern, known, 'weight or module here')}")
 
 
-def every_layer(model: Any, name: str) -> list[Layer]:
+def every_layer(model: object, name: str) -> list[Layer]:
     """Return all weights of a model; `name` is the calling function, for errors."""
     if not isinstance(model, torch.nn.Module):
         raise WrongType(f"{name}: model is {shown(model)}, expected a torch.nn.Module")
@@ -232,7 +230,7 @@ SPELLED_OUT = ("FalconLinear",)  # classes of transformers whose own forward pas
 PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
-def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
+def _kind_of(module: object, attribute: str, shape: tuple[int, ...]) -> Kind:
     """Return kind, axes and problem of a weight."""
     title = type(module).__name__
     for base, kind in KNOWN.items():
@@ -255,7 +253,7 @@ def _kind_of(module: Any, attribute: str, shape: tuple[int, ...]) -> Kind:
     return title, (), f"how {title} uses {attribute} is not known"
 
 
-def _own(module: Any) -> str:
+def _own(module: object) -> str:
     """Return the reason why a layer differs from its class, or None."""
     name = own_function(module)
     return f"{name} of this layer was replaced, as hooks of accelerate do: undo it before" if name else ""

@@ -26,9 +26,6 @@ from ...products.arguments import as_format
 from .device import PANELS, decoded, prepacked
 from .operators import array_of, described, is_plain, on_device, parts_of, sliced
 
-__all__ = ["PRODUCTS", "PackedPart", "PackedWeight", "restored"]
-
-
 MOST = 2  # times the memory of the weight, for panels that nobody asked for
 
 # Errors of modules that compute with a weight and do not call its layer, as those of Mamba and DETR do.
@@ -212,7 +209,7 @@ class PackedWeight(torch.nn.Module):
             raise AttributeError(f"{name}: {NEEDED}, {LEFT_OUT}") from None
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         return _called(func, args, kwargs or {})
 
     # Copies, moves and files.
@@ -220,8 +217,8 @@ class PackedWeight(torch.nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: part for name, part in self._buffers.items() if name != PANELS}
         had_panels: list[Any] | None = [] if PANELS in self._buffers else None
-        alone = {**self.__dict__, "_kept": None, "_described": None, "_panels_of": had_panels, "_buffers": kept}
-        return {**alone, "_non_persistent_buffers_set": set()}
+        state = {**self.__dict__, "_kept": None, "_described": None, "_panels_of": had_panels, "_buffers": kept}
+        return {**state, "_non_persistent_buffers_set": set()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -256,7 +253,7 @@ class PackedWeight(torch.nn.Module):
         destination[f"{prefix}format"] = self._description()
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+        self, state_dict: Any, prefix: str, local: Any, strict: bool, missing: Any, unexpected: object, errors: Any
     ) -> None:
         found = {key[len(prefix) :]: part for key, part in state_dict.items() if str(key).startswith(prefix)}
         if "format" not in found:
@@ -290,7 +287,7 @@ class PackedWeight(torch.nn.Module):
 def _refused(name: str) -> Any:
     """Return an operator that Python looks up in the class, and PyTorch does not see."""
 
-    def operator(self: PackedWeight, *_: Any) -> Any:
+    def operator(self: PackedWeight, *_: object) -> Any:
         raise WrongType(f"{name}: {NEEDED}, {LEFT_OUT}")
 
     return operator
@@ -324,14 +321,14 @@ class PackedPart:
         return array_of(*self._part) if isinstance(self._part, tuple) else self._part
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: object, types: object, args: object = (), kwargs: object = None) -> Any:
         return _called(func, args, kwargs or {})
 
 
 PRODUCTS: dict[Any, Any] = {}  # function of torch.nn.functional -> its replacement for a packed weight
 
 
-def _called(func: Any, args: Any, kwargs: Any) -> Any:
+def _called(func: object, args: Any, kwargs: Any) -> Any:
     """Compute a function of torch that was called with a packed weight."""
     found = PRODUCTS.get(func)
     if found is None:
@@ -382,7 +379,7 @@ def restored(parts: dict[str, torch.Tensor], name: str) -> tuple[QuantizedArray,
     return QuantizedArray._trusted(components, fmt, shape, axis, dtype), activations
 
 
-def _bytes_of(part: Any, name: str, kind: np.dtype[Any], size: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
+def _bytes_of(part: object, name: str, kind: np.dtype[Any], size: tuple[int, ...] | None) -> np.ndarray[Any, Any]:
     """Return a tensor of a state_dict as an array; ValueError if it is no tensor of this dtype and shape."""
     wanted = f"a tensor of {kind}" if size is None else f"{kind} {size}"
     if not isinstance(part, torch.Tensor):

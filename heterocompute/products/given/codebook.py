@@ -15,14 +15,12 @@ from ...base.errors import WrongValue, shown
 from ...base.float_env import converted
 from ...formats import Format
 
-__all__ = ["by_codebook", "checked_codebook"]
-
 Array = np.ndarray[Any, Any]
 
 _BLOCK = 1 << 20  # values at a time
 
 
-def checked_codebook(codebook: Any, fmt: Format, rows: int) -> Array:
+def checked_codebook(codebook: object, fmt: Format, rows: int) -> Array:
     """Return the codebook as float32, in the shape of the format's component.
 
     Parameters
@@ -95,8 +93,8 @@ def by_codebook(x: Array, fmt: Format, axes: tuple[int, ...], codebook: Array) -
             grouped = values.reshape(len(values), -1, group)
             scales = np.abs(grouped).max(axis=-1, initial=0.0).astype(np.float32)
             parts["scales"][at] = scales
-            by = np.broadcast_to(scales.astype(np.float64)[..., None], grouped.shape)
-            grouped = np.divide(grouped, by, out=np.zeros(grouped.shape), where=by != 0).astype(np.float32)
+            divisors = np.broadcast_to(scales.astype(np.float64)[..., None], grouped.shape)
+            grouped = np.divide(grouped, divisors, out=np.zeros(grouped.shape), where=divisors != 0).astype(np.float32)
             codes = _nearest(parts["codebook"], at, grouped.reshape(len(values), -1))
             codes[np.repeat(scales == 0, group, axis=1)] = 0
         else:

@@ -12,8 +12,6 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back, converted
 from ...formats import Function
 
-__all__ = ["rounded_by"]
-
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -53,7 +51,7 @@ def rounded_by(fmt: Function, x: Array, axes: tuple[int, ...], name: str) -> Flo
     return np.ascontiguousarray(found.transpose(np.argsort([*others, *axes])))
 
 
-def _checked(answer: Any, shape: tuple[int, ...], what: str) -> FloatArray:
+def _checked(answer: object, shape: tuple[int, ...], what: str) -> FloatArray:
     if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "fiu":
         kind = getattr(answer, "dtype", type(answer).__name__)
         raise WrongType(f"{what} is {shown(kind)}, expected an array of floats")

@@ -61,9 +61,9 @@ class Kept(NamedTuple):
 @counts_subnormals
 @in_library_of_first
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: object,
+    k: object,
+    v: object,
     causal: bool = True,
     scale: float | None = None,
     window: int | None = None,
@@ -139,8 +139,8 @@ def attention(
         raise WrongValue(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
     if any(is_device_input(one) for one in (qs, ks, vs)):
-        there = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
-        return there.reshaped(shape)  # type: ignore[return-value]
+        answer = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
+        return answer.reshaped(shape)  # type: ignore[return-value]
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)
@@ -151,8 +151,8 @@ def _heads(x: object, name: str) -> Any:
     """Return heads as float32 with a contiguous last axis, on their device."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4 and x.flags.aligned:
         return x
-    there = device_heads(x, f"attention: {name}")
-    found: Any = as_floats(x, f"attention: {name}") if there is None else there
+    on_device = device_heads(x, f"attention: {name}")
+    found: Any = as_floats(x, f"attention: {name}") if on_device is None else on_device
     if found.ndim < 3:
         raise WrongValue(f"attention: {name} has shape {found.shape}, expected (..., heads, tokens, width)")
     return found
@@ -269,7 +269,7 @@ class KVCache:
         self._tokens = [Tokens((None, None), 0, 0)] * self.layers
 
     @property
-    def _there(self) -> tuple[int, int] | None:
+    def _device_stream(self) -> tuple[int, int] | None:
         """Return the device and the stream of the memory, None on the CPU or without memory."""
         memory = next((one.memory[0] for one in self._tokens if one.memory[0] is not None), None)
         return (memory.number, memory.stream) if isinstance(memory, DeviceTokens) else None
@@ -286,8 +286,8 @@ class KVCache:
     @property
     def device(self) -> str:
         """Return ``"cpu"``, or the name of the device of the tokens."""
-        there = self._there
-        return "cpu" if there is None else f"{KIND}:{there[0]}"
+        place = self._device_stream
+        return "cpu" if place is None else f"{KIND}:{place[0]}"
 
     @property
     def nbytes(self) -> int:
@@ -296,7 +296,7 @@ class KVCache:
         return 2 * row * self.rows * sum(one.held for one in self._tokens)
 
     @counts_subnormals
-    def add(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+    def add(self, layer: int, k: object, v: object) -> tuple[Any, Any]:
         """Append the keys and values of new tokens and return all in memory.
 
         Parameters
@@ -321,9 +321,9 @@ class KVCache:
             k and v are on a device, which has no kernel for the format or the dtype.
         """
         i = as_int(layer, "KVCache.add: layer", 0, self.layers - 1)
-        there = self._there
-        if there is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
-            return self._add_there(i, k, v, there)
+        place = self._device_stream
+        if place is not None or ((is_on_device(k) or is_on_device(v)) and has_device()):
+            return self._add_on_device(i, k, v, place)
         parts = [as_array(one, f"KVCache.add: {name}") for one, name in ((k, "k"), (v, "v"))]
         if not self._is_packed:
             parts = [converted(one, np.float32) for one in parts]
@@ -339,13 +339,13 @@ class KVCache:
         self._tokens[i] = Tokens(memory, begin + n, self._tokens[i].seen + n)
         return kept
 
-    def _add_there(self, i: int, k: object, v: object, there: tuple[int, int] | None) -> tuple[Any, Any]:
-        """Append tokens on a device; `there` has the device and the stream of the tokens so far."""
+    def _add_on_device(self, i: int, k: object, v: object, place: tuple[int, int] | None) -> tuple[Any, Any]:
+        """Append tokens on a device; `place` has the device and the stream of the tokens so far."""
         if is_function(self.format):
             raise self.format.refusal("KVCache.add: the format of tokens on a device")
-        if there is None and any(one.seen for one in self._tokens):
+        if place is None and any(one.seen for one in self._tokens):
             raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
-        number, stream = there or (None, None)
+        number, stream = place or (None, None)
         given = device_tokens(k, v, number, stream, (self.batch, self.heads, self.width))
         number, stream = given[0].number, stream or given[0].stream
         memory, all_held, seen = self._tokens[i]
@@ -374,7 +374,7 @@ class KVCache:
         """
         if is_function(self.format):
             raise WrongValue(f"KVCache.room: {self.format} is a function of values, expected add, which calls it")
-        if self._there is not None:
+        if self._device_stream is not None:
             raise WrongType(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         begin, memory = self._with_room(layer, n)
         self._tokens[layer] = Tokens(memory, begin, self._tokens[layer].seen)

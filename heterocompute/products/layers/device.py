@@ -16,15 +16,6 @@ from ...base import runtime
 from ...base.devices import A_DEVICE, KIND, has_device, wait
 from ...base.errors import Unsupported, WrongType, unsupported
 
-__all__ = [
-    "device_attention",
-    "device_floats",
-    "device_heads",
-    "in_library_of_first",
-    "is_device_input",
-    "device_layer",
-]
-
 TOGETHER = (
     f"expected all on one device: copy the others there (.to('{KIND}') of a packed array or a tensor, cupy.asarray of "
     "an ndarray), or all to the CPU (.to('cpu'), .cpu(), .get())"
@@ -33,7 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def device_floats(x: Any, name: str) -> DeviceArray | None:
+def device_floats(x: object, name: str) -> DeviceArray | None:
     """Return an array on a device, None for other arrays."""
     if type(x) is np.ndarray or not is_on_device(x) or not has_device():
         return None
@@ -69,12 +60,12 @@ def device_layer(name: str, kind: int, x: Any, weight: Any, bias: Any, more: tup
     return y
 
 
-def is_device_input(x: Any) -> bool:
+def is_device_input(x: object) -> bool:
     """Tell whether an argument after reading, packed or not, is on a device."""
     return isinstance(x, DeviceArray) or (isinstance(x, QuantizedArray) and x._is_far)
 
 
-def device_heads(x: Any, name: str) -> DeviceArray | None:
+def device_heads(x: object, name: str) -> DeviceArray | None:
     """Return heads on a device as (batch, heads, tokens, width), None for other arrays."""
     if not is_on_device(x) or not has_device():
         return None

@@ -18,8 +18,6 @@ from ...formats import Float, Format
 from ..device import refuse_row
 from .device import TOGETHER
 
-__all__ = ["DeviceTokens", "check_row", "device_tokens"]
-
 Parts = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]  # component -> dtype and shape of a row
 FLOATS = ("float32", "float16", "bfloat16")  # dtypes that float32 represents exactly
 
@@ -84,7 +82,9 @@ def _copy(x: DeviceArray, to: DeviceArray) -> None:
     _core.fake_quantize(run, x.view, core_format(Float("fp32")), (3,), None, to.view)
 
 
-def device_tokens(k: Any, v: Any, number: int | None, stream: int | None, shape: tuple[int, ...]) -> list[DeviceArray]:
+def device_tokens(
+    k: object, v: object, number: int | None, stream: int | None, shape: tuple[int, ...]
+) -> list[DeviceArray]:
     """Return keys and values on the device of a cache, after their checks; `shape` is (batch, heads, width).
 
     `number` and `stream` are those of the cache, None before its first tokens.

@@ -5,8 +5,6 @@ The package is no framework: these are what examples need.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...arrays.dense import as_array
@@ -25,7 +23,7 @@ def __dir__() -> list[str]:
 
 @counts_subnormals
 def max_pool2d(
-    x: Any, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
+    x: object, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
     """Compute the maximum of each window.
 
@@ -61,7 +59,7 @@ def max_pool2d(
 
 @counts_subnormals
 def avg_pool2d(
-    x: Any, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
+    x: object, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
     """Compute the mean of each window; padding counts as zeros.
 
@@ -99,7 +97,7 @@ def avg_pool2d(
 
 @counts_subnormals
 def fold_batch_norm(
-    w: Any, bias: Any, gamma: Any, beta: Any, mean: Any, variance: Any, epsilon: float = 1e-5
+    w: object, bias: object, gamma: object, beta: object, mean: object, variance: object, epsilon: float = 1e-5
 ) -> tuple[FloatArray, FloatArray]:
     """Fold batch normalization into the filters and bias of the layer before it.
 
@@ -160,7 +158,7 @@ def fold_batch_norm(
     return folded.astype(np.float32), shift.astype(np.float32)
 
 
-def _windows(name: str, x: Any, size: Any, stride: Any, padding: Any, fill: float) -> Array:
+def _windows(name: str, x: object, size: object, stride: object, padding: object, fill: float) -> Array:
     """Return the windows of x, (N, C, P, Q, R, S)."""
     image = converted(as_array(x, f"{name}: x"), np.float32)
     if image.ndim != 4:

@@ -22,14 +22,12 @@ from ...base.values import as_real, check_flag
 from ..arguments import FloatArray
 from .device import TOGETHER, device_floats, device_layer, in_library_of_first
 
-__all__ = ["as_floats", "gelu", "layer_norm", "rms_norm", "rope", "softmax", "swiglu"]
-
 RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE = range(6)  # hc_layer_kind
 
 
 @counts_subnormals
 @in_library_of_first
-def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
+def rms_norm(x: object, weight: object = None, epsilon: float = 1e-6) -> FloatArray:
     """Normalize each row: divide it by its root mean square.
 
     Parameters
@@ -67,7 +65,7 @@ def rms_norm(x: Any, weight: Any = None, epsilon: float = 1e-6) -> FloatArray:
 
 @counts_subnormals
 @in_library_of_first
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5) -> FloatArray:
+def layer_norm(x: object, weight: object = None, bias: object = None, epsilon: float = 1e-5) -> FloatArray:
     """Normalize each row: subtract its mean and divide by its standard deviation.
 
     Parameters
@@ -104,7 +102,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e
 
 @counts_subnormals
 @in_library_of_first
-def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
+def rope(x: object, cosine: object, sine: object, pairs: bool = False) -> FloatArray:
     """Rotate pairs of values by the angles of their positions.
 
     Parameters
@@ -164,7 +162,7 @@ def rope(x: Any, cosine: Any, sine: Any, pairs: bool = False) -> FloatArray:
 
 @counts_subnormals
 @in_library_of_first
-def softmax(x: Any) -> FloatArray:
+def softmax(x: object) -> FloatArray:
     """Return ``exp(x) / sum(exp(x))`` along the last axis, computed from ``x - max(x)``.
 
     Parameters
@@ -187,7 +185,7 @@ def softmax(x: Any) -> FloatArray:
 
 @counts_subnormals
 @in_library_of_first
-def swiglu(gate: Any, up: Any) -> FloatArray:
+def swiglu(gate: object, up: object) -> FloatArray:
     """Return ``gate sigmoid(gate) up``.
 
     Parameters
@@ -219,7 +217,7 @@ def swiglu(gate: Any, up: Any) -> FloatArray:
 
 @counts_subnormals
 @in_library_of_first
-def gelu(x: Any, up: Any = None) -> FloatArray:
+def gelu(x: object, up: object = None) -> FloatArray:
     """Return ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``, times `up`.
 
     Parameters
@@ -252,7 +250,7 @@ def gelu(x: Any, up: Any = None) -> FloatArray:
     return _layer("gelu", GELU, xs, None if up is None else _same(up, xs, "gelu: up"))
 
 
-def as_floats(x: Any, name: str) -> FloatArray:
+def as_floats(x: object, name: str) -> FloatArray:
     """Return an array as contiguous float32: itself if it is one."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous and x.flags.aligned:
         return x
@@ -262,8 +260,8 @@ def as_floats(x: Any, name: str) -> FloatArray:
 
 def _floats(x: object, name: str) -> Any:
     """Return an array as contiguous float32, on the device that it is on."""
-    there = device_floats(x, name)
-    return as_floats(x, name) if there is None else there
+    on_device = device_floats(x, name)
+    return as_floats(x, name) if on_device is None else on_device
 
 
 def _vector(value: object, xs: FloatArray, name: str) -> FloatArray | None:
@@ -288,7 +286,7 @@ def _layer(
     xs: FloatArray,
     weight: Any = None,
     bias: Any = None,
-    epsilon: Any = 0.0,
+    epsilon: object = 0.0,
     rotation: tuple[int, int, int, bool] = (0, 1, 1, False),
 ) -> FloatArray:
     """Run a layer of the core; `rotation`: half of a head, repeats, turns and whether pairs are neighbors, of rope."""

@@ -18,38 +18,14 @@ from ..minifloat import refuse_clip
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : Affine
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     factor = np.float16 if fmt.scale == "f16" else np.float32, (sizes.rows, sizes.groups)
     codes = np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))
     return {"codes": codes, "scales": factor, "minima": factor}
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : Affine
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : None
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     refuse_clip(fmt, clip)
     largest = 2**fmt.bits - 1
     left = sizes.run_length - np.arange(sizes.groups) % max(sizes.groups_per_run, 1) * sizes.group
@@ -66,35 +42,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the values, in float64.
-
-    Parameters
-    ----------
-    fmt : Affine
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the values, in float64."""
     scales, minima = (components[part].astype(np.float64)[..., None] for part in ("scales", "minima"))
     return Terms(scales * stored_codes(fmt, sizes, components) + minima, None, None)
 
 
 def terms_above(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Terms, Array]:
-    """Return the factors of the values without their minima, and the minima.
-
-    Parameters
-    ----------
-    fmt : Affine
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    (Terms, ndarray of float32, (rows, groups))
-    """
+    """Return the factors of the values without their minima, and the minima."""
     scales, minima = (components[part].astype(np.float32) for part in ("scales", "minima"))
     return Terms(stored_codes(fmt, sizes, components), scales, None), minima
 

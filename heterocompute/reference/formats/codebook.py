@@ -21,17 +21,7 @@ NO_MINUS_ZERO = True
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : Codebook
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     codebook = (2**fmt.bits, fmt.dim) if fmt.dim > 1 else (2**fmt.bits,)
     components: dict[str, tuple[Any, tuple[int, ...]]] = {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group // fmt.dim, fmt.bits))),
@@ -43,29 +33,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | None = None) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : Codebook
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : None
-        There is no scale that a threshold could replace.
-    importance : ndarray of float64, (rows, groups, group), or None
-        Weights of the squared errors.
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-
-    Raises
-    ------
-    ValueError
-        clip is not None.
-    """
+    """Quantize groups of values."""
     if clip is not None:
         raise ValueError(f"clip: {clip!r:.80}, a codebook has no scale that it could change; expected None")
     v, scales = x, np.zeros((sizes.rows, sizes.groups), np.float32)
@@ -102,35 +70,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | N
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : Codebook
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group / dim)
-    """
+    """Unpack the codes, one for `dim` values."""
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group // fmt.dim, signed=False)
     return codes.reshape(sizes.rows, sizes.groups, sizes.group // fmt.dim)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values.
-
-    Parameters
-    ----------
-    fmt : Codebook
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values."""
     codes, codebook = stored_codes(fmt, sizes, components), components["codebook"]
     row = np.arange(sizes.rows)[:, None, None]
     found = codebook[codes] if fmt.per == "tensor" else codebook[row, codes]

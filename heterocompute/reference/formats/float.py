@@ -19,17 +19,7 @@ from ..layout import Geometry, Terms, pack, real, row_bytes, unsigned_codes as s
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : Float
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     codes = (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits)))
     if fmt.scaled in ("row", "group"):
         return {"codes": codes, "scales": (np.float32, (sizes.rows, sizes.groups))}
@@ -37,17 +27,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def legal(fmt: Any, x: Array) -> Array:
-    """Tell which values can be encoded: without a scale all that the type has a code for.
-
-    Parameters
-    ----------
-    fmt : Float
-    x : ndarray of float64
-
-    Returns
-    -------
-    ndarray of bool
-    """
+    """Tell which values can be encoded: without a scale all that the type has a code for."""
     if fmt.scaled is not None:
         return np.isfinite(x.astype(np.float32))
     kind = minifloat.TYPES[fmt.name]
@@ -57,21 +37,9 @@ def legal(fmt: Any, x: Array) -> Array:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize values.
+    """Quantize values, in one group without ``scaled="group"``.
 
-    Parameters
-    ----------
-    fmt : Float
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        One group without ``scaled="group"``.
-    clip : see `clip.thresholds`
-        Only where there is a scale. With one for the array the threshold is that of all its values.
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
+    A clip needs a scale. With one scale for the array its threshold is that of all values.
     """
     kind = minifloat.TYPES[fmt.name]
     flat = (sizes.rows, sizes.groups * sizes.group)
@@ -92,18 +60,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values.
-
-    Parameters
-    ----------
-    fmt : Float
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values."""
     elements = minifloat.decode(minifloat.TYPES[fmt.name], stored_codes(fmt, sizes, components))
     if fmt.scaled is None:
         return Terms(elements, None, None)

@@ -21,17 +21,7 @@ from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : Int
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     components: dict[str, tuple[Any, tuple[int, ...]]] = {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))),
         "scales": (_scale_type(fmt), (sizes.rows, sizes.groups)),
@@ -42,21 +32,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : Int
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : see `clip.thresholds`
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     flat = (sizes.rows, sizes.groups * sizes.group)
     limit = thresholds(np.abs(x), real(sizes), clip, fmt.bits)
     if fmt.symmetric:
@@ -79,35 +55,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the stored codes, with zero points not subtracted.
-
-    Parameters
-    ----------
-    fmt : Int
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
+    """Unpack the stored codes, with zero points not subtracted."""
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=fmt.symmetric)
     return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values.
-
-    Parameters
-    ----------
-    fmt : Int
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values."""
     codes = stored_codes(fmt, sizes, components)
     if not fmt.symmetric:
         zero_points = unpack(components["zero_points"], fmt.bits, sizes.groups, signed=False)

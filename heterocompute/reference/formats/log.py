@@ -58,17 +58,7 @@ def magnitudes(fmt: Any) -> Array:
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : Log
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     return {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))),
         "scales": (np.float32, (sizes.rows, sizes.groups)),
@@ -76,21 +66,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : Log
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : see `clip.thresholds`
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     scales = thresholds(np.abs(x), real(sizes), clip, fmt.bits)
     divisor = np.broadcast_to(scales.astype(np.float64)[..., None], x.shape)
     with np.errstate(under="ignore"):
@@ -104,18 +80,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values: sign * T_e in place of a code, a signed zero included.
-
-    Parameters
-    ----------
-    fmt : Log
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values: sign * T_e in place of a code, a signed zero included."""
     codes = stored_codes(fmt, sizes, components)
     table = np.append(magnitudes(fmt), 0.0)
     values = np.concatenate([table, -table])[codes]

@@ -25,17 +25,7 @@ GGML_MIDPOINTS = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5])  # a midpoint i
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : MX
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     return {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))),
         "scales": (np.uint8, (sizes.rows, sizes.groups)),
@@ -43,36 +33,12 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def legal(fmt: Any, x: Array) -> Array:
-    """Tell which values can be encoded: all but the finite ones from 2^128 on.
-
-    Parameters
-    ----------
-    fmt : MX
-    x : ndarray of float64
-
-    Returns
-    -------
-    ndarray of bool
-    """
+    """Tell which values can be encoded: all but the finite ones from 2^128 on."""
     return np.asarray(~(np.abs(x) >= 2.0**128) | np.isinf(x))
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : MX
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : None
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     minifloat.refuse_clip(fmt, clip)
     finite = np.asarray(np.isfinite(x).all(axis=-1))
     x = np.where(finite[..., None], x, 0.0)
@@ -93,35 +59,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes; int8 elements are signed.
-
-    Parameters
-    ----------
-    fmt : MX
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
+    """Unpack the codes; int8 elements are signed."""
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=fmt.element == "int8")
     return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values: elements and powers of two.
-
-    Parameters
-    ----------
-    fmt : MX
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values: elements and powers of two."""
     codes = stored_codes(fmt, sizes, components)
     elements = codes / 64 if fmt.element == "int8" else minifloat.decode(_element_type(fmt), codes)
     stored = components["scales"]
@@ -130,16 +74,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
 
 
 def fraction_steps(fmt: Any) -> int:
-    """Return a factor that makes every element an int8 integer; 1 if there is none.
-
-    Parameters
-    ----------
-    fmt : MX
-
-    Returns
-    -------
-    int
-    """
+    """Return a factor that makes every element an int8 integer; 1 if there is none."""
     return {"int8": 64, "fp4": 2, "fp6_e2m3": 8}.get(fmt.element, 1)
 
 

@@ -33,17 +33,7 @@ NO_MINUS_ZERO = True
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : NF4
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     components: dict[str, tuple[Any, tuple[int, ...]]] = {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, 4))),
         "scales": (np.int8 if fmt.double else np.float32, (sizes.rows, sizes.groups)),
@@ -55,21 +45,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : NF4
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : see `clip.thresholds`
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     scales = thresholds(np.abs(x), real(sizes), clip, 4)
     wide = np.broadcast_to(scales.astype(np.float64)[..., None], x.shape)
     codes = nearest(LEVELS, np.divide(x, wide, out=np.zeros(x.shape), where=wide != 0))
@@ -94,18 +70,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values.
-
-    Parameters
-    ----------
-    fmt : NF4
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values."""
     scales = components["scales"]
     if fmt.double:
         block = np.arange(scales.size).reshape(scales.shape) // BLOCK

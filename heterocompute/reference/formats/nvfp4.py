@@ -25,17 +25,7 @@ E2M1, E4M3 = minifloat.TYPES["fp4_e2m1"], minifloat.TYPES["fp8_e4m3fn"]
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : NVFP4
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     return {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits))),
         "scales": (np.uint8, (sizes.rows, sizes.groups)),
@@ -44,21 +34,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : NVFP4
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : None
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     minifloat.refuse_clip(fmt, clip)
     absmax = np.abs(x).max(axis=-1, initial=0.0).astype(np.float32)
     p = absmax.max(initial=np.float32(0)) / np.float32(1536 if fmt.four_over_six else 2688)
@@ -78,34 +54,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values: elements and the scales S.
-
-    Parameters
-    ----------
-    fmt : NVFP4
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values: elements and the scales S."""
     elements = minifloat.decode(E2M1, stored_codes(fmt, sizes, components))
     return Terms(elements, _scale(components["scales"].astype(np.int64), components["coarse"]), None)
 
 
 def fraction_steps(fmt: Any) -> int:
-    """Return the factor that makes every element an integer.
-
-    Parameters
-    ----------
-    fmt : NVFP4
-
-    Returns
-    -------
-    int
-        2; scales are halved in float32.
-    """
+    """Return the factor that makes every element an integer; scales are halved in float32."""
     return 2
 
 

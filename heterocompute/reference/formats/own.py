@@ -22,17 +22,7 @@ from ..layout import Geometry, Terms, pack, real, row_bytes, unpack, unsigned_co
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : Own
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     found: dict[str, tuple[Any, tuple[int, ...]]] = {
         "codes": (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits)))
     }
@@ -49,17 +39,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def legal(fmt: Any, x: Array) -> Array:
-    """Tell which values can be encoded.
-
-    Parameters
-    ----------
-    fmt : Own
-    x : ndarray of float64
-
-    Returns
-    -------
-    ndarray of bool
-    """
+    """Tell which values can be encoded."""
     if fmt.sharing == "none":
         has_nan = _nan(fmt) is not None
         return np.asarray((~np.isnan(x) | has_nan) & (~np.isinf(x) | fmt.saturate | has_nan))
@@ -71,19 +51,7 @@ def legal(fmt: Any, x: Array) -> Array:
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     """Quantize values.
 
-    Parameters
-    ----------
-    fmt : Own
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : see `clip.thresholds`
-        Not with blocks, means, E8M0, without a scale, or with float scales below one float32 for the array.
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
+    A clip does not apply to blocks, means, E8M0, no scale, or float scales below one float32 for the array.
     """
     if clip is not None and not _takes_clip(fmt):
         minifloat.refuse_clip(fmt, clip)
@@ -123,42 +91,20 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
         stored = {"coarse": np.asarray(scales.flat[0] if scales.size else 0, np.float32)}
     elif fmt.sharing == "block":
         stored["scales"] = stored["scales"][:: fmt.block_rows]
-    by = np.broadcast_to(divisor.astype(np.float64)[..., None], x.shape)
-    codes = np.where(by == 0, 0, _codes(fmt, np.divide(x, by, out=np.zeros(x.shape), where=by != 0)))
+    divisors = np.broadcast_to(divisor.astype(np.float64)[..., None], x.shape)
+    codes = np.where(divisors == 0, 0, _codes(fmt, np.divide(x, divisors, out=np.zeros(x.shape), where=divisors != 0)))
     return {"codes": _packed(fmt, sizes, codes), **stored}
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Return the codes: integers with their sign, others as they are stored.
-
-    Parameters
-    ----------
-    fmt : Own
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
+    """Return the codes: integers with their sign, others as they are stored."""
     signed = fmt.element.kind == "integer" and fmt.element.signed
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=signed)
     return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values.
-
-    Parameters
-    ----------
-    fmt : Own
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values."""
     levels = _levels(fmt)[unsigned_codes(fmt, sizes, components)]
     if fmt.sharing == "none":
         return Terms(levels, None, None)
@@ -186,16 +132,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
 
 
 def fraction_steps(fmt: Any) -> int:
-    """Return a factor that makes every level an integer of 8 bits; 1 if there is none.
-
-    Parameters
-    ----------
-    fmt : Own
-
-    Returns
-    -------
-    int
-    """
+    """Return a factor that makes every level an integer of 8 bits; 1 if there is none."""
     if fmt.sharing == "none":
         return 1
     if fmt.element.kind == "integer":
@@ -204,30 +141,12 @@ def fraction_steps(fmt: Any) -> int:
 
 
 def is_whole(fmt: Any) -> bool:
-    """Tell whether every level is an integer of 8 bits although there is a -0, which `terms` keeps.
-
-    Parameters
-    ----------
-    fmt : Own
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether every level is an integer of 8 bits although there is a -0, which `terms` keeps."""
     return bool(fmt.whole_places == 0 and fmt.sharing != "none" and not no_minus_zero(fmt))
 
 
 def no_minus_zero(fmt: Any) -> bool:
-    """Tell whether values that are -0 decode to +0.
-
-    Parameters
-    ----------
-    fmt : Own
-
-    Returns
-    -------
-    bool
-    """
+    """Tell whether values that are -0 decode to +0."""
     return fmt.element.bits <= 8 and fmt.element.table(fmt.saturate).minus_zero is None
 
 

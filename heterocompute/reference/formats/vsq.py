@@ -22,17 +22,7 @@ from ..layout import Geometry, Terms, pack, real, row_bytes, unpack
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : VSQ
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     codes = (np.uint8, (sizes.rows, row_bytes(sizes.groups * sizes.group, fmt.bits)))
     if fmt.scale_bits is None:
         return {"codes": codes, "scales": (np.float32, (sizes.rows, sizes.groups))}
@@ -44,21 +34,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : VSQ
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : see `clip.thresholds`
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     flat = (sizes.rows, sizes.groups * sizes.group)
     largest = 2**fmt.bits - 1 if fmt.unsigned else 2 ** (fmt.bits - 1) - 1
     smallest = 0 if fmt.unsigned else -largest
@@ -85,35 +61,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : VSQ
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
+    """Unpack the codes."""
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=not fmt.unsigned)
     return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values.
-
-    Parameters
-    ----------
-    fmt : VSQ
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values."""
     codes = stored_codes(fmt, sizes, components)
     if fmt.scale_bits is None:
         return Terms(codes, components["scales"], None)

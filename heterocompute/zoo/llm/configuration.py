@@ -18,8 +18,6 @@ from ...families.table import RUN_KINDS, kind_named
 from .positions import ropes_of
 from .shape import Shape, checked
 
-__all__ = ["check_family", "is_untied", "of_config"]
-
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new")}
 
 

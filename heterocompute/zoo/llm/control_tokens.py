@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BYTE", "CONTROL", "ENDS", "FILLS", "NORMAL", "SHOWN", "UNKNOWN", "UNUSED", "USER", "corrected", "is_phi3",
-           "strips"]  # fmt: skip
-
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # types of tokens
 ENDS = frozenset((
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
@@ -35,7 +32,7 @@ SHOWN = frozenset(("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")) 
 
 
 def corrected(
-    texts: Sequence[str], types: Any, named: Mapping[str, int | None]
+    texts: Sequence[str], types: object, named: Mapping[str, int | None]
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], frozenset[int]]:
     """Return the types of tokens, and the tokens that end texts.
 

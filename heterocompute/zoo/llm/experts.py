@@ -20,8 +20,6 @@ from ...arrays.quantized import QuantizedArray
 from ...families.table import RUN_KINDS
 from .shape import Shape
 
-__all__ = ["PARTS", "add_experts", "of_each_expert", "stack_of"]
-
 Reads = dict[str, Callable[[], Any]]
 Sizes = dict[str, tuple[int, ...]]
 BLOCKS = {kind.experts.block: kind.experts.parts for _, kind in RUN_KINDS.values() if kind.experts is not None}

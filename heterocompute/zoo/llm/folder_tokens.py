@@ -22,9 +22,6 @@ from ...families.table import KINDS
 from .tokenizers_package import package, refusals
 from .tokens import Around, Tokens
 
-__all__ = ["LLAMA_TOKENS", "MAX_TOKENIZER", "NAMED", "around_of", "declared_tokens", "ends_of", "is_rebuilt",
-           "of_folder", "scheme_of"]  # fmt: skip
-
 MAX_TOKENIZER = 1 << 27  # bytes of tokenizer.json
 MAX_CONFIG = 1 << 20
 TOKENIZER, OPTIONS, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"

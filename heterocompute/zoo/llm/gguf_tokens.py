@@ -28,8 +28,6 @@ from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
 from .words import RULES, Rule
 
-__all__ = ["KNOWN", "NORMALIZER", "PREFIX", "of_gguf"]
-
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"
 PREFIXES = ("first", "always")  # as the schemes of Metaspace of the package tokenizers
 SUPPRESSED = "tokenizer.ggml.suppress_tokens"  # tokens that llama.cpp never generates
@@ -174,7 +172,7 @@ class _Vocabulary:
             return _SentencePiece(self, texts, kinds, self._pieces(numbers, kinds), prefix)
         return _Bytes(self, texts, kinds, self._merges(numbers), prefix)
 
-    def _pieces(self, numbers: dict[str, int], kinds: Any) -> Callable[[str], list[int]]:
+    def _pieces(self, numbers: dict[str, int], kinds: object) -> Callable[[str], list[int]]:
         scores = self._listed("tokenizer.ggml.scores")
         if scores is None or len(scores) < len(numbers):
             raise self._refuse("the key tokenizer.ggml.scores is missing or does not hold one number for each token")

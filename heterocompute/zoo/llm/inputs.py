@@ -13,12 +13,10 @@ from ...base.texts import counted
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["ids_of", "is_list", "sequences_of", "text_ids_of"]
-
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def text_ids_of(net: LanguageModel, text: Any, name: str = "perplexity: text") -> IntArray:
+def text_ids_of(net: LanguageModel, text: object, name: str = "perplexity: text") -> IntArray:
     """Return the tokens of a text for evaluation: one sequence, which may be longer than the context."""
     if isinstance(text, str):
         ids = np.asarray(net.tokens.encode(text, special=False), np.int64)
@@ -42,7 +40,7 @@ def sequences_of(net: LanguageModel, given: Sequence[Any], name: str) -> list[In
     return found
 
 
-def ids_of(net: LanguageModel, ids: Any, name: str, whole: bool = True) -> IntArray:
+def ids_of(net: LanguageModel, ids: object, name: str, whole: bool = True) -> IntArray:
     """Return tokens as int64, (n,) or (batch, n), checked; `whole`: a sequence fits the context."""
     try:
         array = np.asarray(ids)
@@ -68,7 +66,7 @@ def ids_of(net: LanguageModel, ids: Any, name: str, whole: bool = True) -> IntAr
     return array.astype(np.int64)
 
 
-def is_list(given: Any, equal: bool = False) -> bool:
+def is_list(given: object, equal: bool = False) -> bool:
     """Tell whether a value is a list of texts, or of sequences with different lengths (`equal`: with any lengths)."""
     if not isinstance(given, (list, tuple)) or not given:
         return False

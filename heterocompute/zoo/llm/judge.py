@@ -11,8 +11,6 @@ import numpy as np
 from ...products.layers import softmax
 from .run import Run
 
-__all__ = ["Reference", "Totals", "pieces"]
-
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from ...arrays.quantized import QuantizedArray
 
-__all__ = ["Memory"]
-
 LEAST = 1 << 22  # NumPy requests huge pages from this size on; pages of 4 KiB cost more page table lookups
 MOST = 1 << 26  # bytes of a block
 
@@ -25,7 +23,7 @@ class Memory(threading.local):
     def __init__(self) -> None:
         self._blocks: dict[str, tuple[np.ndarray[Any, Any], int]] = {}  # by component: bytes, used bytes
 
-    def placed(self, array: Any) -> Any:
+    def placed(self, array: object) -> Any:
         """Return a copy of an array in this memory, or the array if it is large or not packed."""
         if not isinstance(array, QuantizedArray) or array.nbytes >= LEAST:
             return array

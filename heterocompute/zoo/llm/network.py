@@ -32,8 +32,6 @@ from .shape import Rope, Shape
 from .tokens import Tokens
 from .weights import expected
 
-__all__ = ["LanguageModel"]
-
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]

@@ -22,8 +22,6 @@ from .network import LanguageModel
 from .shape import Shape, of_gguf
 from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 
-__all__ = ["open_llm"]
-
 MAX_CONFIG = 1 << 20
 FACTORS = "rope_freqs.weight"
 DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope

@@ -16,8 +16,6 @@ from itertools import pairwise
 from ...base.errors import WrongValue
 from ...base.texts import quoted
 
-__all__ = ["Pieces"]
-
 MOST_KEPT, LONGEST_KEPT = 1 << 16, 64  # parts of texts whose tokens are kept, and their characters
 
 

@@ -19,8 +19,6 @@ from ...families.known import ROPE_TYPES, check_rope
 from ...families.record import Family
 from .shape import Rope, long_ropes
 
-__all__ = ["ropes_of"]
-
 LAYERS = ("full_attention", "sliding_attention")
 
 

@@ -25,8 +25,6 @@ from .weights import embedding_rows
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["Run", "RunOptions"]
-
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Turns = tuple[FloatArray, FloatArray]  # cosine and sine

@@ -23,8 +23,6 @@ from .run import Run, RunOptions
 if TYPE_CHECKING:
     from .network import LanguageModel
 
-__all__ = ["NOT_FINITE", "continued", "drawn"]
-
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -20,8 +20,6 @@ from ...families.record import LOGIT_CAPS, Family
 from ...families.sizes import Sizes, sizes_of_keys
 from ...families.table import FAMILIES, family_of
 
-__all__ = ["Rope", "Shape", "checked", "long_ropes", "of_gguf"]
-
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
 YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Special"]
-
 SPACES = " \t\n\v\f\r"
 FEW = 64  # tokens that are searched one by one
 

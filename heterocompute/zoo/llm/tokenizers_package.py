@@ -10,8 +10,6 @@ from ...base.errors import WrongValue, printable
 from ...base.texts import shortened
 from .tokens import MISSING
 
-__all__ = ["package", "refusals"]
-
 
 def package() -> Any:
     """Return the package."""

@@ -14,8 +14,6 @@ from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import check_text
 
-__all__ = ["MISSING", "Around", "Coder", "Tokens"]
-
 MISSING = "open_llm: texts need the package tokenizers: pip install 'heterocompute[llm]'"
 REPLACEMENT = "\ufffd"  # the text of bytes that are not UTF-8
 
@@ -122,7 +120,7 @@ class Tokens:
         before, after = self.around
         return [*([] if before is None else [before]), *ids, *after]
 
-    def decode(self, ids: Any, after: Any = ()) -> str:
+    def decode(self, ids: object, after: object = ()) -> str:
         """Return the text of tokens; those that begin and end texts have none.
 
         Parameters

@@ -18,8 +18,6 @@ from ...products.quantize import quantize
 from .memory import Memory
 from .shape import Shape
 
-__all__ = ["Stored", "embedding_rows", "hf_names", "gguf_names", "wanted_names"]
-
 QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
 FUSED = ("attn_qkv", "ffn_gate_up")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -37,7 +35,7 @@ class Stored(Mapping[str, Any]):
         What the functions need to stay alive.
     """
 
-    def __init__(self, path: str, reads: Mapping[str, Callable[[], Any]], source: Any) -> None:
+    def __init__(self, path: str, reads: Mapping[str, Callable[[], Any]], source: object) -> None:
         self.path, self._reads, self._source = path, dict(reads), source
         self._held: dict[str, Any] = {}
         self._memory = Memory()
@@ -74,7 +72,7 @@ def operand_of(array: Any) -> Any:
     return array
 
 
-def embedding_rows(table: Any, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def embedding_rows(table: object, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return rows of a table, which may be packed: only these rows are decoded.
 
     Parameters

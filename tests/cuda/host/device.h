@@ -45,9 +45,9 @@ void hc_barrier();
 void hc_load_16(float to[4], const void *from);
 void hc_load_16_once(uint32_t to[4], const void *from);
 void hc_copy_16(void *shared, const void *global);
-void hc_copy_16_or_zeros(void *shared, const void *global, bool is_there);
-static inline void hc_copy_16_of_many(void *shared, const void *global, bool is_there) {
-    hc_copy_16_or_zeros(shared, global, is_there);
+void hc_copy_16_or_zeros(void *shared, const void *global, bool is_valid);
+static inline void hc_copy_16_of_many(void *shared, const void *global, bool is_valid) {
+    hc_copy_16_or_zeros(shared, global, is_valid);
 }
 void hc_copy_commit();
 void hc_store_16(void *shared, const void *from);

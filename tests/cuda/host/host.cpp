@@ -324,9 +324,9 @@ void hc_copy_16(void *to, const void *from) {
     memset(to, UNARRIVED, 16);
 }
 
-void hc_copy_16_or_zeros(void *to, const void *from, bool is_there) {
+void hc_copy_16_or_zeros(void *to, const void *from, bool is_valid) {
     alignas(16) static const unsigned char zeros[16] = {0};
-    hc_copy_16(to, is_there ? from : zeros);
+    hc_copy_16(to, is_valid ? from : zeros);
 }
 
 void hc_copy_commit() { fibres[current].groups++; }

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
 from ....zoo.llm.shape import Rope, Shape
 from ..linear import Array
-
-__all__ = ["difference"]
 
 # Compared layer by layer; by the tensors, of which GGUF names the biases; or not at all.
 ELSEWHERE = ("family", "context", "rope", "local_rope", "long_rope", "windows", "biases")
@@ -74,11 +71,11 @@ def _turned(one: Rope, other: Rope, a: Array | None, b: Array | None) -> str | N
     return f"angle of pair {wrong[0]}: {p[wrong[0]]:.6g} and {q[wrong[0]]:.6g}" if len(wrong) else None
 
 
-def _near(a: Any, b: Any) -> bool:
+def _near(a: object, b: object) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return math.isclose(a, b, rel_tol=NEAR)
     return bool(a == b)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -16,14 +16,12 @@ from ....arrays.quantized import QuantizedArray
 from ....base import runtime
 from ....formats import GGML, MX, NVFP4, Format, Int
 
-__all__ = ["array_of", "block_bytes", "blocks_name", "bytes_of"]
-
 Array = np.ndarray[Any, Any]
 
 INTEGERS = {Int(4, 32, scale="f16"): "q4_0", Int(8, 32, scale="f16"): "q8_0"}
 
 
-def blocks_name(fmt: Any) -> str | None:
+def blocks_name(fmt: object) -> str | None:
     """Return ggml's name for the blocks of a format, in small letters; None if it has none."""
     if isinstance(fmt, GGML):
         return fmt.type

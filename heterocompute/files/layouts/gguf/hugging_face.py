@@ -31,8 +31,6 @@ from .agreement import difference
 from .llama_cpp import paired
 from .sizes import FACTORS, LONG, factors_of
 
-__all__ = ["Renamed", "renamed"]
-
 EMBEDDING = "token_embd.weight"
 LOW, HIGH = 1.0, 4.0  # the values of all known llama3 models
 LLAMA3 = {"low_freq_factor": LOW, "high_freq_factor": HIGH}

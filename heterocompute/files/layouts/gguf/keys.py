@@ -11,8 +11,6 @@ import numpy as np
 from ....base.errors import WrongType, WrongValue, shown
 from ....base.texts import quoted
 
-__all__ = ["add_key", "check_text"]
-
 NUMBERS = (str, bool, int, float, np.bool_, np.integer, np.float16, np.float32, np.float64)
 ALIGNMENT_KEY, ALIGNMENT = "general.alignment", 32
 

@@ -25,8 +25,6 @@ from .hugging_face import Renamed, renamed
 from .llama_cpp import Model, model_in, model_of_gguf
 from .rounding import rounded
 
-__all__ = ["GGUF"]
-
 PLAIN = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32",
          "int64": "i64"}  # fmt: skip
 

@@ -32,8 +32,6 @@ from ..linear import Array
 from .sizes import described
 from .vocabulary import vocabulary_keys
 
-__all__ = ["Model", "model_in", "paired"]
-
 DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
 
 

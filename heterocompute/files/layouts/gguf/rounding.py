@@ -16,14 +16,12 @@ from ....formats import MX, Format
 from ....products.nearest import nearest
 from ....products.quantize import quantize
 
-__all__ = ["rounded"]
-
 MXFP4 = MX("fp4")
 GGML_RULE = 4  # MX_GGML of csrc/formats/mx/mx.h
 
 
 def rounded(
-    array: Any, fmt: Format, axes: tuple[int, ...], importance: np.ndarray[Any, Any] | None = None
+    array: object, fmt: Format, axes: tuple[int, ...], importance: np.ndarray[Any, Any] | None = None
 ) -> QuantizedArray:
     """Return an array with the codes that ggml has for its float32 values.
 

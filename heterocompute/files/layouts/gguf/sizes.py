@@ -24,8 +24,6 @@ from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
 
-__all__ = ["FACTORS", "LONG", "Described", "described", "factors_of"]
-
 FACTORS = "rope_freqs.weight"
 LONG = ("rope_factors_short.weight", "rope_factors_long.weight")
 MAX_PERIOD = 64

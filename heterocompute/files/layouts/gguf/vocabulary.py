@@ -47,8 +47,6 @@ from ....zoo.llm.gguf_tokens import ALPHABET, NORMALIZER, PREFIX
 from ....zoo.llm.words import GPT2, LLAMA3, QWEN2
 from ...configuration import MAX_CONFIG
 
-__all__ = ["vocabulary_keys"]
-
 TOKENIZER, OPTIONS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 SPACE = "\u2581"
 LONGEST = 1000  # characters of a piece, whose ways to split are all compared with the merges
@@ -378,7 +376,7 @@ def _check_merges(texts: list[str], types: list[int], pairs: set[tuple[str, ...]
                 )
 
 
-def _steps(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
+def _steps(found: object, key: str) -> Iterator[Mapping[str, Any]]:
     """Yield the steps of a pre-tokenizer, normalizer or decoder one by one."""
     if isinstance(found, Mapping):
         parts = found.get(key)

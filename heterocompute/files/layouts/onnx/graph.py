@@ -24,8 +24,6 @@ from ...containers.onnx_files import Onnx
 from ...selection import axis_of
 from ..linear import Array, Codes, array_of, float_zero_values, with_float_zeros
 
-__all__ = ["readers"]
-
 BITS = (2, 4, 8)
 SCALES = ("float16", "bfloat16", "float32")
 

@@ -106,7 +106,7 @@ def _checked(name: str, q: Packed, block: int = 0) -> tuple[Int, int]:
     return fmt, group
 
 
-def _check_bias(name: str, array: Any, rows: int) -> None:
+def _check_bias(name: str, array: object, rows: int) -> None:
     values = None if isinstance(array, PackedArray) else np.asarray(array)
     if values is None or values.shape != (rows,) or values.dtype.name not in FLOATS:
         what = type(array).__name__ if values is None else f"{values.dtype} {values.shape}"

@@ -26,8 +26,6 @@ from ..forms import CHUNK
 from ..linear import Array
 from ..mlx import with_biases
 
-__all__ = ["KINDS", "Weight", "array_of", "values_of", "weight_of"]
-
 KINDS = ("Int4Tensor", "Int4PlainInt32Tensor", "Int4TilePackedTo4dTensor")
 BITS, MIDDLE = 4, 8
 LANES, PER_TILE = 32, 16  # of a warp; columns of a tile
@@ -54,7 +52,7 @@ class Weight(NamedTuple):
         return codes.reshape(len(codes), -1)
 
 
-def _part(prefix: str, tensors: Mapping[str, Array], end: str, dtypes: tuple[str, ...], shape: Any) -> Array:
+def _part(prefix: str, tensors: Mapping[str, Array], end: str, dtypes: tuple[str, ...], shape: object) -> Array:
     part = tensors[f"{prefix}{end}"]
     if part.dtype.name not in dtypes or (shape is not None and part.shape != shape):
         wanted = f"{' or '.join(dtypes)} {shape or '(out / 8, in / 128, 32, 4)'}"

@@ -23,8 +23,6 @@ from ....base.errors import WrongValue, shown
 from ....formats import MX, NVFP4, Format
 from ..linear import Array
 
-__all__ = ["KINDS", "array_of"]
-
 KINDS = ("MXTensor", "NVFP4Tensor")
 HALVES = "float4_e2m1fn_x2"
 ELEMENTS = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2", HALVES: "fp4"}

@@ -85,7 +85,7 @@ def device_ratio(name: str, other: str, figure: str = "peak", key: str = "", oth
 
 
 def stacks(stacks: int, rate: float, unit: float = 1e9) -> float:
-    """Return bytes/s of stacks of 1,024 bits."""
+    """Return the bytes/s of HBM stacks with interfaces of 1,024 bits, in units of `unit`."""
     return hbm_bandwidth(stacks, 1024, rate) / unit
 
 

@@ -19,8 +19,6 @@ from ....base.values import check_count, check_number
 from ...network.lookup import as_network
 from ...network.loops import Loops
 
-__all__ = ["ChipletTraffic", "chiplets"]
-
 MOST = 1 << 20  # chiplets, and elements of one
 
 
@@ -81,7 +79,7 @@ class ChipletTraffic:
 
 
 def chiplets(
-    model: Any,
+    model: object,
     count: int = 36,
     elements: int = 16,
     *,

@@ -19,8 +19,6 @@ from ...chips.chip import Device
 from ...chips.database import device
 from .fabric import Fabric, Tier
 
-__all__ = ["allreduce", "collective", "reduce_bandwidth"]
-
 ALGORITHMS = ("ring", "tree", "switch")
 
 

@@ -14,8 +14,6 @@ from ....base.errors import WrongValue, shown
 from ....base.texts import near_words
 from ....base.values import as_list, check_count, check_fields, check_number
 
-__all__ = ["NVLINK", "Fabric", "Tier", "fabric"]
-
 
 @dataclass(frozen=True)
 class Tier:

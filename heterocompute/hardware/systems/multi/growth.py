@@ -16,8 +16,6 @@ from ...network.counting import count
 from ...network.layers import Conv2d, Linear
 from ...network.plain import Flatten
 
-__all__ = ["growth"]
-
 
 class _Training(NamedTuple):
     name: str

@@ -12,8 +12,6 @@ from ...chips.chip import Device
 from .collectives import allreduce, collective, link_rate
 from .fabric import Fabric
 
-__all__ = ["data_parallel", "one_process", "parameter_server", "pipeline_parallel", "tensor_parallel"]
-
 
 def data_parallel(
     step_seconds: float,

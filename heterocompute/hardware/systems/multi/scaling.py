@@ -20,11 +20,9 @@ from ...network.lookup import as_network
 from .fabric import Fabric
 from .parallel import data_parallel, pipeline_parallel, tensor_parallel
 
-__all__ = ["balanced", "scaling"]
-
 
 def scaling(
-    model: Any,
+    model: object,
     chip: str | Device,
     fabric: Fabric,
     counts: Iterable[int] | None = None,

@@ -22,17 +22,7 @@ from .encoding import F32, LEVELS, blocks
 
 
 def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """Return dtype and shape of each component.
-
-    Parameters
-    ----------
-    fmt : GGML
-    sizes : Geometry
-
-    Returns
-    -------
-    dict of str to (dtype, shape)
-    """
+    """Return dtype and shape of each component."""
     kind, rows, groups = fmt.kind, sizes.rows, sizes.groups
     codes = (np.uint8, (rows, row_bytes(groups * sizes.group, kind.bits)))
     if not kind.scale_bits:
@@ -46,22 +36,7 @@ def layout(fmt: Any, sizes: Geometry) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | None = None) -> dict[str, Array]:
-    """Quantize groups of values.
-
-    Parameters
-    ----------
-    fmt : GGML
-    sizes : Geometry
-    x : ndarray of float64, (rows, groups, group)
-        Padding is 0.
-    clip : None
-    importance : ndarray of float64, (rows, groups, group), or None
-
-    Returns
-    -------
-    dict of str to ndarray
-        As `layout` says.
-    """
+    """Quantize groups of values."""
     refuse_clip(fmt, clip)
     weights = None if importance is None else importance.astype(F32)
     codes, found = blocks(fmt.kind, sizes, x.astype(F32), weights)
@@ -70,35 +45,13 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any, importance: Array | N
 
 
 def stored_codes(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Array:
-    """Unpack the codes.
-
-    Parameters
-    ----------
-    fmt : GGML
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    ndarray of int64, (rows, groups, group)
-    """
+    """Unpack the codes."""
     codes = unpack(components["codes"], fmt.bits, sizes.groups * sizes.group, signed=fmt.kind.signed)
     return codes.reshape(sizes.rows, sizes.groups, sizes.group)
 
 
 def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
-    """Return the factors of the values; with minima the values themselves, exact in float64.
-
-    Parameters
-    ----------
-    fmt : GGML
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    Terms
-    """
+    """Return the factors of the values; with minima the values themselves, exact in float64."""
     kind = fmt.kind
     codes = stored_codes(fmt, sizes, components)
     scales, minima = factors(fmt, sizes, components)
@@ -111,19 +64,7 @@ def terms(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> Terms:
 
 
 def terms_above(fmt: Any, sizes: Geometry, components: dict[str, Array]) -> tuple[Terms, Array] | None:
-    """Return the factors of the values without their minima, and the minima.
-
-    Parameters
-    ----------
-    fmt : GGML
-    sizes : Geometry
-    components : dict of str to ndarray
-
-    Returns
-    -------
-    (Terms, ndarray of float32, (rows, groups)), or None
-        None without minima.
-    """
+    """Return the factors of the values without their minima, and the minima."""
     if not fmt.kind.has_minimum:
         return None
     scales, minima = factors(fmt, sizes, components)
