@@ -139,7 +139,7 @@ def thread_count(text: str) -> int:
 
 def one_format(text: str, parse: Callable[[str], Any] = parse_format) -> Any:
     """Return the format of an argument; `parse` is that of `recipe_of`."""
-    if "," in text:
+    if len(texts_of(text)) > 1:
         raise argparse.ArgumentTypeError(f"{shown(text[:64])} are several, expected one format")
     try:
         return parse(text)
@@ -150,8 +150,25 @@ def one_format(text: str, parse: Callable[[str], Any] = parse_format) -> Any:
 def format_list(text: str) -> list[Any]:
     """Return the formats of a comma-separated argument."""
     plain = ("none", "fp32")
-    parts = [part.strip() for part in text.split(",")]
-    return [part if part in plain else one_format(part) for part in parts]
+    return [part if part in plain else one_format(part) for part in texts_of(text)]
+
+
+def texts_of(text: str) -> list[str]:
+    """Split at the commas between formats, not at those in a definition, which is JSON.
+
+    Examples
+    --------
+    >>> from heterocompute.cli.parts import texts_of
+    >>> texts_of('int8, {"format": "mine", "definition": {}}')
+    ['int8', '{"format": "mine", "definition": {}}']
+    """
+    parts = [""]
+    for piece in text.split(","):
+        if parts[-1].count("{") > parts[-1].count("}"):
+            parts[-1] += "," + piece
+        else:
+            parts.append(piece)
+    return [part.strip() for part in parts[1:]]
 
 
 def recipe_of(path: str | None, parse: Callable[[str], Any] = parse_format) -> dict[str, Any] | None:

@@ -11,8 +11,10 @@ import pytest
 from common import run
 
 import heterocompute as hc
+from heterocompute.cli.parts import format_list
 from heterocompute.files import checkpoint
 from heterocompute.files.safetensors import save
+from heterocompute.formats.defining import carried
 
 
 @pytest.fixture
@@ -220,3 +222,18 @@ def test_a_study_says_how_it_was_run_and_is_judged_by_a_function(tmp_path, monke
     assert found["run"]["arguments"]["evaluate"] == "judge_of_a_test:total"
     code, _, errors = run(capsys, "study", *options[:3], "--evaluate", "judge_of_a_test:other")
     assert code == 1 and "--evaluate judge_of_a_test:other" in errors
+
+
+def test_a_definition_is_a_format_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fmt = hc.define("command-levels", hc.Levels([-1, -0.3, 0, 0.2, 1]), scale="f16", group=16)
+    w = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    hc.save(tmp_path / "in.safetensors", {"w": w})
+    files = [tmp_path / "in.safetensors", tmp_path / "out.safetensors"]
+    code, _, err = run(capsys, "quantize", *files, "--format", carried(fmt))
+    assert code == 0, err
+    assert hc.load(tmp_path / "out.safetensors")["w"] == hc.quantize(w, fmt)
+    assert format_list(f"int8, {carried(fmt)},none") == [hc.format("int8"), fmt, "none"]
+    code, _, err = run(capsys, "quantize", *files, "--format", f"int8,{carried(fmt)}")
+    assert code == 2 and "are several, expected one format" in err
+    code, _, err = run(capsys, "quantize", *files, "--format", '{"a": 1, "b": 2}')
+    assert code == 2 and "is no definition of a format" in err
