@@ -201,20 +201,24 @@ def test_defined_formats_are_formats_as_any_other(tmp_path: Path) -> None:
     nameless = hc.define(None, Levels([-1, 0.25, 1], [-0.5, 0.5]), group=16)
     assert str(fmt) == "mine-e3m4" and fmt.sentence == "e3m4fnuz-g32-e8m0" and hc.format(str(nameless)) == nameless
     x = reals((8, 64), 1)
-    for one in (fmt, levels, nameless, hc.format("mine-e3m4+2:4"), hc.format("ternary-g32-absmean")):
+    formats = (fmt, levels, nameless, hc.format("mine-e3m4+2:4"), hc.format("ternary-g32-absmean"))
+    for i, one in enumerate(formats):
         q = hc.quantize(x, one)
         assert pickle.loads(pickle.dumps(q)) == q == copy.deepcopy(q)
-        hc.save(tmp_path / "a.safetensors", {"w": q, "plain": x})
-        found = hc.load(tmp_path / "a.safetensors")["w"]
+        hc.save(tmp_path / f"a{i}.safetensors", {"w": q, "plain": x})
+        found = hc.load(tmp_path / f"a{i}.safetensors")["w"]
         assert found == q and found.format == one
-        (tmp_path / "values").write_bytes(q.dequantize().tobytes())
-        call = "import sys, heterocompute as hc; q = hc.load(sys.argv[1])['w']; print(q.format); "
-        call += "sys.exit(q.dequantize().tobytes() != open(sys.argv[2], 'rb').read())"
-        names = [str(tmp_path / "a.safetensors"), str(tmp_path / "values")]
-        made = subprocess.run([sys.executable, "-c", call, *names], capture_output=True, text=True, check=True)
-        assert made.stdout.strip() == str(one)
+        (tmp_path / f"values{i}").write_bytes(q.dequantize().tobytes())
+    # in a process that has defined none of them; the last file first, so that none is there by the name of another
+    call = "import sys, heterocompute as hc\nfor i in map(int, sys.argv[2:]):\n"
+    call += "    q = hc.load(f'{sys.argv[1]}/a{i}.safetensors')['w']\n    print(q.format)\n"
+    call += "    assert q.dequantize().tobytes() == open(f'{sys.argv[1]}/values{i}', 'rb').read()\n"
+    order = [str(i) for i in reversed(range(len(formats)))]
+    command = [sys.executable, "-c", call, str(tmp_path), *order]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert made.stdout.split() == [str(one) for one in reversed(formats)]
     hc.save(tmp_path / "b.safetensors", {"w": hc.quantize(x, "int8")})
-    for name, version in (("a", 2), ("b", 1)):
+    for name, version in ((f"a{len(formats) - 1}", 2), ("b", 1)):
         raw = (tmp_path / f"{name}.safetensors").read_bytes()
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
         assert json.loads(header["__metadata__"]["heterocompute"])["version"] == version
