@@ -150,44 +150,28 @@ INLINE void gemv_groups(const hc_gemv_floats_args *args, const hc_decoder *d, hc
         args->out[i] = fold(acc[i]);
 }
 
-/* Each case is a function of its own: the time of a compiler grows faster than the length of a function. */
-#define CASE(name, kind, n_vectors, zeros)                                                                             \
-    static __attribute__((noinline)) void name##_##n_vectors(const hc_gemv_floats_args *args,                          \
-                                                             const hc_decoder *made) {                                 \
-        const hc_decoder d = *made;                                                                                    \
-        gemv_groups(args, &d, kind, n_vectors, zeros);                                                                 \
-    }
-#define CASES(n_vectors)                                                                                               \
-    CASE(floats, CODES_FLOATS, n_vectors, false)                                                                       \
-    CASE(float8, CODES_FLOAT8, n_vectors, false)                                                                       \
-    CASE(long, CODES_LONG, n_vectors, false)                                                                           \
-    CASE(short, CODES_SHORT, n_vectors, false)                                                                         \
-    CASE(short_zeros, CODES_SHORT, n_vectors, true)                                                                    \
-    CASE(bytes, CODES_BYTES, n_vectors, false)                                                                         \
-    CASE(bytes_zeros, CODES_BYTES, n_vectors, true)                                                                    \
-    static void choose_##n_vectors(const hc_gemv_floats_args *args) {                                                  \
-        const hc_decoder d = make_decoder(args);                                                                       \
-        const hc_code_kind kind = code_kind(args, &d);                                                                 \
-        if (kind == CODES_FLOATS)                                                                                      \
-            floats_##n_vectors(args, &d);                                                                              \
-        else if (kind == CODES_FLOAT8)                                                                                 \
-            float8_##n_vectors(args, &d);                                                                              \
-        else if (kind == CODES_LONG)                                                                                   \
-            long_##n_vectors(args, &d);                                                                                \
-        else if (kind == CODES_SHORT)                                                                                  \
-            args->zeros[0] ? short_zeros_##n_vectors(args, &d) : short_##n_vectors(args, &d);                          \
-        else                                                                                                           \
-            args->zeros[0] ? bytes_zeros_##n_vectors(args, &d) : bytes_##n_vectors(args, &d);                          \
-    }
-CASES(1)
-CASES(2)
-CASES(4)
+INLINE void choose(const hc_gemv_floats_args *args, int n_vectors) {
+    const hc_decoder d = make_decoder(args);
+    const hc_code_kind kind = code_kind(args, &d);
+    if (kind == CODES_FLOATS)
+        gemv_groups(args, &d, CODES_FLOATS, n_vectors, false);
+    else if (kind == CODES_FLOAT8)
+        gemv_groups(args, &d, CODES_FLOAT8, n_vectors, false);
+    else if (kind == CODES_LONG)
+        gemv_groups(args, &d, CODES_LONG, n_vectors, false);
+    else if (kind == CODES_SHORT)
+        args->zeros[0] ? gemv_groups(args, &d, CODES_SHORT, n_vectors, true)
+                       : gemv_groups(args, &d, CODES_SHORT, n_vectors, false);
+    else
+        args->zeros[0] ? gemv_groups(args, &d, CODES_BYTES, n_vectors, true)
+                       : gemv_groups(args, &d, CODES_BYTES, n_vectors, false);
+}
 
 void hc_gemv_groups_avx512(const hc_gemv_floats_args *args) {
     if (args->n_vectors == 1)
-        choose_1(args);
+        choose(args, 1);
     else if (args->n_vectors == 2)
-        choose_2(args);
+        choose(args, 2);
     else
-        choose_4(args);
+        choose(args, 4);
 }

@@ -224,26 +224,15 @@ INLINE void gemv_scaled(const hc_gemv_scaled_args *args, code_kind kind, int n_l
     }
 }
 
-/* Each case is a function of its own: the time of a compiler grows faster than the length of a function. */
-#define CASE(kind, n_lines)                                                                                            \
-    static __attribute__((noinline)) void of_##kind##_##n_lines(const hc_gemv_scaled_args *args) {                     \
-        gemv_scaled(args, kind, n_lines);                                                                              \
-    }
-#define CASES(kind)                                                                                                    \
-    CASE(kind, 1)                                                                                                      \
-    CASE(kind, 2)                                                                                                      \
-    CASE(kind, 4)                                                                                                      \
-    static void of_##kind(const hc_gemv_scaled_args *args) {                                                           \
-        args->n_lines == 1 ? of_##kind##_1(args) : args->n_lines == 2 ? of_##kind##_2(args) : of_##kind##_4(args);     \
-    }
-CASES(TABLED)
-CASES(NIBBLES)
-CASES(SMALL)
-CASES(BYTES)
+INLINE void of_lines(const hc_gemv_scaled_args *args, code_kind kind) {
+    args->n_lines == 1   ? gemv_scaled(args, kind, 1)
+    : args->n_lines == 2 ? gemv_scaled(args, kind, 2)
+                         : gemv_scaled(args, kind, 4);
+}
 
 void hc_gemv_scaled_avx2(const hc_gemv_scaled_args *args) {
-    args->bits == 4 && args->table ? of_TABLED(args)
-    : args->bits == 4              ? of_NIBBLES(args)
-    : args->is_small               ? of_SMALL(args)
-                                   : of_BYTES(args);
+    args->bits == 4 && args->table ? of_lines(args, TABLED)
+    : args->bits == 4              ? of_lines(args, NIBBLES)
+    : args->is_small               ? of_lines(args, SMALL)
+                                   : of_lines(args, BYTES);
 }

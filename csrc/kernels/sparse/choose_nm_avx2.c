@@ -212,89 +212,51 @@ INLINE int64_t all_blocks(int n, int m, int wide, int64_t blocks, const float *x
     return HC_DONE;
 }
 
-/* Each case is two functions, for scores and for magnitudes: the time of a compiler grows faster than the length of a
- * function. An N that is not a constant is called n, and so is m; what is known of them leaves out the rest. */
-#define ONE(name, n_of, m_of, wide, known, scores_of)                                                                  \
-    static __attribute__((noinline)) int64_t name(int n, int m, int64_t blocks, const float *x, const float *scores,   \
-                                                  float *values, uint8_t *metadata) {                                  \
-        if (!(known))                                                                                                  \
-            return HC_DECLINED;                                                                                        \
-        (void)n, (void)m, (void)scores;                                                                                \
-        return all_blocks(n_of, m_of, wide, blocks, x, scores_of, values, metadata);                                   \
-    }
-#define CASE(n_of, m_of, wide, known)                                                                                  \
-    ONE(by_scores_##n_of##_##m_of##_##wide, n_of, m_of, wide, known, scores)                                           \
-    ONE(by_magnitude_##n_of##_##m_of##_##wide, n_of, m_of, wide, known, NULL)
-CASE(1, 2, 2, true)
-CASE(1, 4, 4, true)
-CASE(2, 4, 4, true)
-CASE(1, 8, 8, true)
-CASE(2, 8, 8, true)
-CASE(4, 8, 8, true)
-CASE(1, 16, 16, true)
-CASE(1, m, m, m > 1)
-CASE(2, m, m, m > 1)
-CASE(n, 3, 3, n > 2)
-CASE(n, 4, 4, n > 2)
-CASE(n, 5, 5, n > 2)
-CASE(n, 6, 6, n > 2)
-CASE(n, 7, 7, n > 2)
-CASE(n, 8, 8, n > 2)
-CASE(n, 16, 16, n > 2)
-CASE(n, 32, 32, n > 2)
-CASE(n, m, 16, n > 2 && m > 8)
-CASE(n, m, 32, n > 2 && m > 16)
-
 int64_t hc_choose_nm_avx2(int n, int m, int64_t blocks, const float *x, const float *scores, float *values,
                           uint8_t *metadata) {
-#define CALL(which)                                                                                                    \
-    return scores ? by_scores_##which(n, m, blocks, x, scores, values, metadata)                                       \
-                  : by_magnitude_##which(n, m, blocks, x, NULL, values, metadata)
+#define ALL(n, m, wide)                                                                                                \
+    (scores ? all_blocks(n, m, wide, blocks, x, scores, values, metadata)                                              \
+            : all_blocks(n, m, wide, blocks, x, NULL, values, metadata))
+#define CASE(n, m)                                                                                                     \
+    case n * 100 + m:                                                                                                  \
+        return ALL(n, m, m)
     if (m == 1)
         return HC_DECLINED;
     switch (n * 100 + m) {
-    case 102:
-        CALL(1_2_2);
-    case 104:
-        CALL(1_4_4);
-    case 204:
-        CALL(2_4_4);
-    case 108:
-        CALL(1_8_8);
-    case 208:
-        CALL(2_8_8);
-    case 408:
-        CALL(4_8_8);
-    case 116:
-        CALL(1_16_16);
+        CASE(1, 2);
+        CASE(1, 4);
+        CASE(2, 4);
+        CASE(1, 8);
+        CASE(2, 8);
+        CASE(4, 8);
+        CASE(1, 16);
     default:
         break;
     }
     if (n == 1)
-        CALL(1_m_m);
+        return ALL(1, m, m);
     if (n == 2)
-        CALL(2_m_m);
+        return ALL(2, m, m);
     switch (m) {
     case 3:
-        CALL(n_3_3);
+        return ALL(n, 3, 3);
     case 4:
-        CALL(n_4_4);
+        return ALL(n, 4, 4);
     case 5:
-        CALL(n_5_5);
+        return ALL(n, 5, 5);
     case 6:
-        CALL(n_6_6);
+        return ALL(n, 6, 6);
     case 7:
-        CALL(n_7_7);
+        return ALL(n, 7, 7);
     case 8:
-        CALL(n_8_8);
+        return ALL(n, 8, 8);
     case 16:
-        CALL(n_16_16);
+        return ALL(n, 16, 16);
     case 32:
-        CALL(n_32_32);
+        return ALL(n, 32, 32);
     default:
-        if (m < 16)
-            CALL(n_m_16);
-        CALL(n_m_32);
+        return m < 16 ? ALL(n, m, 16) : ALL(n, m, 32);
     }
-#undef CALL
+#undef CASE
+#undef ALL
 }
