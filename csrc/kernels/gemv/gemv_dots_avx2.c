@@ -148,26 +148,28 @@ INLINE void of_words(const hc_gemv_dots_args *args, code_kind kind, int n_lines)
     }
 }
 
-INLINE void of_lines(const hc_gemv_dots_args *args, code_kind kind) {
-    switch (args->n_lines) {
-    case 1:
-        of_words(args, kind, 1);
-        break;
-    case 4:
-        of_words(args, kind, 4);
-        break;
-    default:
-        of_words(args, kind, args->n_lines);
+/* Each case is a function of its own: the time of a compiler grows faster than the length of a function. */
+#define CASE(name, kind, n_lines)                                                                                      \
+    static __attribute__((noinline)) void name(const hc_gemv_dots_args *args) { of_words(args, kind, n_lines); }
+#define CASES(kind)                                                                                                    \
+    CASE(one_##kind, kind, 1)                                                                                          \
+    CASE(four_##kind, kind, 4)                                                                                         \
+    CASE(any_##kind, kind, args->n_lines)                                                                              \
+    static void of_##kind(const hc_gemv_dots_args *args) {                                                             \
+        args->n_lines == 1 ? one_##kind(args) : args->n_lines == 4 ? four_##kind(args) : any_##kind(args);             \
     }
-}
+CASES(TABLED)
+CASES(NIBBLES)
+CASES(NARROW)
+CASES(BYTES)
 
 void hc_gemv_dots_avx2(const hc_gemv_dots_args *args) {
     if (args->bits == 4 && args->table)
-        of_lines(args, TABLED);
+        of_TABLED(args);
     else if (args->bits == 4)
-        of_lines(args, NIBBLES);
+        of_NIBBLES(args);
     else if (args->is_narrow)
-        of_lines(args, NARROW);
+        of_NARROW(args);
     else
-        of_lines(args, BYTES);
+        of_BYTES(args);
 }

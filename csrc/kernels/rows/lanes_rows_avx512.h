@@ -24,26 +24,34 @@ INLINE void of_rows(const hc_lanes_s8_args *args, const int n_x, const int n_w, 
         multiply(args, n_x, 1, width, words, j, 0);
 }
 
-/* As many as 24 sums while registers and addresses of rows suffice; 12 rows of w with 2 registers of x were slower than
- * 8 (Zen 5). */
-INLINE void of_lanes(const hc_lanes_s8_args *args, const int words) {
-    switch (args->lanes) {
-    case HC_LANES_FEW:
-        of_rows(args, 1, 8, 8, words);
-        break;
-    case 1 * LANES:
-        of_rows(args, 1, 8, 4, words);
-        break;
-    case 2 * LANES:
-        of_rows(args, 2, 8, 4, words);
-        break;
-    case 3 * LANES:
-        of_rows(args, 3, 8, 4, words);
-        break;
-    case 4 * LANES:
-        of_rows(args, 4, 6, 4, words);
-        break;
+/* Each case is a function of its own: the time of a compiler grows faster than the length of a function. As many as 24
+ * sums while registers and addresses of rows suffice; 12 rows of w with 2 registers of x were slower than 8 (Zen 5). */
+#define HC_LANES_CASE(name, n_x, n_w, width, words)                                                                    \
+    static __attribute__((noinline)) void name(const hc_lanes_s8_args *args) { of_rows(args, n_x, n_w, width, words); }
+#define HC_LANES(words)                                                                                                \
+    HC_LANES_CASE(few_##words, 1, 8, 8, words)                                                                         \
+    HC_LANES_CASE(one_##words, 1, 8, 4, words)                                                                         \
+    HC_LANES_CASE(two_##words, 2, 8, 4, words)                                                                         \
+    HC_LANES_CASE(three_##words, 3, 8, 4, words)                                                                       \
+    HC_LANES_CASE(four_##words, 4, 6, 4, words)                                                                        \
+    static void of_lanes_##words(const hc_lanes_s8_args *args) {                                                       \
+        switch (args->lanes) {                                                                                         \
+        case HC_LANES_FEW:                                                                                             \
+            few_##words(args);                                                                                         \
+            break;                                                                                                     \
+        case 1 * LANES:                                                                                                \
+            one_##words(args);                                                                                         \
+            break;                                                                                                     \
+        case 2 * LANES:                                                                                                \
+            two_##words(args);                                                                                         \
+            break;                                                                                                     \
+        case 3 * LANES:                                                                                                \
+            three_##words(args);                                                                                       \
+            break;                                                                                                     \
+        case 4 * LANES:                                                                                                \
+            four_##words(args);                                                                                        \
+            break;                                                                                                     \
+        }                                                                                                              \
     }
-}
 
 #endif

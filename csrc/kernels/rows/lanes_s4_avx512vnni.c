@@ -72,18 +72,23 @@ INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w,
     }
 }
 
+HC_LANES(PLAIN)
+HC_LANES(2)
+HC_LANES(4)
+HC_LANES(8)
+
 void hc_lanes_s4_avx512vnni(const hc_lanes_s8_args *args) {
     switch (args->words) {
     case PLAIN:
-        of_lanes(args, PLAIN);
+        of_lanes_PLAIN(args);
         break;
     case 2:
-        of_lanes(args, 2);
+        of_lanes_2(args);
         break;
     case 4:
-        of_lanes(args, 4);
+        of_lanes_4(args);
         break;
     default:
-        of_lanes(args, 8);
+        of_lanes_8(args);
     }
 }

@@ -90,4 +90,6 @@ INLINE void multiply(const hc_lanes_s8_args *args, const int n_x, const int n_w,
     }
 }
 
-void hc_lanes_s8_avx512vnni(const hc_lanes_s8_args *args) { of_lanes(args, 0); }
+HC_LANES(0)
+
+void hc_lanes_s8_avx512vnni(const hc_lanes_s8_args *args) { of_lanes_0(args); }

@@ -146,47 +146,47 @@ INLINE void multiply(const hc_rows_s8_args *args, const int n_x, const int n_w, 
     }
 }
 
-/* As many rows of w as there are registers for their codes. */
-INLINE void of_words(const hc_rows_s8_args *args, const int words) {
-    switch (args->n_x) {
-    case 1:
-        words != PLAIN && args->start ? multiply(args, 1, 4, words, true) : multiply(args, 1, 4, words, false);
-        break;
-    case 2:
-        words != PLAIN && args->start ? multiply(args, 2, 4, words, true) : multiply(args, 2, 4, words, false);
-        break;
-    case 3:
-        multiply(args, 3, 4, words, false);
-        break;
-    case 4:
-        multiply(args, 4, 4, words, false);
-        break;
-    case 5:
-        multiply(args, 5, 3, words, false);
-        break;
-    case 6:
-        multiply(args, 6, 3, words, false);
-        break;
-    case 7:
-        multiply(args, 7, 2, words, false);
-        break;
-    default:
-        multiply(args, 8, 2, words, false);
+/* As many rows of w as there are registers for their codes. Each case is a function of its own: the time of a compiler
+ * grows faster than the length of a function. */
+#define ROWS(words, n_x, n_w)                                                                                          \
+    static __attribute__((noinline)) void of_##words##_##n_x(const hc_rows_s8_args *args) {                            \
+        multiply(args, n_x, n_w, words, false);                                                                        \
     }
-}
+#define BY_WORDS(words, n_x)                                                                                           \
+    static __attribute__((noinline)) void by_##words##_##n_x(const hc_rows_s8_args *args) {                            \
+        multiply(args, n_x, 4, words, true);                                                                           \
+    }
+#define OF_WORDS(words)                                                                                                \
+    ROWS(words, 1, 4)                                                                                                  \
+    ROWS(words, 2, 4)                                                                                                  \
+    ROWS(words, 3, 4)                                                                                                  \
+    ROWS(words, 4, 4)                                                                                                  \
+    ROWS(words, 5, 3)                                                                                                  \
+    ROWS(words, 6, 3)                                                                                                  \
+    ROWS(words, 7, 2)                                                                                                  \
+    ROWS(words, 8, 2)
+#define FUNCTIONS(words)                                                                                               \
+    {of_##words##_1, of_##words##_2, of_##words##_3, of_##words##_4,                                                   \
+     of_##words##_5, of_##words##_6, of_##words##_7, of_##words##_8}
+OF_WORDS(PLAIN)
+OF_WORDS(2)
+OF_WORDS(4)
+OF_WORDS(8)
+BY_WORDS(2, 1)
+BY_WORDS(2, 2)
+BY_WORDS(4, 1)
+BY_WORDS(4, 2)
+BY_WORDS(8, 1)
+BY_WORDS(8, 2)
 
 void hc_rows_s4_avx512vnni(const hc_rows_s8_args *args) {
-    switch (args->words) {
-    case PLAIN:
-        of_words(args, PLAIN);
-        break;
-    case 2:
-        of_words(args, 2);
-        break;
-    case 4:
-        of_words(args, 4);
-        break;
-    default:
-        of_words(args, 8);
-    }
+    typedef void function(const hc_rows_s8_args *args);
+    static function *const BY_SCALED_CODES[4][8] = {FUNCTIONS(PLAIN), FUNCTIONS(2), FUNCTIONS(4), FUNCTIONS(8)};
+    static function *const BY_SCALED_WORDS[3][2] = {{by_2_1, by_2_2}, {by_4_1, by_4_2}, {by_8_1, by_8_2}};
+    const int which = args->words == PLAIN ? 0 : args->words == 2 ? 1 : args->words == 4 ? 2 : 3;
+    const int n_x = args->n_x >= 1 && args->n_x < 8 ? args->n_x : 8;
+    if (which > 0 && args->start && n_x <= 2)
+        BY_SCALED_WORDS[which - 1][n_x - 1](args);
+    else
+        BY_SCALED_CODES[which][n_x - 1](args);
 }

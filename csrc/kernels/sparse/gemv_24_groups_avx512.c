@@ -122,14 +122,24 @@ INLINE void gemv_24_groups(const hc_gemv_24_floats_args *args, const hc_decoder 
         _mm512_storeu_ps(args->floats.out + 16 * i, acc[i]);
 }
 
-INLINE void choose_vectors(const hc_gemv_24_floats_args *args, int n_vectors) {
-    const hc_decoder d = make_decoder(&args->floats);
-    code_kind(&args->floats, &d) == CODES_SHORT ? gemv_24_groups(args, &d, CODES_SHORT, n_vectors)
-                                                : gemv_24_groups(args, &d, CODES_LONG, n_vectors);
-}
+/* Each case is a function of its own: the time of a compiler grows faster than the length of a function. */
+#define CASE(name, kind, n_vectors)                                                                                    \
+    static __attribute__((noinline)) void name##_##n_vectors(const hc_gemv_24_floats_args *args,                       \
+                                                             const hc_decoder *made) {                                 \
+        const hc_decoder d = *made;                                                                                    \
+        gemv_24_groups(args, &d, kind, n_vectors);                                                                     \
+    }
+#define CASES(n_vectors)                                                                                               \
+    CASE(short, CODES_SHORT, n_vectors)                                                                                \
+    CASE(long, CODES_LONG, n_vectors)                                                                                  \
+    static void choose_##n_vectors(const hc_gemv_24_floats_args *args) {                                               \
+        const hc_decoder d = make_decoder(&args->floats);                                                              \
+        code_kind(&args->floats, &d) == CODES_SHORT ? short_##n_vectors(args, &d) : long_##n_vectors(args, &d);        \
+    }
+CASES(1)
+CASES(2)
+CASES(4)
 
 void hc_gemv_24_groups_avx512(const hc_gemv_24_floats_args *args) {
-    args->floats.n_vectors == 1   ? choose_vectors(args, 1)
-    : args->floats.n_vectors == 2 ? choose_vectors(args, 2)
-                                  : choose_vectors(args, 4);
+    args->floats.n_vectors == 1 ? choose_1(args) : args->floats.n_vectors == 2 ? choose_2(args) : choose_4(args);
 }

@@ -43,45 +43,60 @@ INLINE void output_all(int n, int r, int dims, const float *y, int64_t step, int
         output_tile_one(n, r, dims, y, step, at, bias, relu, answer);
 }
 
-/* n, r and dims as constants; in one dimension r is 3, and tiles of 4 pixels never have 4 taps. */
-#define HC_WINOGRAD_TAPS(call, n, ...)                                                                                 \
-    if (dims == 1)                                                                                                     \
-        call(n, 3, 1, __VA_ARGS__);                                                                                    \
-    else if (r == 2)                                                                                                   \
-        call(n, 2, 2, __VA_ARGS__);                                                                                    \
-    else if (r == 3 || n == 4)                                                                                         \
-        call(n, 3, 2, __VA_ARGS__);                                                                                    \
-    else                                                                                                               \
-        call(n, 4, 2, __VA_ARGS__);
-#define HC_WINOGRAD_CASES(call, ...)                                                                                   \
-    if (n == 4) {                                                                                                      \
-        HC_WINOGRAD_TAPS(call, 4, __VA_ARGS__)                                                                         \
-    } else if (n == 6) {                                                                                               \
-        HC_WINOGRAD_TAPS(call, 6, __VA_ARGS__)                                                                         \
-    } else {                                                                                                           \
-        HC_WINOGRAD_TAPS(call, 8, __VA_ARGS__)                                                                         \
+/* n, r and dims as constants; in one dimension r is 3, and tiles of 4 pixels never have 4 taps. Each case is a function of
+ * its own: the time of a compiler grows faster than the length of a function. */
+#define HC_WINOGRAD_INPUT(n, dims)                                                                                     \
+    static __attribute__((noinline)) void input_##n##_##dims(const float *const *pixel, int64_t count, float *v,       \
+                                                             int64_t step) {                                           \
+        input_all(n, dims, pixel, count, v, step);                                                                     \
     }
-#define HC_WINOGRAD_INPUT(n, ...)                                                                                      \
-    if (dims == 2)                                                                                                     \
-        input_all(n, 2, __VA_ARGS__);                                                                                  \
+#define HC_WINOGRAD_TAPS(n, r, dims)                                                                                   \
+    static __attribute__((noinline)) void filter_##n##_##r##_##dims(const float *const *tap, int64_t count, float *u,  \
+                                                                    int64_t step) {                                    \
+        filter_all(n, r, dims, tap, count, u, step);                                                                   \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void output_##n##_##r##_##dims(                                                   \
+        const float *y, int64_t step, int64_t count, const float *bias, bool relu, float *const *answer) {             \
+        output_all(n, r, dims, y, step, count, bias, relu, answer);                                                    \
+    }
+#define HC_WINOGRAD_SIZE(n)                                                                                            \
+    HC_WINOGRAD_INPUT(n, 1)                                                                                            \
+    HC_WINOGRAD_INPUT(n, 2)                                                                                            \
+    HC_WINOGRAD_TAPS(n, 3, 1)                                                                                          \
+    HC_WINOGRAD_TAPS(n, 2, 2)                                                                                          \
+    HC_WINOGRAD_TAPS(n, 3, 2)
+HC_WINOGRAD_SIZE(4)
+HC_WINOGRAD_SIZE(6)
+HC_WINOGRAD_TAPS(6, 4, 2)
+HC_WINOGRAD_SIZE(8)
+HC_WINOGRAD_TAPS(8, 4, 2)
+
+#define HC_WINOGRAD_CASES(call, ...)                                                                                   \
+    if (dims == 1)                                                                                                     \
+        n == 4 ? call##_4_3_1(__VA_ARGS__) : n == 6 ? call##_6_3_1(__VA_ARGS__) : call##_8_3_1(__VA_ARGS__);           \
+    else if (r == 2)                                                                                                   \
+        n == 4 ? call##_4_2_2(__VA_ARGS__) : n == 6 ? call##_6_2_2(__VA_ARGS__) : call##_8_2_2(__VA_ARGS__);           \
+    else if (r == 3 || n == 4)                                                                                         \
+        n == 4 ? call##_4_3_2(__VA_ARGS__) : n == 6 ? call##_6_3_2(__VA_ARGS__) : call##_8_3_2(__VA_ARGS__);           \
     else                                                                                                               \
-        input_all(n, 1, __VA_ARGS__);
+        n == 6 ? call##_6_4_2(__VA_ARGS__) : call##_8_4_2(__VA_ARGS__);
 #define HC_WINOGRAD(isa)                                                                                               \
     void hc_winograd_input_f32_##isa(int n, int dims, const float *const *pixel, int64_t count, float *v,              \
                                      int64_t step) {                                                                   \
-        if (n == 4) {                                                                                                  \
-            HC_WINOGRAD_INPUT(4, pixel, count, v, step)                                                                \
-        } else if (n == 6) {                                                                                           \
-            HC_WINOGRAD_INPUT(6, pixel, count, v, step)                                                                \
-        } else {                                                                                                       \
-            HC_WINOGRAD_INPUT(8, pixel, count, v, step)                                                                \
-        }                                                                                                              \
+        if (dims == 2)                                                                                                 \
+            n == 4   ? input_4_2(pixel, count, v, step)                                                                \
+            : n == 6 ? input_6_2(pixel, count, v, step)                                                                \
+                     : input_8_2(pixel, count, v, step);                                                               \
+        else                                                                                                           \
+            n == 4   ? input_4_1(pixel, count, v, step)                                                                \
+            : n == 6 ? input_6_1(pixel, count, v, step)                                                                \
+                     : input_8_1(pixel, count, v, step);                                                               \
     }                                                                                                                  \
     void hc_winograd_filter_f32_##isa(int n, int r, int dims, const float *const *tap, int64_t count, float *u,        \
                                       int64_t step) {                                                                  \
-        HC_WINOGRAD_CASES(filter_all, tap, count, u, step)                                                             \
+        HC_WINOGRAD_CASES(filter, tap, count, u, step)                                                                 \
     }                                                                                                                  \
     void hc_winograd_output_f32_##isa(int n, int r, int dims, const float *y, int64_t step, int64_t count,             \
                                       const float *bias, bool relu, float *const *answer) {                            \
-        HC_WINOGRAD_CASES(output_all, y, step, count, bias, relu, answer)                                              \
+        HC_WINOGRAD_CASES(output, y, step, count, bias, relu, answer)                                                  \
     }
