@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.components import core_format
+from ...arrays.sparse import SparseArray
 from ...base import runtime
 from ...formats import format as parse_format
 from ...products.arguments import core_operand
@@ -87,7 +88,7 @@ def _checked(
 
     def check() -> None:
         close("linear", run, exact, error)()
-        if isinstance(q, np.ndarray) or len(x) * q.shape[1] * SAMPLE > MOST_EXACT:
+        if isinstance(q, (np.ndarray, SparseArray)) or len(x) * q.shape[1] * SAMPLE > MOST_EXACT:
             return
         step = max(q.shape[0] // SAMPLE, 1)
         fmt = parse_format(activations) if activations else None
