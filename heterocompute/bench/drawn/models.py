@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...interop import torch as ht
 from ..measure import CheckFailed, Options
 from ..models import FLOAT, LOWEST_COSINE, _caller, _first, _peers, networks
 from ..peers import installed
@@ -23,8 +24,6 @@ def draw_model(draw: Draw, threads: int) -> Call | None:
     torch = installed("torch")
     if torch is None:
         return None
-    from ...interop import torch as ht  # optional
-
     name = "small CNN" if draw.quick else draw.pick(NAMES)
     batch, tokens, (fmt, activations) = draw.pick((1, 1, 1, 2, 4)), draw.pick(TOKENS), draw.pick(RECIPES)
     channels = 2 if draw.quick else draw.pick((16, 32, 48))
