@@ -251,8 +251,10 @@ void hc_eie_decode(const hc_run *run, const hc_eie *eie, float *dense);
  * out. */
 void hc_eie_rows_begin(const hc_run *run, const hc_eie *eie, int64_t *starts);
 void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_t *indices, float *values);
-/* out[i] = fmaf chain from +0 over the entries of row i whose x is not 0, columns ascending. */
-hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, float *out, hc_error *error);
+/* out (vectors, rows): fmaf chains from +0 over the entries of a row whose x (vectors, columns) is not 0, columns
+ * ascending. hc_eie_check accepted the storage. */
+hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, int64_t vectors, const float *x, float *out,
+                          hc_error *error);
 /* The machine of section 4 of the paper: one nonzero activation (x NULL: every activation) is broadcast per cycle,
  * unless a queue of `depth` is full. An element processes one entry per cycle. busy (elements): cycles with an
  * entry. */

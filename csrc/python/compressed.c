@@ -258,15 +258,15 @@ PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args) {
     hc_status status;
     if (!PyArg_ParseTuple(args, "OOOO", &run_object, &eie_object, &x_object, &out_object) ||
         !hc_parse_run(run_object, &run) || !parse_eie(eie_object, &eie) ||
-        !(x = plain(x_object, NPY_FLOAT32, 1, "eie: x")) || !(out = plain(out_object, NPY_FLOAT32, 1, "eie: out")))
+        !(x = plain(x_object, NPY_FLOAT32, 2, "eie: x")) || !(out = plain(out_object, NPY_FLOAT32, 2, "eie: out")))
         return NULL;
-    if (length(x_object, 0) != eie.columns || length(out_object, 0) != eie.rows) {
-        PyErr_SetString(PyExc_ValueError, "eie: x or out has another length");
+    const int64_t vectors = length(x_object, 0);
+    if (length(x_object, 1) != eie.columns || length(out_object, 0) != vectors || length(out_object, 1) != eie.rows) {
+        PyErr_SetString(PyExc_ValueError, "eie: x or out has another shape");
         return NULL;
     }
-    status = hc_eie_check(&eie, &error);
-    if (status == HC_OK)
-        HC_WITHOUT_GIL(hc_eie_multiply(&run, &eie, x, out, &error));
+    /* The constructor of EIEArray checked these components, and their memory is that of immutable bytes. */
+    HC_WITHOUT_GIL(hc_eie_multiply(&run, &eie, vectors, x, out, &error));
     return none_or_error(status, &error);
 }
 

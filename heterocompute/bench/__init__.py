@@ -2,7 +2,7 @@
 
 Each runs in its own process, with settings that keep OpenBLAS's idle workers from spinning for long on processors of
 the others. `measure` defines how times are taken; `summary`, `limits`, `gemm`, `gemv`, `quantize`, `formats`,
-`kmeans`, `headers`, `conv`, `models`, `llm`, `imports` and the one of devices define what is timed.
+`kmeans`, `headers`, `conv`, `models`, `drawn`, `llm`, `imports` and the one of devices define what is timed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import operator
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..base import runtime
 from ..base.devices import KIND
+from .measure import KINDS, Options
 from .plan import write_costs
 from .show import markdown as markdown_of, show
 from .summary import joined
 
-__all__ = ["NAMES", "main"]
+__all__ = ["KINDS", "NAMES", "main"]
 
 
 def __dir__() -> list[str]:
@@ -44,6 +45,7 @@ NAMES = (
     "headers",
     "plan",
     "models",
+    "drawn",
     "llm",
     "import",
     KIND,
@@ -64,6 +66,9 @@ def main(
     markdown: bool = False,
     costs: str | None = None,
     check: bool = False,
+    kind: str | None = None,
+    seed: int = 0,
+    seconds: float = Options.seconds,
 ) -> int:
     """Run benchmarks and print their results.
 
@@ -83,6 +88,12 @@ def main(
         A folder: ``plan`` writes its measurements to ``product-<processor>.csv.gz`` and ``conv-<processor>.csv.gz``.
     check : bool
         The benchmark of devices compares every kernel with the CPU first, and fails without a device.
+    kind : str, optional
+        ``drawn`` draws only this kind of calls, one of `KINDS`.
+    seed : int
+        Of the first call of ``drawn``.
+    seconds : float
+        ``drawn`` draws calls of each kind, with each number of threads, for so long.
 
     Returns
     -------
@@ -92,7 +103,10 @@ def main(
     counts = [threads] if threads else sorted({1, runtime.get_num_threads()})
     found: dict[str, Any] = {}
     for name in names or NAMES:
-        report = _run(name, quick, counts, {}, check)
+        drawn = [f"--kind={kind or ''}", f"--seed={seed}", f"--seconds={seconds}"] if name == "drawn" else []
+        # NumPy's own BLAS reads its number of threads when it is loaded.
+        settings = {"OPENBLAS_NUM_THREADS": str(counts[0])} if name == "drawn" and len(counts) == 1 else {}
+        report = _run(name, quick, counts, settings, ["--check"] * check + drawn)
         if report is not None and name in NARROW and _can_be_avx2():
             narrow = _run(f"{name}-avx2", quick, counts, AVX2_SETTINGS)
             report = narrow and {**report, "tables": NARROW[name](report["tables"], narrow["tables"])}
@@ -121,15 +135,14 @@ def _run(
     quick: bool,
     threads: list[int],
     settings: dict[str, str],
-    check: bool = False,
+    more: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """Run one benchmark in a child, which ends when its standard input closes, at the latest with this process."""
     package = Path(__file__).resolve().parents[1]
     environment = {**os.environ, **SETTINGS, **settings}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
     code = f"from {__name__}.child import main; main()"
-    options = ["--quick"] * quick + ["--check"] * check
-    command = [sys.executable, "-P", "-c", code, name, *options, *map(str, threads)]
+    command = [sys.executable, "-P", "-c", code, name, *["--quick"] * quick, *more, *map(str, threads)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         output = child.stdout.read()  # not communicate(), which would close standard input

@@ -1,6 +1,6 @@
 """The process that runs one benchmark: NAME [OPTIONS] THREADS..., one JSON object on standard output.
 
-The options are --quick and --check.
+The options are --quick, --check, --kind=KIND, --seed=N and --seconds=S.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     name, *rest = sys.argv[1:]
     threads = [int(text) for text in rest if not text.startswith("-")]
-    options = Options("--quick" in rest, threads, name, check="--check" in rest)
+    given = dict(text.split("=") for text in rest if "=" in text)
+    options = Options(
+        "--quick" in rest,
+        threads,
+        name,
+        check="--check" in rest,
+        kind=given.get("--kind", ""),
+        seed=int(given.get("--seed", 0)),
+        seconds=float(given.get("--seconds", Options.seconds)),
+    )
     results = os.dup(1)
     os.dup2(2, 1)  # output of other libraries is redirected to stderr
     try:

@@ -1,7 +1,7 @@
 """Measurement of times: results are compared first, then a warm-up, then rounds that run every candidate once.
 
 A ratio is the median over the rounds of the ratio inside a round, so a disturbance of the machine affects both sides. A
-turn repeats a short candidate until it lasts SAMPLE_SECONDS. With one thread the clock is the processor time of this
+turn repeats a short candidate until it lasts `sample` seconds. With one thread the clock is the processor time of this
 process, which excludes other processes; with more it is wall-clock time, and each turn begins with a pause.
 """
 
@@ -23,8 +23,9 @@ Table = dict[str, Any]
 ROUNDS, FEWEST_ROUNDS = 11, 5
 SAMPLE_SECONDS = 0.02
 SETTLE_SECONDS, WAKE_SECONDS = 0.05, 0.01  # workers of the last candidate fall asleep, those of the next wake up
-TABLE_SECONDS = 30  # a slower benchmark has fewer rounds
+TABLE_SECONDS = 30.0  # a slower benchmark has fewer rounds
 MAX_REPEATS = 10_000
+KINDS = ("conv", "matmul", "gradients", "layers", "codecs", "sparse", "models")  # of drawn calls
 
 
 class CheckFailed(Exception):
@@ -39,6 +40,9 @@ class Options:
     threads: list[int]
     name: str = ""
     check: bool = False
+    kind: str = ""  # one of `KINDS`; "" is all
+    seed: int = 0
+    seconds: float = 60.0
 
     def report_progress(self, what: str) -> None:
         """Print the current step for the user."""
@@ -75,7 +79,14 @@ class Candidate:
 class Times:
     """Seconds of one repetition of each candidate in each round."""
 
-    def __init__(self, candidates: Sequence[Candidate], options: Options, threads: int) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        options: Options,
+        threads: int,
+        sample: float = SAMPLE_SECONDS,
+        table: float = TABLE_SECONDS,
+    ) -> None:
         self._threads, self._quick = threads, options.quick
         self._clock = time.process_time if threads == 1 else time.perf_counter
         self.candidates = {candidate.name: candidate for candidate in candidates}
@@ -85,10 +96,10 @@ class Times:
             candidate.run()
             candidate.check()
             seconds = self._timed(candidate.run, 1)
-            wanted = 1 if options.quick else int(SAMPLE_SECONDS / max(seconds, 1e-9))
+            wanted = 1 if options.quick else int(sample / max(seconds, 1e-9))
             repeats[candidate.name] = min(max(wanted, 1), MAX_REPEATS)
             round_seconds += repeats[candidate.name] * seconds
-        rounds = min(max(int(TABLE_SECONDS / max(round_seconds, 1e-9)), FEWEST_ROUNDS), ROUNDS)
+        rounds = min(max(int(table / max(round_seconds, 1e-9)), FEWEST_ROUNDS), ROUNDS)
         self.seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
         was_enabled = gc.isenabled()
         gc.disable()

@@ -22,6 +22,8 @@ HEADINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "of_limits": ("share of the limit", partial(_numbers, "")),
     "limit": ("limit", str),
     "cases": ("cases", str),
+    "shares": ("below 1.0 / .8 / .5", lambda values: " / ".join(f"{value:.0%}" for value in values)),
+    "geomean": ("geomean", lambda value: f"{value:.2f}"),
     "bits": ("bits", lambda value: f"{value:.2f}"),
     "gaussian_db": ("Gaussian dB", lambda value: f"{value:.1f}"),
     "laplace_db": ("Laplace dB", lambda value: f"{value:.1f}"),

@@ -22,7 +22,7 @@ from ..base.texts import counted
 from .arguments import Array, FloatArray, as_bias, as_format, as_operand, checked_out, core_operand, is_compressed
 from .quantize import rounded
 
-FEW = 8  # up to this many vectors, EIE's entries multiply one after the other
+FEW = 8  # up to this many vectors, EIE's entries multiply as they are stored
 
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
 
@@ -82,11 +82,10 @@ def multiply(dense: Any, w: object, transposed: bool, out: FloatArray, name: str
             )
         parts = w._packed()
         if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
-            answer = np.empty((prod(dense.shape[:-1]), parts[0]), np.float32)
             with np.errstate(over="ignore"):  # values beyond float32 become infinite, as in any product
-                vectors = dense.astype(np.float32, copy=False).reshape(len(answer), parts[1])
-            for x, y in zip(vectors, answer, strict=True):
-                _core.eie_multiply(run, parts, np.ascontiguousarray(x), y)
+                vectors = np.require(dense, np.float32, ["C", "A"]).reshape(prod(dense.shape[:-1]), parts[1])
+            answer = np.empty((len(vectors), parts[0]), np.float32)
+            _core.eie_multiply(run, parts, vectors, answer)
             out[...] = answer.reshape(out.shape)
             return
         starts, indices, values = _core.eie_expand(run, parts)

@@ -19,11 +19,13 @@ typedef void hc_csr_spmm_fn(int64_t rows, const int64_t *begin, const int64_t *e
 typedef void hc_csr_spmv_fn(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices,
                             const float *x, float *out);
 
-/* eie_columns: one processing element; for i < n column j = columns[i], its entries t = pointers[j] .. pointers[j + 1]
- * - 1: the run (high 4 bits) is the number of skipped rows, then the code (low 4 bits) gives sums[row] =
- * fmaf(codebook[code], x[i], sums[row]). Code 0 is padding; it is not multiplied by an x that is not finite. */
-typedef void hc_eie_columns_fn(int64_t n, const int32_t *columns, const float *x, const uint32_t *pointers,
-                               const uint8_t *entries, const float *codebook, float *sums);
+/* eie_columns: one processing element; `lanes` vectors, 1 or 8, value v of column columns[i] is x[i * lanes + v]. For
+ * i < n column j = columns[i], its entries t = pointers[j] .. pointers[j + 1] - 1: the run (high 4 bits) is the number
+ * of skipped rows, then the code (low 4 bits) gives sums[row * lanes + v] = fmaf(codebook[code], x[...], sums[...]),
+ * except for an x of 0. Code 0 is padding; it is not multiplied by an x that is not finite. `readable`: number of
+ * entries, those of the following elements included. */
+typedef void hc_eie_columns_fn(int64_t n, const int32_t *columns, const float *x, int lanes, const uint32_t *pointers,
+                               const uint8_t *entries, int64_t readable, const float *codebook, float *sums);
 
 /* outer_f32: for i < count pixels to[i * lanes + j] = fmaf chain over t from starts[i * step] up to starts[i * step +
  * 1] of values[t] * panel[at[t] * lanes + j], from itself. lanes is 16, 32, 48 or 64. guarded: weights of 0 are

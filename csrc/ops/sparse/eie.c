@@ -172,13 +172,17 @@ void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_
     starts[0] = 0;
 }
 
-/* The matmul with one vector. */
+/* The matmul. */
+enum { VECTORS = 8 }; /* that an element multiplies together */
+
 typedef struct {
     const hc_eie *eie;
-    int64_t n; /* nonzero activations: columns, values */
+    int lanes;    /* 1, or VECTORS */
+    int64_t used; /* of the lanes */
+    int64_t n;    /* columns whose activations are not all 0: columns, and values (n, lanes) */
     int32_t *columns;
     float *values;
-    float *out, *sums; /* (rows); each thread's own, (own_rows) */
+    float *out, *sums; /* (used, rows); each thread's own, (own_rows, lanes) */
     int64_t own_rows;
     hc_eie_columns_fn *kernel;
 } hc_multiply_job;
@@ -186,32 +190,53 @@ typedef struct {
 static void multiply_task(void *context, int64_t element, int thread) {
     const hc_multiply_job *job = context;
     const hc_eie *eie = job->eie;
-    const int64_t rows = hc_eie_rows(eie->rows, eie->elements, element);
-    float *sums = job->sums + thread * job->own_rows;
-    memset(sums, 0, (size_t)rows * sizeof *sums);
-    job->kernel(job->n, job->columns, job->values, hc_eie_pointers(eie, element), eie->entries + base_of(eie, element),
-                eie->codebook, sums);
-    for (int64_t i = 0; i < rows; i++)
-        job->out[element + i * eie->elements] = sums[i];
+    const int64_t rows = hc_eie_rows(eie->rows, eie->elements, element), base = base_of(eie, element);
+    float *sums = job->sums + thread * job->own_rows * job->lanes;
+    memset(sums, 0, (size_t)(rows * job->lanes) * sizeof *sums);
+    const uint32_t *pointers = hc_eie_pointers(eie, element);
+    if (pointers[eie->columns])
+        job->kernel(job->n, job->columns, job->values, job->lanes, pointers, eie->entries + base, eie->n_entries - base,
+                    eie->codebook, sums);
+    for (int64_t v = 0; v < job->used; v++)
+        for (int64_t i = 0; i < rows; i++)
+            job->out[v * eie->rows + element + i * eie->elements] = sums[i * job->lanes + v];
 }
 
-hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, const float *x, float *out, hc_error *error) {
+/* Packs the columns of x (used, columns) with an activation that is not 0. */
+static void pack_activations(hc_multiply_job *job, const float *x) {
+    const int64_t columns = job->eie->columns;
+    job->n = 0;
+    for (int64_t j = 0; j < columns; j++) {
+        float *values = job->values + job->n * job->lanes;
+        bool is_used = false;
+        for (int64_t v = 0; v < job->lanes; v++) {
+            values[v] = v < job->used ? x[v * columns + j] : 0;
+            is_used |= values[v] != 0;
+        }
+        job->columns[job->n] = (int32_t)j;
+        job->n += is_used;
+    }
+}
+
+hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, int64_t vectors, const float *x, float *out,
+                          hc_error *error) {
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), eie->elements);
     hc_multiply_job job = {.eie = eie,
-                           .out = out,
+                           .lanes = vectors > 1 ? VECTORS : 1,
                            .own_rows = hc_round_up(hc_eie_rows(eie->rows, eie->elements, 0), 16),
                            .kernel = HC_PICK(eie_columns, run)};
-    job.sums = hc_alloc_aligned((job.own_rows * n_threads + 2 * eie->columns) * (int64_t)sizeof *job.sums);
+    const int64_t n_sums = job.own_rows * n_threads * job.lanes, n_values = (eie->columns + 1) * job.lanes;
+    job.sums = hc_alloc_aligned((n_sums + n_values + eie->columns + 1) * (int64_t)sizeof *job.sums);
     if (!job.sums)
         return hc_fail(error, HC_MEMORY, "matmul: not enough memory for sums of %lld rows", (long long)eie->rows);
-    job.values = job.sums + job.own_rows * n_threads;
-    job.columns = (int32_t *)(void *)(job.values + eie->columns);
-    for (int64_t j = 0; j < eie->columns; j++) {
-        job.columns[job.n] = (int32_t)j;
-        job.values[job.n] = x[j];
-        job.n += x[j] != 0;
+    job.values = job.sums + n_sums;
+    job.columns = (int32_t *)(void *)(job.values + n_values);
+    for (int64_t first = 0; first < vectors; first += job.lanes) {
+        job.used = hc_min(job.lanes, vectors - first);
+        job.out = out + first * eie->rows;
+        pack_activations(&job, x + first * eie->columns);
+        hc_parallel(n_threads, eie->elements, multiply_task, &job);
     }
-    hc_parallel(n_threads, eie->elements, multiply_task, &job);
     hc_free_aligned(job.sums);
     return HC_OK;
 }

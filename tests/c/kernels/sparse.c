@@ -88,8 +88,8 @@ void check_csr_spmv(const hc_kernel *kernel) {
 }
 
 /* An entry of a column: the number of rows to skip, then a code; 15 rows and code 0 are padding. */
-static void eie_case(const hc_kernel *kernel, int64_t n, int64_t n_columns, int64_t rows, float_kind kind) {
-    begin("%" D " of %" D " columns, %" D " rows, %s", n, n_columns, rows, float_kind_name(kind));
+static void eie_case(const hc_kernel *kernel, int64_t n, int64_t n_columns, int64_t rows, int lanes, float_kind kind) {
+    begin("%" D " of %" D " columns, %" D " rows, %d vectors, %s", n, n_columns, rows, lanes, float_kind_name(kind));
     uint32_t *pointers = items(n_columns + 1, 4);
     uint8_t *all = items(n_columns * rows, 1);
     int64_t count = 0;
@@ -103,23 +103,28 @@ static void eie_case(const hc_kernel *kernel, int64_t n, int64_t n_columns, int6
     int32_t *columns = items(n, 4);
     for (int64_t i = 0; i < n; i++)
         columns[i] = (int32_t)draw_below(n_columns);
-    float *codebook = floats(16, kind), *x = floats(n, kind);
+    float *codebook = floats(16, kind), *x = floats(n * lanes, kind);
     codebook[0] = 0;
-    float *wanted = floats(rows, kind), *got = copy_of(wanted, rows, 4);
-    hc_eie_columns_scalar(n, columns, x, pointers, entries, codebook, wanted);
-    kernel->fn.eie_columns(n, columns, x, pointers, entries, codebook, got);
-    same("sums", F32, got, wanted, rows);
-    BENCH(hc_eie_columns_scalar(n, columns, x, pointers, entries, codebook, wanted),
-          kernel->fn.eie_columns(n, columns, x, pointers, entries, codebook, got));
+    float *wanted = floats(rows * lanes, kind), *got = copy_of(wanted, rows * lanes, 4);
+    hc_eie_columns_scalar(n, columns, x, lanes, pointers, entries, count, codebook, wanted);
+    kernel->fn.eie_columns(n, columns, x, lanes, pointers, entries, count, codebook, got);
+    same("sums", F32, got, wanted, rows * lanes);
+    BENCH(hc_eie_columns_scalar(n, columns, x, lanes, pointers, entries, count, codebook, wanted),
+          kernel->fn.eie_columns(n, columns, x, lanes, pointers, entries, count, codebook, got));
 }
 
 void check_eie_columns(const hc_kernel *kernel) {
     FOR_EACH(int64_t, n, 0, 1, 2, 7, 20)
     FOR_EACH(int64_t, rows, 0, 1, 15, 16, 17, 100)
+    FOR_EACH(int, lanes, 1, 8)
     for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
-        eie_case(kernel, *n, 11, *rows, (float_kind)kind);
+        eie_case(kernel, *n, 11, *rows, *lanes, (float_kind)kind);
+    for (int lanes = 1; lanes <= 8; lanes += 7) { /* more entries than are copied together */
+        eie_case(kernel, 900, 400, 40, lanes, PLAIN);
+        eie_case(kernel, 300, 400, 700, lanes, PLAIN);
+    }
     usual();
-    eie_case(kernel, 64, 64, 256, PLAIN);
+    eie_case(kernel, 64, 64, 256, 1, PLAIN);
 }
 
 /* Without `guarded`, values must be finite and sums not -0. */
