@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -177,7 +177,7 @@ _FLOAT32 = np.dtype(np.float32)
 _SEEN: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # arguments that were checked before, for arrays of these shapes
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: object) -> TypeGuard[FloatArray]:
     """Tell whether the core reads an array as it is: nothing but its shape has to be checked."""
     return type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned
 

@@ -68,7 +68,7 @@ def draws(kind: str, options: Options, threads: int) -> Iterator[tuple[int, Call
 def _table(kind: str, threads: int, options: Options) -> Table:
     end, calls = time.perf_counter() + options.seconds, []
     for seed, call in draws(kind, options, threads):
-        options.say(f"{kind}, seed {seed}: {call.text}")
+        options.report_progress(f"{kind}, seed {seed}: {call.text}")
         calls.append(timed(call, kind, seed, threads, options))
         if time.perf_counter() >= end or (options.quick and len(calls) == QUICK_CALLS):
             break

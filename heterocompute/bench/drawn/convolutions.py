@@ -49,7 +49,7 @@ def draw_conv(draw: Draw, threads: int) -> Call | None:
     chosen, found, _ = _core.explain_conv2d(*call.core)
     run = partial(conv2d, x, filters, bias, **where, activations=activations, layout=layout, out=call.result)
     paths: dict[str, Callable[[], Any]] = {
-        name: partial(_core.conv2d, *call.by(name)) for name, _, reason, *_ in found if reason is None
+        name: partial(_core.conv2d, *call.arguments_for(name)) for name, _, reason, *_ in found if reason is None
     }
     loose = _other_orders(paths, found[chosen][0]) if fmt is None or activations is None else frozenset()
     exact = _exact(x, w, bias, window, layout)
