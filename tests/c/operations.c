@@ -119,7 +119,7 @@ static hc_status eie(const hc_run *run, uint64_t *hash, hc_error *error) {
             hc_eie_cycles cycles;
             if ((status = hc_eie_encode(run, w, &stored, entries, error)) != HC_OK ||
                 (status = hc_eie_check(&stored, error)) != HC_OK ||
-                (status = hc_eie_multiply(run, &stored, x, y, error)) != HC_OK ||
+                (status = hc_eie_multiply(run, &stored, 1, x, y, error)) != HC_OK ||
                 (status = hc_eie_load(&stored, x, 4, busy, &cycles, error)) != HC_OK)
                 return status;
             hc_eie_decode(run, &stored, dense);
