@@ -112,7 +112,7 @@ void check_plane_f32(const hc_kernel *kernel) {
             FOR_EACH(int64_t, across, 1, 2, 7, 8, 9, 16, 17, 33) /* the usual padding, or none at the left */
             for (int left = 0; left <= side / 2; left += side / 2)
                 plane_case(kernel, side, stride, 5, (*across - 1) * stride + side - 2 * left, side / 2, left,
-                           (5 + stride - 1) / stride, *across, left, *across % 2, PLAIN);
+                           (5 + stride - 1) / stride, *across, left, left && *across % 2, PLAIN);
             FOR_EACH(int64_t, down, 1, 2, 3, 8, 9, 19)
             plane_case(kernel, side, stride, (*down - 1) * stride + 1, 20, side / 2, 1, *down, 9, *down % 2, false,
                        PLAIN);
