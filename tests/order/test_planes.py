@@ -111,3 +111,20 @@ def test_what_it_refuses() -> None:
         hc.conv2d(x, w, layout="NHWC", algorithm="planes")
     with bad_argument(ValueError, "algorithm", "unsupported"):
         hc.conv2d(x[..., ::2], w, algorithm="planes")
+
+
+def test_later_calls_with_the_same_shapes_read_other_strides_and_dtypes() -> None:
+    """Arguments of plain arrays are checked once; strides, dtypes and values of the next arrays are their own."""
+    for seed in range(24):
+        x, w, bias, more = drawn(seed)
+        wanted = hc.conv2d(x, w, bias, **more)
+        apart = np.zeros((*x.shape[:3], 2 * x.shape[3]), np.float32)[..., ::-2]
+        apart[...] = x
+        for images, filters in (
+            (apart, w),
+            (np.asfortranarray(x), np.asfortranarray(w)),
+            (x.astype(">f4"), w.tolist()),
+        ):
+            assert same_bits(hc.conv2d(images, filters, bias, **more), wanted), seed
+        half = x.astype(np.float16)
+        assert same_bits(hc.conv2d(half, w, bias, **more), hc.conv2d(half.astype(np.float32), w, bias, **more)), seed

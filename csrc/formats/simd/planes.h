@@ -19,7 +19,8 @@ static inline __attribute__((always_inline)) void load_levels(const uint8_t *cod
     }
 }
 
-/* Of LOADED + PLANE_CODES * times codes, the last LOADED are loaded meanwhile: both use different units of a core. */
+/* In each step PLANE_CODES * times codes are looked up by shuffles, and the next `loaded` codes are loaded from the
+ * table meanwhile: the two use different units of a core. */
 static inline __attribute__((always_inline)) int64_t mixed_levels(const hc_planes *planes, int blocks, int n_planes,
                                                                   int times, int64_t loaded, const uint8_t *codes,
                                                                   int64_t n, const float *level, float *to) {

@@ -87,7 +87,7 @@ static __attribute__((noinline)) void transpose(const uint8_t *codes, int64_t wo
                                              (const int *)(const void *)(codes + 4 * (first + h)), places, mask, 4);
 }
 
-/* Of rows [first, first + n). */
+/* Adds the products of one word of each row in [first, first + n). */
 INLINE void add_word(const hc_gemv_floats_args *args, const hc_float8_f32x8 *float8, const __m256i words[],
                      const __m256 zero[], const float *x, __m256 p[], __m256i special[], int first, int n, int bits,
                      int n_vectors, hc_code_kind kind) {

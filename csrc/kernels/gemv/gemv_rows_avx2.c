@@ -18,7 +18,7 @@ INLINE __m256 entry_f32x8(const float *table, __m256i words, int j) {
                             _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index), _mm256_castsi256_ps(upper));
 }
 
-/* What codes become: two's complement or integers less a zero, entries of a table, floats of 8 bits, or float32. */
+/* The kinds of codes: two's complement or integers less a zero, entries of a table, floats of 8 bits, or float32. */
 typedef enum { INTEGERS, TABLE, FLOAT8, FLOATS } hc_code_kind;
 
 typedef struct {

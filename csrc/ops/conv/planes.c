@@ -43,7 +43,7 @@ typedef struct {
 
 static bool whole(int64_t bytes) { return bytes % (int64_t)sizeof(float) == 0; }
 
-/* Whether filters are read in place: each has its taps one after the other. */
+/* True if filters are read in place: each has its taps one after the other. */
 static bool filters_lie(const hc_convolution *conv) {
     const hc_view *w = conv->w->dense;
     const hc_conv_shape *s = &conv->shape;
@@ -55,8 +55,7 @@ static bool filters_lie(const hc_convolution *conv) {
             (s->group_channels > 1 || s->s == 1 || w->strides[3] == (int64_t)sizeof(float)));
 }
 
-/* Whether planes_f32.h has blocks of outputs for these filters, and the rows of outputs of a call: those whose padded
- * pixels are in L1. */
+/* True if plane_f32 computes these filters. *rows: the rows of outputs of a call, whose padded pixels are in L1. */
 static bool each_plane(const hc_convolution *conv, int64_t *rows) {
     enum { FLOATS = 4096, MOST = 1 << 18, DOWN = 8 };
     const hc_conv_shape *s = &conv->shape;

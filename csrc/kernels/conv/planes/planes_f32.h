@@ -6,7 +6,7 @@
 
 enum { MOST_FILTERS = 12, MOST_BLOCKS = 8 };
 
-/* What the tiles of a call share. */
+/* The arguments that all tiles of a call share. */
 typedef struct {
     int64_t taps, channels, plane, filter, channel, ldc, tap_step;
     const int64_t *tap;
