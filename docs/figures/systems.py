@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 760, 340
 def feeding() -> str:
     """Return a picture of the first steps of an input pipeline with too few workers."""
     run = hw.systems.pipeline(step=0.05, read=0.02, decode=0.13, copy=0.01, workers=2, pinned=True, metrics=0.004)
-    return run.to_svg(steps=8)
+    return run.to_svg(steps=8) + "\n"
 
 
 def growth() -> str:

@@ -10,11 +10,13 @@ import numpy as np
 
 from ... import reference
 from ...formats import format as parse_format
+from ...formats.sparse import Sparse
 from ...products.quantize import fake_quantize, quantize
+from ...reference import sparsity
 from ..measure import expect_equal
 from ..peers import installed
 from .call import Array, Call, Calls, Draw, close, sizes_text
-from .products import ERRORS, OTHERS
+from .products import OTHERS
 from .shapes import matrices
 
 FORMATS = ("int8", "int8", "int4", "int8-g64", "int4-g32-f16", "int4-g128-asym", "vsq4-g16-s4", "vsq8-g64-s8",
@@ -23,6 +25,7 @@ OPERATIONS = ("quantize", "quantize", "dequantize", "fake_quantize")
 CASTS = {"bf16": "bfloat16", "fp16": "float16", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 BLOCKS = {"q8_0": "Q8_0", "q4_0": "Q4_0"}  # of gguf, which rounds them in NumPy
 GROUPS = {"int8": (0, 127), "int4": (0, 7), "int8-g64": (64, 127), "int4-g32-f16": (32, 7)}  # and the largest code
+LOSS = 0.3  # of values that another library rounds, relative to their norm
 MOST_VALUES, SAMPLE = 1 << 23, 8
 
 
@@ -36,7 +39,7 @@ def draw_codec(draw: Draw, threads: int) -> Call | None:
     if n * k > (1 << 14 if draw.quick else MOST_VALUES) or fmt in ("2:4", "cb4"):
         return None
     x, dtype = draw.floats(n, k)
-    axis = 0 if draw.chance(0.15) and fmt not in ("q4_k", "q6_k", *BLOCKS) else -1
+    axis = 0 if draw.chance(0.15) and fmt not in ("q4_k", "q6_k", "int8+2:4", *BLOCKS) else -1
     text = f"{operation} {fmt}, {sizes_text((n, k))}{dtype}{', axis 0' if axis == 0 else ''}"
     q = quantize(x, fmt, axis)
     values = q.dequantize()
@@ -56,7 +59,7 @@ def draw_codec(draw: Draw, threads: int) -> Call | None:
 
 def _expect_codes(x: Array, fmt: str, axis: int, q: Any) -> None:
     some = x[:SAMPLE] if axis else x[:, :SAMPLE]
-    wanted = reference.quantize(np.asarray(some, np.float32), parse_format(fmt), axis)
+    wanted = _defined(np.asarray(some, np.float32), fmt, axis)
     of_whole = any(array.ndim == 0 for array in wanted.values())  # a scale of the array
     found = quantize(some, fmt, axis) if of_whole or axis == 0 else q
     for part, array in wanted.items():
@@ -64,11 +67,27 @@ def _expect_codes(x: Array, fmt: str, axis: int, q: Any) -> None:
         expect_equal(f"quantize {fmt}: {part}", rows[: len(array)] if rows.ndim else rows, array)
 
 
+def _defined(x: Array, fmt: str, axis: int) -> dict[str, Array]:
+    """Return components by the NumPy definition; of a pattern (last axis only), of the values that it keeps."""
+    parsed = parse_format(fmt)
+    if not isinstance(parsed, Sparse):
+        return reference.quantize(x, parsed, axis)
+    kept, _, metadata = sparsity.keep(x[:, None], None, parsed.n, parsed.m)
+    return {**reference.quantize(kept, parsed.base, axis), "metadata": metadata}
+
+
 def _expect_values(q: Any, values: Array, axis: int) -> None:
     some = q[:SAMPLE] if axis else q
-    if some.size <= MOST_VALUES >> 4:
-        wanted = reference.dequantize(some.components, some.format, some.shape, some.axis)
-        expect_equal(f"dequantize {q.format}", np.ascontiguousarray(values[: some.shape[0]]), wanted)
+    if some.size > MOST_VALUES >> 4:
+        return
+    fmt = some.format
+    if isinstance(fmt, Sparse):
+        kept, positions, _ = sparsity.keep(values[:SAMPLE, None], None, fmt.n, fmt.m)
+        decoded = reference.dequantize(some.components, fmt.base, kept.shape, -1)
+        wanted = sparsity.scatter(decoded, positions, fmt.n, fmt.m, 1, some.shape[-1])[:, 0]
+    else:
+        wanted = reference.dequantize(some.components, fmt, some.shape, some.axis)
+    expect_equal(f"dequantize {fmt}", np.ascontiguousarray(values[: some.shape[0]]), wanted)
 
 
 def _casts(operation: str, fmt: str, x: Array, values: Array) -> Calls:
@@ -121,7 +140,7 @@ def _groups(operation: str, fmt: str, x: Array, axis: int) -> Calls:
         return found.float().mul_(scale).reshape(x.shape)
 
     calls: dict[str, Callable[[], Any]] = {"quantize": packed, "dequantize": values, "fake_quantize": rounded}
-    return {"torch": (calls[operation], close("torch", values, x.astype(np.float64), ERRORS[fmt]))}
+    return {"torch": (calls[operation], close("torch", values, x.astype(np.float64), LOSS))}
 
 
 def _gguf(operation: str, fmt: str, x: Array) -> Calls:
@@ -133,4 +152,4 @@ def _gguf(operation: str, fmt: str, x: Array) -> Calls:
     blocks = gguf.quants.quantize(given, kind)
     values = partial(gguf.quants.dequantize, blocks, kind)
     run = partial(gguf.quants.quantize, given, kind) if operation == "quantize" else values
-    return {"gguf": (run, close("gguf", values, x.astype(np.float64), ERRORS[fmt]))}
+    return {"gguf": (run, close("gguf", values, x.astype(np.float64), LOSS))}

@@ -12,12 +12,12 @@ from ... import _heterocompute as _core
 from ...products.backward import conv2d_backward_input, conv2d_backward_weight
 from ...products.conv import conv2d, prepared
 from ...products.matmul import matmul
-from ...products.quantize import quantize
+from ...products.quantize import fake_quantize, quantize
 from ..measure import CheckFailed
 from ..onnx_model import one_node_model
 from ..peers import installed
 from .call import Array, Call, Calls, Draw, close, sizes_text
-from .products import ERRORS
+from .products import ERROR
 from .shapes import Window, matrices, windows
 
 MOST_WORK = 500_000_000  # multiply-adds of a call
@@ -53,7 +53,10 @@ def draw_conv(draw: Draw, threads: int) -> Call | None:
     }
     loose = _other_orders(paths, found[chosen][0]) if fmt is None or activations is None else frozenset()
     exact = _exact(x, w, bias, window, layout)
-    error = ERRORS.get(fmt or "", 0.3) + (0.03 if activations else 0.0)
+    rounded = (
+        x if activations is None else _rounded(x, activations, window, layout),
+        w if fmt is None else filters.dequantize(),
+    )
     peers = _torch(x, w, bias, window, layout, exact) | _onnx(x, w, bias, window, layout, threads, exact)
     text = "float32" if fmt is None else f"{fmt} x {activations or 'float32'}"
     group = text if fmt is None or text == "int8 x int8" else "packed x int8" if activations else "packed x float32"
@@ -61,7 +64,7 @@ def draw_conv(draw: Draw, threads: int) -> Call | None:
         f"{group}, {layout}",
         f"{_text(window, images)}, {layout}, {text}{dtype}{', bias' if bias is not None else ''}",
         run,
-        _sampled("conv2d", run, exact, layout, error),
+        _sampled("conv2d", run, _exact(*rounded, bias, window, layout), layout, ERROR),
         peers,
         paths,
         loose,
@@ -100,6 +103,14 @@ def _drawn(draw: Draw) -> tuple[Window | None, int, str]:
 def _images(draw: Draw, window: Window, images: int, layout: str) -> tuple[Array, str]:
     c, height, width = window.c, window.height, window.width
     return draw.floats(*((images, c, height, width) if layout == "NCHW" else (images, height, width, c)))
+
+
+def _rounded(x: Array, activations: str, window: Window, layout: str) -> Array:
+    """Return the images that the product sees: one row of numbers an image."""
+    nchw = x if layout == "NCHW" else x.transpose(0, 3, 1, 2)
+    groups = nchw.reshape(len(nchw), window.groups, -1, *nchw.shape[2:])
+    rounded: Array = fake_quantize(groups, activations, axis=(1, 3, 4, 2)).reshape(nchw.shape)
+    return rounded if layout == "NCHW" else rounded.transpose(0, 2, 3, 1)
 
 
 def _where(window: Window) -> dict[str, Any]:
@@ -176,7 +187,7 @@ def _torch(x: Array, w: Array, bias: Array | None, window: Window, layout: str, 
 
         where = (window.stride, window.before, window.dilation, window.groups)
         run = partial(torch.nn.functional.conv2d, left, right, added, *where)
-        found[name] = (run, _sampled(name, run, exact, "NCHW", 1e-4))
+        found[name] = (run, _sampled(name, run, exact, "NCHW", ERROR))
     return found
 
 
@@ -197,7 +208,7 @@ def _onnx(x: Array, w: Array, bias: Array | None, window: Window, layout: str, t
     def run() -> Any:
         return session.run(None, {"x": nchw})[0]
 
-    return {"onnxruntime": (run, _sampled("onnxruntime", run, exact, "NCHW", 1e-4))}
+    return {"onnxruntime": (run, _sampled("onnxruntime", run, exact, "NCHW", ERROR))}
 
 
 def _conv_gradient(draw: Draw) -> Call | None:

@@ -10,31 +10,29 @@ import numpy as np
 
 from ... import _heterocompute as _core
 from ...arrays.components import core_format
-from ...arrays.sparse import SparseArray
 from ...base import runtime
 from ...formats import format as parse_format
+from ...formats.sparse import Sparse
 from ...products.arguments import core_operand
 from ...products.matmul import linear
-from ...products.quantize import quantize
+from ...products.quantize import fake_quantize, quantize
 from ...reference import product as reference
 from ..measure import expect_equal
 from ..peers import installed, product_peers
 from .call import Array, Call, Calls, Draw, close, sizes_text
 from .shapes import matrices
 
-# Formats of the weights, and the error of a product relative to its norm.
-ERRORS = {
-    "": 1e-5, "int8": 0.05, "int4": 0.3, "int8-g64": 0.05, "int4-g32-f16": 0.25, "int4-g128-asym": 0.3,
-    "int3-g32-f16": 0.5, "vsq4-g16-s4": 0.25, "vsq6-g16-s6": 0.1, "vsq8-g64-s8": 0.05, "mxfp4": 0.3,
-    "mxfp6_e3m2": 0.15, "mxfp8_e4m3": 0.1, "mxint8": 0.05, "nvfp4": 0.3, "nf4-g64": 0.25, "fp8_e4m3fn": 0.1,
-    "fp8_e4m3fn-row": 0.1, "fp8_e5m2": 0.15, "bf16": 0.02, "fp16": 0.01, "log8-8": 0.1, "log4-2": 0.4, "q4_k": 0.2,
-    "q8_0": 0.05, "q4_0": 0.25, "q6_k": 0.1, "cb4": 0.3, "posit8.1": 0.15, "ternary": 0.9, "int8+2:4": 0.7, "2:4": 0.7,
-}  # fmt: skip
+ERROR = 1e-4  # of sums of float32, relative to their norm
+FORMATS = (  # of the weights
+    "int8", "int4", "int8-g64", "int4-g32-f16", "int4-g128-asym", "int3-g32-f16", "vsq4-g16-s4", "vsq6-g16-s6",
+    "vsq8-g64-s8", "mxfp4", "mxfp6_e3m2", "mxfp8_e4m3", "mxint8", "nvfp4", "nf4-g64", "fp8_e4m3fn", "fp8_e4m3fn-row",
+    "fp8_e5m2", "bf16", "fp16", "log8-8", "log4-2", "q4_k", "q8_0", "q4_0", "q6_k", "cb4", "posit8.1", "ternary",
+    "int8+2:4", "2:4",
+)  # fmt: skip
 #: Weights whose products with int8 are sums of integers of up to 8 bits: other libraries have int8 products for these.
 INTEGERS = ("int8", "int4", "int8-g64", "int4-g32-f16", "int4-g128-asym", "vsq4-g16-s4", "vsq6-g16-s6", "vsq8-g64-s8")
-OTHERS = tuple(fmt for fmt in ERRORS if fmt and fmt not in INTEGERS)
+OTHERS = tuple(fmt for fmt in FORMATS if fmt not in INTEGERS)
 ACTIVATIONS = (None, None, None, "int8", "int8", "int8", "int8", "int16", "fp8_e4m3fn-row", "mxfp8_e4m3", "bf16")
-ACTIVATION_ERROR = 0.1
 ROWS = (1, 1, 1, 2, 4, 8, 16, 32, 64, 128, 197, 512)
 MOST_WORK = 500_000_000  # multiply-adds of a call
 SAMPLE, MOST_EXACT = 4, 1 << 21  # rows of weights that the definition multiplies, and values that it is worth
@@ -70,7 +68,7 @@ def draw_matmul(draw: Draw, threads: int) -> Call | None:
         group,
         f"{sizes_text((m, n, k))}, {text}{dtype}{', bias' if bias is not None else ''}",
         run,
-        _checked(run, x, q, bias, activations, out, exact, ERRORS[fmt] + (ACTIVATION_ERROR if activations else 0)),
+        _checked(run, x, q, bias, activations, out),
         _peers(x, w, bias, threads, of_ints, exact),
         paths,
         loose,
@@ -81,14 +79,17 @@ def draw_matmul(draw: Draw, threads: int) -> Call | None:
 
 
 def _checked(
-    run: Callable[[], Any], x: Array, q: Any, bias: Array | None, activations: str | None, out: Array, exact: Array,
-    error: float,
-) -> Callable[[], None]:  # fmt: skip
+    run: Callable[[], Any], x: Array, q: Any, bias: Array | None, activations: str | None, out: Array
+) -> Callable[[], None]:
     """Return a check of all values against float64, and of a few, if they are few enough, against the definition."""
 
     def check() -> None:
-        close("linear", run, exact, error)()
-        if isinstance(q, (np.ndarray, SparseArray)) or len(x) * q.shape[1] * SAMPLE > MOST_EXACT:
+        rows = fake_quantize(x, activations) if activations else x
+        weights = q if isinstance(q, np.ndarray) else q.dequantize()
+        exact = rows.astype(np.float64) @ weights.T.astype(np.float64)
+        close("linear", run, exact if bias is None else exact + bias, ERROR)()
+        patterned = not isinstance(q, np.ndarray) and isinstance(q.format, Sparse)
+        if isinstance(q, np.ndarray) or patterned or len(x) * q.shape[1] * SAMPLE > MOST_EXACT:
             return
         step = max(q.shape[0] // SAMPLE, 1)
         fmt = parse_format(activations) if activations else None
