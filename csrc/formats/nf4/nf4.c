@@ -135,33 +135,66 @@ static int64_t nf4_encode(const hc_format *format, const hc_geometry *geometry, 
     return illegal;
 }
 
-/* The scale of a group. */
-typedef struct {
-    float scale;
-} hc_loaded;
-
-static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                            int64_t row, int64_t group) {
+static float load_scale(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                        int64_t row, int64_t group) {
     const uint8_t *scales = hc_part(components, HC_SCALES, row);
     if (!nf4_is_double(format))
-        return (hc_loaded){hc_load_f32(scales + group * 4)};
+        return hc_load_f32(scales + group * 4);
     const int64_t block = ((components->first_row + row) * geometry->groups + group) / NF4_BLOCK;
     const float t = hc_load_f32((const uint8_t *)hc_part(components, HC_COARSE, 0) + block * 4);
-    return (hc_loaded){nf4_double_scale((int8_t)scales[group], t, hc_load_f32(hc_part(components, HC_MEAN, 0)))};
-}
-static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
-    return (void)format, (void)of, NF4_LEVEL[code];
-}
-static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
-    return (void)format, nf4_value(NF4_LEVEL, code, of->scale);
-}
-static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
-    return (void)format, hc_scaled_level_f64(NF4_LEVEL[code], (double)of->scale);
+    return nf4_double_scale((int8_t)scales[group], t, hc_load_f32(hc_part(components, HC_MEAN, 0)));
 }
 
-#define HC_DECODED nf4
-#define HC_DECODED_BITS 4
-#include "formats/decoders.h"
+static int64_t nf4_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          const hc_tile *tile, float *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, 4);
+        HC_FOR_GROUPS(tile, geometry) {
+            const float scale = load_scale(format, geometry, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] = nf4_value(NF4_LEVEL, hc_next_bits(&codes, 4), scale);
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t nf4_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                              const hc_tile *tile, double *values, int64_t ld) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        HC_FOR_GROUPS(tile, geometry) {
+            const double scale = (double)load_scale(format, geometry, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                values[i * ld + j] =
+                    hc_scaled_level_f64(NF4_LEVEL[hc_read_bits(codes, tile->first_column + j, 4)], scale);
+        }
+    }
+    return HC_DONE;
+}
+
+static int64_t nf4_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                                const hc_tile *tile, const hc_code_tile *out) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        const int64_t row = tile->first_row + i;
+        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        float *scales = out->scales + i * out->scales_ld;
+        out->row_scale[i] = 1.0f;
+        HC_FOR_GROUPS(tile, geometry) {
+            *scales++ = load_scale(format, geometry, components, row, group);
+            for (int64_t j = c; j < last; j++)
+                out->codes[i * out->codes_ld + j] = NF4_LEVEL[hc_read_bits(codes, tile->first_column + j, 4)];
+        }
+    }
+    return HC_DONE;
+}
+
+static void double_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                          int64_t row, float *scales) {
+    for (int64_t group = 0; group < geometry->groups; group++)
+        scales[group] = load_scale(format, geometry, components, row, group);
+}
 
 static double level_of(const hc_format *format, uint32_t code) {
     (void)format;
@@ -173,7 +206,7 @@ static void nf4_stored_form(const hc_format *format, hc_stored_form *form) {
                              .codes = HC_CODES_TABLE,
                              .level = level_of,
                              .scale = nf4_is_double(format) ? HC_SCALE_DOUBLE : HC_SCALE_F32,
-                             .row_scales = nf4_row_scales};
+                             .row_scales = double_scales};
     hc_form_fill_table(format, form);
 }
 
