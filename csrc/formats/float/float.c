@@ -122,66 +122,36 @@ static int64_t float_encode(const hc_format *format, const hc_geometry *geometry
     return illegal;
 }
 
-static float load_scale(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
-    if (float_scaling(format) == FLOAT_UNSCALED)
-        return 1.0f;
+/* The scale of a group, and the type, which compilers keep in registers. */
+typedef struct {
+    float scale;
+    hc_float_type type;
+} hc_loaded;
+
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    (void)geometry;
+    hc_loaded of = {1.0f, *type_of(format)};
     if (float_scaling(format) == FLOAT_TENSOR_SCALED)
-        return hc_load_f32(hc_part(components, HC_COARSE, row));
-    return hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + 4 * group);
+        of.scale = hc_load_f32(hc_part(components, HC_COARSE, row));
+    else if (float_scaling(format) != FLOAT_UNSCALED)
+        of.scale = hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + 4 * group);
+    return of;
+}
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (void)format, hc_float_decode(&of->type, code);
+}
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    const float element = number_of(format, of, code);
+    return float_scaling(format) == FLOAT_UNSCALED ? element : hc_scaled_element(element, of->scale);
+}
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (double)of->scale * (double)number_of(format, of, code);
 }
 
-static float load_element(const hc_float_type *type, const uint8_t *codes, int64_t column) {
-    return hc_float_decode(type, hc_read_bits(codes, column, type->bits));
-}
-
-static int64_t float_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                            const hc_tile *tile, float *values, int64_t ld) {
-    const hc_float_type own = *type_of(format), *type = &own; /* which compilers keep in registers */
-    for (int64_t i = 0; i < tile->rows; i++) {
-        hc_bit_reader codes =
-            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, type->bits);
-        HC_FOR_GROUPS(tile, geometry) {
-            const float scale = load_scale(format, components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++) {
-                const float element = hc_float_decode(type, hc_next_bits(&codes, type->bits));
-                values[i * ld + j] =
-                    float_scaling(format) == FLOAT_UNSCALED ? element : hc_scaled_element(element, scale);
-            }
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t float_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, double *values, int64_t ld) {
-    const hc_float_type *type = type_of(format);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(format, components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = scale * (double)load_element(type, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t float_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                  const hc_tile *tile, const hc_code_tile *out) {
-    const hc_float_type *type = type_of(format);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        float *scales = format->group != 0 ? out->scales + i * out->scales_ld : NULL;
-        out->row_scale[i] = scales ? 1.0f : load_scale(format, components, tile->first_row + i, 0);
-        HC_FOR_GROUPS(tile, geometry) {
-            if (scales)
-                *scales++ = load_scale(format, components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] = load_element(type, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
+#define HC_DECODED float
+#define HC_DECODED_GROUPS (format->group != 0)
+#include "formats/decoders.h"
 
 static double level_of(const hc_format *format, uint32_t code) {
     return (double)hc_float_decode(type_of(format), code);

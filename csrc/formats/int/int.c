@@ -117,54 +117,33 @@ static int64_t int_encode(const hc_format *format, const hc_geometry *geometry, 
 }
 
 /* Scale and zero point of a group. */
-static float load_scale(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
-    return int_load_scale(format, hc_part(components, HC_SCALES, row), group);
+typedef struct {
+    float scale;
+    int32_t zero;
+} hc_loaded;
+
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    (void)geometry;
+    hc_loaded of = {int_load_scale(format, hc_part(components, HC_SCALES, row), group), 0};
+    if (!int_is_symmetric(format))
+        of.zero = (int32_t)hc_read_bits(hc_part(components, HC_ZERO_POINTS, row), group, format->bits);
+    return of;
 }
 
-static int32_t load_zero_point(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
-    return int_is_symmetric(format)
-               ? 0
-               : (int32_t)hc_read_bits(hc_part(components, HC_ZERO_POINTS, row), group, format->bits);
+/* q - z of a stored code. */
+static int32_t integer_of(const hc_format *format, const hc_loaded *of, uint32_t code, hc_int_mode mode) {
+    (void)mode;
+    return int_is_symmetric(format) ? hc_sign_extend(code, format->bits) : (int32_t)code - of->zero;
 }
-
-/* q - z of a stored code, and of a column. */
-static int32_t integer_of(const hc_format *format, uint32_t code, int32_t zero_point) {
-    return int_is_symmetric(format) ? hc_sign_extend(code, format->bits) : (int32_t)code - zero_point;
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (float)integer_of(format, of, code, HC_INT_GROUPED);
 }
-
-static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column, int32_t zero_point) {
-    return integer_of(format, hc_read_bits(codes, column, format->bits), zero_point);
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return hc_saturated_product(of->scale, number_of(format, of, code));
 }
-
-static int64_t int_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                          const hc_tile *tile, float *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
-        HC_FOR_GROUPS(tile, geometry) {
-            const float scale = load_scale(format, components, row, group);
-            const int32_t zero = load_zero_point(format, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] =
-                    hc_saturated_product(scale, (float)integer_of(format, hc_next_bits(&codes, format->bits), zero));
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t int_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, double *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(format, components, row, group);
-            const int32_t zero = load_zero_point(format, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = scale * load_code(format, codes, tile->first_column + j, zero);
-        }
-    }
-    return HC_DONE;
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (double)of->scale * integer_of(format, of, code, HC_INT_GROUPED);
 }
 
 static void int_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
@@ -173,45 +152,10 @@ static void int_int_form(const hc_format *format, hc_int_mode mode, hc_int_form 
     form->n_limbs = hc_limbs_for(form->max_abs);
 }
 
-static int64_t int_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    hc_int_form form;
-    int_int_form(format, mode, &form);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
-        if (mode == HC_INT_FOLDED)
-            out->row_scale[i] = load_scale(format, components, row, 0);
-        float *scales = mode == HC_INT_GROUPED ? out->group_scale + i * out->groups_ld : NULL;
-        HC_FOR_GROUPS(tile, geometry) {
-            if (scales)
-                *scales++ = load_scale(format, components, row, group);
-            const int32_t zero = load_zero_point(format, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                hc_store_limbs(out, form.n_limbs, i * out->ld + j,
-                               integer_of(format, hc_next_bits(&codes, format->bits), zero));
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t int_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, const hc_code_tile *out) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = format->group != 0 ? out->scales + i * out->scales_ld : NULL;
-        out->row_scale[i] = scales ? 1.0f : load_scale(format, components, row, 0);
-        HC_FOR_GROUPS(tile, geometry) {
-            if (scales)
-                *scales++ = load_scale(format, components, row, group);
-            const int32_t zero = load_zero_point(format, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] = (float)load_code(format, codes, tile->first_column + j, zero);
-        }
-    }
-    return HC_DONE;
-}
+#define HC_DECODED int
+#define HC_DECODED_GROUPS (format->group != 0)
+#define HC_DECODED_INTEGERS
+#include "formats/decoders.h"
 
 static void int_stored_form(const hc_format *format, hc_stored_form *form) {
     const bool is_signed = int_is_symmetric(format);

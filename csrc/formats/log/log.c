@@ -90,10 +90,6 @@ static int64_t log_encode(const hc_format *format, const hc_geometry *geometry, 
     return illegal;
 }
 
-static float load_scale(const hc_components *components, int64_t row, int64_t group) {
-    return hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + group * 4);
-}
-
 /* sign * T_e, a signed zero for the code of zero. */
 static double level_of(const hc_format *format, uint32_t code) {
     const int32_t zero = log_zero_code(format), e = (int32_t)code & zero;
@@ -101,54 +97,29 @@ static double level_of(const hc_format *format, uint32_t code) {
     return (int32_t)code > zero ? -magnitude : magnitude;
 }
 
-static double load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
-    return level_of(format, hc_read_bits(codes, column, format->bits));
+/* The scale of a group. */
+typedef struct {
+    float scale;
+} hc_loaded;
+
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    (void)format, (void)geometry;
+    return (hc_loaded){hc_load_f32((const uint8_t *)hc_part(components, HC_SCALES, row) + group * 4)};
+}
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (void)of, (float)level_of(format, code);
+}
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (double)of->scale * level_of(format, code);
+}
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return hc_saturated(exact_of(format, of, code));
 }
 
-static int64_t log_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                          const hc_tile *tile, float *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(components, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated(scale * level_of(format, hc_next_bits(&codes, format->bits)));
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t log_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, double *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(components, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = scale * load_code(format, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t log_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, const hc_code_tile *out) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = format->group != 0 ? out->scales + i * out->scales_ld : NULL;
-        out->row_scale[i] = scales ? 1.0f : load_scale(components, row, 0);
-        HC_FOR_GROUPS(tile, geometry) {
-            if (scales)
-                *scales++ = load_scale(components, row, group);
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] = (float)load_code(format, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
+#define HC_DECODED log
+#define HC_DECODED_GROUPS (format->group != 0)
+#include "formats/decoders.h"
 
 static void log_stored_form(const hc_format *format, hc_stored_form *form) {
     *form = (hc_stored_form){.bits = format->bits,

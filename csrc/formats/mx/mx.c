@@ -165,46 +165,31 @@ static int64_t mx_encode(const hc_format *format, const hc_geometry *geometry, c
     return illegal;
 }
 
-static float element_of(const hc_format *format, const hc_float_type *type, uint32_t code) {
-    if (mx_element(format) == MX_INT8)
-        return (float)hc_sign_extend(code, 8) / 64;
-    return hc_float_decode(type, code);
-}
+/* The scale of a group, and the type of its elements unless they are integers. */
+typedef struct {
+    float scale;
+    hc_float_type type;
+} hc_loaded;
 
-static float load_element(const hc_format *format, const uint8_t *codes, int64_t column) {
-    const hc_float_type type = type_of(format);
-    return element_of(format, &type, hc_read_bits(codes, column, format->bits));
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    (void)geometry;
+    const uint8_t *scales = hc_part(components, HC_SCALES, row);
+    return (hc_loaded){mx_scale(scales[group]), type_of(format)};
 }
-
-static int64_t mx_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                         const hc_tile *tile, float *values, int64_t ld) {
-    const hc_float_type type = type_of(format);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        hc_bit_reader codes =
-            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, format->bits);
-        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-        HC_FOR_GROUPS(tile, geometry) {
-            const float scale = mx_scale(scales[group]);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] =
-                    hc_scaled_element(element_of(format, &type, hc_next_bits(&codes, format->bits)), scale);
-        }
-    }
-    return HC_DONE;
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return mx_element(format) == MX_INT8 ? (float)hc_sign_extend(code, 8) / 64 : hc_float_decode(&of->type, code);
 }
-
-static int64_t mx_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                             const hc_tile *tile, double *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)mx_scale(scales[group]);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = scale * (double)load_element(format, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return hc_scaled_element(number_of(format, of, code), of->scale);
+}
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (double)of->scale * (double)number_of(format, of, code);
+}
+static int32_t integer_of(const hc_format *format, const hc_loaded *of, uint32_t code, hc_int_mode mode) {
+    (void)of, (void)mode;
+    const int bits = mx_fraction_bits(format);
+    return mx_is_e2(format) ? hc_e2_integer((uint8_t)code, bits) - hc_e2_zero(bits) : (int8_t)code;
 }
 
 /* Patterns have no integer form: their matmuls are computed in floats, which skip zeros. */
@@ -216,42 +201,9 @@ static void mx_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *
                           .fraction_bits = bits};
 }
 
-static int64_t mx_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                             const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    const int bits = mx_fraction_bits(format);
-    (void)mode;
-    for (int64_t i = 0; i < tile->rows; i++) {
-        hc_bit_reader codes =
-            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, format->bits);
-        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-        float *group_scale = out->group_scale + i * out->groups_ld;
-        int8_t *integers = out->limb[0] + i * out->ld;
-        HC_FOR_GROUPS(tile, geometry) {
-            *group_scale++ = mx_scale(scales[group]) / (float)(1 << bits);
-            for (int64_t j = c; j < last; j++) {
-                const uint8_t code = (uint8_t)hc_next_bits(&codes, format->bits);
-                integers[j] = (int8_t)(mx_is_e2(format) ? hc_e2_integer(code, bits) - hc_e2_zero(bits) : (int8_t)code);
-            }
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t mx_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                               const hc_tile *tile, const hc_code_tile *out) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        const uint8_t *scales = hc_part(components, HC_SCALES, tile->first_row + i);
-        float *group_scale = out->scales + i * out->scales_ld;
-        out->row_scale[i] = 1.0f;
-        HC_FOR_GROUPS(tile, geometry) {
-            *group_scale++ = mx_scale(scales[group]);
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] = load_element(format, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
+#define HC_DECODED mx
+#define HC_DECODED_INTEGERS
+#include "formats/decoders.h"
 
 static double level_of(const hc_format *format, uint32_t code) {
     return (double)hc_float_decode(hc_float_type_of(mx_element(format)), code);

@@ -61,7 +61,7 @@ typedef struct {
     float value;
 } hc_nvfp4_scale;
 
-static hc_nvfp4_scale scale_of(float scale, float p) {
+static hc_nvfp4_scale tensor_scale_of(float scale, float p) {
     const uint8_t byte = (uint8_t)hc_float_encode(hc_float_type_of(HC_TYPE_FP8_E4M3FN), (double)(scale / p), true);
     return (hc_nvfp4_scale){byte, group_scale(byte, p)};
 }
@@ -103,9 +103,9 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
         for (int64_t group = 0; group < geometry->groups; group++) {
             const int64_t first = group * geometry->group;
             const float absmax = hc_group_absmax(x, i, first, geometry->group, &legal);
-            hc_nvfp4_scale best = scale_of(absmax / 6.0f, state->coarse);
+            hc_nvfp4_scale best = tensor_scale_of(absmax / 6.0f, state->coarse);
             if (nvfp4_is_four_over_six(format)) {
-                const hc_nvfp4_scale other = scale_of(absmax / 4.0f, state->coarse);
+                const hc_nvfp4_scale other = tensor_scale_of(absmax / 4.0f, state->coarse);
                 if (squared_error(x, i, first, geometry->group, other.value) <
                     squared_error(x, i, first, geometry->group, best.value))
                     best = other;
@@ -126,44 +126,30 @@ static int64_t nvfp4_encode(const hc_format *format, const hc_geometry *geometry
     return illegal;
 }
 
-static float load_scale(const hc_components *components, int64_t row, int64_t group) {
+/* The scale of a group. */
+typedef struct {
+    float scale;
+} hc_loaded;
+
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    (void)format, (void)geometry;
     const uint8_t *scales = hc_part(components, HC_SCALES, row);
-    return group_scale(scales[group], hc_load_f32(hc_part(components, HC_COARSE, row)));
+    return (hc_loaded){group_scale(scales[group], hc_load_f32(hc_part(components, HC_COARSE, row)))};
 }
-
-static float element_of(uint32_t code) { return hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code); }
-
-static float load_element(const uint8_t *codes, int64_t column) {
-    return element_of(hc_read_bits(codes, column, NVFP4_BITS));
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    (void)format, (void)of;
+    return hc_float_decode(hc_float_type_of(HC_TYPE_FP4_E2M1), code);
 }
-
-static int64_t nvfp4_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                            const hc_tile *tile, float *values, int64_t ld) {
-    (void)format;
-    for (int64_t i = 0; i < tile->rows; i++) {
-        hc_bit_reader codes =
-            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, NVFP4_BITS);
-        HC_FOR_GROUPS(tile, geometry) {
-            const float scale = load_scale(components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_scaled_element(element_of(hc_next_bits(&codes, NVFP4_BITS)), scale);
-        }
-    }
-    return HC_DONE;
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return hc_scaled_element(number_of(format, of, code), of->scale);
 }
-
-static int64_t nvfp4_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, double *values, int64_t ld) {
-    (void)format;
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double scale = (double)load_scale(components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = scale * (double)load_element(codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (double)of->scale * (double)number_of(format, of, code);
+}
+static int32_t integer_of(const hc_format *format, const hc_loaded *of, uint32_t code, hc_int_mode mode) {
+    (void)format, (void)of, (void)mode;
+    return hc_e2_integer((uint8_t)code, NVFP4_FRACTION_BITS) - hc_e2_zero(NVFP4_FRACTION_BITS);
 }
 
 /* Patterns have no integer form: their matmuls are computed in floats, which skip zeros. */
@@ -174,41 +160,10 @@ static void nvfp4_int_form(const hc_format *format, hc_int_mode mode, hc_int_for
                           .fraction_bits = NVFP4_FRACTION_BITS};
 }
 
-static int64_t nvfp4_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    (void)format, (void)mode;
-    const int bits = NVFP4_FRACTION_BITS;
-    for (int64_t i = 0; i < tile->rows; i++) {
-        hc_bit_reader codes =
-            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, NVFP4_BITS);
-        float *group_scale = out->group_scale + i * out->groups_ld;
-        int8_t *integers = out->limb[0] + i * out->ld;
-        HC_FOR_GROUPS(tile, geometry) {
-            *group_scale++ = load_scale(components, tile->first_row + i, group) / (float)(1 << bits);
-            for (int64_t j = c; j < last; j++) {
-                const uint8_t code = (uint8_t)hc_next_bits(&codes, NVFP4_BITS);
-                integers[j] = (int8_t)(hc_e2_integer(code, bits) - hc_e2_zero(bits));
-            }
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t nvfp4_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                  const hc_tile *tile, const hc_code_tile *out) {
-    (void)format;
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        float *scales = out->scales + i * out->scales_ld;
-        out->row_scale[i] = 1.0f;
-        HC_FOR_GROUPS(tile, geometry) {
-            *scales++ = load_scale(components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] = load_element(codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
+#define HC_DECODED nvfp4
+#define HC_DECODED_BITS NVFP4_BITS
+#define HC_DECODED_INTEGERS
+#include "formats/decoders.h"
 
 static double level_of(const hc_format *format, uint32_t code) {
     (void)format;

@@ -164,72 +164,50 @@ static int64_t own_encode(const hc_format *format, const hc_geometry *geometry, 
     return illegal;
 }
 
-/* float32(gamma * (factor * level)); infinite elements stay infinite. Only elements with a -0 have a -0. */
-static float value_of(const hc_sentence *own, double level, double factor, double gamma) {
-    const double exact = gamma * (factor * level);
+/* The scale of a group, and gamma, which multiplies integer scales; otherwise 1. */
+typedef struct {
+    float scale, gamma;
+    const hc_sentence *own;
+} hc_loaded;
+
+static float second_of(const hc_format *format, const hc_components *components, int64_t row) {
+    return load_gamma(hc_sentence_of(format), components, row);
+}
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    const hc_sentence *own = hc_sentence_of(format);
+    return (hc_loaded){load_factor(own, geometry, components, row, group), load_gamma(own, components, row), own};
+}
+static float whole_scale_of(const hc_format *format, const hc_loaded *of) {
+    return (void)format, hc_saturated((double)of->gamma * (double)of->scale);
+}
+/* Only elements with a -0 have a -0. */
+static bool keeps_minus_zero(const hc_sentence *own) { return own->minus_zero >= 0 || !own->ranks; }
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (void)format, (float)own_level(of->own, code);
+}
+static double product_of(const hc_loaded *of, double level) {
+    const double exact = (double)of->gamma * ((double)of->scale * level);
+    return keeps_minus_zero(of->own) ? exact : exact + 0.0;
+}
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (void)format, product_of(of, own_level(of->own, code));
+}
+/* Infinite elements stay infinite. */
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    (void)format;
+    const double level = own_level(of->own, code), exact = product_of(of, level);
     const float value = isinf(level) ? (float)exact : hc_saturated(exact);
-    return own->minus_zero >= 0 || !own->ranks ? value : value + 0.0f;
+    return keeps_minus_zero(of->own) ? value : value + 0.0f;
 }
-
-static int64_t own_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                          const hc_tile *tile, float *values, int64_t ld) {
-    const hc_sentence *own = hc_sentence_of(format);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, own->bits);
-        const double gamma = load_gamma(own, components, row);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double factor = load_factor(own, geometry, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = value_of(own, own_level(own, hc_next_bits(&codes, own->bits)), factor, gamma);
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t own_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, double *values, int64_t ld) {
-    const hc_sentence *own = hc_sentence_of(format);
-    const double zero = own->minus_zero >= 0 || !own->ranks ? -0.0 : 0.0; /* x + -0.0 is x */
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        const double gamma = load_gamma(own, components, row);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double factor = load_factor(own, geometry, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] =
-                    gamma * (factor * own_level(own, hc_read_bits(codes, tile->first_column + j, own->bits))) + zero;
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t own_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, const hc_code_tile *out) {
-    const hc_sentence *own = hc_sentence_of(format);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = own_has_groups(own) ? out->scales + i * out->scales_ld : NULL;
-        out->row_scale[i] =
-            scales ? (float)load_gamma(own, components, row) : (float)load_factor(own, geometry, components, row, 0);
-        HC_FOR_GROUPS(tile, geometry) {
-            if (scales)
-                *scales++ = (float)load_factor(own, geometry, components, row, group);
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] =
-                    (float)own_level(own, hc_read_bits(codes, tile->first_column + j, own->bits));
-        }
-    }
-    return HC_DONE;
-}
-
-/* The integer of a code: its level times 2^whole. */
-static int32_t own_integer(const hc_sentence *own, uint32_t code) {
+/* The level of a code times 2^whole; folded, times the integer of its scale. */
+static int32_t integer_of(const hc_format *format, const hc_loaded *of, uint32_t code, hc_int_mode mode) {
+    (void)format;
+    const hc_sentence *own = of->own;
+    const int32_t times = own->scale == OWN_INTEGER && mode == HC_INT_FOLDED ? (int32_t)of->scale : 1;
     if (own->codes == HC_CODES_INTEGER)
-        return own->is_signed ? hc_sign_extend(code, own->bits) : (int32_t)code;
-    return (int32_t)ldexp(own->level[code], own->whole);
+        return times * (own->is_signed ? hc_sign_extend(code, own->bits) : (int32_t)code);
+    return times * (int32_t)ldexp(own->level[code], own->whole);
 }
 
 static void own_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
@@ -247,42 +225,11 @@ static void own_int_form(const hc_format *format, hc_int_mode mode, hc_int_form 
     form->n_limbs = hc_limbs_for(form->max_abs);
 }
 
-static int64_t own_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    const hc_sentence *own = hc_sentence_of(format);
-    hc_int_form form;
-    own_int_form(format, mode, &form);
-    const double place = ldexp(1, -form.fraction_bits);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, own->bits);
-        float *scales = mode == HC_INT_FOLDED ? NULL : out->group_scale + i * out->groups_ld;
-        const double gamma = load_gamma(own, components, row);
-        if (mode != HC_INT_GROUPED)
-            out->row_scale[i] =
-                (float)(own->scale == OWN_INTEGER ? gamma * place
-                                                  : load_factor(own, geometry, components, row, 0) * place);
-        HC_FOR_GROUPS(tile, geometry) {
-            const double factor = load_factor(own, geometry, components, row, group);
-            if (mode == HC_INT_SPLIT)
-                *scales++ = (float)factor;
-            else if (scales)
-                *scales++ = (float)((double)hc_saturated(gamma * factor) * place);
-            const int32_t times = own->scale == OWN_INTEGER && !scales ? (int32_t)factor : 1;
-            for (int64_t j = c; j < last; j++)
-                hc_store_limbs(out, form.n_limbs, i * out->ld + j,
-                               times * own_integer(own, hc_next_bits(&codes, own->bits)));
-        }
-    }
-    return HC_DONE;
-}
-
-static void own_row_scales(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                           int64_t row, float *scales) {
-    const hc_sentence *own = hc_sentence_of(format);
-    for (int64_t group = 0; group < geometry->groups; group++)
-        scales[group] = (float)load_factor(own, geometry, components, row, group);
-}
+#define HC_DECODED own
+#define HC_DECODED_GROUPS (format->group != 0)
+#define HC_DECODED_INTEGERS
+#define HC_DECODED_SECOND
+#include "formats/decoders.h"
 
 static double level_of(const hc_format *format, uint32_t code) { return own_level(hc_sentence_of(format), code); }
 

@@ -318,7 +318,7 @@ static void load_factors(const own_known *known, const hc_geometry *geometry, co
         load_wide_factors((hc_own_scale)own->scale, from + 2 * first, n, scales);
     else
         for (int64_t i = 0; i < n; i++)
-            scales[i] = (float)load_factor(own, geometry, components, row, first + i);
+            scales[i] = load_factor(own, geometry, components, row, first + i);
 }
 
 /* The scales and codes of a chunk; signed integers are extended. */
@@ -426,7 +426,7 @@ static int64_t values(const hc_format *format, const hc_geometry *geometry, cons
     hc_lookup_fn *lookup = lookup_of(own);
     own_chunk loaded;
     for (int64_t i = 0; i < tile->rows; i++) {
-        const double gamma = load_gamma(own, components, tile->first_row + i);
+        const double gamma = (double)load_gamma(own, components, tile->first_row + i);
         HC_FOR_OWN(i, false) {
             float *to = out + i * ld + chunk.column - tile->first_column;
             const bool is_direct =
@@ -462,7 +462,7 @@ static int64_t codes_of(const hc_format *format, const hc_geometry *geometry, co
     if ((own->ranks == 0) != (own->bits > 8) || (own->ranks == 0 && !wide_decodes(own)))
         return HC_DECLINED;
     for (int64_t i = 0; i < tile->rows; i++) {
-        out->row_scale[i] = (float)load_gamma(own, components, tile->first_row + i);
+        out->row_scale[i] = load_gamma(own, components, tile->first_row + i);
         HC_FOR_OWN(i, false) {
             const int64_t last_group = (chunk.column + chunk.n - 1) / geometry->group;
             if (own_has_groups(own))
@@ -528,7 +528,7 @@ static int64_t integers(const hc_format *format, const hc_geometry *geometry, co
     const double place = ldexp(1, -form.fraction_bits);
     own_chunk loaded;
     for (int64_t i = 0; i < tile->rows; i++) {
-        const double gamma = load_gamma(own, components, tile->first_row + i);
+        const double gamma = (double)load_gamma(own, components, tile->first_row + i);
         HC_FOR_OWN(i, is_integer && own->is_signed) {
             const int64_t first = i * out->ld + chunk.column - tile->first_column;
             const int64_t last_group = (chunk.column + chunk.n - 1) / geometry->group;

@@ -133,8 +133,8 @@ static inline double store_scale(const hc_sentence *own, double limit, float p, 
 }
 
 /* S of a group that is stored; of integers the factor of gamma. */
-static inline double load_factor(const hc_sentence *own, const hc_geometry *geometry, const hc_components *components,
-                                 int64_t row, int64_t group) {
+static inline float load_factor(const hc_sentence *own, const hc_geometry *geometry, const hc_components *components,
+                                int64_t row, int64_t group) {
     const uint8_t *scales = hc_part(components, HC_SCALES, row);
     if (own->sharing == OWN_BLOCK) {
         group += (components->first_row + row) / own->block_rows * geometry->groups;
@@ -142,28 +142,28 @@ static inline double load_factor(const hc_sentence *own, const hc_geometry *geom
     }
     switch (own->sharing == OWN_UNSCALED || own->sharing == OWN_TENSOR ? OWN_N_SCALES : own->scale) {
     case OWN_F32:
-        return (double)hc_load_f32(scales + 4 * group);
+        return hc_load_f32(scales + 4 * group);
     case OWN_F16:
     case OWN_BF16:
     case OWN_FLOAT: {
         const uint32_t code = own->scale == OWN_FLOAT ? scales[group] : hc_load_u16(scales + 2 * group);
         const float element = own_decode_float(&own->scale_type, code);
         if (own->second == OWN_ONE_LEVEL)
-            return (double)element;
-        return (double)hc_saturated_product(element, hc_load_f32(hc_part(components, HC_COARSE, row)));
+            return element;
+        return hc_saturated_product(element, hc_load_f32(hc_part(components, HC_COARSE, row)));
     }
     case OWN_E8M0:
-        return (double)e8m0_scale(scales[group]);
+        return e8m0_scale(scales[group]);
     case OWN_INTEGER:
-        return (double)hc_read_bits(scales, group, own->scale_bits);
+        return (float)hc_read_bits(scales, group, own->scale_bits);
     default:
-        return own->sharing == OWN_TENSOR ? (double)hc_load_f32(hc_part(components, HC_COARSE, row)) : 1;
+        return own->sharing == OWN_TENSOR ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1;
     }
 }
 
 /* gamma of integers, otherwise 1. */
-static inline double load_gamma(const hc_sentence *own, const hc_components *components, int64_t row) {
-    return own->scale == OWN_INTEGER ? (double)hc_load_f32(hc_part(components, HC_COARSE, row)) : 1;
+static inline float load_gamma(const hc_sentence *own, const hc_components *components, int64_t row) {
+    return own->scale == OWN_INTEGER ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1;
 }
 
 /* Numbers of float32 that rows share. */
@@ -231,7 +231,7 @@ static inline double encode_scale(const hc_sentence *own, const hc_geometry *geo
     if (own->sharing == OWN_TENSOR)
         return (double)state->coarse;
     if (own->sharing == OWN_BLOCK)
-        return load_factor(own, geometry, out, row, group);
+        return (double)load_factor(own, geometry, out, row, group);
     if (own->scale != OWN_INTEGER)
         return store_scale(own, limit, second, hc_part(out, HC_SCALES, row), group);
     const double s = (double)((float)limit / (float)own->target);

@@ -158,55 +158,42 @@ static int64_t vsq_encode(const hc_format *format, const hc_geometry *geometry, 
     return illegal;
 }
 
-/* A group's scale as two factors: s = coarse * integer, or one float32 with integer 1. */
+/* The stored scale of a group, and as two factors: s = real * integer, or one float32 with integer 1. */
 typedef struct {
-    float real;
+    float scale, real;
     int32_t integer;
-} hc_vsq_scale;
+} hc_loaded;
 
-static hc_vsq_scale load_scale(const hc_format *format, const hc_components *components, int64_t row, int64_t group) {
+static float second_of(const hc_format *format, const hc_components *components, int64_t row) {
+    return vsq_has_two_levels(format) ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
+}
+static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
+                            int64_t row, int64_t group) {
+    (void)geometry;
     const uint8_t *scales = hc_part(components, HC_SCALES, row);
-    if (!vsq_has_two_levels(format))
-        return (hc_vsq_scale){hc_load_f32(scales + group * 4), 1};
-    return (hc_vsq_scale){hc_load_f32(hc_part(components, HC_COARSE, row)),
-                          (int32_t)hc_read_bits(scales, group, vsq_scale_bits(format))};
-}
-
-static int32_t integer_of(const hc_format *format, uint32_t code) {
-    return vsq_is_unsigned(format) ? (int32_t)code : hc_sign_extend(code, format->bits);
-}
-
-static int32_t load_code(const hc_format *format, const uint8_t *codes, int64_t column) {
-    return integer_of(format, hc_read_bits(codes, column, format->bits));
-}
-
-static int64_t vsq_decode(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                          const hc_tile *tile, float *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        hc_bit_reader codes =
-            hc_bits_from(hc_part(components, HC_CODES, tile->first_row + i), tile->first_column, format->bits);
-        HC_FOR_GROUPS(tile, geometry) {
-            const hc_vsq_scale scale = load_scale(format, components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = hc_saturated_product(
-                    scale.real, (float)(scale.integer * integer_of(format, hc_next_bits(&codes, format->bits))));
-        }
+    if (!vsq_has_two_levels(format)) {
+        const float scale = hc_load_f32(scales + group * 4);
+        return (hc_loaded){scale, scale, 1};
     }
-    return HC_DONE;
+    const int32_t integer = (int32_t)hc_read_bits(scales, group, vsq_scale_bits(format));
+    return (hc_loaded){(float)integer, second_of(format, components, row), integer};
 }
-
-static int64_t vsq_decode_f64(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, double *values, int64_t ld) {
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const uint8_t *codes = hc_part(components, HC_CODES, tile->first_row + i);
-        HC_FOR_GROUPS(tile, geometry) {
-            const hc_vsq_scale scale = load_scale(format, components, tile->first_row + i, group);
-            for (int64_t j = c; j < last; j++)
-                values[i * ld + j] =
-                    (double)scale.real * (scale.integer * load_code(format, codes, tile->first_column + j));
-        }
-    }
-    return HC_DONE;
+static float whole_scale_of(const hc_format *format, const hc_loaded *of) {
+    return vsq_has_two_levels(format) ? hc_saturated((double)of->real * of->integer) : of->real;
+}
+/* Folded integers contain the integer of their scale. */
+static int32_t integer_of(const hc_format *format, const hc_loaded *of, uint32_t code, hc_int_mode mode) {
+    const int32_t integer = vsq_is_unsigned(format) ? (int32_t)code : hc_sign_extend(code, format->bits);
+    return mode == HC_INT_FOLDED ? of->integer * integer : integer;
+}
+static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (float)integer_of(format, of, code, HC_INT_GROUPED);
+}
+static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return hc_saturated_product(of->real, (float)integer_of(format, of, code, HC_INT_FOLDED));
+}
+static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
+    return (double)of->real * integer_of(format, of, code, HC_INT_FOLDED);
 }
 
 static void vsq_int_form(const hc_format *format, hc_int_mode mode, hc_int_form *form) {
@@ -215,48 +202,10 @@ static void vsq_int_form(const hc_format *format, hc_int_mode mode, hc_int_form 
     form->n_limbs = hc_limbs_for(form->max_abs);
 }
 
-static int64_t vsq_decode_int(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                              const hc_tile *tile, hc_int_mode mode, const hc_int_tile *out) {
-    hc_int_form form;
-    vsq_int_form(format, mode, &form);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, format->bits);
-        float *scales = mode == HC_INT_FOLDED ? NULL : out->group_scale + i * out->groups_ld;
-        if (mode != HC_INT_GROUPED)
-            out->row_scale[i] = hc_load_f32(hc_part(components, HC_COARSE, row));
-        HC_FOR_GROUPS(tile, geometry) {
-            const hc_vsq_scale scale = load_scale(format, components, row, group);
-            if (mode == HC_INT_SPLIT)
-                *scales++ = (float)scale.integer;
-            else if (scales)
-                *scales++ = vsq_scale_bits(format) ? hc_saturated((double)scale.real * scale.integer) : scale.real;
-            const int32_t factor = scales ? 1 : scale.integer;
-            for (int64_t j = c; j < last; j++)
-                hc_store_limbs(out, form.n_limbs, i * out->ld + j,
-                               factor * integer_of(format, hc_next_bits(&codes, format->bits)));
-        }
-    }
-    return HC_DONE;
-}
-
-static int64_t vsq_decode_codes(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
-                                const hc_tile *tile, const hc_code_tile *out) {
-    const bool two_levels = vsq_has_two_levels(format);
-    for (int64_t i = 0; i < tile->rows; i++) {
-        const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
-        float *scales = out->scales + i * out->scales_ld;
-        out->row_scale[i] = two_levels ? hc_load_f32(hc_part(components, HC_COARSE, row)) : 1.0f;
-        HC_FOR_GROUPS(tile, geometry) {
-            const hc_vsq_scale scale = load_scale(format, components, row, group);
-            *scales++ = two_levels ? (float)scale.integer : scale.real;
-            for (int64_t j = c; j < last; j++)
-                out->codes[i * out->codes_ld + j] = (float)load_code(format, codes, tile->first_column + j);
-        }
-    }
-    return HC_DONE;
-}
+#define HC_DECODED vsq
+#define HC_DECODED_INTEGERS
+#define HC_DECODED_SECOND
+#include "formats/decoders.h"
 
 static void vsq_stored_form(const hc_format *format, hc_stored_form *form) {
     const bool is_unsigned = vsq_is_unsigned(format), has_two_levels = vsq_has_two_levels(format);
