@@ -59,12 +59,11 @@ static int64_t HC_DECODER(HC_DECODED, decode_f64)(const hc_format *format, const
                                                   int64_t ld) {
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        const uint8_t *codes = hc_part(components, HC_CODES, row);
+        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, HC_DECODED_BITS);
         HC_FOR_GROUPS(tile, geometry) {
             const hc_loaded of = load_group(format, geometry, components, row, group);
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] =
-                    exact_of(format, &of, hc_read_bits(codes, tile->first_column + j, HC_DECODED_BITS));
+                values[i * ld + j] = exact_of(format, &of, hc_next_bits(&codes, HC_DECODED_BITS));
         }
     }
     return HC_DONE;

@@ -164,9 +164,10 @@ static int64_t own_encode(const hc_format *format, const hc_geometry *geometry, 
     return illegal;
 }
 
-/* The scale of a group, and gamma, which multiplies integer scales; otherwise 1. */
+/* The scale of a group, gamma, which multiplies integer scales, otherwise 1, and what is added to a product: -0, which
+ * changes nothing, or +0, which makes a -0 a +0. */
 typedef struct {
-    float scale, gamma;
+    float scale, gamma, zero;
     const hc_sentence *own;
 } hc_loaded;
 
@@ -176,19 +177,17 @@ static float second_of(const hc_format *format, const hc_components *components,
 static hc_loaded load_group(const hc_format *format, const hc_geometry *geometry, const hc_components *components,
                             int64_t row, int64_t group) {
     const hc_sentence *own = hc_sentence_of(format);
-    return (hc_loaded){load_factor(own, geometry, components, row, group), load_gamma(own, components, row), own};
+    const float zero = own->minus_zero >= 0 || !own->ranks ? -0.0f : 0.0f; /* only elements with a -0 have a -0 */
+    return (hc_loaded){load_factor(own, geometry, components, row, group), load_gamma(own, components, row), zero, own};
 }
 static float whole_scale_of(const hc_format *format, const hc_loaded *of) {
     return (void)format, hc_saturated((double)of->gamma * (double)of->scale);
 }
-/* Only elements with a -0 have a -0. */
-static bool keeps_minus_zero(const hc_sentence *own) { return own->minus_zero >= 0 || !own->ranks; }
 static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
     return (void)format, (float)own_level(of->own, code);
 }
 static double product_of(const hc_loaded *of, double level) {
-    const double exact = (double)of->gamma * ((double)of->scale * level);
-    return keeps_minus_zero(of->own) ? exact : exact + 0.0;
+    return (double)of->gamma * ((double)of->scale * level) + (double)of->zero;
 }
 static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
     return (void)format, product_of(of, own_level(of->own, code));
@@ -197,8 +196,7 @@ static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t co
 static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
     (void)format;
     const double level = own_level(of->own, code), exact = product_of(of, level);
-    const float value = isinf(level) ? (float)exact : hc_saturated(exact);
-    return keeps_minus_zero(of->own) ? value : value + 0.0f;
+    return (isinf(level) ? (float)exact : hc_saturated(exact)) + of->zero;
 }
 /* The level of a code times 2^whole; folded, times the integer of its scale. */
 static int32_t integer_of(const hc_format *format, const hc_loaded *of, uint32_t code, hc_int_mode mode) {
