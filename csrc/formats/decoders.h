@@ -1,4 +1,7 @@
-/* The decoders of a family: loops over the rows, groups and codes of a tile. A family's file defines
+/* The decoders of a family: loops over the rows, groups and codes of a tile, which a family's file includes once. */
+#include "formats/minifloat.h"
+
+/* Before that, the file defines
  *
  *   HC_DECODED           its name
  *   HC_DECODED_BITS      bits of a code, if all its formats have the same
@@ -16,10 +19,7 @@
  *
  *   second_of            the scale of a row or the array, which multiplies those of groups; 1 without one
  *   whole_scale_of       the product of both scales of a group
- *
- * and then includes this file, once.
  */
-#include "formats/minifloat.h"
 
 #ifndef HC_DECODED_BITS
 #define HC_DECODED_BITS format->bits

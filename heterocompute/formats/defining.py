@@ -11,8 +11,9 @@ from typing import Any
 from ..base.errors import WrongType, WrongValue, shown
 from .base import Format, parse_family
 from .elements import Element, Levels
+from .elements.text import element as element_of
 from .functions import Function
-from .own import NAMES, Own, element as element_of
+from .own import NAMES, Own
 from .sparse import Sparse, has_pattern, parse_pattern
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")

@@ -19,7 +19,8 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..base.errors import WrongType, WrongValue, shown
 from .base import MAX_GROUP, Format, StoredRules, optional, or_words
-from .elements import Element, Integer, Levels, Logs, Minifloat, Posit, PowersOfTwo, Takum, levels_named
+from .elements import Element, Integer, Logs, Minifloat
+from .elements.text import ELEMENTS, FLOAT, element, element_or_none, uncounted
 from .functions import Function
 
 SHARINGS = ("row", "group", "tensor", "block", "none")  # the order of base/sentence.h, as all below
@@ -30,79 +31,10 @@ CODES = {"integer": 1, "float": 2, "table": 3, "log": 4}  # hc_code_kind of base
 TABLE = 256
 NAMES: dict[str, Own | Function] = {}  # that `define` gave in this process
 
-_FLOAT = r"(u)?e([1-8])m([0-9]{1,2})(?:b(-?[0-9]{1,3}))?(ieee|fnuz|fn|finite)?(ns)?"
-_INTEGER = r"(u)?int([0-9]{1,2})(?:f([0-9]{1,2}))?(full)?"
-_OTHERS = r"ternary|binary|e8m0|posit[0-9]\.[0-9]|takum[0-9]{1,2}|log[0-9]-[0-9]{1,4}|binary[0-9]p[0-9][su][ef]"
-
-
-def _uncounted(pattern: str) -> str:
-    """Return a pattern whose groups are not counted."""
-    return re.sub(r"\((?!\?)", "(?:", pattern)
-
-
-@lru_cache(maxsize=256)
-def element(text: str) -> Element:
-    """Return the element of a text, such as ``"e3m4fnuz"``, ``"int4f2"`` or ``"posit8.1"``.
-
-    Raises
-    ------
-    ValueError
-        The text is no element.
-
-    Examples
-    --------
-    >>> from heterocompute.formats.own import element
-    >>> element("e4m3b11fnuz").bias, element("ternary").values
-    (11, (-1.0, 0.0, 1.0))
-    """
-    found = _element(text)
-    if found is None or str(found) != text:
-        usual = "" if found is None else f"; the nearest is {shown(str(found))}"
-        raise WrongValue(
-            f"element: {shown(text[:64])} is not an element, expected one such as 'e3m4', 'int12', 'uint4', 'ternary', "
-            f"'posit8.1' or 'log5-3'{usual}"
-        )
-    return found
-
-
-def _element(text: str) -> Element | None:
-    if text == "e8m0":  # without a sign, unlike the floats of this pattern
-        return PowersOfTwo()
-    match = re.fullmatch(_FLOAT, text)
-    if match:
-        unsigned, exponent, mantissa, bias, specials, flat = match.groups()
-        return Minifloat(int(exponent), int(mantissa), optional(bias), specials, flat is None, unsigned is None)
-    match = re.fullmatch(_INTEGER, text)
-    if match:
-        unsigned, bits, fraction, full = match.groups()
-        return Integer(int(bits), unsigned is None, full is not None, int(fraction or 0))
-    known = levels_named(text)
-    if known is not None:
-        return known
-    if text in ("ternary", "binary"):
-        return Levels.ternary() if text == "ternary" else Levels.binary()
-    match = re.fullmatch(r"posit([0-9])\.([0-9])", text)
-    if match:
-        return Posit(int(match[1]), int(match[2]))
-    match = re.fullmatch(r"takum([0-9]{1,2})", text)
-    if match:
-        return Takum(int(match[1]))
-    match = re.fullmatch(r"log([0-9])-([0-9]{1,4})", text)
-    if match:
-        return Logs(int(match[1]), int(match[2]))
-    match = re.fullmatch(r"binary([0-9])p([0-9])([su])([ef])", text)
-    if match:  # the names of the interim report of P3109
-        bits, precision, signed = int(match[1]), int(match[2]), match[3] == "s"
-        exponent = bits - precision + (not signed)
-        return Minifloat(exponent, precision - 1, None, "p3109" if match[4] == "e" else "p3109f", True, signed)
-    return None
-
-
-_ELEMENTS = rf"{_uncounted(_FLOAT)}|{_uncounted(_INTEGER)}|{_OTHERS}"
 _SENTENCE = re.compile(
-    rf"(?P<element>{_ELEMENTS}|[a-z][a-z0-9_]*)(?:@(?P<target>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?))?"
+    rf"(?P<element>{ELEMENTS}|[a-z][a-z0-9_]*)(?:@(?P<target>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?))?"
     r"(?:-g(?P<group>[0-9]{1,12})|-b(?P<rows>[0-9]{1,9})x(?P<columns>[0-9]{1,12})|-(?P<per>row|tensor))?"
-    rf"(?:-(?P<scale>f32|f16|bf16|e8m0|s[0-9]{{1,2}}|{_uncounted(_FLOAT)}))?"
+    rf"(?:-(?P<scale>f32|f16|bf16|e8m0|s[0-9]{{1,2}}|{uncounted(FLOAT)}))?"
     rf"(?:-f32(?P<second>row|tensor))?(?:-(?P<rule>{'|'.join(RULES)}))?(?P<nosat>-nosat)?"
 )
 
@@ -302,7 +234,7 @@ class Own(Format):
         """Return the type of float scales, or None."""
         if self.scale in ("f16", "bf16"):
             return Minifloat(5, 10) if self.scale == "f16" else Minifloat(8, 7)
-        if self.scale == "e8m0" or not re.fullmatch(_FLOAT, self.scale or ""):
+        if self.scale == "e8m0" or not re.fullmatch(FLOAT, self.scale or ""):
             return None
         found = element(self.scale or "")
         if not isinstance(found, Minifloat) or not _is_scale(found):
@@ -383,7 +315,7 @@ class Own(Format):
         if match is None:
             return None
         part = match.groupdict()
-        found = _element(part["element"])
+        found = element_or_none(part["element"])
         if found is None:
             return None
         group = part["group"] or part["columns"]

@@ -10,7 +10,7 @@ from common import codes_of
 
 from heterocompute.formats import Integer, Levels, Minifloat
 from heterocompute.formats.elements import Logs
-from heterocompute.formats.own import element
+from heterocompute.formats.elements.text import element
 
 
 def test_every_code_decodes_to_itself() -> None:

@@ -18,7 +18,8 @@ import heterocompute as hc
 from heterocompute import reference
 from heterocompute.formats import Integer, Levels, Minifloat
 from heterocompute.formats.defining import from_definition
-from heterocompute.formats.own import Own, element
+from heterocompute.formats.elements.text import element
+from heterocompute.formats.own import Own
 from heterocompute.reference import product
 
 FLOATS = {"fp8_e4m3fn": "e4m3fn", "fp8_e5m2": "e5m2", "fp6_e3m2": "e3m2", "fp6_e2m3": "e2m3", "fp4_e2m1": "e2m1",

@@ -20,7 +20,7 @@ from common import codes_of
 import heterocompute as hc
 from heterocompute.formats import Minifloat
 from heterocompute.formats.elements import PowersOfTwo
-from heterocompute.formats.own import element
+from heterocompute.formats.elements.text import element
 
 TYPES = {
     "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2": "e5m2", "float8_e5m2fnuz": "e5m2fnuz",

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import reference
-from ...formats import format as parse_format
-from ...formats.sparse import Sparse
+from ...formats import format as parse_format, has_pattern
 from ...products.quantize import fake_quantize, quantize
 from ...reference import sparsity
 from ..measure import expect_equal
@@ -70,7 +69,7 @@ def _expect_codes(x: Array, fmt: str, axis: int, q: Any) -> None:
 def _defined(x: Array, fmt: str, axis: int) -> dict[str, Array]:
     """Return components by the NumPy definition; of a pattern (last axis only), of the values that it keeps."""
     parsed = parse_format(fmt)
-    if not isinstance(parsed, Sparse):
+    if not has_pattern(parsed):
         return reference.quantize(x, parsed, axis)
     kept, _, metadata = sparsity.keep(x[:, None], None, parsed.n, parsed.m)
     return {**reference.quantize(kept, parsed.base, axis), "metadata": metadata}
@@ -81,7 +80,7 @@ def _expect_values(q: Any, values: Array, axis: int) -> None:
     if some.size > MOST_VALUES >> 4:
         return
     fmt = some.format
-    if isinstance(fmt, Sparse):
+    if has_pattern(fmt):
         kept, positions, _ = sparsity.keep(values[:SAMPLE, None], None, fmt.n, fmt.m)
         decoded = reference.dequantize(some.components, fmt.base, kept.shape, -1)
         wanted = sparsity.scatter(decoded, positions, fmt.n, fmt.m, 1, some.shape[-1])[:, 0]

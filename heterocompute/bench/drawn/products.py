@@ -11,8 +11,7 @@ import numpy as np
 from ... import _heterocompute as _core
 from ...arrays.components import core_format
 from ...base import runtime
-from ...formats import format as parse_format
-from ...formats.sparse import Sparse
+from ...formats import format as parse_format, has_pattern
 from ...products.arguments import core_operand
 from ...products.matmul import linear
 from ...products.quantize import fake_quantize, quantize
@@ -88,7 +87,7 @@ def _checked(
         weights = q if isinstance(q, np.ndarray) else q.dequantize()
         exact = rows.astype(np.float64) @ weights.T.astype(np.float64)
         close("linear", run, exact if bias is None else exact + bias, ERROR)()
-        patterned = not isinstance(q, np.ndarray) and isinstance(q.format, Sparse)
+        patterned = not isinstance(q, np.ndarray) and has_pattern(q.format)
         if isinstance(q, np.ndarray) or patterned or len(x) * q.shape[1] * SAMPLE > MOST_EXACT:
             return
         step = max(q.shape[0] // SAMPLE, 1)
