@@ -153,6 +153,7 @@ def test_error_of_what_is_not_finite_or_far_apart() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.sweep(every=0)
 def test_a_child_forked_while_threads_multiply_can_multiply() -> None:
     x, q = reals((64, 256)), hc.quantize(reals((200, 256), 1), "vsq4-g16-s4")
     small = hc.quantize(reals((16, 16)), "vsq4-g16-s4")

@@ -47,6 +47,7 @@ def drawn(draw: random.Random) -> hc.Format:
 
 
 @pytest.mark.parametrize("seed", range(240))
+@pytest.mark.sweep(every=4)
 def test_drawn_products_are_right_on_every_path(seed: int) -> None:
     draw, rng = random.Random(seed), np.random.default_rng(seed)
     fmt = drawn(draw)

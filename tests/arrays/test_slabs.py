@@ -54,7 +54,7 @@ FORMATS = ["int4-g32", "int4-g32-asym-f16", "int8", "vsq4-g16-s4", "vsq4-g16-s4-
 
 
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_scales_are_searched_the_same_in_blocks(text: str, monkeypatch: Any) -> None:
     rng = np.random.default_rng(0)
     for shape, axis in (((40, 96), 1), ((96, 40), 0), ((6, 8, 3, 3), (2, 3, 1)), ((3, 4, 5, 50), (1, 3))):
@@ -67,6 +67,7 @@ def test_scales_are_searched_the_same_in_blocks(text: str, monkeypatch: Any) -> 
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.sweep(every=4)
 def test_pruning_is_the_same_in_blocks(dtype: Any, monkeypatch: Any) -> None:
     rng = np.random.default_rng(0)
     for shape, axis in (((40, 96), 1), ((96, 40), 0), ((6, 8, 3, 3), (2, 3, 1)), ((3, 4, 5, 50), (1, 3)), ((64,), 0)):

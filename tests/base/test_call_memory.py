@@ -104,6 +104,7 @@ for layout, text, bits in (
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="needs Linux's peak of resident memory")
+@pytest.mark.sweep(every=0)
 def test_calls_keep_within_their_memory(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     done = subprocess.run(

@@ -60,6 +60,7 @@ def test_a_signal_stops_a_long_call(name: str, threads: int) -> None:
     assert np.array_equal(hc.quantize(x[:4].copy(), "cb4").dequantize(), q.dequantize())
 
 
+@pytest.mark.sweep(every=0)
 def test_a_handler_that_returns_lets_the_call_go_on() -> None:
     x, came = np.random.default_rng(0).standard_normal((1, 1 << 15), dtype=np.float32), []
     wanted = hc.quantize(x, "cb8-d2").components
@@ -103,6 +104,7 @@ thread.join()
 
 @pytest.mark.parametrize("name", ["BLAS", "CUDA_DRIVER"])
 @pytest.mark.parametrize("value", [b"/x/\x1b[31mlib.so", b"/x/a\nb", b"/x/\xff\xfe", b"/x/" + b"y" * 3000])
+@pytest.mark.sweep(every=4)
 def test_paths_of_the_environment_are_printable_in_messages(name: str, value: bytes) -> None:
     code = """
 import numpy as np, heterocompute as hc

@@ -174,6 +174,7 @@ OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "EIELo
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.sweep(every=4)
 def test_messages_are_short(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     function, arguments = CALLS[name]

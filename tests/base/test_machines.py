@@ -94,6 +94,7 @@ def test_a_home_that_cannot_be_written_is_fine(usual: object, tmp_path: Path) ->
     assert study(tmp_path, HOME=str(nowhere), XDG_CACHE_HOME=str(nowhere), MPLCONFIGDIR=str(nowhere)) == usual
 
 
+@pytest.mark.sweep(every=0)
 def test_a_path_with_spaces_and_other_letters_is_fine(usual: object, tmp_path: Path) -> None:
     folder = tmp_path / "mein Ördner 数"
     shutil.copytree(Path(heterocompute.__file__).parent, folder / "heterocompute")

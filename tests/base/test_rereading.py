@@ -89,6 +89,7 @@ def test_memory_is_reused_when_nothing_refers_to_it() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("text", PLAIN)
 @pytest.mark.parametrize("layout", [None, *WRITTEN])
+@pytest.mark.sweep(every=4)
 def test_a_plain_type_has_the_values_of_the_source(layout: str | None, text: str, seed: int, tmp_path: Path) -> None:
     if layout == "onnx-matmulnbits":
         pytest.skip("this layout has no models without matmuls")

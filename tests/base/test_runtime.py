@@ -104,6 +104,7 @@ def test_the_environment_says_the_same() -> None:
         {"HETEROCOMPUTE_THREADS": "9" * 5000},
     ],
 )
+@pytest.mark.sweep(every=4)
 def test_a_bad_environment_fails_at_the_first_call_not_at_import(environment) -> None:
     name = next(iter(environment))
     code = "import heterocompute as hc; print('imported'); hc.get_num_threads(); hc.quantize([0.5, 1.0], 'int8')"
@@ -237,6 +238,7 @@ def test_references_and_memory_stay() -> None:
     assert abs(len(gc.get_objects()) - objects[0]) < 50
 
 
+@pytest.mark.sweep(every=0)
 def test_resident_memory_is_steady_over_many_calls() -> None:
     code = """
 import resource, numpy as np, heterocompute as hc

@@ -56,6 +56,7 @@ def test_nothing_beside_scratch_memory_is_touched(guarded: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("weights", ["int4-g128+2:4", "int8-g32+1:4", "int4-g32-f16+2:4", "nf4-g64+1:2"])
+@pytest.mark.sweep(every=4)
 def test_the_last_group_of_a_pattern_is_read_inside_the_row(weights: str, guarded: dict[str, str]) -> None:
     code = f"""
 import numpy as np, heterocompute as hc

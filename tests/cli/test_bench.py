@@ -252,6 +252,7 @@ def test_json_and_markdown_are_one_or_the_other(capsys):
     assert "--json and --markdown" in capsys.readouterr().err
 
 
+@pytest.mark.sweep(every=0)
 def test_costs_of_paths_become_files(tmp_path, capsys):
     assert cli.main(["bench", "plan", "--quick", "--json", "--threads", "1", "--costs", str(tmp_path)]) == 0
     for kind, least in (("product", 50), ("conv", 16)):

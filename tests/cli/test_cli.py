@@ -357,6 +357,7 @@ sys.exit(cli.main(sys.argv[1:]))
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
 @pytest.mark.parametrize("command", ["quantize", "study"])
+@pytest.mark.sweep(every=4)
 def test_interrupt_leaves_nothing_behind(model, out, tmp_path, command):
     rest = [out, "--format", "int8"] if command == "quantize" else ["--formats", "int8", "--html", out]
     if command == "quantize":

@@ -53,7 +53,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name, unbuffered", [*((name, "") for name in COMMANDS), ("inspect", "1"), ("help", "1")])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_a_full_standard_output_is_named(model, name, unbuffered):
     done = shell('"$@" >/dev/full', *COMMANDS[name](model), PYTHONUNBUFFERED=unbuffered)
     assert done.returncode == 1
@@ -84,7 +84,7 @@ def test_files_are_written_without_standard_output(model, tmp_path, line):
 
 @pytest.mark.parametrize("line", CLOSED)
 @pytest.mark.parametrize("rest", [[], ["--json", "--html", "page.html"]])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_a_command_that_only_prints_needs_standard_output(model, tmp_path, line, rest):
     rest = [str(tmp_path / one) if "." in one else one for one in rest]
     done = shell(line, "study", model, "--formats", "int8", *rest)
@@ -94,6 +94,7 @@ def test_a_command_that_only_prints_needs_standard_output(model, tmp_path, line,
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+@pytest.mark.sweep(every=0)
 def test_an_interrupt_at_any_moment_is_an_exit_code(model, tmp_path):
     """From the first line of the package to the end of the interpreter, which removes signal handlers."""
     script = tmp_path / "heterocompute"
@@ -137,6 +138,7 @@ sys.exit(main())
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the C library of Linux")
 @pytest.mark.parametrize("when", ["handlers of Python", "handlers of C"])
+@pytest.mark.sweep(every=4)
 def test_an_interrupt_while_the_interpreter_ends_leaves_the_code(tmp_path, when):
     script = tmp_path / "heterocompute"
     script.write_text(LAST)
@@ -174,7 +176,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=16)
 def test_a_full_disk_names_the_file_and_leaves_nothing(model, tmp_path, name):
     if "plot" in name:
         pytest.importorskip("matplotlib")
@@ -268,6 +270,7 @@ for arguments in json.load(sys.stdin):
 """
 
 
+@pytest.mark.sweep(every=0)
 def test_what_has_no_end_is_not_read(model):
     np.save(f"{model}.npy", np.zeros((2, 2), np.float32))
     needs = {"map": "yaml"} | {name: "onnx" for name, make in READERS.items() if ".onnx" in str(make("", ""))}

@@ -137,6 +137,7 @@ def test_on_a_terminal_nothing_is_cut(model, whole, width):
     assert shown["study"].rpartition("\n→ ")[2].startswith("vsq4-g16-s4: 4.37 bits")
 
 
+@pytest.mark.sweep(every=0)
 def test_a_pipe_gets_the_whole_table_without_escapes(whole):
     found = whole
     assert not [name for name, text in found.items() if "\x1b" in text or "not shown" in text]

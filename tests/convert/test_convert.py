@@ -36,7 +36,7 @@ def converted(before, after, layout, **more):
 
 
 @pytest.mark.parametrize("layout, fmt", SOURCES)
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_there_and_back_are_the_same_bytes(tmp_path, layout, fmt):
     """Through every layout with the same format: converting back gives the original tensors."""
     before, back = tmp_path / "a.safetensors", tmp_path / "back.safetensors"
@@ -66,6 +66,7 @@ def test_there_and_back_are_the_same_bytes(tmp_path, layout, fmt):
 
 
 @pytest.mark.parametrize("kind", GGML)
+@pytest.mark.sweep(every=4)
 def test_blocks_of_gguf(tmp_path, kind):
     pytest.importorskip("gguf")
     before = tmp_path / "a.gguf"

@@ -176,6 +176,7 @@ def test_many_mutations(tmp_path, layout):
 
 
 @pytest.mark.parametrize("layout", ["onnx", "onnx-matmulnbits"])
+@pytest.mark.sweep(every=4)
 def test_mutated_models_are_converted_or_refused(tmp_path, layout):
     onnx = pytest.importorskip("onnx")
     arrays = {"fc.weight": hc.quantize(W, "int4-g32-asym"), "up.weight": hc.quantize(W, "int8-g32")}

@@ -20,7 +20,7 @@ def source(tmp_path_factory):
     return path
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize(
     "layout, lossy",
     [

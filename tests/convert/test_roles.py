@@ -201,6 +201,7 @@ LAYOUTS = {
 
 @pytest.mark.filterwarnings("ignore:quantize")
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.sweep(every=4)
 def test_layouts_hold_turned_weights(tmp_path: Path, layout: str) -> None:
     source, out, fmt = folder(tmp_path / "in", GPT2, {"model_type": "gpt2"}), tmp_path / "out", LAYOUTS[layout]
     hc.quantize_checkpoint(source, out, fmt, layout=layout, exclude="wte*")

@@ -265,6 +265,7 @@ def test_scale_products_keep_their_upper_bits():
 @pytest.mark.parametrize(
     ("m", "bits", "largest"), [(4, 4, 14), (4, 6, 56), (4, 8, 225), (6, 4, 15), (8, 8, 254), (8, 4, 15), (10, 4, 15)]
 )
+@pytest.mark.sweep(every=4)
 def test_every_rounded_product_of_scales_fits_its_bits(m, bits, largest):
     scales = range(2**m)
     products = {emulation.rounded_scale(x * y, 2 * m, bits)[0] for x in scales for y in scales[: x + 1]}

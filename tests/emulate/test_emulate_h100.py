@@ -80,7 +80,7 @@ def test_one_instruction_gives_what_an_h100_gave(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_what_is_stored_tells_other_models_apart(name: str) -> None:
     a, b, c, d = stored(name, chain=False)
     text, total = preset_of(name)

@@ -372,6 +372,7 @@ print(peak() - before)
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's peak of resident memory")
 @pytest.mark.parametrize("what", ["quantize_checkpoint", "inspect", "two workers"])
+@pytest.mark.sweep(every=4)
 def test_memory_is_one_tensor(tmp_path, what):
     shape, count = (4096, 2048), 6  # 32 MiB each, 192 MiB in all
     before, after = str(tmp_path / "before"), str(tmp_path / "after")

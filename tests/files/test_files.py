@@ -43,7 +43,7 @@ def weights(*shape):
 
 @pytest.mark.parametrize("text", FORMATS)
 @pytest.mark.parametrize("shape, axis", [((5, 37), -1), ((37, 3), 0), ((4, 20, 3, 3), (2, 3, 1)), ((7,), 0)])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_quantized_array_round_trips(path, text, shape, axis):
     array = hc.quantize(weights(*shape), text, axis=axis)
     array.save(path)

@@ -14,7 +14,7 @@ fuzz = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fuzz)
 
 
-@pytest.mark.sweep(every=25)
+@pytest.mark.sweep(every=100)
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_mutations_are_read_or_refused(kind: str, seed: int, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_names_of_many_arrays_are_looked_up_not_searched(path):
 
 
 @pytest.mark.parametrize("node", ["same", ""])
+@pytest.mark.sweep(every=4)
 def test_nodes_of_one_name_are_counted_at_once(tmp_path, node):
     onnx = pytest.importorskip("onnx")
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
@@ -232,6 +233,7 @@ def test_the_bytes_of_a_tensor_without_values_are_those_of_its_scales():
 
 @pytest.mark.parametrize("name", ["n" * 10_000_000, "\x1b[31m" * 2_000_000, "\u202e" * 1_000_000])
 @pytest.mark.parametrize("entry", [{**EMPTY, "dtype": "F33"}, {**EMPTY, "shape": [1]}, 7])
+@pytest.mark.sweep(every=4)
 def test_a_long_name_makes_no_long_message(path, name, entry):
     write_raw(path, {name: entry})
     with pytest.raises(ValueError) as caught:

@@ -72,7 +72,7 @@ def spots(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 WRONG = (None, True, -1, 0, 10**40, 1e300, "", "..", "/etc/passwd", "\ud800", "a\0b", [], [[]], {}, {"": 1})
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_manifests_of_other_types_are_refused_or_mean_the_same(
     consumed: tuple[Path, Path, Path], tmp_path: Path, wrong: Any

@@ -194,6 +194,7 @@ def test_ordinary_tensors_are_no_codes(text: str) -> None:
 
 
 @pytest.mark.parametrize("line", lines(FOUND)[::4])
+@pytest.mark.sweep(every=4)
 def test_every_command_refuses_codes_and_scales(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
     arrays = arrays_of(infos_of(line.split(" | ")[2])) | {"embed.weight": np.ones((8, 64), np.float32)}
     path, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"

@@ -111,7 +111,7 @@ def test_workers_of_dask_write_the_same_bytes(source, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 @pytest.mark.parametrize("consume", [False, True])
 @pytest.mark.parametrize("first", range(5))
 def test_killed_at_any_moment_and_begun_again(source, tmp_path, first, consume):

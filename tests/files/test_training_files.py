@@ -192,6 +192,7 @@ DOUBLED = b"]q\x000" + b"](h\0h\0eq\x000" * 60 + b"h\0"  # its repr would have 2
 NESTED = b"]q\x000" + b"]h\0aq\x000" * 20_000 + b"h\0"
 
 
+@pytest.mark.sweep(every=0)
 def test_hostile_values_stay_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is read or refused at once; the time does not grow with the product of its parts."""
     monkeypatch.setattr("heterocompute.files.containers.torch_files.MAX_LOOKS", 1 << 18)

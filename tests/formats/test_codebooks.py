@@ -148,6 +148,7 @@ def test_importance_lowers_the_weighted_error() -> None:
 
 @pytest.mark.parametrize("text", ["cb4-tensor", "cb2"])
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.sweep(every=4)
 def test_more_values_than_the_exact_program_takes(text: str, weighted: bool) -> None:
     rng = np.random.default_rng(5)
     x = rng.standard_normal(150_000, dtype=np.float32)

@@ -133,6 +133,7 @@ def test_values_and_products_are_those_of_the_definition(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.sweep(every=4)
 def test_scales_that_are_chosen_lose_no_more(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     fmt = drawn(rng)
@@ -221,6 +222,7 @@ def test_patterns_images_and_caches(seed: int) -> None:
 @pytest.mark.parametrize(
     "own", ["int4-g16-e4m3fn-f32row", "e2m1-b4x8-e4m3fn-f32tensor", "ternary-g16-absmean", "e3m4-row"]
 )
+@pytest.mark.sweep(every=4)
 def test_methods_for_networks_take_sentences(own: str) -> None:
     net = hc.zoo.digits()
     found = hc.ptq.quantize(net.weights, lambda weights: net.forward(weights, net.train_x[:16]), own)

@@ -85,7 +85,7 @@ def assert_as_scalar(x: np.ndarray[Any, Any], fmt: str, what: str) -> None:
                 ), (isa, what)
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("seed", range(len(WIDTHS)))
 @pytest.mark.parametrize("fmt", TEXTS)
 def test_kernels_of_float64_equal_the_definition(fmt: str, seed: int) -> None:

@@ -103,6 +103,7 @@ def exact_code(name: str, x: float) -> int:
 
 
 @pytest.mark.parametrize("name", TYPES)
+@pytest.mark.sweep(every=4)
 def test_float64_is_rounded_once(name: str) -> None:
     kind = TYPES[name]
     rng = np.random.default_rng(2)

@@ -161,7 +161,7 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("mode", FLOAT_MODES)
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_answers_stay(name: str, mode: str) -> None:
     expected = plain(CALLS[name]())
     with float_mode(mode):
@@ -170,6 +170,7 @@ def test_answers_stay(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", FLOAT_MODES)
+@pytest.mark.sweep(every=4)
 def test_random_calls(mode: str) -> None:
     """Draw random formats, patterns, dtypes and magnitudes, including those that are subnormal or overflow."""
     draw = np.random.default_rng(list(FLOAT_MODES).index(mode))

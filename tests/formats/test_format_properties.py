@@ -68,7 +68,7 @@ def levels(fmt: hc.Format, row: np.ndarray) -> np.ndarray:
 @each_format
 @few
 @given(x=arrays())
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_quantizing_again_changes_nothing(text: str, x: np.ndarray) -> None:
     fmt = hc.format(text)
     searched = fmt.family == "ggml" or is_learned(fmt) or fmt.form.minima
@@ -87,7 +87,7 @@ def test_quantizing_again_changes_nothing(text: str, x: np.ndarray) -> None:
 @each_format
 @few
 @given(x=arrays(columns=st.integers(1, 40)))
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_values_keep_their_order(text: str, x: np.ndarray) -> None:
     fmt = hc.format(text)
     if getattr(fmt, "dim", 1) > 1:
@@ -106,7 +106,7 @@ def test_values_keep_their_order(text: str, x: np.ndarray) -> None:
 @each_format
 @few
 @given(x=arrays())
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_signs_are_symmetric(text: str, x: np.ndarray) -> None:
     fmt = hc.format(text)
     ramp = hc.fake_quantize(np.linspace(-1, 1, 4096, dtype=np.float32)[None], fmt)
@@ -121,7 +121,7 @@ def test_signs_are_symmetric(text: str, x: np.ndarray) -> None:
 @each_format
 @few
 @given(x=arrays(), power=st.integers(-6, 6))
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_powers_of_two_pass_through(text: str, x: np.ndarray, power: int) -> None:
     fmt = hc.format(text)
     if not has_scale(fmt):
@@ -140,7 +140,7 @@ def test_powers_of_two_pass_through(text: str, x: np.ndarray, power: int) -> Non
 @each_format
 @few
 @given(x=arrays(columns=st.integers(4, 40)))
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
     """Inside the range the error is at most half a step; values beyond it get the outermost level."""
     fmt = hc.format(text)
@@ -171,7 +171,7 @@ def test_no_other_code_is_nearer(text: str, x: np.ndarray) -> None:
 @each_format
 @few
 @given(x=arrays(columns=st.integers(20, 75)), seed=st.integers(0, 99))
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_groups_and_rows_do_not_see_each_other(text: str, x: np.ndarray, seed: int) -> None:
     fmt = hc.format(text)
     parts = layout(fmt)
@@ -192,7 +192,7 @@ def test_groups_and_rows_do_not_see_each_other(text: str, x: np.ndarray, seed: i
 @each_format
 @few
 @given(x=arrays(), step=st.sampled_from([-3, -2, -1, 1, 2, 3]))
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_axes_and_strides_change_nothing(text: str, x: np.ndarray, step: int) -> None:
     view = np.repeat(x, abs(step), axis=1)[:, ::step]
     plain = np.ascontiguousarray(view)

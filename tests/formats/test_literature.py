@@ -64,6 +64,7 @@ def test_the_page_has_the_measured_numbers(at: int) -> None:
 
 
 @each_format
+@pytest.mark.sweep(every=4)
 def test_a_format_of_the_literature_is_a_format_as_any_other(at: int, tmp_path: Path) -> None:
     fmt, x = FORMATS[at][1], reals((6, 200), at)
     q = hc.quantize(x, fmt)

@@ -209,6 +209,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
         ),
     ],
 )
+@pytest.mark.sweep(every=4)
 def test_working_memory_is_bounded(call: str, answer: int, weights: str) -> None:
     """The operand is a view of 512 MiB on 64 KiB of memory."""
     view = call.replace(

@@ -56,7 +56,7 @@ def test_more_vectors_than_the_sample_are_those_of_the_definition() -> None:
     same(w, "cb4-tensor-d2", np.abs(drawn("normal", w.shape, 2)))
 
 
-@pytest.mark.sweep(every=10)
+@pytest.mark.sweep(every=40)
 @pytest.mark.parametrize("kind", ["normal", "student", "uniform", "mixture"])
 @pytest.mark.parametrize(
     "bits, dim, shape", [(6, 2, (16, 64)), (4, 2, (32, 64)), (6, 4, (32, 64)), (4, 8, (64, 64)), (2, 2, (16, 32))]

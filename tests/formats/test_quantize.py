@@ -38,7 +38,7 @@ ISAS = isas(*CODING)
 
 
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=10)
+@pytest.mark.sweep(every=40)
 def test_codes_and_values_are_those_of_the_definition(text: str) -> None:
     fmt = hc.format(text)
     for seed, (shape, axis) in enumerate(SHAPES):
@@ -59,7 +59,7 @@ def test_codes_and_values_are_those_of_the_definition(text: str) -> None:
 
 @pytest.mark.parametrize("clip", [0.5, 1.0, "octav", "percentile:99.9", "percentile:0", "percentile:100"])
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_clipping_is_that_of_the_definition(text: str, clip: float | str) -> None:
     fmt = hc.format(text)
     if not takes(fmt, 1.0, clip):
@@ -114,7 +114,7 @@ def hard_rows() -> np.ndarray:
 
 
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_hard_values_round_as_the_definition_says(text: str) -> None:
     x, fmt = hard_rows(), hc.format(text)
     for dtype in (np.float32, np.float64):
@@ -213,7 +213,7 @@ def test_fake_quantize_in_place() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_the_first_bad_value_is_named_or_the_definition_takes_it(text: str, value: float) -> None:
     fmt = hc.format(text)
     for dtype in (np.float32, np.float64, np.float16):

@@ -153,7 +153,7 @@ def awkward(seed, shape):
     return x.astype(np.float32)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 @pytest.mark.parametrize("text", EXAMPLES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_codes_equal_those_of_one_value_at_a_time(text, dtype):
@@ -315,7 +315,7 @@ def test_refit_takes_the_codes_again_and_errs_less():
     [((3, 37), -1), ((37, 3), 0), ((4, 21, 2, 3), (2, 3, 1)), ((4, 21, 2, 3), 1), ((5,), 0), ((1, 1), (0, 1))]
     + [((0, 4), 1), ((4, 0), 1), ((0,), 0), ((2, 0, 3), (0, 1)), ((2, 0, 3), (1, 0))],
 )
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_components_have_their_layout_and_empty_arrays_work(text, shape, axis):
     x = np.random.default_rng(4).standard_normal(shape)
     components, _, _, values = quantized(x, text, axis)

@@ -72,6 +72,7 @@ def outcome(x: np.ndarray[Any, Any], fmt: hc.Format) -> Any:
 
 
 @pytest.mark.parametrize("fmt", formats(), ids=lambda fmt: str(fmt)[:40])
+@pytest.mark.sweep(every=4)
 def test_every_instruction_set_encodes_and_decodes_as_the_definition(fmt: Own) -> None:
     for x in arrays(fmt):
         with hc.use(isa="scalar"):

@@ -195,6 +195,7 @@ def test_blocks_share_scales_over_rows() -> None:
     np.testing.assert_allclose(hc.matmul(y, square.T), y @ square.dequantize().T, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep(every=0)
 def test_defined_formats_are_formats_as_any_other(tmp_path: Path) -> None:
     fmt = hc.define("mine-e3m4", Minifloat(3, 4, specials="fnuz"), scale="e8m0", group=32)
     assert hc.define("mine-e3m4", "e3m4fnuz", scale="e8m0", group=32) == fmt == hc.format("mine-e3m4")

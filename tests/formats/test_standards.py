@@ -212,6 +212,7 @@ for es in range(4):
 
 
 @pytest.mark.parametrize(("text", "bits", "number"), TAPERED, ids=[case[0] for case in TAPERED])
+@pytest.mark.sweep(every=4)
 def test_posits_and_takums_round_as_their_standards(text: str, bits: int, number: Number) -> None:
     kind, half = element(text), 1 << (bits - 1)
     exact = {code: number(bits, code) for code in range(1, 2 * half) if code != half}

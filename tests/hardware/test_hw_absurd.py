@@ -102,6 +102,7 @@ def test_a_valid_call_is_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.sweep(every=4)
 def test_some_absurd_arguments_of(name: str) -> None:
     assert offenders(name, 0.2) == []
 

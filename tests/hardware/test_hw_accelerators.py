@@ -63,6 +63,7 @@ def test_a_report_adds_up(machine: Any) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one.name)
+@pytest.mark.sweep(every=4)
 def test_no_layer_is_faster_than_the_peak(machine: Any) -> None:
     found = runnable(machine)
     if machine.cost.__name__ == "mapped_cost":
@@ -360,6 +361,7 @@ def test_a_sample_of_a_large_layer_costs_what_the_layer_does(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["eie", "scnn"])
+@pytest.mark.sweep(every=4)
 def test_machines_that_skip_zeros_store_no_matrix(name: str) -> None:
     """The two large matrices of a GPT-3 layer; a matrix of a GiB would not fit the limit."""
     machine = hw.accelerators.accelerator(name)
@@ -462,6 +464,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, found.out, found.err
 
 
+@pytest.mark.sweep(every=0)
 def test_the_command_answers_for_every_machine_and_format(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     code, out, _ = run(capsys, "digits", "--html", str(page))

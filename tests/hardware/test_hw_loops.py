@@ -9,7 +9,7 @@ from heterocompute import hardware as hw
 
 
 @pytest.mark.parametrize("name", [name for name in hw.networks if name != "doc_cnn"])  # whose shapes do not fit
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_loops_hold_every_multiply_add(name: str) -> None:
     network = hw.networks[name]
     problems = network.problems(batch=3)

@@ -52,7 +52,7 @@ def test_a_status_agrees_with_its_reason(figure: hw.results.PublishedFigure) -> 
 
 
 @pytest.mark.parametrize("figure", [one for one in FIGURES if one.topic in SLOW], ids=lambda one: one.name)
-@pytest.mark.sweep(every=20)
+@pytest.mark.sweep(every=80)
 def test_a_status_of_a_mapped_machine_agrees_with_its_reason(figure: hw.results.PublishedFigure) -> None:
     check(figure)
 
@@ -185,12 +185,14 @@ def test_a_paper_without_examples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.what[:90])
+@pytest.mark.sweep(every=4)
 def test_the_model_gives_the_other_figure(example: Any) -> None:
     assert example.source and 0 <= example.within <= 0.25
     assert example.holds != bool(example.missed), f"modelled {example.modelled()}, deviation {example.deviation}"
 
 
 @pytest.mark.parametrize("script", ["hardware_examples", "hardware_devices.py"])
+@pytest.mark.sweep(every=4)
 def test_pages_are_what_their_scripts_write(script: str) -> None:
     names = runpy.run_path(str(SCRIPTS / script))
     assert names["PAGE"].read_text(encoding="utf-8") == names["page"](), f"run python docs/figures/{script}"

@@ -279,7 +279,7 @@ def test_random_graphs_need_what_the_simulation_needs() -> None:
 
 @pytest.mark.parametrize("dtype, bits", [("fp16", 16), ("int8", 8), ("int4", 4)])
 @pytest.mark.parametrize("name", ["resnet50", "bert_base", "gpt2"])
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_the_sram_at_which_a_whole_network_fits(name: str, dtype: str, bits: int) -> None:
     network = hw.networks[name]
     found = hw.fuse(name, 230_000_000, dtype=dtype)

@@ -19,6 +19,7 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", ["heterocompute", *MODULES])
+@pytest.mark.sweep(every=4)
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # examples may write files
     if name.startswith(("heterocompute.interop.torch.", "heterocompute.interop.models.")):  # their packages need none

@@ -33,6 +33,7 @@ def saved(path: Path, tensors: dict[str, Any], config: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize(("layout", "fmt"), PLACES)
 @pytest.mark.parametrize("include", [["*proj*"], ["*proj*", "*embed*"]])
+@pytest.mark.sweep(every=4)
 def test_quantized_folders_are_opened(layout: str | None, fmt: str, include: list[str], tmp_path: Path) -> None:
     net = hc.zoo.open_llm(made.write_folder(tmp_path / "plain"))
     quantize_checkpoint(tmp_path / "plain", tmp_path / "packed", fmt, include=include, layout=layout)

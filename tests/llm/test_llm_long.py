@@ -153,6 +153,7 @@ def experts(path: Path, config: dict[str, Any], kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["w1", "gate_proj", "stacked"])
+@pytest.mark.sweep(every=4)
 def test_a_recipe_by_the_names_of_a_network_serves_its_folder(kind: str, tmp_path: Path) -> None:
     source = experts(tmp_path / "m", {}, kind)
     net = hc.zoo.open_llm(source)

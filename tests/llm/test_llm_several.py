@@ -29,6 +29,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sweep(every=4)
 def test_each_sequence_gets_what_it_gets_alone(net: Any, way: str) -> None:
     how = WAYS[way]
     end = min(net.tokens.ends)

@@ -124,6 +124,7 @@ def test_functions_are_rows_as_formats(net: Any, tmp_path: Path) -> None:
     assert label in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.sweep(every=0)
 def test_the_picture_has_all_parts(net: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     found = hc.study(net, ["int8"], text=IDS, activations=["int8"], kv_cache=["int8"], emulate=["int16-sat"])
@@ -180,6 +181,7 @@ def test_tokens_that_calibrate_are_not_evaluated(net: Any) -> None:
         hc.study(net, "int3-g16", text=IDS[:3], methods=["gptq"])
 
 
+@pytest.mark.sweep(every=0)
 def test_the_commands(net: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers")
     text = tmp_path / "corpus.txt"

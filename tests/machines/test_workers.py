@@ -58,6 +58,7 @@ def test_results_are_in_order(workers):
     assert told == [(i + 1, 5) for i in range(5)] and in_order(who, doubled, [], "example") == []
 
 
+@pytest.mark.sweep(every=0)
 def test_processes_answer_raise_and_end():
     assert in_order(2, int, ["1", "2", "3"], "example", processes=True) == [1, 2, 3]
     with pytest.raises(ValueError, match="invalid literal"):

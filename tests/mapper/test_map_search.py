@@ -78,7 +78,7 @@ SPARSE_ARCH = mapper.Arch(
     ids=["gemm", "conv", "layer", "sparse"],
 )
 @pytest.mark.parametrize("objective", model.OBJECTIVES)
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_the_core_counts_what_evaluate_counts(problem: mapper.Problem, arch: mapper.Arch, objective: str) -> None:
     found = space_of(problem, arch, objective)
     rng = random.Random(7)
@@ -147,6 +147,7 @@ def test_the_classes_of_orders_lose_nothing(problem: mapper.Problem, arch: mappe
 
 @pytest.mark.parametrize("objective", model.OBJECTIVES)
 @pytest.mark.parametrize("problem", [GEMM, CONV, mapper.Problem.conv2d(c=4, k=4, p=2, q=4, r=3, s=1)])
+@pytest.mark.sweep(every=4)
 def test_walks_find_what_exhaustion_finds(problem: mapper.Problem, objective: str) -> None:
     whole = mapper.search(problem, small_arch(), objective, method="exhaustive")
     walked = mapper.search(problem, small_arch(), objective, budget=30_000, method="walk")

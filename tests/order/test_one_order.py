@@ -30,7 +30,7 @@ def alone(x: Any, w: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("isa", [*isas("gem", "rows", "lanes"), None])
 @pytest.mark.parametrize("weights", FORMATS)
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=16)
 def test_rows_of_a_batch_are_rows_alone(weights: str, isa: str | None) -> None:
     k, n = 256, 19
     x, q = reals((MOST, k), 1), hc.quantize(reals((n, k), 2), weights)
@@ -96,7 +96,7 @@ WINDOWS = [
 @pytest.mark.parametrize("isa", [isas()[0], None])
 @pytest.mark.parametrize("fmt", FILTERS)
 @pytest.mark.parametrize("activations", [None, "int8", "int8-g8"])
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_images_of_a_batch_are_images_alone(fmt: str | None, activations: str | None, isa: str | None) -> None:
     for seed, (x_shape, w_shape, options) in enumerate(WINDOWS):
         if fmt is not None and w_shape[1] == 1:
@@ -153,7 +153,7 @@ def test_attention_of_many_queries_is_attention_of_one(kept: str | None, options
 
 @pytest.mark.parametrize("isa", [isas()[0], None])
 @pytest.mark.parametrize("algorithm", ["direct", "implicit", "im2col", "winograd2", "winograd4", "winograd6", "fft"])
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 def test_named_algorithms_do_not_depend_on_the_number_of_images(algorithm: str, isa: str | None) -> None:
     for seed, shape in enumerate([(7, 16, 13, 13), (5, 40, 30, 30)]):
         x, w = reals(shape, seed), reals((24, shape[1], 3, 3), seed + 70)

@@ -65,7 +65,7 @@ def test_the_method_finds_trees_of_numpy_loops() -> None:
     [("int4-g8-f16", 150, 8), ("nf4-g32", 100, 32), ("mxfp4", 70, 32), ("int8", 140, 0), ("fp8_e4m3fn-row", 131, 0)],
 )
 @pytest.mark.parametrize("rows", [1, 3, 8, 9, 20])
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=16)
 def test_products_of_packed_and_float_have_the_stated_tree(
     weights: str, k: int, group: int, rows: int, isa: str | None
 ) -> None:

@@ -81,7 +81,7 @@ def refuses(algorithm: str, *arguments: Any) -> bool:
     return False
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=16)
 @pytest.mark.parametrize("isa", isas("direct", "depthwise"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_integers_read_where_they_lie_have_the_bits_of_gathered_ones(case: Any, isa: str) -> None:

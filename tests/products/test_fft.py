@@ -42,7 +42,7 @@ def defined(case: Any) -> tuple[Any, ...]:
     return x, filters, bias, fft.conv2d(x, filters, stride, padding, dilation, groups)
 
 
-@pytest.mark.sweep(every=3)
+@pytest.mark.sweep(every=12)
 @pytest.mark.parametrize("isa", isas("direct", "fft"))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_bits_are_those_of_the_definition(case: Any, isa: str) -> None:

@@ -24,7 +24,7 @@ SIZES = [(1, 4, 1), (1, 5, 30), (2, 3, 257), (3, 4, 512), (4, 9, 1029), (8, 5, 1
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("text", STORED)
-@pytest.mark.sweep(every=10)
+@pytest.mark.sweep(every=40)
 def test_few_vectors_follow_the_stated_order(text: str, isa: str) -> None:
     fmt = hc.format(text)
     with hc.use(isa=isa):

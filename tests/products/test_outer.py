@@ -150,6 +150,7 @@ def test_sizes_of_zero(shapes: Any) -> None:
     assert found.utilization == 0 or found.products > 0
 
 
+@pytest.mark.sweep(every=0)
 def test_tiles_and_boxes_of_large_layers_give_the_same() -> None:
     # A wide image is cut into tiles, many filters into ranges, a long window into taps and channels.
     for shape, filters, taps in [

@@ -324,7 +324,7 @@ def test_a_pickle_is_packed_again_for_the_machine_that_reads_it() -> None:
 
 @pytest.mark.parametrize("isa", isas())
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.sweep(every=10)
+@pytest.mark.sweep(every=40)
 def test_prepacked_weights_give_the_same_bits(weights: str, isa: str) -> None:
     with hc.use(isa=isa):
         for (n, k), activations in itertools.product([(5, 64), (70, 100), (33, 1030)], ACTIVATIONS):

@@ -199,7 +199,7 @@ def test_a_scale_made_of_two_levels_saturates():
 
 @pytest.mark.parametrize("text", EXAMPLES)
 @pytest.mark.parametrize("k", [43, 330])
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_few_vectors_have_their_accumulators(text, k):
     rng = np.random.default_rng(4)
     x = (rng.standard_normal((2, k)) * 2.0 ** rng.integers(-9, 9, (2, k))).astype(np.float32)

@@ -98,7 +98,7 @@ def test_row_scales_follow_the_stated_order(base: str, isa: str | None) -> None:
 
 @pytest.mark.parametrize("isa", ISAS[1:])
 @pytest.mark.parametrize("base", [*ROW_SCALED, *GROUPED])
-@pytest.mark.sweep(every=5)
+@pytest.mark.sweep(every=20)
 def test_every_way_gives_the_scalar_bits(base: str, isa: str | None) -> None:
     for pattern in ("1:2", "1:4", "3:4", "2:5", "3:8", "1:32"):
         for n, k in ((5, 1), (6, 95), (33, 450), (3, 2056)):

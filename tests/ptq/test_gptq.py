@@ -256,6 +256,7 @@ for k, rows, fmt in ((2048, 32, "int4"), (384, 20000, "2:4")):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.sweep(every=0)
 def test_memory_is_a_matrix_two_weights_and_64_mib() -> None:
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

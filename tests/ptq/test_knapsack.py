@@ -14,6 +14,7 @@ from heterocompute.ptq.knapsack import solve
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 3])
+@pytest.mark.sweep(every=4)
 def test_small_problems_are_solved_as_by_brute_force(kinds: int) -> None:
     unsolvable = 0
     for seed in range(40):

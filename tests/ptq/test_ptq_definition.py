@@ -136,6 +136,7 @@ def test_descent_ends_and_a_row_that_is_done_rests() -> None:
 
 
 @pytest.mark.parametrize("fmt", ["cb3-g16", "cb2-tensor", "cb2", "cb3-g16+2:4"])
+@pytest.mark.sweep(every=4)
 def test_centres_are_the_definition(fmt: str) -> None:
     grid, w, h = problem(110, 19, fmt)
     codes, grid.scale[:, 5] = grid.nearest(w), 0.0

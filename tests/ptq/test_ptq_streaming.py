@@ -46,6 +46,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("in_groups", [1 << 30, 1])
+@pytest.mark.sweep(every=4)
 def test_it_is_what_a_network_in_memory_becomes(
     network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, in_groups: int
 ) -> None:

@@ -82,6 +82,7 @@ def test_several_budgets_hold_at_once(net: Any) -> None:
     assert wider.predicted < plan.predicted  # so that another budget than the bits binds
 
 
+@pytest.mark.sweep(every=0)
 def test_the_prediction_ranks_mixes_as_the_network_does(net: Any) -> None:
     stats = pytest.importorskip("scipy.stats")
     x = net.test_x[:256]
@@ -110,6 +111,7 @@ def test_the_prediction_ranks_mixes_as_the_network_does(net: Any) -> None:
     assert stats.spearmanr(predicted, measured).statistic > 0.98
 
 
+@pytest.mark.sweep(every=0)
 def test_the_command_writes_a_recipe_that_quantize_reads(
     net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

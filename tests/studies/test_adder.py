@@ -91,6 +91,7 @@ def test_four_bits_make_a_difference(net: hc.zoo.Adder) -> None:
     assert abs(bits["vsq4-g16-s4"] - bits["int4-g32-f16"]) < 0.1
 
 
+@pytest.mark.sweep(every=0)
 def test_training_brings_back_what_a_pattern_took(net: hc.zoo.Adder) -> None:
     changed = quantized(net, "int8+2:4")
     after = net.retrain(net.weights, changed)
@@ -183,6 +184,7 @@ def test_the_exponential_is_that_of_numpy() -> None:
     np.testing.assert_allclose(exponential(x), np.exp(np.maximum(x, -745)), rtol=5e-16)
 
 
+@pytest.mark.sweep(every=0)
 def test_training_again_writes_the_same_bytes(tmp_path: Path) -> None:
     for out, threads in (("a", 1), ("b", 2)):
         with hc.use(threads=threads):

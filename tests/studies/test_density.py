@@ -221,6 +221,7 @@ def test_the_shipped_network_recovers() -> None:
     assert again.table[1:] == [row for row in rows if row["layers"] == "linear" and row["pattern"] == "80%"]
 
 
+@pytest.mark.sweep(every=0)
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heterocompute.studies.density.PATTERNS", {"N:M": ["2:4"]})
     page = tmp_path / "r.html"

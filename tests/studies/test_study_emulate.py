@@ -359,6 +359,7 @@ def test_the_figure_marks_emulated_rows() -> None:
     assert marked == [0.5, 0.5]
 
 
+@pytest.mark.sweep(every=0)
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["study", "--formats", "int4", "--emulate", "none,int9-sat", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]

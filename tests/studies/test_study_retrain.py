@@ -43,6 +43,7 @@ def value(rows: list[dict[str, Any]], fmt: str, retrained: bool | None, key: str
 
 
 @pytest.mark.parametrize("text", ["2:4", "1:8", "int8+2:4", "vsq4-g16-s4+2:4", "cb2+2:4"])
+@pytest.mark.sweep(every=4)
 def test_a_pattern_stays_where_it_was(net: hc.zoo.Digits, text: str) -> None:
     before = changed(net, text)
     after = net.retrain(net.weights, before, epochs=1)
@@ -67,6 +68,7 @@ def test_zeros_of_an_array_stay(net: hc.zoo.Digits) -> None:
 
 
 @pytest.mark.parametrize("text", ["cb2", "cb1-tensor", "cb4-g64"])
+@pytest.mark.sweep(every=4)
 def test_a_codebook_keeps_its_codes(net: hc.zoo.Digits, text: str) -> None:
     before = changed(net, text, "fc1.weight")["fc1.weight"]
     after = net.retrain(net.weights, changed(net, text, "fc1.weight"), epochs=1)["fc1.weight"]
@@ -76,6 +78,7 @@ def test_a_codebook_keeps_its_codes(net: hc.zoo.Digits, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["int2", "vsq2-g16-s4", "nf4-g64"])
+@pytest.mark.sweep(every=4)
 def test_other_formats_are_rounded_again(net: hc.zoo.Digits, text: str) -> None:
     before = changed(net, text)
     after = net.retrain(net.weights, before, epochs=1)
@@ -334,6 +337,7 @@ def test_the_figure_marks_retrained_rows() -> None:
     assert sum(len(line.get_xdata()) for line in scatter.lines if line.get_gid() == "ring") == 2
 
 
+@pytest.mark.sweep(every=0)
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert cli.main(["study", "--formats", "cb1", "--include", "fc2*", "--retrain", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]

@@ -67,7 +67,7 @@ CLIPPED: list[tuple[str, Any, Any]] = [
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 @pytest.mark.parametrize(("text", "axis", "clip"), CLIPPED)
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=32)
 def test_values_and_gradient_are_those_of_the_cpu(text: str, axis: Any, clip: Any, rounding: str, dtype: Any) -> None:
     if dtype is np.float64 and (":" in text or "+" in text):
         pytest.skip("no pruning of float64")

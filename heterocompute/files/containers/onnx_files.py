@@ -147,7 +147,8 @@ class Onnx(Container):
         tensor, kinds = self._tensors[name], self._onnx.TensorProto
         known = {getattr(kinds, f"{sign}INT{bits}", None): (bits, not sign) for bits in (2, 4, 8) for sign in ("", "U")}
         if tensor.data_type not in known:
-            self._fail(f"tensor {quoted(name)} is of the type {tensor.data_type}, expected integers of 2, 4 or 8 bits")
+            kind = self._dtype(name, tensor.data_type).name
+            self._fail(f"tensor {quoted(name)} is {kind}, expected codes that are integers of 2, 4 or 8 bits")
         bits, is_signed = known[tensor.data_type]
         if bits == 8:
             return self.tensor(name), bits, is_signed
