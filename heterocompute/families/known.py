@@ -107,6 +107,7 @@ ROPE_TYPES: dict[str, Collection[str]] = {
 }  # fmt: skip
 ROPE = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 ROPE_HARMLESS = ("finetuned",)
+TEMPERATURE = "llama_4_scaling_beta"  # of the queries of Ministral 3, among the parameters of yarn
 
 GGUF_READ = frozenset(
     "block_count context_length embedding_length feed_forward_length expert_count expert_used_count "
@@ -170,9 +171,11 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:
             )
 
 
-def check_rope(keys: Keys, given: Mapping[str, Any], kind: str, name: str) -> None:
-    """Refuse a key of RoPE's parameters that the type does not have."""
+def check_rope(keys: Keys, given: Mapping[str, Any], kind: str, name: str, more: Collection[str] = ()) -> None:
+    """Refuse a key of RoPE's parameters that neither the type nor the family has."""
     for key, value in given.items():
+        if key in more:
+            continue
         if key not in (*ROPE, *ROPE_TYPES[kind], *ROPE_HARMLESS) and value is not None:
             keys.fail(f"{name} has {printed(key)} {shown(value)}, which does not apply to the rope_type {kind}")
 

@@ -166,6 +166,13 @@ def _windows_of_config(keys: Keys, kind: Kind, layers: int) -> Windows:
     return tuple(window if one else None for one in has)
 
 
+def unrotated_of_config(keys: Keys, family: Family, windows: Windows) -> tuple[int, ...]:
+    """Return the layers without rotary positions."""
+    if family.unrotated == "listed":
+        return tuple(i for i, one in enumerate(_late(keys, True, len(windows))) if one)
+    return family.unrotated_by(windows)
+
+
 def _late(keys: Keys, by_rope: bool, layers: int) -> list[bool]:
     """Return which layers have a window, if there is one: the last, or those without rotary positions."""
     if not by_rope:

@@ -6,6 +6,7 @@ Mistral omit keys with default values. The records in families/ state these defa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,20 @@ from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_config
 from ...families.record import LOGIT_CAPS, Family, Kind
-from ...families.sizes import COUNTS_OF_EXPERTS, Sizes, biases_of_config, completed, sizes_of_config
+from ...families.sizes import (
+    COUNTS_OF_EXPERTS,
+    Sizes,
+    biases_of_config,
+    completed,
+    sizes_of_config,
+    unrotated_of_config,
+)
 from ...families.table import RUN_KINDS, kind_named
-from .positions import ropes_of
+from .positions import ropes_of, temperature_of
 from .shape import Shape, checked
 
-ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new")}
+ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new"), "gelu_erf": ("gelu",),
+               "relu": ("relu",), "relu2": ("relu2",)}  # fmt: skip
 
 
 def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
@@ -48,9 +57,10 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
         keys.fail(f"vocab_size is {shown(config['vocab_size'])}, expected {vocabulary}, the rows of the embedding")
     _check_experts(keys, config, kind, sizes)
     rope, local, long_rope = ropes_of(keys, config, family, kind.name, sizes.head_width)
-    scale, caps = float(sizes.head_width), dict[str, float | None]()
+    scale, caps = sizes.head_width**-0.5, dict[str, float | None]()
     if "query_pre_attn_scalar" in kind.reads:
-        scale = keys.number("query_pre_attn_scalar", scale)
+        scale = keys.number("query_pre_attn_scalar", float(sizes.head_width)) ** -0.5
+    factors = {meaning: keys.number(key, 1.0) for key, meaning in kind.factors.items()}
     for key in LOGIT_CAPS:
         caps[key] = cap = keys.number(key) if key in kind.reads and key in keys else None
         if cap is not None and key not in family.caps:
@@ -61,8 +71,12 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
         keys,
         Shape(
             **vars(sizes), family=family.name, epsilon=keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope=rope,
-            local_rope=local, scale=scale**-0.5, attention_cap=caps[LOGIT_CAPS[0]], logit_cap=caps[LOGIT_CAPS[1]],
-            long_rope=long_rope, biases=biases_of_config(keys, kind),
+            local_rope=local, scale=factors.get("attention", scale), attention_cap=caps[LOGIT_CAPS[0]], logit_cap=caps[LOGIT_CAPS[1]],
+            long_rope=long_rope, biases=biases_of_config(keys, kind), parallel=_is_parallel(keys, family),
+            unrotated=unrotated_of_config(keys, family, sizes.windows), temperature=temperature_of(keys, config),
+            embedding_factor=factors.get("embedding", math.sqrt(sizes.width) if family.scaled_embedding else 1.0),
+            residual_factor=factors.get("residual", 1.0),
+            logit_factor=factors.get("logits", 1 / factors.get("logits divided", 1.0)),
             shares_sum_to_one=kind.experts is None or not kind.experts.shares or keys.flag(kind.experts.shares),
         ),
     )  # fmt: skip
@@ -82,6 +96,10 @@ def check_family(path: str, config: Mapping[str, Any]) -> tuple[Family, Kind]:
             f"text_config is {shown(config['text_config'])}, which is not read in the family {outer}"
         )
     return kind_named(Keys(path, found), found.get("model_type"), RUN_KINDS)
+
+
+def _is_parallel(keys: Keys, family: Family) -> bool:
+    return family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel, True))
 
 
 def is_untied(config: Mapping[str, Any]) -> bool:

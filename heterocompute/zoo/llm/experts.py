@@ -19,6 +19,7 @@ from ...arrays.components import rows_stand_alone
 from ...arrays.quantized import QuantizedArray
 from ...families.table import RUN_KINDS
 from .shape import Shape
+from .weights import prefix_in
 
 Reads = dict[str, Callable[[], Any]]
 Sizes = dict[str, tuple[int, ...]]
@@ -46,7 +47,7 @@ def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str
         Role -> name of the stacks and of the routers, without those that the folder lacks; and the tensors that are
         part of a stack.
     """
-    prefix = next(name for name in reads if name.endswith("embed_tokens.weight")).removesuffix("embed_tokens.weight")
+    prefix = prefix_in("", reads, shape.options)
     roles, parts = {}, set[str]()
     for i in range(shape.layers if shape.experts else 0):
         for block, names in BLOCKS.items():

@@ -123,7 +123,7 @@ def _folder(path: str) -> LanguageModel:
 
     settings = os.path.join(path, "config.json")
     config = json_object(settings, MAX_CONFIG)
-    check_family(settings, config)  # tensors of other families have other names
+    family = check_family(settings, config)[0]  # tensors of other families have other names
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
@@ -131,7 +131,7 @@ def _folder(path: str) -> LanguageModel:
         packed |= {name: partial(read_array, reader, name, entry) for name, entry in own.items()}
         reads: dict[str, Callable[[], Any]] = {**{name: partial(reader.tensor, name) for name in plain}, **packed}
         sizes = {name: reader.info(name).shape for name in plain} | {name: entry.shape for name, entry in own.items()}
-        table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
+        table = next((name for name in reads if name.endswith(family.table)), f"model.{family.table}")
         if table in packed and table not in own:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
@@ -142,7 +142,7 @@ def _folder(path: str) -> LanguageModel:
             raise WrongValue(
                 f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"
             )
-        _check_biases(path, shape, roles, table.removesuffix("embed_tokens.weight"))
+        _check_biases(path, shape, roles, table.removesuffix(family.table))
         used = _check(path, shape, roles, sizes) | parts
         _refuse_unused(path, shape, reads, used, HARMLESS)
         tokens = of_folder(path, config, vocabulary)
@@ -183,7 +183,7 @@ def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str
     wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
     missing = next((role for role in wanted if role not in roles), None)
     if missing is not None and (not shape.options.always_biased or any(role in roles for role in wanted)):
-        name = wanted_names(shape, prefix, "lm_head.weight")[missing]
+        name = wanted_names(shape, prefix, "lm_head")[missing]
         raise WrongValue(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...base.errors import shown
 from ...families.keys import Keys
-from ...families.known import ROPE_TYPES, check_rope
+from ...families.known import ROPE_TYPES, TEMPERATURE, check_rope
 from ...families.record import Family
 from .shape import Rope, long_ropes
 
@@ -57,6 +57,16 @@ def ropes_of(
     return rope, windowed, long_rope
 
 
+def temperature_of(keys: Keys, config: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return beta and length of the factor of queries that grows with positions."""
+    given = _object(keys, config, "rope_parameters") or _object(keys, config, "rope_scaling")
+    if given.get(TEMPERATURE) is None:
+        return None
+    found = Keys(keys.path, given)
+    length = found.number("original_max_position_embeddings", None, 1.0, 2.0**40)
+    return found.number(TEMPERATURE, None, 0.0, 1e6), length
+
+
 def _object(keys: Keys, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     given = found.get(name)
     if given is not None and not isinstance(given, Mapping):
@@ -79,11 +89,12 @@ def _rope(
     if scaling not in types:
         keys.fail(f"rope_type is {shown(scaling)}, expected one of {', '.join(dict.fromkeys(types.values()))}")
     scaling = types[scaling]
-    check_rope(keys, given, scaling, name)
-    share = found.number("partial_rotary_factor", 1.0, 0.0, 1.0)
+    check_rope(keys, given, scaling, name, family.rope_keys)
+    share = found.number("partial_rotary_factor", family.share, 0.0, 1.0)
     if share < 1 and not family.is_partial:
         keys.fail(f"partial_rotary_factor is {share:g}, expected 1 in the family {family.name}")
-    plain = Rope(found.number("rope_theta", 10_000.0, 1.0 + 1e-6, 1e12), int(head_width * share))
+    base = found.number("rope_theta", family.base, 1.0 + 1e-6, 1e12)
+    plain = Rope(base, int(head_width * share), family.rotates_neighbors)
     context = float(keys.count("max_position_embeddings"))
     place = keys if not nested and "original_max_position_embeddings" in keys else found
     original = place.number("original_max_position_embeddings", context, 1.0, 2.0**40)

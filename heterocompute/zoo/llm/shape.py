@@ -114,6 +114,14 @@ class Shape(Sizes):
         The shares of the used experts are a softmax over these; otherwise over all experts.
     long_rope : Rope or None
         Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
+    parallel : bool
+        Attention and the feed-forward part of a layer read the same input.
+    unrotated : tuple of int
+        Layers without RoPE.
+    embedding_factor, residual_factor, logit_factor : float
+        Multiply the embeddings, what each part of a layer adds, and the logits.
+    temperature : tuple of float or None
+        beta and length: queries at position p are multiplied by ``1 + beta log(1 + floor(p / length))``.
     biases : frozenset of str or None
         Matrices of a layer that have a bias, such as ``attn_q``; None: those whose bias is in the file.
     """
@@ -126,6 +134,12 @@ class Shape(Sizes):
     attention_cap: float | None = None
     logit_cap: float | None = None
     long_rope: Rope | None = None
+    parallel: bool = False
+    unrotated: tuple[int, ...] = ()
+    embedding_factor: float = 1.0
+    residual_factor: float = 1.0
+    logit_factor: float = 1.0
+    temperature: tuple[float, float] | None = None
     biases: frozenset[str] | None = None
     shares_sum_to_one: bool = True
 
