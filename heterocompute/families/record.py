@@ -136,6 +136,10 @@ class Kind:
         Weights stored as (in, out): those of the module Conv1D, or stacks of experts.
     title : str
         Name of the class of transformers without its ending; default: the name of the family.
+    base : float
+        RoPE's base where config.json has none; 0: that of the family.
+    has_local_rope : bool
+        Layers with a window have other parameters of RoPE.
     factors : mapping of str to str
         Keys of factors -> their meaning: ``embedding``, ``residual`` (of what a part of a layer adds), ``attention`` (of
         scores), ``logits``, or ``logits divided`` for their inverse.
@@ -154,6 +158,8 @@ class Kind:
     is_rebuilt: bool = False
     turned: Literal["", "conv1d", "experts"] = ""
     title: str = ""
+    base: float = 0.0
+    has_local_rope: bool = False
     factors: Mapping[str, str] = field(default_factory=dict)
 
     def read_keys(self) -> set[str]:
@@ -217,8 +223,8 @@ class Family:
         Each head has a further score.
     is_latent : bool
         Keys and values come from latents (DeepSeek).
-    is_fused : bool
-        Queries, keys and values are one matrix, gate and up another.
+    fused : tuple of str
+        Matrices that are one in Hugging Face: ``attn_qkv`` of queries, keys and values, ``ffn_gate_up``.
     names, layer : mapping of str to str
         Names in a Hugging Face checkpoint that differ from `HF_NAMES`, and from `LAYER`.
     gguf : mapping of str to str
@@ -279,7 +285,7 @@ class Family:
     unrotated: Literal["", "listed", "global"] = ""
     sinks: bool = False
     is_latent: bool = False
-    is_fused: bool = False
+    fused: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     layer: Mapping[str, str] = field(default_factory=dict)
     gguf: Mapping[str, str] = field(default_factory=dict)
@@ -305,7 +311,8 @@ class Family:
     def parts(self) -> frozenset[str]:
         """Return the tensors of a layer, by role."""
         inner = ("ffn_gate", "ffn_up") if self.is_gated else ("ffn_up",)
-        matrices = ("attn_qkv", "ffn_gate_up") if self.is_fused else (*QKV, *inner)
+        inner = ("ffn_gate_up",) if "ffn_gate_up" in self.fused else inner
+        matrices = (*(("attn_qkv",) if "attn_qkv" in self.fused else QKV), *inner)
         return frozenset({"attn_output", "ffn_down", *matrices, *self.norms})
 
     @property

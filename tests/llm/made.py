@@ -29,6 +29,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 24,
                           "layer_types": ["sliding_attention", "full_attention"] * 2}),
     "phi3": ("Phi3", {"bos_token_id": 1, "eos_token_id": 2}),
+    "smollm3": ("SmolLM3", {"bos_token_id": 1, "eos_token_id": 2, "no_rope_layer_interval": 2,
+                            "use_sliding_window": True, "sliding_window": 8}),
+    "ernie4_5": ("Ernie4_5", {"head_dim": 32}),
+    "arcee": ("Arcee", {"bos_token_id": 1, "eos_token_id": 2}),
+    "seed_oss": ("SeedOss", {"head_dim": 16}),
+    "ministral3": ("Ministral3", {"head_dim": 32, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 4.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1}}),
+    "granite": ("Granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.125,
+                            "logits_scaling": 2.0}),
+    "olmo2": ("Olmo2", {"bos_token_id": 1, "eos_token_id": 2}),
+    "olmo3": ("Olmo3", {"bos_token_id": 1, "eos_token_id": 2, "sliding_window": 8, "rope_parameters": {
+        "full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0,
+                           "original_max_position_embeddings": 32},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}}),
+    "exaone4": ("Exaone4", {"sliding_window": 8, "sliding_window_pattern": 2}),
+    "glm4": ("Glm4", {"head_dim": 32, "eos_token_id": 2}),
+    "glm": ("Glm", {"head_dim": 32, "eos_token_id": 2}),
 }  # fmt: skip
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
 TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4

@@ -22,7 +22,7 @@ SMALL = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96, "num_hi
          "eos_token_id": 2}  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 COUNTED: dict[str, dict[str, Any]] = {
-    "Qwen2Moe": {**EXPERTS, "shared_expert_intermediate_size": 80}, "Olmo2": {}, "SmolLM3": {}, "Granite": {},
+    "Qwen2Moe": {**EXPERTS, "shared_expert_intermediate_size": 80}, 
     "GptOss": {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2},
     "DeepseekV3": {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
                    "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,

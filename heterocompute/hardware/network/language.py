@@ -258,6 +258,6 @@ def decoder_of_keys(
         tied="output.weight" not in shapes,
         biases={part for tensor, part in biases.items() if f"blk.0.{tensor}.bias" in shapes},
         qk_norm="blk.0.attn_q_norm.weight" in shapes, post_norms="blk.0.post_ffw_norm.weight" in shapes,
-        gated="blk.0.ffn_gate.weight" in shapes or bool(sizes.experts) or family.is_fused,
+        gated="blk.0.ffn_gate.weight" in shapes or bool(sizes.experts) or bool(family.fused),
         learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
     )  # fmt: skip

@@ -56,7 +56,7 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     if sizes.vocabulary != vocabulary:
         keys.fail(f"vocab_size is {shown(config['vocab_size'])}, expected {vocabulary}, the rows of the embedding")
     _check_experts(keys, config, kind, sizes)
-    rope, local, long_rope = ropes_of(keys, config, family, kind.name, sizes.head_width)
+    rope, local, long_rope = ropes_of(keys, config, family, kind, sizes.head_width)
     scale, caps = sizes.head_width**-0.5, dict[str, float | None]()
     if "query_pre_attn_scalar" in kind.reads:
         scale = keys.number("query_pre_attn_scalar", float(sizes.head_width)) ** -0.5

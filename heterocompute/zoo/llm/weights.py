@@ -134,7 +134,7 @@ def _has(shape: Shape, role: str) -> bool:
     part = part.rpartition(".")[2]
     if QK_NORM.search(role):
         return bool(shape.options.qk_norm) and end == "weight"
-    if part in FUSED and not shape.options.is_fused:
+    if part in FUSED and part not in shape.options.fused:
         return False
     if role.removesuffix(".bias").endswith("_norm"):
         return end == "weight" or shape.options.norm_bias
