@@ -40,12 +40,13 @@ NEUTRAL: dict[str, Collection[Any]] = {
     "logit_scale": (1,), "logit_softcap": (), "attention_chunk_size": (), "no_rope_layers": ([],),
     "no_rope_layer_interval": (0,), "attention_sinks": (False,), "num_nextn_predict_layers": (0,),
     "n_shared_experts": (0,), "shared_expert_intermediate_size": (0,), "use_cross_attention": (False,),
-    "activation": ("swiglu", "silu"),
+    "activation": ("swiglu", "silu"), "scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
+    "reorder_and_upcast_attn": (False,), "do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,),
 }  # fmt: skip
 # Names of other programs, and of other families, for keys that are read. Harmless with the value of these.
 ANOTHER = {
     "sliding_window_size": "sliding_window", "d_model": "hidden_size", "n_embd": "hidden_size", "dim": "hidden_size",
-    "embedding_size": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers",
+    "embedding_size": "hidden_size", "word_embed_proj_dim": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers",
     "num_layers": "num_hidden_layers", "n_head": "num_attention_heads", "n_heads": "num_attention_heads",
     "num_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads", "num_kv_heads": "num_key_value_heads",
     "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings", "n_inner": "intermediate_size",
@@ -72,7 +73,8 @@ TRAINING = frozenset(
     "gradient_checkpointing hidden_dropout hidden_dropout_prob initializer_factor initializer_range "
     "label_smoothing loss_type neftune_noise_alpha output_router_logits pretraining_tp resid_pdrop "
     "router_aux_loss_coef router_jitter_noise router_z_loss_coef sequence_parallel tf_legacy_loss use_recompute "
-    "embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss".split()
+    "embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss init_std layerdrop "
+    "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj".split()
 )
 OTHERS = frozenset(
     # names, and programs that read or wrote the file

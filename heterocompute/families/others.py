@@ -68,7 +68,7 @@ EXAONE4 = Family(
                          "num_key_value_heads": 32},
              windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Exaone4"),
     ),
-    pre_norms=False, post_norms=True, qk_norm="head", layer=POST, unrotated="global", period=4,
+    pre_norms=False, post_norms=True, qk_norm="head", layer=POST, unrotated="beside windows", period=4,
 )  # fmt: skip
 GLM4 = Family(
     "glm4",

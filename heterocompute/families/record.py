@@ -164,7 +164,7 @@ class Kind:
 
     def read_keys(self) -> set[str]:
         """Return the keys that are read, beyond those of every kind."""
-        found = {*self.reads, *self.biases, *self.factors}
+        found = {*self.reads, *self.biases, *self.factors, *(name for names in self.keys.values() for name in names)}
         if (windows := self.windows) is not None:
             found |= {"sliding_window", windows.period_key}
             found |= {"use_sliding_window"} if windows.is_switched else set()
@@ -211,14 +211,16 @@ class Family:
     parallel : str
         Attention and feed-forward part read the same input: ``always``, or the flag of config.json; "": never.
     shares_norm : bool
-        With one norm for both.
+        They then have one norm.
     qk_norm : {"", "head", "all"}
         Queries and keys are normalized, per head or all heads together.
     rotates_neighbors : bool
         Hugging Face rotates neighbors, too, so that no row is moved.
-    unrotated : {"", "listed", "global"}
-        Layers without RoPE: those of ``no_rope_layers`` or ``no_rope_layer_interval``; or those that see all positions,
-        if others have a window.
+    unrotated : {"", "listed", "global", "beside windows"}
+        Layers without RoPE: those of ``no_rope_layers`` or ``no_rope_layer_interval``; those that see all positions; or
+        these if ``sliding_window`` is a number.
+    interleaved : bool
+        Rows of ``attn_qkv`` are queries, keys and values of one head after the other in Hugging Face.
     sinks : bool
         Each head has a further score.
     is_latent : bool
@@ -282,7 +284,8 @@ class Family:
     parallel: str = ""
     shares_norm: bool = False
     rotates_neighbors: bool = False
-    unrotated: Literal["", "listed", "global"] = ""
+    unrotated: Literal["", "listed", "global", "beside windows"] = ""
+    interleaved: bool = False
     sinks: bool = False
     is_latent: bool = False
     fused: tuple[str, ...] = ()
@@ -313,20 +316,13 @@ class Family:
         inner = ("ffn_gate", "ffn_up") if self.is_gated else ("ffn_up",)
         inner = ("ffn_gate_up",) if "ffn_gate_up" in self.fused else inner
         matrices = (*(("attn_qkv",) if "attn_qkv" in self.fused else QKV), *inner)
-        return frozenset({"attn_output", "ffn_down", *matrices, *self.norms})
+        return frozenset({"attn_output", "ffn_down", *matrices, *self.norms(False)})
 
-    @property
-    def norms(self) -> tuple[str, ...]:
-        """Return the norms of a layer, by role."""
-        before = ("attn_norm", *(() if self.shares_norm else ("ffn_norm",))) if self.pre_norms else ()
+    def norms(self, parallel: bool) -> tuple[str, ...]:
+        """Return the norms of a layer, by role; `parallel`: its parts read the same input."""
+        before = ("attn_norm", *(() if parallel and self.shares_norm else ("ffn_norm",))) if self.pre_norms else ()
         after = ("post_attention_norm", "post_ffw_norm") if self.post_norms else ()
         return (*before, *after, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
-
-    def unrotated_by(self, windows: tuple[int | None, ...]) -> tuple[int, ...]:
-        """Return the layers without rotary positions by the windows of the layers."""
-        if self.unrotated != "global" or not any(windows):
-            return ()
-        return tuple(i for i, window in enumerate(windows) if window is None)
 
     @property
     def moves_rows(self) -> bool:

@@ -168,9 +168,13 @@ def _windows_of_config(keys: Keys, kind: Kind, layers: int) -> Windows:
 
 def unrotated_of_config(keys: Keys, family: Family, windows: Windows) -> tuple[int, ...]:
     """Return the layers without rotary positions."""
+    if family.learned_positions:
+        return tuple(range(len(windows)))
     if family.unrotated == "listed":
         return tuple(i for i, one in enumerate(_late(keys, True, len(windows))) if one)
-    return family.unrotated_by(windows)
+    if family.unrotated == "global" or (family.unrotated == "beside windows" and "sliding_window" in keys):
+        return tuple(i for i, window in enumerate(windows) if window is None)
+    return ()
 
 
 def _late(keys: Keys, by_rope: bool, layers: int) -> list[bool]:

@@ -46,8 +46,17 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}}),
     "exaone4": ("Exaone4", {"sliding_window": 8, "sliding_window_pattern": 2}),
     "glm4": ("Glm4", {"head_dim": 32, "eos_token_id": 2}),
+    "gpt2": ("GPT2", {"n_inner": 96, "num_key_value_heads": 4}),
+    "gpt_neox": ("GPTNeoX", {"num_key_value_heads": 4}),
+    "opt": ("OPT", {"ffn_dim": 96, "num_key_value_heads": 4, "word_embed_proj_dim": 64}),
+    "phi": ("Phi", {}),
+    "stablelm": ("StableLm", {}),
+    "starcoder2": ("Starcoder2", {"bos_token_id": 1, "eos_token_id": 2, "sliding_window": 8}),
+    "cohere": ("Cohere", {"eos_token_id": 2}),
+    "cohere2": ("Cohere2", {"eos_token_id": 2, "sliding_window": 8}),
     "glm": ("Glm", {"head_dim": 32, "eos_token_id": 2}),
 }  # fmt: skip
+ENDING = {"GPT2": "LMHeadModel"}
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
 TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4
 

@@ -99,7 +99,7 @@ def check_family(path: str, config: Mapping[str, Any]) -> tuple[Family, Kind]:
 
 
 def _is_parallel(keys: Keys, family: Family) -> bool:
-    return family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel, True))
+    return family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel))
 
 
 def is_untied(config: Mapping[str, Any]) -> bool:

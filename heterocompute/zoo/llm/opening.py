@@ -20,6 +20,7 @@ from .folder_tokens import of_folder
 from .gguf_tokens import of_gguf as tokens_of_gguf
 from .network import LanguageModel
 from .shape import Shape, of_gguf
+from .arranged import arrange
 from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 
 MAX_CONFIG = 1 << 20
@@ -123,7 +124,7 @@ def _folder(path: str) -> LanguageModel:
 
     settings = os.path.join(path, "config.json")
     config = json_object(settings, MAX_CONFIG)
-    family = check_family(settings, config)[0]  # tensors of other families have other names
+    family, kind = check_family(settings, config)  # tensors of other families have other names
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
@@ -138,6 +139,7 @@ def _folder(path: str) -> LanguageModel:
         shape = of_config(settings, config, vocabulary)
         experts, parts = add_experts(reads, sizes, shape)
         roles = {**hf_names(path, reads, shape), **experts}
+        arrange(reads, sizes, roles, shape, kind.turned == "conv1d")
         if "output.weight" not in roles and is_untied(config):
             raise WrongValue(
                 f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"

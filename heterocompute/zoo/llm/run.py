@@ -161,8 +161,8 @@ class Run:
         x = x if factor == 1 else x * np.float32(factor)
         if not self.shape.options.learned_positions:
             return x
-        table, at = self.operand("position_embd.weight"), self._positions(ids.shape[1]).astype(np.int64)
-        return x + embedding_rows(table, at)
+        at = self._positions(ids.shape[1]).astype(np.int64) + self.shape.options.position_offset
+        return x + embedding_rows(self.operand("position_embd.weight"), at)
 
     def normed(self, x: FloatArray) -> FloatArray:
         """Return the input of the output matrix, from the result of the last layer."""

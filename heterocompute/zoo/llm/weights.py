@@ -181,7 +181,7 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
         head = {"attn_q_norm": shape.head_width, "attn_k_norm": shape.head_width}
     for i in range(shape.layers):
         at = f"blk.{i}."
-        norms = {f"{at}{name}": head.get(name, width) for name in family.norms}
+        norms = {f"{at}{name}": head.get(name, width) for name in family.norms(shape.parallel)}
         found |= _norms(family, norms)
         parts = (
             {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
