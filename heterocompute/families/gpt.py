@@ -112,11 +112,16 @@ GPT_OSS = Family(
     "gpt-oss",
     (
         Kind(
-            "gpt_oss", {"num_experts_per_tok": 4, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
+            "gpt_oss", {"num_experts_per_tok": 4, "head_dim": 64, "sliding_window": 128, "attention_bias": True,
+                        "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+                        "rope_parameters": {
+                            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                            "truncate": False, "original_max_position_embeddings": 4096}},
             biases={"attention_bias": ATTENTION, "": ("ffn_exps",)}, windows=Windows(is_listed=True, period=2),
-            experts=Experts(128), turned="experts",
+            experts=Experts(128, is_interleaved=True), turned="experts", reads=("swiglu_alpha", "swiglu_limit"),
+            title="GptOss",
         ),
     ),
-    runs=False, sinks=True, period=2,
+    sinks=True, period=2, base=150_000.0,
 )  # fmt: skip
 FAMILIES = (GPT2, GPT_NEOX, OPT, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)

@@ -76,7 +76,8 @@ GLM4 = Family(
         Kind("glm4", {"rms_norm_eps": 1.5625e-7, "head_dim": 128, "attention_bias": True, "num_key_value_heads": 2},
              biases={"attention_bias": QKV}, title="Glm4"),
     ),
-    pairs=True, rotates_neighbors=True, fused=("ffn_gate_up",), gguf={"ffn_gate_up": "ffn_up"}, is_partial=True, share=0.5, post_norms=True,
+    pairs=True, rotates_neighbors=True, fused=("ffn_gate_up",), gguf={"ffn_gate_up": "ffn_up"}, is_partial=True,
+    share=0.5, post_norms=True,
     layer={"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}, period=None,
 )  # fmt: skip
 GLM = replace(GLM4, name="glm", kinds=(replace(GLM4.kinds[0], name="glm", title="Glm"),), post_norms=False, layer={})

@@ -54,8 +54,8 @@ class Windows:
         There is a window only with ``use_sliding_window``.
     is_listed : bool
         ``layer_types`` decides where it is given; with `every` it must agree.
-    is_late : bool
-        Layers from ``max_window_layers`` on have the window.
+    is_late, is_early : bool
+        Layers from ``max_window_layers`` on have the window; every second one before has it.
     period : int
         Every `period`-th layer sees all positions.
     period_key : str
@@ -68,6 +68,7 @@ class Windows:
     is_switched: bool = False
     is_listed: bool = False
     is_late: bool = False
+    is_early: bool = False
     period: int = 0
     period_key: str = ""
     by_rope: bool = False
@@ -92,6 +93,16 @@ class Experts:
         A gate scales the shared experts.
     shares : str
         Flag that the shares of the used experts sum to 1; "": they always do.
+    router : {"softmax", "sigmoid", "mixer"}
+        Function of the scores of experts; `mixer` is that of Phi-3.5-MoE, for two experts.
+    factor : str
+        Key of the factor of all shares.
+    is_corrected : bool
+        A bias per expert changes which experts are used, but not their shares.
+    has_groups : bool
+        Only the experts of the best groups are used (``n_group``, ``topk_group``).
+    is_interleaved : bool
+        Rows of gate and up alternate.
     block, parts : str, tuple of str
         Names of listed experts in a checkpoint: ``layers.3.BLOCK.experts.5.PART.weight``, for gate, up and down.
     """
@@ -102,6 +113,11 @@ class Experts:
     shared: Literal["", "count", "width"] = ""
     is_shared_gated: bool = False
     shares: str = ""
+    router: Literal["softmax", "sigmoid", "mixer"] = "softmax"
+    factor: str = ""
+    is_corrected: bool = False
+    has_groups: bool = False
+    is_interleaved: bool = False
     block: str = "mlp"
     parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
 
@@ -141,8 +157,8 @@ class Kind:
     has_local_rope : bool
         Layers with a window have other parameters of RoPE.
     factors : mapping of str to str
-        Keys of factors -> their meaning: ``embedding``, ``residual`` (of what a part of a layer adds), ``attention`` (of
-        scores), ``logits``, or ``logits divided`` for their inverse.
+        Keys of factors -> their meaning: ``embedding``, ``residual`` (of what a part of a layer adds), ``attention``
+        (of scores), ``logits``, or ``logits divided`` for their inverse.
     """
 
     name: str
@@ -169,11 +185,17 @@ class Kind:
             found |= {"sliding_window", windows.period_key}
             found |= {"use_sliding_window"} if windows.is_switched else set()
             found |= {"layer_types"} if windows.is_listed else set()
-            found |= {"max_window_layers"} if windows.is_late else set()
+            found |= {"max_window_layers"} if windows.is_late or windows.is_early else set()
             found |= {"no_rope_layers", "no_rope_layer_interval"} if windows.by_rope else set()
         if (experts := self.experts) is not None:
             found |= {"num_local_experts", "num_experts", "num_experts_per_tok", experts.hidden, experts.shares}
+            found |= {"n_routed_experts", experts.factor}
             found |= {"decoder_sparse_step", "mlp_only_layers"} if experts.dense == "step" else set()
+            found |= {"first_k_dense_replace"} if experts.dense == "first" else set()
+            found |= {"n_shared_experts"} if experts.shared == "count" else set()
+            found |= {"shared_expert_intermediate_size"} if experts.shared == "width" else set()
+            found |= {"n_group", "topk_group"} if experts.has_groups else set()
+            found |= {"router_jitter_noise"} if experts.router == "mixer" else set()
         return found - {""}
 
 
@@ -221,6 +243,8 @@ class Family:
         these if ``sliding_window`` is a number.
     interleaved : bool
         Rows of ``attn_qkv`` are queries, keys and values of one head after the other in Hugging Face.
+    qk_norm_flag : str
+        The flag of config.json that they are normalized; "": always.
     sinks : bool
         Each head has a further score.
     is_latent : bool
@@ -281,6 +305,7 @@ class Family:
     pre_norms: bool = True
     post_norms: bool = False
     qk_norm: Literal["", "head", "all"] = ""
+    qk_norm_flag: str = ""
     parallel: str = ""
     shares_norm: bool = False
     rotates_neighbors: bool = False

@@ -157,6 +157,8 @@ def _windows_of_config(keys: Keys, kind: Kind, layers: int) -> Windows:
         ):
             keys.fail(f"layer_types is {shown(listed)}, expected {layers} times {' or '.join(KINDS)}")
         has = [KINDS[one] for one in listed]
+    elif rule.is_early:
+        has = [window is not None and i % 2 == 0 and i < keys.count("max_window_layers", low=0) for i in range(layers)]
     elif rule.is_late or rule.by_rope:
         has = [window is not None and late for late in _late(keys, rule.by_rope, layers)]
     else:

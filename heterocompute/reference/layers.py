@@ -113,16 +113,16 @@ def attention(
         first = max(0, at - window + 1) if window else 0
         last = at + 1 if causal else m
         out[head, i] = _attended(q[head, i], k[head // group], v[head // group], first, last, times, cap,
-                                 None if sinks is None else sinks[head])  # fmt: skip
+                                 None if sinks is None else F(sinks[head]))  # fmt: skip
     return out
 
 
 def _attended(
     q: FloatArray, k: FloatArray, v: FloatArray, first: int, last: int, scale: np.float32, cap: float | None,
-    sink: np.float32 | None,
+    sink: np.floating[Any] | None,
 ) -> FloatArray:  # fmt: skip
     """Return the attention of one query that sees keys first .. last - 1; a sink is a score before all others."""
-    largest, total = (F(-np.inf), F(0)) if sink is None else (sink, F(1))
+    largest, total = (F(-np.inf), F(0)) if sink is None else (F(sink), F(1))
     answer: FloatArray = np.zeros(v.shape[1], F)
     with np.errstate(all="ignore"):
         for tile in range(first - first % KEYS, last, KEYS):

@@ -54,6 +54,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("Starcoder2", {"bos_token_id": 1, "eos_token_id": 2, "sliding_window": 8}),
     "cohere": ("Cohere", {"eos_token_id": 2}),
     "cohere2": ("Cohere2", {"eos_token_id": 2, "sliding_window": 8}),
+    "qwen2_moe": ("Qwen2Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                               "shared_expert_intermediate_size": 80, "mlp_only_layers": [1]}),
+    "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2, "eos_token_id": 1}),
+    "granitemoe": ("GraniteMoe", {"num_local_experts": 4, "attention_multiplier": 0.25, "residual_multiplier": 0.5,
+                                  "embedding_multiplier": 2.0, "logits_scaling": 3.0}),
+    "phimoe": ("Phimoe", {"num_local_experts": 4}),
+    "glm4_moe": ("Glm4Moe", {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+                             "head_dim": 16, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
+                             "use_qk_norm": True}),
+    "gpt_oss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "sliding_window": 8}),
     "glm": ("Glm", {"head_dim": 32, "eos_token_id": 2}),
 }  # fmt: skip
 ENDING = {"GPT2": "LMHeadModel"}

@@ -20,10 +20,7 @@ from heterocompute.zoo.llm.configuration import of_config
 SMALL = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1,
          "eos_token_id": 2}  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
 COUNTED: dict[str, dict[str, Any]] = {
-    "Qwen2Moe": {**EXPERTS, "shared_expert_intermediate_size": 80}, 
-    "GptOss": {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2},
     "DeepseekV3": {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
                    "v_head_dim": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
                    "moe_intermediate_size": 48, "first_k_dense_replace": 1, "n_shared_experts": 1,

@@ -24,21 +24,22 @@ def arrange(
     sizes: dict[str, tuple[int, ...]],
     roles: Mapping[str, str],
     shape: Shape,
-    turned: bool,
+    turned: str,
 ) -> None:
     """Replace the functions that read some tensors, and their sizes.
 
     Parameters
     ----------
-    turned : bool
-        The matrices of layers are stored as (in, out).
+    turned : {"", "conv1d", "experts"}
+        Of `families.record.Kind`.
     """
     for role, name in roles.items():
         is_matrix = role.startswith("blk.") and role.endswith(".weight") and "norm" not in role
-        if turned and is_matrix:
+        is_stack = role.endswith("_exps.weight") and not name.endswith(".weight")  # packed stacks are not turned
+        if (turned == "conv1d" and is_matrix) or (turned == "experts" and is_stack):
             reads[name] = partial(_turned, reads[name])
             if name in sizes:
-                sizes[name] = sizes[name][::-1]
+                sizes[name] = (*sizes[name][:-2], *sizes[name][:-3:-1])
         if shape.options.interleaved and ".attn_qkv." in role:
             reads[name] = partial(_ordered, reads[name], order_of(shape))
 
@@ -53,7 +54,7 @@ def _turned(read: Callable[[], Any]) -> Any:
     found = read()
     if isinstance(found, QuantizedArray) and found.ndim == 2 and found.axis == (0,):
         return found.T
-    return np.ascontiguousarray(np.asarray(found).T)
+    return np.ascontiguousarray(np.asarray(found).swapaxes(-1, -2))
 
 
 def _ordered(read: Callable[[], Any], order: IntArray) -> Any:

@@ -15,11 +15,12 @@ from ...base.runtime import tuned, use
 from ...base.texts import near_words, quoted
 from ...formats import is_function
 from ...products.arguments import as_format
-from ...products.layers import layer_norm, rms_norm, rope, softmax
+from ...products.layers import layer_norm, rms_norm, rope
 from ...products.layers.attention import KVCache, attention
 from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
 from .experts import stack_of
+from .mixture import mixed
 from .weights import embedding_rows
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class Run:
         z = self._added(x, y, part, "post_attention_norm")
         name = "attn_norm" if s.parallel and s.options.shares_norm else "ffn_norm"
         y = self._normed(x if s.parallel else z, part, name)
-        y = self._experts(part, y) if s.experts and i not in s.dense else self._feed_forward(part, y)
+        y = self._mixed(part, y) if s.experts and i not in s.dense else self._feed_forward(part, y)
         return self._added(z, y, part, "post_ffw_norm")
 
     def _added(self, x: FloatArray, y: FloatArray, part: dict[str, Any], post: str) -> FloatArray:
@@ -319,28 +320,5 @@ class Run:
             gate, up = self._product(x, part, "ffn_gate"), self._product(x, part, "ffn_up")
         return self._product(self._gated(gate, up), part, "ffn_down")
 
-    def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
-        """Sum the experts that a router selects for each token, weighted by their shares."""
-        s, rows = self.shape, x.reshape(-1, x.shape[-1])
-        router = self._product(rows, part, "ffn_gate_inp")
-        picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
-        if s.shares_sum_to_one:
-            shares = softmax(np.take_along_axis(router, picked, axis=-1))
-        else:
-            shares = np.take_along_axis(softmax(router), picked, axis=-1)
-        out = np.zeros_like(rows)
-        for expert in range(s.experts):
-            token, place = np.nonzero(picked == expert)
-            if len(token):
-                hidden = self._expert_gated(part, expert, rows[token])
-                y = self._multiplied(hidden, part["ffn_down_exps.weight"][expert])
-                out[token] += y * shares[token, place][:, None]
-        return out.reshape(x.shape)
-
-    def _expert_gated(self, part: dict[str, Any], expert: int, x: FloatArray) -> FloatArray:
-        """Return the input of the last matrix of an expert."""
-        if "ffn_gate_up_exps.weight" in part:
-            gate, up = np.split(self._multiplied(x, part["ffn_gate_up_exps.weight"][expert]), 2, axis=-1)
-        else:
-            gate, up = (self._multiplied(x, part[f"ffn_{name}_exps.weight"][expert]) for name in ("gate", "up"))
-        return self._gated(gate, up)
+    def _mixed(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
+        return mixed(self.shape, part, x, self._multiplied, self._gated)

@@ -19,6 +19,7 @@ from .memory import Memory
 from .shape import Shape
 
 QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
+QK_NORMS = (".attn_q_norm.", ".attn_k_norm.")
 FUSED = ("attn_qkv", "ffn_gate_up")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
@@ -133,7 +134,7 @@ def _has(shape: Shape, role: str) -> bool:
     part, _, end = role.removesuffix("_norm").rpartition(".")
     part = part.rpartition(".")[2]
     if QK_NORM.search(role):
-        return bool(shape.options.qk_norm) and end == "weight"
+        return bool(shape.options.qk_norm) and shape.qk_norm and end == "weight"
     if part in FUSED and part not in shape.options.fused:
         return False
     if role.removesuffix(".bias").endswith("_norm"):
@@ -159,6 +160,8 @@ def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
     found = {f"{role}.{end}": f"{prefix}{part}.{end}" for role, part in names.items() for end in ("weight", "bias")}
     found |= {f"output.{end}": f"{head}.{end}" for end in ("weight", "bias")}
     for i in range(shape.layers):
+        if family.sinks:
+            found[f"blk.{i}.attn_sinks.weight"] = f"{prefix}{layers}.{i}.self_attn.sinks"
         for role, part in roles.items():
             for end in ("weight", "bias"):
                 found[f"blk.{i}.{role}.{end}"] = f"{prefix}{layers}.{i}.{part}.{end}"
@@ -181,7 +184,8 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
         head = {"attn_q_norm": shape.head_width, "attn_k_norm": shape.head_width}
     for i in range(shape.layers):
         at = f"blk.{i}."
-        norms = {f"{at}{name}": head.get(name, width) for name in family.norms(shape.parallel)}
+        names = (name for name in family.norms(shape.parallel) if shape.qk_norm or f".{name}." not in QK_NORMS)
+        norms = {f"{at}{name}": head.get(name, width) for name in names}
         found |= _norms(family, norms)
         parts = (
             {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
@@ -189,6 +193,8 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
         for part, rows in parts.items():
             found[f"{at}{part}.weight"] = (rows, width)
         found[f"{at}attn_output.weight"] = (width, q)
+        if family.sinks:
+            found[f"{at}attn_sinks.weight"] = (shape.heads,)
         for part, rows in {**parts, "attn_output": width}.items():
             if f"{at}{part}.bias" in roles:
                 found[f"{at}{part}.bias"] = (rows,)
@@ -216,11 +222,23 @@ def _norms(family: Family, widths: Mapping[str, int]) -> dict[str, tuple[int, ..
 
 def expected_experts(shape: Shape, roles: Mapping[str, str], at: str) -> dict[str, tuple[int, ...]]:
     """Return role -> shape of the experts of a layer, whose roles begin with `at`."""
-    hidden, width = shape.expert_hidden, shape.width
-    found: dict[str, tuple[int, ...]] = {f"{at}ffn_gate_inp.weight": (shape.experts, width)}
+    hidden, shared, width, count = shape.expert_hidden, shape.shared_hidden, shape.width, shape.experts
+    found: dict[str, tuple[int, ...]] = {f"{at}ffn_gate_inp.weight": (count, width)}
     both = f"{at}ffn_gate_up_exps.weight" in roles
     parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
     for part, rows in parts.items():
-        found[f"{at}{part}_exps.weight"] = (shape.experts, rows, width)
-    found[f"{at}ffn_down_exps.weight"] = (shape.experts, width, hidden)
+        found[f"{at}{part}_exps.weight"] = (count, rows, width)
+    found[f"{at}ffn_down_exps.weight"] = (count, width, hidden)
+    for part, rows in {**parts, "ffn_down": width}.items():
+        if f"{at}{part}_exps.bias" in roles:
+            found[f"{at}{part}_exps.bias"] = (count, rows)
+    if f"{at}ffn_gate_inp.bias" in roles:
+        found[f"{at}ffn_gate_inp.bias"] = (count,)
+    if shape.routing.is_corrected:
+        found[f"{at}exp_probs_b.bias"] = (count,)
+    if shared:
+        found |= {f"{at}ffn_{part}_shexp.weight": (shared, width) for part in ("gate", "up")}
+        found[f"{at}ffn_down_shexp.weight"] = (width, shared)
+        if f"{at}ffn_gate_inp_shexp.weight" in roles:
+            found[f"{at}ffn_gate_inp_shexp.weight"] = (1, width)
     return found
