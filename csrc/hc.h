@@ -271,6 +271,9 @@ typedef enum {
     HC_LAYER_SILU,
     HC_LAYER_GELU,
     HC_LAYER_ROPE,
+    HC_LAYER_GELU_ERF, /* gates of the CPU without SIMD kernels */
+    HC_LAYER_RELU,
+    HC_LAYER_RELU2,
     HC_N_LAYERS
 } hc_layer_kind;
 typedef struct {
@@ -287,7 +290,8 @@ void hc_run_layer(const hc_run *run, const hc_layer *layer);
 /* out = softmax(scale q k^T) v: n queries, the last of m keys, each of `heads` with the keys of its kv head. Keys and
  * values of batch b, head h, token t are row b step[0] + h step[1] + t step[2] of the packed array, or the `width`
  * floats there. causal: a query sees no later token; window > 0: it sees only the last `window` tokens up to its own;
- * cap > 0: scores are cap tanh(s / cap). Steps of q and out (batch, head, token) in floats. */
+ * cap > 0: scores are cap tanh(s / cap). sinks: a further score of each head, without a value, or NULL. Steps of q and
+ * out (batch, head, token) in floats. */
 typedef struct {
     const hc_packed *packed; /* NULL: the values are at `data` */
     const float *data;
@@ -302,6 +306,7 @@ typedef struct {
     bool causal;
     int64_t window;
     float scale, cap;
+    const float *sinks; /* (heads), on the host */
 } hc_attention;
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
 
@@ -309,6 +314,10 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
  *
  *   x += post(out(attention(rope(norm(q, k)), v)));  q, k, v = norm(x) Q, K, V, which join those of `held` tokens before
  *   x += post(down(gate(G) U));                      G, U = norm(x) gate, up
+ *
+ * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
+ * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
+ * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated.
  *
  * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
  * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
@@ -340,12 +349,15 @@ typedef struct {
     const float *x; /* (batch, n, width) */
     float *out;
     hc_operand weight[HC_N_LLM_WEIGHTS];
-    const float *bias[HC_N_LLM_WEIGHTS]; /* or NULL */
-    const float *norm[HC_N_LLM_NORMS];
-    const float *cosine, *sine; /* (n, half) */
+    const float *bias[HC_N_LLM_WEIGHTS];                           /* or NULL */
+    const float *norm[HC_N_LLM_NORMS], *norm_bias[HC_N_LLM_NORMS]; /* or NULL */
+    const float *cosine, *sine;                                    /* (n, half), or NULL */
+    const float *q_factor; /* (n): multiplies the queries of each token, or NULL */
+    const float *sinks;    /* of hc_attention */
     int64_t half, window;
-    bool pairs, gelu;
-    float epsilon, scale, cap;
+    hc_layer_kind gate;
+    bool pairs, centered, parallel, whole_heads;
+    float epsilon, scale, cap, residual;
     const hc_format *activations;
     const hc_packed *k, *v; /* (tokens, batch, kv_heads, head_width), or NULL: */
     float *k_floats, *v_floats;

@@ -85,25 +85,29 @@ def attention(
     window: int,
     scale: float,
     cap: float,
+    sinks: NDArray[np.float32] | None,
     /,
 ) -> _Row: ...
 
-# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gelu, window), (epsilon, scale, cap), norms, weights,
-# biases, cosine, sine, k, v, held)], where hc_llm_norm and hc_llm_weight name the tuples; returns x and the number of
-# layers that ran
+# layers: [((heads, kv_heads, head_width, hidden, half, pairs, gate, centered, parallel, whole_heads, window), (epsilon,
+# scale, cap, residual), norms, their biases, weights, their biases, sinks, cosine, sine, q_factor, k, v, held)], where
+# hc_llm_norm and hc_llm_weight name the tuples; returns x and the number of layers that ran
 def llm_layers(
     run: _Run,
     activations: _Format | None,
     x: NDArray[np.float32],
     layers: list[
         tuple[
-            tuple[int, int, int, int, int, bool, bool, int],
-            tuple[float, float, float],
+            tuple[int, int, int, int, int, bool, int, bool, bool, bool, int],
+            tuple[float, float, float, float],
+            tuple[NDArray[np.float32] | None, ...],
             tuple[NDArray[np.float32] | None, ...],
             tuple[Any, ...],
             tuple[Any, ...],
-            NDArray[np.float32],
-            NDArray[np.float32],
+            NDArray[np.float32] | None,
+            NDArray[np.float32] | None,
+            NDArray[np.float32] | None,
+            NDArray[np.float32] | None,
             Any,
             Any,
             int,

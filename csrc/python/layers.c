@@ -26,6 +26,10 @@ static bool take_floats(PyObject *object, const char *name, int64_t count, float
     return true;
 }
 
+static bool is_gate(int kind) {
+    return kind == HC_LAYER_SILU || kind == HC_LAYER_GELU || (kind > HC_LAYER_ROPE && kind < HC_N_LAYERS);
+}
+
 PyObject *hc_layer_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *x_object, *weight_object, *bias_object, *y_object;
@@ -40,7 +44,7 @@ PyObject *hc_layer_method(PyObject *self, PyObject *args) {
                           &y_object, &layer.epsilon, &half, &repeat, &turns, &pairs) ||
         !hc_parse_call(run_object, &settings, &held))
         return NULL;
-    const bool rope = kind == HC_LAYER_ROPE, gate = kind == HC_LAYER_SILU || kind == HC_LAYER_GELU;
+    const bool rope = kind == HC_LAYER_ROPE, gate = is_gate(kind);
     if (kind < 0 || kind >= HC_N_LAYERS || rows < 0 || n < 0 ||
         (rope && (half < 0 || half > n / 2 || repeat < 1 || turns < 1)) || !hc_mul_size(rows, n, &size) ||
         !hc_mul_size(rope ? turns : 0, half, &weights)) {
@@ -127,7 +131,8 @@ static bool take_kept(PyObject *object, const char *name, int64_t batch, int64_t
 
 PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *run_object, *q_object, *k_object, *v_object, *out_object;
+    PyObject *run_object, *q_object, *k_object, *v_object, *out_object, *sinks_object;
+    float *sinks;
     int causal;
     long long kv_heads, window;
     hc_settings settings;
@@ -136,14 +141,16 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     hc_view q, out;
     int64_t k_shape[3], v_shape[3];
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOOOOLpLff", &run_object, &q_object, &k_object, &v_object, &out_object, &kv_heads,
-                          &causal, &window, &given.scale, &given.cap) ||
+    if (!PyArg_ParseTuple(args, "OOOOOLpLffO", &run_object, &q_object, &k_object, &v_object, &out_object, &kv_heads,
+                          &causal, &window, &given.scale, &given.cap, &sinks_object) ||
         !hc_parse_call(run_object, &settings, &held) ||
         !take_heads(q_object, "attention: q", &q, given.q_step, &held) ||
         !take_heads(out_object, "attention: out", &out, given.out_step, &held) ||
+        !take_floats(sinks_object, "attention: sinks", q.shape[1], &sinks, &held) ||
         !take_kept(k_object, "attention: k", q.shape[0], kv_heads, &given.k, &packed[0], k_shape, &held) ||
         !take_kept(v_object, "attention: v", q.shape[0], kv_heads, &given.v, &packed[1], v_shape, &held))
         return hc_give_up(&held);
+    given.sinks = sinks;
     int64_t rows;
     bool fits = kv_heads > 0 && hc_mul_size(q.shape[0], kv_heads, &rows) && k_shape[0] == rows &&
                 k_shape[2] == q.shape[3] && window >= 0;

@@ -56,7 +56,7 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
         layer->weight[i] = side[i].operand;
     }
     return (there[HC_LLM_QKV] || (there[HC_LLM_Q] && there[HC_LLM_K] && there[HC_LLM_V])) && there[HC_LLM_OUT] &&
-           (there[HC_LLM_GATE_UP] || (there[HC_LLM_GATE] && there[HC_LLM_UP])) && there[HC_LLM_DOWN];
+           (there[HC_LLM_GATE_UP] || there[HC_LLM_UP]) && there[HC_LLM_DOWN];
 }
 
 /* Whether the rows of b directly follow those of a in memory, for every component of a row. */
@@ -112,13 +112,37 @@ static bool memory_of(PyObject *object, const hc_llm_layer *layer, const hc_pack
            found->axes[0] == 3;
 }
 
+/* The norms of a layer, and their biases. */
+static bool norms_of(PyObject *norms, PyObject *biases, hc_llm_layer *layer) {
+    for (int i = 0; i < HC_N_LLM_NORMS; i++) {
+        int64_t n = layer->width;
+        if (i == HC_LLM_Q_NORM || i == HC_LLM_K_NORM) {
+            const int64_t heads = i == HC_LLM_Q_NORM ? layer->heads : layer->kv_heads;
+            n = layer->whole_heads ? heads * layer->head_width : layer->head_width;
+        }
+        if (!floats_of(norms, i, n, &layer->norm[i]) || !floats_of(biases, i, n, &layer->norm_bias[i]))
+            return false;
+    }
+    return true;
+}
+
+/* The floats of an object, NULL for None; false if it is anything else. */
+static bool some_floats(PyObject *object, int64_t count, const float **data) {
+    if (object != Py_None && !is_floats(object, count))
+        return false;
+    *data = object == Py_None ? NULL : PyArray_DATA((PyArrayObject *)object);
+    return true;
+}
+
 static bool are_legal(const hc_llm_layer *layer) {
     const int64_t most = 1 << 30, size[] = {layer->batch,    layer->n,          layer->width, layer->heads,
                                             layer->kv_heads, layer->head_width, layer->hidden};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i] < 1 || size[i] > most)
             return false;
-    return layer->heads % layer->kv_heads == 0 && layer->half >= 1 && layer->half <= layer->head_width / 2 &&
+    const bool gate = layer->gate == HC_LAYER_SILU || layer->gate == HC_LAYER_GELU ||
+                      (layer->gate > HC_LAYER_ROPE && layer->gate < HC_N_LAYERS);
+    return gate && layer->heads % layer->kv_heads == 0 && layer->half >= 1 && layer->half <= layer->head_width / 2 &&
            layer->held >= 0 && layer->held <= most * most && layer->window >= 0;
 }
 
@@ -126,17 +150,19 @@ static bool are_legal(const hc_llm_layer *layer) {
  * an exception. */
 static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activations, PyArrayObject *x,
                      const float *from, float *to) {
-    PyObject *norms, *weights, *biases, *cosine, *sine, *k, *v;
-    int pairs, gelu;
+    PyObject *norms, *norm_biases, *weights, *biases, *sinks, *cosine, *sine, *q_factor, *k, *v;
+    int pairs, gate, centered, parallel, whole_heads;
     long long heads, kv_heads, head_width, hidden, half, window, before;
     hc_llm_layer layer = {.x = from, .out = to, .activations = activations};
-    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLppL)(fff)O!O!O!OOOOL", &heads, &kv_heads, &head_width,
-                        &hidden, &half, &pairs, &gelu, &window, &layer.epsilon, &layer.scale, &layer.cap, &PyTuple_Type,
-                        &norms, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &cosine, &sine, &k, &v, &before))
+    if (!hc_parse_tuple(tuple, "llm_layers: a layer", "(LLLLLpipppL)(ffff)O!O!O!O!OOOOOOL", &heads, &kv_heads,
+                        &head_width, &hidden, &half, &pairs, &gate, &centered, &parallel, &whole_heads, &window,
+                        &layer.epsilon, &layer.scale, &layer.cap, &layer.residual, &PyTuple_Type, &norms, &PyTuple_Type,
+                        &norm_biases, &PyTuple_Type, &weights, &PyTuple_Type, &biases, &sinks, &cosine, &sine,
+                        &q_factor, &k, &v, &before))
         return -1;
-    if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS ||
-        PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
-        PyErr_SetString(PyExc_ValueError, "llm_layers: expected 6 norms, 9 weights and 9 biases");
+    if (PyTuple_GET_SIZE(norms) != HC_N_LLM_NORMS || PyTuple_GET_SIZE(norm_biases) != HC_N_LLM_NORMS ||
+        PyTuple_GET_SIZE(weights) != HC_N_LLM_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_LLM_WEIGHTS) {
+        PyErr_SetString(PyExc_ValueError, "llm_layers: expected 6 norms with biases and 9 weights with biases");
         return -1;
     }
     layer.batch = PyArray_DIM(x, 0);
@@ -150,22 +176,23 @@ static int run_layer(const hc_run *run, PyObject *tuple, const hc_format *activa
     layer.window = window;
     layer.held = before;
     layer.pairs = pairs;
-    layer.gelu = gelu;
+    layer.gate = (hc_layer_kind)gate;
+    layer.centered = centered;
+    layer.parallel = parallel;
+    layer.whole_heads = whole_heads;
     hc_held held = {.count = 0};
     hc_side side[HC_N_LLM_WEIGHTS];
     hc_error error;
     hc_status status = HC_VALUE;
-    bool fits = are_legal(&layer) && is_floats(cosine, layer.n * half) && is_floats(sine, layer.n * half) &&
+    bool fits = are_legal(&layer) && some_floats(cosine, layer.n * half, &layer.cosine) &&
+                some_floats(sine, layer.n * half, &layer.sine) && !layer.cosine == !layer.sine &&
+                some_floats(q_factor, layer.n, &layer.q_factor) && some_floats(sinks, heads, &layer.sinks) &&
                 memory_of(k, &layer, &layer.k, &layer.k_floats, &held) &&
-                memory_of(v, &layer, &layer.v, &layer.v_floats, &held) &&
+                memory_of(v, &layer, &layer.v, &layer.v_floats, &held) && norms_of(norms, norm_biases, &layer) &&
                 weights_of(weights, biases, &layer, side, &held);
-    for (int i = 0; fits && i < HC_N_LLM_NORMS; i++)
-        fits = floats_of(norms, i, i == HC_LLM_Q_NORM || i == HC_LLM_K_NORM ? head_width : layer.width, &layer.norm[i]);
     if (fits) {
         join(&layer, side, HC_LLM_Q, 3, HC_LLM_QKV);
         join(&layer, side, HC_LLM_GATE, 2, HC_LLM_GATE_UP);
-        layer.cosine = PyArray_DATA((PyArrayObject *)cosine);
-        layer.sine = PyArray_DATA((PyArrayObject *)sine);
         HC_WITHOUT_GIL(hc_run_llm_layer(run, &layer, &error));
         if (status == HC_MEMORY)
             hc_raise(status, &error);

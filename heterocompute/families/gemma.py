@@ -33,7 +33,8 @@ TEXT = Kind(
     "gemma3_text", {**SCALAR, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131072,
                     "vocab_size": 262208, "sliding_window_pattern": 6},
     reads=(*READS, "rope_local_base_freq"), biases=FLAG,
-    windows=Windows(is_listed=True, period_key="sliding_window_pattern"), end=1, is_rebuilt=True,
+    windows=Windows(is_listed=True, period_key="sliding_window_pattern"), end=1, is_rebuilt=True, base=1e6,
+    has_local_rope=True,
 )  # fmt: skip
 GEMMA3 = replace(
     GEMMA2, name="gemma3", kinds=(TEXT, replace(TEXT, name="gemma3", end=None)), qk_norm="head", period=6, window=0,

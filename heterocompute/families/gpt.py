@@ -1,30 +1,127 @@
-"""GPT-2 and gpt-oss."""
+"""Families with layer norms: GPT-2, GPT-NeoX, OPT, Phi, StableLM, StarCoder 2, Cohere; and gpt-oss."""
 
 from __future__ import annotations
 
-from .record import ATTENTION, Experts, Family, Kind, Windows
+from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
+
+FUSED = ("attn_qkv", "attn_output")
+INNER = ("ffn_up", "ffn_down")
+EPSILON = {"rms_norm_eps": ("layer_norm_eps",)}
 
 GPT2 = Family(
     "gpt2",
     (
         Kind(
-            "gpt2", {"max_position_embeddings": 1024, "tie_word_embeddings": True}, hidden=4, turned="conv1d",
+            "gpt2", {"max_position_embeddings": 1024, "tie_word_embeddings": True, "rms_norm_eps": 1e-5}, hidden=4,
+            turned="conv1d", biases={"": (*FUSED, *INNER)}, title="GPT2",
             keys={"hidden_size": ("n_embd",), "num_hidden_layers": ("n_layer",), "num_attention_heads": ("n_head",),
-                  "intermediate_size": ("n_inner",), "max_position_embeddings": ("n_positions", "n_ctx")},
-            biases={"": (*ATTENTION, "ffn_up", "ffn_down")},
+                  "intermediate_size": ("n_inner",), "max_position_embeddings": ("n_positions", "n_ctx"),
+                  "rms_norm_eps": ("layer_norm_epsilon",), "hidden_act": ("activation_function",)},
         ),
     ),
-    runs=False, is_gated=False, norm_bias=True, learned_positions=True, period=None,
+    is_gated=False, activation="gelu", centered=True, norm_bias=True, learned_positions=True, period=None,
+    fused=("attn_qkv",), biases=(*FUSED, *INNER),
+    names={"token_embd": "wte", "position_embd": "wpe", "layers": "h", "output_norm": "ln_f"},
+    layer={"attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2",
+           "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+)  # fmt: skip
+GPT_NEOX = Family(
+    "gptneox",
+    (
+        Kind(
+            "gpt_neox", {"rms_norm_eps": 1e-5, "use_parallel_residual": True, "attention_bias": True,
+                         "max_position_embeddings": 2048},
+            reads=("use_parallel_residual",), biases={"attention_bias": FUSED, "": INNER}, title="GPTNeoX",
+            keys={**EPSILON, "partial_rotary_factor": ("rotary_pct",), "rope_theta": ("rotary_emb_base",)},
+        ),
+    ),
+    is_gated=False, activation="gelu_erf", centered=True, norm_bias=True, parallel="use_parallel_residual",
+    fused=("attn_qkv",), interleaved=True, is_partial=True, share=0.25, period=None, biases=(*FUSED, *INNER),
+    names={"token_embd": "embed_in", "output_norm": "final_layer_norm", "output": "embed_out"},
+    layer={"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
+           "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"},
+)  # fmt: skip
+OPT = Family(
+    "opt",
+    (
+        Kind(
+            "opt", {"tie_word_embeddings": True, "rms_norm_eps": 1e-5, "enable_bias": True,
+                    "max_position_embeddings": 2048, "hidden_act": "relu"},
+            biases={"enable_bias": (*ATTENTION, *INNER)}, title="OPT",
+            keys={"intermediate_size": ("ffn_dim",), "hidden_act": ("activation_function",)},
+        ),
+    ),
+    is_gated=False, activation="relu", centered=True, norm_bias=True, learned_positions=True, position_offset=2,
+    period=None, names={"position_embd": "embed_positions", "output_norm": "final_layer_norm"},
+    layer={"attn_norm": "self_attn_layer_norm", "attn_output": "self_attn.out_proj", "ffn_norm": "final_layer_norm",
+           "ffn_up": "fc1", "ffn_down": "fc2"},
+)  # fmt: skip
+PHI2 = Family(
+    "phi2",
+    (
+        Kind("phi", {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048}, keys=EPSILON,
+             biases={"": (*ATTENTION, *INNER)}, title="Phi"),
+    ),
+    is_gated=False, activation="gelu", centered=True, norm_bias=True, parallel="always", shares_norm=True,
+    is_partial=True, share=0.5, output_bias=True, period=None, biases=(*ATTENTION, *INNER),
+    names={"output_norm": "final_layernorm"},
+    layer={"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
+)  # fmt: skip
+STABLELM = Family(
+    "stablelm",
+    (
+        Kind("stablelm", {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "num_key_value_heads": 32},
+             keys=EPSILON, reads=("use_parallel_residual",), biases={"use_qkv_bias": QKV}, title="StableLm"),
+    ),
+    centered=True, norm_bias=True, parallel="use_parallel_residual", shares_norm=True, is_partial=True, share=0.25,
+    period=None,
+)  # fmt: skip
+STARCODER2 = Family(
+    "starcoder2",
+    (
+        Kind("starcoder2", {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "use_bias": True,
+                            "num_key_value_heads": 2, "max_position_embeddings": 4096},
+             keys={"rms_norm_eps": ("norm_epsilon",)}, biases={"use_bias": (*ATTENTION, *INNER)},
+             windows=Windows(every=True), title="Starcoder2"),
+    ),
+    is_gated=False, activation="gelu", centered=True, norm_bias=True, period=None, biases=(*ATTENTION, *INNER),
+    layer={"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+)  # fmt: skip
+COHERE_DEFAULTS = {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "logit_scale": 0.0625,
+                   "max_position_embeddings": 8192}  # fmt: skip
+COHERE = Family(
+    "command-r",
+    (
+        Kind("cohere", COHERE_DEFAULTS, keys=EPSILON, biases={"attention_bias": ATTENTION},
+             factors={"logit_scale": "logits"}, base=5e5, title="Cohere"),
+    ),
+    centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, period=None,
+    has_output=False, factors=("logits",),
+)  # fmt: skip
+COHERE2 = Family(
+    "cohere2",
+    (
+        Kind("cohere2", {**COHERE_DEFAULTS, "sliding_window": 4096, "sliding_window_pattern": 4}, keys=EPSILON,
+             biases={"attention_bias": ATTENTION}, factors={"logit_scale": "logits"},
+             windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Cohere2"),
+    ),
+    centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, unrotated="global",
+    period=4, has_output=False, factors=("logits",),
 )  # fmt: skip
 GPT_OSS = Family(
     "gpt-oss",
     (
         Kind(
-            "gpt_oss", {"num_experts_per_tok": 4, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
+            "gpt_oss", {"num_experts_per_tok": 4, "head_dim": 64, "sliding_window": 128, "attention_bias": True,
+                        "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+                        "rope_parameters": {
+                            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                            "truncate": False, "original_max_position_embeddings": 4096}},
             biases={"attention_bias": ATTENTION, "": ("ffn_exps",)}, windows=Windows(is_listed=True, period=2),
-            experts=Experts(128), turned="experts",
+            experts=Experts(128, is_interleaved=True), turned="experts", reads=("swiglu_alpha", "swiglu_limit"),
+            title="GptOss",
         ),
     ),
-    runs=False, sinks=True, period=2,
+    sinks=True, period=2, base=150_000.0,
 )  # fmt: skip
-FAMILIES = (GPT2, GPT_OSS)
+FAMILIES = (GPT2, GPT_NEOX, OPT, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)

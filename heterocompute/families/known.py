@@ -40,18 +40,24 @@ NEUTRAL: dict[str, Collection[Any]] = {
     "logit_scale": (1,), "logit_softcap": (), "attention_chunk_size": (), "no_rope_layers": ([],),
     "no_rope_layer_interval": (0,), "attention_sinks": (False,), "num_nextn_predict_layers": (0,),
     "n_shared_experts": (0,), "shared_expert_intermediate_size": (0,), "use_cross_attention": (False,),
-    "activation": ("swiglu", "silu"),
+    "activation": ("swiglu", "silu"), "scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,),
+    "n_group": (1,), "topk_group": (1,), "routed_scaling_factor": (1,), "first_k_dense_replace": (0,),
+    "swiglu_alpha": (), "swiglu_limit": (), "enable_bias": (True,),
+    "reorder_and_upcast_attn": (False,), "do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,),
 }  # fmt: skip
 # Names of other programs, and of other families, for keys that are read. Harmless with the value of these.
 ANOTHER = {
     "sliding_window_size": "sliding_window", "d_model": "hidden_size", "n_embd": "hidden_size", "dim": "hidden_size",
-    "embedding_size": "hidden_size", "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers",
+    "embedding_size": "hidden_size", "word_embed_proj_dim": "hidden_size",
+    "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers",
     "num_layers": "num_hidden_layers", "n_head": "num_attention_heads", "n_heads": "num_attention_heads",
     "num_heads": "num_attention_heads", "n_kv_heads": "num_key_value_heads", "num_kv_heads": "num_key_value_heads",
     "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings", "n_inner": "intermediate_size",
     "ffn_hidden_size": "intermediate_size", "ffn_dim": "intermediate_size",
     "layer_norm_eps": "rms_norm_eps", "layer_norm_epsilon": "rms_norm_eps", "layernorm_epsilon": "rms_norm_eps",
-    "norm_eps": "rms_norm_eps", "rotary_emb_base": "rope_theta", "rope_base": "rope_theta", "act_fn": "hidden_act",
+    "norm_eps": "rms_norm_eps", "norm_epsilon": "rms_norm_eps",
+    "rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta", "rope_base": "rope_theta",
+    "act_fn": "hidden_act",
     "activation_function": "hidden_act", "padded_vocab_size": "vocab_size", "n_vocab": "vocab_size",
 }  # fmt: skip
 GENERATION = frozenset(
@@ -72,7 +78,8 @@ TRAINING = frozenset(
     "gradient_checkpointing hidden_dropout hidden_dropout_prob initializer_factor initializer_range "
     "label_smoothing loss_type neftune_noise_alpha output_router_logits pretraining_tp resid_pdrop "
     "router_aux_loss_coef router_jitter_noise router_z_loss_coef sequence_parallel tf_legacy_loss use_recompute "
-    "embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss".split()
+    "embedding_dropout ffn_dropout hidden_dropout_rate residual_dropout z_loss init_std layerdrop input_jitter_noise "
+    "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj".split()
 )
 OTHERS = frozenset(
     # names, and programs that read or wrote the file
@@ -107,6 +114,7 @@ ROPE_TYPES: dict[str, Collection[str]] = {
 }  # fmt: skip
 ROPE = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 ROPE_HARMLESS = ("finetuned",)
+TEMPERATURE = "llama_4_scaling_beta"  # of the queries of Ministral 3, among the parameters of yarn
 
 GGUF_READ = frozenset(
     "block_count context_length embedding_length feed_forward_length expert_count expert_used_count "
@@ -159,7 +167,7 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:
     ValueError
         It names the key and its value.
     """
-    read = kind.read_keys() | (READ_BY - NEUTRAL.keys())
+    read = kind.read_keys() | (READ_BY - NEUTRAL.keys() - ANOTHER.keys())
     for key, value in config.items():
         is_known = key in READ or key in read or key in HARMLESS or key.startswith("_")
         is_known = is_known or (key in ANOTHER and value == config.get(ANOTHER[key]))
@@ -170,9 +178,11 @@ def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:
             )
 
 
-def check_rope(keys: Keys, given: Mapping[str, Any], kind: str, name: str) -> None:
-    """Refuse a key of RoPE's parameters that the type does not have."""
+def check_rope(keys: Keys, given: Mapping[str, Any], kind: str, name: str, more: Collection[str] = ()) -> None:
+    """Refuse a key of RoPE's parameters that neither the type nor the family has."""
     for key, value in given.items():
+        if key in more:
+            continue
         if key not in (*ROPE, *ROPE_TYPES[kind], *ROPE_HARMLESS) and value is not None:
             keys.fail(f"{name} has {printed(key)} {shown(value)}, which does not apply to the rope_type {kind}")
 

@@ -15,11 +15,13 @@ QWEN2MOE = Family(
         Kind(
             "qwen2_moe", {**WINDOWS, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
                           "shared_expert_intermediate_size": 5632, "qkv_bias": True},
-            biases={"qkv_bias": QKV}, windows=LATE,
-            experts=Experts(60, "moe_intermediate_size", "step", "width", is_shared_gated=True),
+            biases={"qkv_bias": QKV}, windows=Windows(is_switched=True, is_listed=True, is_early=True),
+            experts=Experts(60, "moe_intermediate_size", "step", "width", is_shared_gated=True,
+                            shares="norm_topk_prob"),
+            title="Qwen2Moe",
         ),
     ),
-    runs=False, period=None,
+    period=None,
 )  # fmt: skip
 QWEN3 = Family(
     "qwen3", (Kind("qwen3", {"head_dim": 128, **WINDOWS}, biases=FLAG, windows=LATE, is_rebuilt=True),), qk_norm="head"

@@ -19,7 +19,7 @@ MLP = ("ffn_gate", "ffn_up", "ffn_down")
 LOGIT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")  # the same in config.json and GGUF
 
 # Role, which is the name in GGUF -> name in a Hugging Face checkpoint: of the model, and of each layer.
-HF_NAMES = {"token_embd": "embed_tokens", "output_norm": "norm"}
+HF_NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head", "layers": "layers"}
 LAYER = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -54,8 +54,8 @@ class Windows:
         There is a window only with ``use_sliding_window``.
     is_listed : bool
         ``layer_types`` decides where it is given; with `every` it must agree.
-    is_late : bool
-        Layers from ``max_window_layers`` on have the window.
+    is_late, is_early : bool
+        Layers from ``max_window_layers`` on have the window; every second one before has it.
     period : int
         Every `period`-th layer sees all positions.
     period_key : str
@@ -68,6 +68,7 @@ class Windows:
     is_switched: bool = False
     is_listed: bool = False
     is_late: bool = False
+    is_early: bool = False
     period: int = 0
     period_key: str = ""
     by_rope: bool = False
@@ -92,6 +93,16 @@ class Experts:
         A gate scales the shared experts.
     shares : str
         Flag that the shares of the used experts sum to 1; "": they always do.
+    router : {"softmax", "sigmoid", "mixer"}
+        Function of the scores of experts; `mixer` is that of Phi-3.5-MoE, for two experts.
+    factor : str
+        Key of the factor of all shares.
+    is_corrected : bool
+        A bias per expert changes which experts are used, but not their shares.
+    has_groups : bool
+        Only the experts of the best groups are used (``n_group``, ``topk_group``).
+    is_interleaved : bool
+        Rows of gate and up alternate.
     block, parts : str, tuple of str
         Names of listed experts in a checkpoint: ``layers.3.BLOCK.experts.5.PART.weight``, for gate, up and down.
     """
@@ -102,6 +113,11 @@ class Experts:
     shared: Literal["", "count", "width"] = ""
     is_shared_gated: bool = False
     shares: str = ""
+    router: Literal["softmax", "sigmoid", "mixer"] = "softmax"
+    factor: str = ""
+    is_corrected: bool = False
+    has_groups: bool = False
+    is_interleaved: bool = False
     block: str = "mlp"
     parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
 
@@ -136,6 +152,13 @@ class Kind:
         Weights stored as (in, out): those of the module Conv1D, or stacks of experts.
     title : str
         Name of the class of transformers without its ending; default: the name of the family.
+    base : float
+        RoPE's base where config.json has none; 0: that of the family.
+    has_local_rope : bool
+        Layers with a window have other parameters of RoPE.
+    factors : mapping of str to str
+        Keys of factors -> their meaning: ``embedding``, ``residual`` (of what a part of a layer adds), ``attention``
+        (of scores), ``logits``, or ``logits divided`` for their inverse.
     """
 
     name: str
@@ -151,19 +174,28 @@ class Kind:
     is_rebuilt: bool = False
     turned: Literal["", "conv1d", "experts"] = ""
     title: str = ""
+    base: float = 0.0
+    has_local_rope: bool = False
+    factors: Mapping[str, str] = field(default_factory=dict)
 
     def read_keys(self) -> set[str]:
         """Return the keys that are read, beyond those of every kind."""
-        found = {*self.reads, *self.biases}
+        found = {*self.reads, *self.biases, *self.factors, *(name for names in self.keys.values() for name in names)}
         if (windows := self.windows) is not None:
             found |= {"sliding_window", windows.period_key}
             found |= {"use_sliding_window"} if windows.is_switched else set()
             found |= {"layer_types"} if windows.is_listed else set()
-            found |= {"max_window_layers"} if windows.is_late else set()
+            found |= {"max_window_layers"} if windows.is_late or windows.is_early else set()
             found |= {"no_rope_layers", "no_rope_layer_interval"} if windows.by_rope else set()
         if (experts := self.experts) is not None:
             found |= {"num_local_experts", "num_experts", "num_experts_per_tok", experts.hidden, experts.shares}
+            found |= {"n_routed_experts", experts.factor}
             found |= {"decoder_sparse_step", "mlp_only_layers"} if experts.dense == "step" else set()
+            found |= {"first_k_dense_replace"} if experts.dense == "first" else set()
+            found |= {"n_shared_experts"} if experts.shared == "count" else set()
+            found |= {"shared_expert_intermediate_size"} if experts.shared == "width" else set()
+            found |= {"n_group", "topk_group"} if experts.has_groups else set()
+            found |= {"router_jitter_noise"} if experts.router == "mixer" else set()
         return found - {""}
 
 
@@ -181,28 +213,46 @@ class Family:
         `zoo.open_llm` computes it; otherwise its operations are counted only.
     pairs : bool
         GGUF rotates neighbors (2 i, 2 i + 1); otherwise i and i + width / 2, as in Hugging Face.
-    activation : {"silu", "gelu"}
-        gelu has the tanh form.
+    activation : {"silu", "gelu", "gelu_erf", "relu", "relu2"}
+        gelu has the tanh form, gelu_erf is the exact one, relu2 the square of relu.
     is_gated : bool
         The feed-forward part multiplies by a gate.
     scaled_embedding : bool
         Embeddings are multiplied by sqrt(width).
     learned_positions : bool
         A table of positions is added to the embeddings; there is no RoPE.
+    position_offset : int
+        Rows of that table before the first position.
+    output_bias : bool
+        The output may have a bias.
     plus_one : bool
         Hugging Face stores weights of norms minus 1.
-    norm_bias, pre_norms, post_norms : bool
-        Norms have a bias; a norm comes before attention and before the feed-forward part; after each of them.
+    centered, norm_bias, pre_norms, post_norms : bool
+        Norms are layer norms; have a bias; a norm comes before attention and before the feed-forward part; after each
+        of them.
+    parallel : str
+        Attention and feed-forward part read the same input: ``always``, or the flag of config.json; "": never.
+    shares_norm : bool
+        They then have one norm.
     qk_norm : {"", "head", "all"}
         Queries and keys are normalized, per head or all heads together.
+    rotates_neighbors : bool
+        Hugging Face rotates neighbors, too, so that no row is moved.
+    unrotated : {"", "listed", "global", "beside windows"}
+        Layers without RoPE: those of ``no_rope_layers`` or ``no_rope_layer_interval``; those that see all positions; or
+        these if ``sliding_window`` is a number.
+    interleaved : bool
+        Rows of ``attn_qkv`` are queries, keys and values of one head after the other in Hugging Face.
+    qk_norm_flag : str
+        The flag of config.json that they are normalized; "": always.
     sinks : bool
         Each head has a further score.
     is_latent : bool
         Keys and values come from latents (DeepSeek).
-    is_fused : bool
-        Queries, keys and values are one matrix, gate and up another.
-    layer : mapping of str to str
-        Names in a Hugging Face checkpoint that differ from `LAYER`.
+    fused : tuple of str
+        Matrices that are one in Hugging Face: ``attn_qkv`` of queries, keys and values, ``ffn_gate_up``.
+    names, layer : mapping of str to str
+        Names in a Hugging Face checkpoint that differ from `HF_NAMES`, and from `LAYER`.
     gguf : mapping of str to str
         Roles whose tensors have another name in GGUF.
     period : int or None
@@ -215,14 +265,22 @@ class Family:
         Which of `LOGIT_CAPS` llama.cpp reads, with the default.
     largest : int
         Number of layers of the model whose scores are scaled by ``(width / heads) ** -0.5`` instead of the head width.
+    base : float
+        RoPE's base where config.json has none.
+    share : float
+        Rotated part of a head where config.json has no ``partial_rotary_factor``.
     is_partial : bool
         RoPE may rotate a part of a head (``partial_rotary_factor``).
     rope_types : mapping of str to str
         Values of ``rope_type`` -> their meaning; empty: every known type.
+    rope_keys : tuple of str
+        Further keys of RoPE's parameters.
     biases : tuple of str
         Those that may have a bias in llama.cpp.
     has_output : bool
         The output may be another matrix than the embedding in llama.cpp.
+    factors : tuple of str
+        Meanings of factors that llama.cpp reads.
     has_divisors, has_long : bool
         llama.cpp reads ``rope_freqs.weight``; ``rope_factors_short.weight`` and ``rope_factors_long.weight``.
     is_square : bool
@@ -235,18 +293,28 @@ class Family:
     kinds: tuple[Kind, ...] = ()
     runs: bool = True
     pairs: bool = False
-    activation: Literal["silu", "gelu"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_erf", "relu", "relu2"] = "silu"
     is_gated: bool = True
     scaled_embedding: bool = False
     learned_positions: bool = False
+    position_offset: int = 0
+    output_bias: bool = False
     plus_one: bool = False
+    centered: bool = False
     norm_bias: bool = False
     pre_norms: bool = True
     post_norms: bool = False
     qk_norm: Literal["", "head", "all"] = ""
+    qk_norm_flag: str = ""
+    parallel: str = ""
+    shares_norm: bool = False
+    rotates_neighbors: bool = False
+    unrotated: Literal["", "listed", "global", "beside windows"] = ""
+    interleaved: bool = False
     sinks: bool = False
     is_latent: bool = False
-    is_fused: bool = False
+    fused: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     layer: Mapping[str, str] = field(default_factory=dict)
     gguf: Mapping[str, str] = field(default_factory=dict)
     period: int | None = 0
@@ -254,10 +322,14 @@ class Family:
     local_base: float | None = None
     caps: Mapping[str, float | None] = field(default_factory=dict)
     largest: int = 0
+    base: float = 10_000.0
+    share: float = 1.0
     is_partial: bool = False
     rope_types: Mapping[str, str] = field(default_factory=dict)
+    rope_keys: tuple[str, ...] = ()
     biases: tuple[str, ...] = QKV
     has_output: bool = True
+    factors: tuple[str, ...] = ()
     has_divisors: bool = False
     has_long: bool = False
     is_square: bool = False
@@ -266,9 +338,26 @@ class Family:
     @property
     def parts(self) -> frozenset[str]:
         """Return the tensors of a layer, by role."""
-        matrices = ("attn_qkv", "ffn_gate_up") if self.is_fused else (*QKV, "ffn_gate", "ffn_up")
-        norms = (*self.layer, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
-        return frozenset({"attn_norm", "attn_output", "ffn_norm", "ffn_down", *matrices, *norms})
+        inner = ("ffn_gate", "ffn_up") if self.is_gated else ("ffn_up",)
+        inner = ("ffn_gate_up",) if "ffn_gate_up" in self.fused else inner
+        matrices = (*(("attn_qkv",) if "attn_qkv" in self.fused else QKV), *inner)
+        return frozenset({"attn_output", "ffn_down", *matrices, *self.norms(False)})
+
+    def norms(self, parallel: bool) -> tuple[str, ...]:
+        """Return the norms of a layer, by role; `parallel`: its parts read the same input."""
+        before = ("attn_norm", *(() if parallel and self.shares_norm else ("ffn_norm",))) if self.pre_norms else ()
+        after = ("post_attention_norm", "post_ffw_norm") if self.post_norms else ()
+        return (*before, *after, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
+
+    @property
+    def moves_rows(self) -> bool:
+        """Tell whether rows of queries and keys have another order in GGUF."""
+        return self.pairs and not self.rotates_neighbors
+
+    @property
+    def table(self) -> str:
+        """Return the end of the name of the embedding in a Hugging Face checkpoint."""
+        return f"{self.names.get('token_embd', HF_NAMES['token_embd'])}.weight"
 
     @property
     def always_biased(self) -> bool:

@@ -157,6 +157,8 @@ def _windows_of_config(keys: Keys, kind: Kind, layers: int) -> Windows:
         ):
             keys.fail(f"layer_types is {shown(listed)}, expected {layers} times {' or '.join(KINDS)}")
         has = [KINDS[one] for one in listed]
+    elif rule.is_early:
+        has = [window is not None and i % 2 == 0 and i < keys.count("max_window_layers", low=0) for i in range(layers)]
     elif rule.is_late or rule.by_rope:
         has = [window is not None and late for late in _late(keys, rule.by_rope, layers)]
     else:
@@ -164,6 +166,17 @@ def _windows_of_config(keys: Keys, kind: Kind, layers: int) -> Windows:
     if window is None and any(has):
         keys.fail("sliding_window is null, expected a number: some layers have a window")
     return tuple(window if one else None for one in has)
+
+
+def unrotated_of_config(keys: Keys, family: Family, windows: Windows) -> tuple[int, ...]:
+    """Return the layers without rotary positions."""
+    if family.learned_positions:
+        return tuple(range(len(windows)))
+    if family.unrotated == "listed":
+        return tuple(i for i, one in enumerate(_late(keys, True, len(windows))) if one)
+    if family.unrotated == "global" or (family.unrotated == "beside windows" and "sliding_window" in keys):
+        return tuple(i for i, window in enumerate(windows) if window is None)
+    return ()
 
 
 def _late(keys: Keys, by_rope: bool, layers: int) -> list[bool]:

@@ -11,8 +11,9 @@ from ..base.texts import near_words
 from .keys import Keys
 from .record import Family, Kind
 
+NAMED = 12  # families in a message
 # The modules of this folder with a tuple FAMILIES, in the order of lists in messages.
-MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others")
+MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others", "mixtures")
 FAMILIES: dict[str, Family] = {
     family.name: family for name in MODULES for family in import_module(f".{name}", __package__).FAMILIES
 }
@@ -35,5 +36,7 @@ def _checked(keys: Keys, text: object, names: Mapping[str, Any], key: str) -> st
     if not isinstance(text, str) or text not in names:
         near = near_words(text, names) if isinstance(text, str) else []
         hint = f"; the nearest is {near[0]}" if near else ""
-        keys.fail(f"{key} is {shown(text)}, expected one of {', '.join(names)}{hint}")
+        some = ", ".join([*names][:NAMED])
+        more = f" and {len(names) - NAMED} more families, which docs/llm.md lists" if len(names) > NAMED else ""
+        keys.fail(f"{key} is {shown(text)}, expected one of {some}{more}{hint}")
     return text

@@ -102,7 +102,7 @@ def rope(x: FloatArray, cosine: FloatArray, sine: FloatArray, pairs: bool = Fals
 
 def attention(
     q: FloatArray, k: FloatArray, v: FloatArray, causal: bool = True, scale: float | None = None,
-    window: int | None = None, cap: float | None = None,
+    window: int | None = None, cap: float | None = None, sinks: FloatArray | None = None,
 ) -> FloatArray:  # fmt: skip
     """Return softmax(scale q k^T) v of (heads, tokens, width)."""
     heads, n, width = q.shape
@@ -112,15 +112,17 @@ def attention(
         at = m - n + i
         first = max(0, at - window + 1) if window else 0
         last = at + 1 if causal else m
-        out[head, i] = _attended(q[head, i], k[head // group], v[head // group], first, last, times, cap)
+        out[head, i] = _attended(q[head, i], k[head // group], v[head // group], first, last, times, cap,
+                                 None if sinks is None else F(sinks[head]))  # fmt: skip
     return out
 
 
 def _attended(
-    q: FloatArray, k: FloatArray, v: FloatArray, first: int, last: int, scale: np.float32, cap: float | None
-) -> FloatArray:
-    """Return the attention of one query that sees keys first .. last - 1."""
-    largest, total = F(-np.inf), F(0)
+    q: FloatArray, k: FloatArray, v: FloatArray, first: int, last: int, scale: np.float32, cap: float | None,
+    sink: np.floating[Any] | None,
+) -> FloatArray:  # fmt: skip
+    """Return the attention of one query that sees keys first .. last - 1; a sink is a score before all others."""
+    largest, total = (F(-np.inf), F(0)) if sink is None else (F(sink), F(1))
     answer: FloatArray = np.zeros(v.shape[1], F)
     with np.errstate(all="ignore"):
         for tile in range(first - first % KEYS, last, KEYS):

@@ -158,8 +158,8 @@ def test_configurations_that_are_wrong_are_refused(case: str, tmp_path: Path) ->
 def test_folders_of_other_families_name_their_family(tmp_path: Path) -> None:
     """Their tensors have other names, so the family is checked first."""
     hc.save(tmp_path / "model.safetensors", {"transformer.wte.weight": np.ones((9, 4), np.float32)})
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 4}))
-    with pytest.raises(ValueError, match="model_type is 'gpt2', expected one of llama"):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bloom", "n_embed": 4}))
+    with pytest.raises(ValueError, match="model_type is 'bloom', expected one of llama"):
         hc.zoo.open_llm(tmp_path)
 
 

@@ -256,13 +256,13 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypat
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     name, more = FAMILIES[family]
     kind = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
-    config = getattr(transformers, kind)(
-        vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, pad_token_id=0, **more,
-    )  # fmt: skip
+    config = getattr(transformers, kind)(**{
+        "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "pad_token_id": 0, **more,
+    })  # fmt: skip
     config._attn_implementation = "eager"
     torch.manual_seed(0)
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    model = getattr(transformers, f"{name}{made.ENDING.get(name, 'ForCausalLM')}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.2)

@@ -92,8 +92,9 @@ static void begin_rows(const attention_job *job, const attention_rows *some) {
             some->q[r * width + i] = from[i];
             some->answer[r * width + i] = 0;
         }
-        some->largest[r] = -INFINITY;
-        some->sum[r] = 0;
+        /* a sink is a score before all others, whose value is 0 */
+        some->largest[r] = given->sinks ? given->sinks[of] : -INFINITY;
+        some->sum[r] = given->sinks ? 1 : 0;
     }
 }
 

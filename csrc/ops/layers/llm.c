@@ -36,20 +36,35 @@ static hc_status product(const llm_job *job, hc_llm_weight which, const float *f
                      error);
 }
 
-static void norm(const llm_job *job, int64_t rows, int64_t n, const float *from, const float *weight, float *to) {
+static void norm(const llm_job *job, int64_t rows, int64_t n, const float *from, hc_llm_norm which, float *to) {
+    const hc_llm_layer *layer = job->layer;
     const hc_run run = run_of(job, (double)rows * (double)n);
-    hc_run_layer(&run, &(hc_layer){.kind = HC_LAYER_RMS_NORM,
+    hc_run_layer(&run, &(hc_layer){.kind = layer->centered ? HC_LAYER_NORM : HC_LAYER_RMS_NORM,
                                    .rows = rows,
                                    .n = n,
                                    .x = from,
-                                   .weight = weight,
+                                   .weight = layer->norm[which],
+                                   .bias = layer->norm_bias[which],
                                    .y = to,
-                                   .epsilon = job->layer->epsilon});
+                                   .epsilon = layer->epsilon});
+}
+
+/* y = norm(x), or x without such a norm */
+static void norm_input(const llm_job *job, const float *x, hc_llm_norm which) {
+    const int64_t width = job->layer->width;
+    if (job->layer->norm[which])
+        norm(job, job->rows, width, x, which, job->y);
+    else
+        memcpy(job->y, x, (size_t)(job->rows * width) * sizeof *x);
 }
 
 static void turn(const llm_job *job, const float *from, int64_t heads, float *to) {
     const hc_llm_layer *layer = job->layer;
     const int64_t rows = job->rows * heads;
+    if (!layer->cosine) {
+        memcpy(to, from, (size_t)(rows * layer->head_width) * sizeof *from);
+        return;
+    }
     const hc_run run = run_of(job, (double)rows * (double)layer->head_width);
     hc_run_layer(&run, &(hc_layer){.kind = HC_LAYER_ROPE,
                                    .rows = rows,
@@ -119,7 +134,8 @@ static hc_status attend(const llm_job *job, hc_error *error) {
                                 .causal = true,
                                 .window = layer->window,
                                 .scale = layer->scale,
-                                .cap = layer->cap};
+                                .cap = layer->cap,
+                                .sinks = layer->sinks};
     const hc_run run = run_of(job, 2.0 * (double)(job->rows * q) * (double)m);
     return hc_attend_all(&run, &given, error);
 }
@@ -143,22 +159,31 @@ static hc_status project(const llm_job *job, hc_error *error) {
     if (status != HC_OK)
         return status;
     if (layer->norm[HC_LLM_Q_NORM]) {
-        norm(job, rows * layer->heads, d, job->q, layer->norm[HC_LLM_Q_NORM], job->q);
-        norm(job, rows * layer->kv_heads, d, job->k, layer->norm[HC_LLM_K_NORM], job->k);
+        const int64_t q_row = layer->whole_heads ? q : d, k_row = layer->whole_heads ? kv : d;
+        norm(job, rows * (q / q_row), q_row, job->q, HC_LLM_Q_NORM, job->q);
+        norm(job, rows * (kv / k_row), k_row, job->k, HC_LLM_K_NORM, job->k);
     }
     turn(job, job->q, layer->heads, job->turned_q);
     turn(job, job->k, layer->kv_heads, job->turned_k);
+    for (int64_t r = 0; layer->q_factor && r < rows; r++)
+        for (int64_t i = 0; i < q; i++)
+            job->turned_q[r * q + i] *= layer->q_factor[r % layer->n];
     return HC_OK;
 }
 
 static hc_status feed_forward(const llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
     const int64_t rows = job->rows, width = layer->width, hidden = layer->hidden;
+    const float *from = job->gate, *up = job->up;
     hc_status status;
     if (layer->weight[HC_LLM_GATE_UP].dense || layer->weight[HC_LLM_GATE_UP].packed) {
         status = product(job, HC_LLM_GATE_UP, job->y, width, job->fused, 2 * hidden, error);
         take_columns(rows, 2 * hidden, job->fused, 0, hidden, job->gate);
         take_columns(rows, 2 * hidden, job->fused, hidden, hidden, job->up);
+    } else if (!layer->weight[HC_LLM_GATE].dense && !layer->weight[HC_LLM_GATE].packed) {
+        status = product(job, HC_LLM_UP, job->y, width, job->up, hidden, error);
+        from = job->up;
+        up = NULL;
     } else {
         status = product(job, HC_LLM_GATE, job->y, width, job->gate, hidden, error);
         if (status == HC_OK)
@@ -167,27 +192,24 @@ static hc_status feed_forward(const llm_job *job, hc_error *error) {
     if (status != HC_OK)
         return status;
     const hc_run run = run_of(job, (double)(rows * hidden));
-    hc_run_layer(&run, &(hc_layer){.kind = layer->gelu ? HC_LAYER_GELU : HC_LAYER_SILU,
-                                   .rows = rows,
-                                   .n = hidden,
-                                   .x = job->gate,
-                                   .weight = job->up,
-                                   .y = job->gate});
+    hc_run_layer(&run,
+                 &(hc_layer){.kind = layer->gate, .rows = rows, .n = hidden, .x = from, .weight = up, .y = job->gate});
     return product(job, HC_LLM_DOWN, job->gate, hidden, job->y, width, error);
 }
 
-/* to = x + post(y) */
-static void add(const llm_job *job, const float *x, const float *post, float *to) {
+/* to = x + residual post(y) */
+static void add(const llm_job *job, const float *x, hc_llm_norm post, float *to) {
     const int64_t width = job->layer->width, values = job->rows * width;
-    if (post)
+    const float residual = job->layer->residual;
+    if (job->layer->norm[post])
         norm(job, job->rows, width, job->y, post, job->y);
     for (int64_t i = 0; i < values; i++)
-        to[i] = x[i] + job->y[i];
+        to[i] = x[i] + residual * job->y[i];
 }
 
 static hc_status run_steps(const llm_job *job, hc_error *error) {
     const hc_llm_layer *layer = job->layer;
-    norm(job, job->rows, layer->width, layer->x, layer->norm[HC_LLM_NORM], job->y);
+    norm_input(job, layer->x, HC_LLM_NORM);
     hc_status status = project(job, error);
     if (status == HC_OK)
         status = append(job, job->turned_k, layer->k, layer->k_floats, error);
@@ -199,11 +221,12 @@ static hc_status run_steps(const llm_job *job, hc_error *error) {
         status = product(job, HC_LLM_OUT, job->answer, job->q_width, job->y, layer->width, error);
     if (status != HC_OK)
         return status;
-    add(job, layer->x, layer->norm[HC_LLM_POST], layer->out);
-    norm(job, job->rows, layer->width, layer->out, layer->norm[HC_LLM_FEED_NORM], job->y);
+    add(job, layer->x, HC_LLM_POST, layer->out);
+    const bool shares = layer->parallel && !layer->norm[HC_LLM_FEED_NORM];
+    norm_input(job, layer->parallel ? layer->x : layer->out, shares ? HC_LLM_NORM : HC_LLM_FEED_NORM);
     status = feed_forward(job, error);
     if (status == HC_OK)
-        add(job, layer->out, layer->norm[HC_LLM_FEED_POST], layer->out);
+        add(job, layer->out, HC_LLM_FEED_POST, layer->out);
     return status;
 }
 

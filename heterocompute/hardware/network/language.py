@@ -22,6 +22,7 @@ from .heads import Experts, HeadNorm, Heads, Sinks
 from .layers import AddTable, Context, Embedding, LayerNorm, Linear, Scores
 from .plain import Activation, Add, Multiply, Softmax
 
+QKV = ("attn_q", "attn_qkv")
 POSITIONS = 2048  # number of tokens unless given
 UNREAD = ("add_cross_attention",)
 
@@ -54,6 +55,7 @@ class Decoder(Sizes):
     latent : Latent or None
     learned_positions : int
         Rows of a table of positions.
+    parallel, output_bias : bool
     """
 
     name: str
@@ -67,6 +69,8 @@ class Decoder(Sizes):
     shared_gate: bool = False
     latent: Latent | None = None
     learned_positions: int = 0
+    parallel: bool = False
+    output_bias: bool = False
 
     def network(self, tokens: int = POSITIONS, note: str = "") -> Network:
         """Return the network, whose input is tokens: so many, or the context if that is less."""
@@ -83,13 +87,15 @@ class Decoder(Sizes):
         if self.learned_positions:
             source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
         for i in range(self.layers):
-            at = f"block{i}."
+            at, start = f"block{i}.", source
             norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
             last = self._attention(net, f"{at}attention", norm, self.windows[i], cached)
             if after:
                 last = net.add(f"{at}post_norm1", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add1", Add(), source, last)
-            norm = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), source) if before else source
+            if not (self.parallel and self.options.shares_norm):
+                start = start if self.parallel else source
+                norm = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), start) if before else source
             if self.experts and i not in self.dense:
                 last = self._experts(net, at, norm)
             else:
@@ -98,13 +104,17 @@ class Decoder(Sizes):
                 last = net.add(f"{at}post_norm2", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add2", Add(), source, last)
         net.add("norm", LayerNorm(self.width, bias=bias), source)
-        net.add("output", Linear(self.width, self.vocabulary, bias=False, shared=self.tied))
+        net.add("output", Linear(self.width, self.vocabulary, bias=self.output_bias, shared=self.tied))
         return net.build(note)
 
     def _attention(self, net: Builder, at: str, source: str, window: int | None, cached: bool) -> str:
         if self.latent is not None:
             return self._latent_attention(net, at, source, self.latent, cached)
-        queries, keys, bias = self.heads * self.head_width, self.kv_heads * self.head_width, "attn_q" in self.biases
+        queries, keys, bias = (
+            self.heads * self.head_width,
+            self.kv_heads * self.head_width,
+            not {*self.biases}.isdisjoint(QKV),
+        )
         query = net.add(f"{at}.query", Linear(self.width, queries, bias), source)
         key = net.add(f"{at}.key", Linear(self.width, keys, bias), source)
         if self.qk_norm:
@@ -153,7 +163,8 @@ class Decoder(Sizes):
         bias = "ffn_up" in self.biases
         if not self.gated:
             net.add(f"{at}fc1", Linear(self.width, hidden, bias), source)
-            net.add(f"{at}gelu", Activation("gelu", functional=True))
+            kind = "relu" if self.options.activation.startswith("relu") else "gelu"
+            net.add(f"{at}{kind}", Activation(kind, functional=True))
             return net.add(f"{at}fc2", Linear(hidden, self.width, bias))
         net.add(f"{at}gate", Linear(self.width, hidden, bias), source)
         gate = net.add(f"{at}silu", Activation("silu"))
@@ -210,7 +221,9 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         **vars(sizes), name=name, kind=kind.name, options=family, tied=keys.flag("tie_word_embeddings"),
         biases=biases_of_config(keys, kind), qk_norm=bool(family.qk_norm), post_norms=family.post_norms,
         gated=family.is_gated, shared_gate=kind.experts is not None and kind.experts.is_shared_gated,
-        latent=latent, learned_positions=sizes.context if family.learned_positions else 0,
+        latent=latent, learned_positions=sizes.context + family.position_offset if family.learned_positions else 0,
+        parallel=family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel)),
+        output_bias=family.output_bias,
     )  # fmt: skip
 
 
@@ -258,6 +271,6 @@ def decoder_of_keys(
         tied="output.weight" not in shapes,
         biases={part for tensor, part in biases.items() if f"blk.0.{tensor}.bias" in shapes},
         qk_norm="blk.0.attn_q_norm.weight" in shapes, post_norms="blk.0.post_ffw_norm.weight" in shapes,
-        gated="blk.0.ffn_gate.weight" in shapes or bool(sizes.experts) or family.is_fused,
+        gated="blk.0.ffn_gate.weight" in shapes or bool(sizes.experts) or bool(family.fused),
         learned_positions=math.prod(shapes.get("position_embd.weight", (0,))[:1]),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from ...arrays.device import DeviceArray, is_on_device
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
 from ...base.devices import A_DEVICE, KIND, has_device
-from ...base.errors import WrongType, WrongValue, shown
+from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
 from ...base.values import as_int, as_list, as_real, check_flag
@@ -68,6 +68,7 @@ def attention(
     scale: float | None = None,
     window: int | None = None,
     cap: float | None = None,
+    sinks: object = None,
 ) -> FloatArray:
     """Return the attention ``softmax(scale q k^T) v``.
 
@@ -88,6 +89,8 @@ def attention(
         Number of tokens that a query sees, the last of which is its own. Default: all.
     cap : float, optional
         Replace each score by ``cap tanh(score / cap)``.
+    sinks : array_like, shape (heads,), optional
+        A further score of each head, whose value is 0. It takes its share of the softmax. On the CPU only.
 
     Returns
     -------
@@ -108,7 +111,7 @@ def attention(
     Notes
     -----
     Vaswani et al., 2017, equation 1; Dao et al., "FlashAttention", 2022 (arXiv 2205.14135), algorithm 1;
-    grouped heads: Ainslie et al., 2023 (arXiv 2305.13245).
+    grouped heads: Ainslie et al., 2023 (arXiv 2305.13245); sinks: Xiao et al., 2023 (arXiv 2309.17453), section 3.3.
 
     Examples
     --------
@@ -138,12 +141,17 @@ def attention(
     if not abs(times) <= MAX_SCALE or not 0.0 <= limit <= MAX_SCALE or (cap is not None and limit == 0.0):
         raise WrongValue(f"attention: scale is {shown(scale)} and cap {shown(cap)}, expected numbers, cap above 0")
     seen = 0 if window is None else min(as_int(window, "attention: window", 1), 1 << 62)
+    scores = None if sinks is None else as_floats(sinks, "attention: sinks")
+    if scores is not None and scores.shape != (heads,):
+        raise WrongValue(f"attention: sinks have shape {scores.shape}, expected ({heads},)")
     if any(is_device_input(one) for one in (qs, ks, vs)):
-        answer = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit)
+        if scores is not None:
+            raise Unsupported(f"attention: sinks are given, which {A_DEVICE} does not compute; expected None")
+        answer = device_attention(qs, (ks, vs), (keys, values), k_shape[1], hides, seen, times, limit, None)
         return answer.reshaped(shape)  # type: ignore[return-value]
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
-        _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit)
+        _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit, scores)
     return out if len(shape) == 4 else out.reshape(shape)
 
 

@@ -22,7 +22,8 @@ from ...base.values import as_real, check_flag
 from ..arguments import FloatArray
 from .device import TOGETHER, device_floats, device_layer, in_library_of_first
 
-RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE = range(6)  # hc_layer_kind
+RMS_NORM, NORM, SOFTMAX, SILU, GELU, ROPE, GELU_ERF, RELU, RELU2 = range(9)  # hc_layer_kind
+GATES = {"silu": SILU, "gelu": GELU, "gelu_erf": GELU_ERF, "relu": RELU, "relu2": RELU2}
 
 
 @counts_subnormals
@@ -250,6 +251,11 @@ def gelu(x: object, up: object = None) -> FloatArray:
     return _layer("gelu", GELU, xs, None if up is None else _same(up, xs, "gelu: up"))
 
 
+def activated(name: str, x: FloatArray, up: FloatArray | None = None) -> FloatArray:
+    """Return the activation of a network, a key of `GATES`, times `up`; on the CPU."""
+    return _layer(name, GATES[name], as_floats(x, name), None if up is None else as_floats(up, name))
+
+
 def as_floats(x: object, name: str) -> FloatArray:
     """Return an array as contiguous float32: itself if it is one."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous and x.flags.aligned:
@@ -294,7 +300,7 @@ def _layer(
     if not 0.0 <= added < math.inf:
         raise WrongValue(f"{name}: epsilon is {shown(epsilon)}, expected 0 or more")
     if not xs.ndim:
-        if kind in (SILU, GELU):
+        if kind in GATES.values():
             return _layer(name, kind, xs.reshape(1), None if weight is None else weight.reshape(1)).reshape(())
         raise WrongValue(f"{name}: x has no dimensions, expected (..., n)")
     if isinstance(xs, DeviceArray):

@@ -6,6 +6,7 @@ Mistral omit keys with default values. The records in families/ state these defa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,20 @@ from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_config
 from ...families.record import LOGIT_CAPS, Family, Kind
-from ...families.sizes import COUNTS_OF_EXPERTS, Sizes, biases_of_config, completed, sizes_of_config
+from ...families.sizes import (
+    COUNTS_OF_EXPERTS,
+    Sizes,
+    biases_of_config,
+    completed,
+    sizes_of_config,
+    unrotated_of_config,
+)
 from ...families.table import RUN_KINDS, kind_named
-from .positions import ropes_of
-from .shape import Shape, checked
+from .positions import ropes_of, temperature_of
+from .shape import Routing, Shape, checked
 
-ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new")}
+ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new"), "gelu_erf": ("gelu",),
+               "relu": ("relu",), "relu2": ("relu2",)}  # fmt: skip
 
 
 def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
@@ -47,10 +56,11 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     if sizes.vocabulary != vocabulary:
         keys.fail(f"vocab_size is {shown(config['vocab_size'])}, expected {vocabulary}, the rows of the embedding")
     _check_experts(keys, config, kind, sizes)
-    rope, local, long_rope = ropes_of(keys, config, family, kind.name, sizes.head_width)
-    scale, caps = float(sizes.head_width), dict[str, float | None]()
+    rope, local, long_rope = ropes_of(keys, config, family, kind, sizes.head_width)
+    scale, caps = sizes.head_width**-0.5, dict[str, float | None]()
     if "query_pre_attn_scalar" in kind.reads:
-        scale = keys.number("query_pre_attn_scalar", scale)
+        scale = keys.number("query_pre_attn_scalar", float(sizes.head_width)) ** -0.5
+    factors = {meaning: keys.number(key, 1.0) for key, meaning in kind.factors.items()}
     for key in LOGIT_CAPS:
         caps[key] = cap = keys.number(key) if key in kind.reads and key in keys else None
         if cap is not None and key not in family.caps:
@@ -61,8 +71,14 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
         keys,
         Shape(
             **vars(sizes), family=family.name, epsilon=keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope=rope,
-            local_rope=local, scale=scale**-0.5, attention_cap=caps[LOGIT_CAPS[0]], logit_cap=caps[LOGIT_CAPS[1]],
-            long_rope=long_rope, biases=biases_of_config(keys, kind),
+            local_rope=local, scale=factors.get("attention", scale), attention_cap=caps[LOGIT_CAPS[0]],
+            logit_cap=caps[LOGIT_CAPS[1]],
+            long_rope=long_rope, biases=biases_of_config(keys, kind), parallel=_is_parallel(keys, family),
+            unrotated=unrotated_of_config(keys, family, sizes.windows), temperature=temperature_of(keys, config),
+            embedding_factor=factors.get("embedding", math.sqrt(sizes.width) if family.scaled_embedding else 1.0),
+            residual_factor=factors.get("residual", 1.0),
+            logit_factor=factors.get("logits", 1 / factors.get("logits divided", 1.0)),
+            routing=_routing(keys, kind, sizes), qk_norm=not family.qk_norm_flag or keys.flag(family.qk_norm_flag),
             shares_sum_to_one=kind.experts is None or not kind.experts.shares or keys.flag(kind.experts.shares),
         ),
     )  # fmt: skip
@@ -82,6 +98,10 @@ def check_family(path: str, config: Mapping[str, Any]) -> tuple[Family, Kind]:
             f"text_config is {shown(config['text_config'])}, which is not read in the family {outer}"
         )
     return kind_named(Keys(path, found), found.get("model_type"), RUN_KINDS)
+
+
+def _is_parallel(keys: Keys, family: Family) -> bool:
+    return family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel))
 
 
 def is_untied(config: Mapping[str, Any]) -> bool:
@@ -113,5 +133,26 @@ def _check_experts(keys: Keys, config: Mapping[str, Any], kind: Kind, sizes: Siz
     given = next((name for name in COUNTS_OF_EXPERTS if config.get(name)), None)
     if kind.experts is None and given is not None:
         keys.fail(f"{given} is {shown(config[given])}, expected none in the family {kind.name}")
-    if sizes.dense:
-        keys.fail("some layers have no experts (decoder_sparse_step, mlp_only_layers), which is not read")
+
+
+def _routing(keys: Keys, kind: Kind, sizes: Sizes) -> Routing:
+    """Return how experts are chosen."""
+    experts = kind.experts
+    if experts is None or not sizes.experts:
+        return Routing()
+    groups = keys.count("n_group", 1) if experts.has_groups else 1
+    used = keys.count("topk_group", groups, high=groups) if experts.has_groups else 1
+    if sizes.experts % groups or (groups > 1 and sizes.experts < 2 * groups):
+        keys.fail(f"n_group is {groups}, expected a divisor of {sizes.experts} experts with 2 or more in each group")
+    if sizes.experts_used > sizes.experts // groups * used:
+        keys.fail(f"topk_group is {used}, whose experts are fewer than num_experts_per_tok, {sizes.experts_used}")
+    if experts.router == "mixer" and sizes.experts_used != 2:
+        keys.fail(f"num_experts_per_tok is {sizes.experts_used}, expected 2 in the family {kind.name}")
+    clamp = None
+    if "swiglu_limit" in kind.reads:
+        clamp = keys.number("swiglu_alpha"), keys.number("swiglu_limit")
+    return Routing(
+        experts.router, groups, used, keys.number(experts.factor, 1.0) if experts.factor else 1.0,
+        experts.is_corrected, keys.number("router_jitter_noise", 0.0, 0.0) if experts.router == "mixer" else 0.0,
+        experts.is_interleaved, clamp,
+    )  # fmt: skip

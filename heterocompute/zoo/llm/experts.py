@@ -19,12 +19,23 @@ from ...arrays.components import rows_stand_alone
 from ...arrays.quantized import QuantizedArray
 from ...families.table import RUN_KINDS
 from .shape import Shape
+from .weights import prefix_in
 
 Reads = dict[str, Callable[[], Any]]
 Sizes = dict[str, tuple[int, ...]]
 BLOCKS = {kind.experts.block: kind.experts.parts for _, kind in RUN_KINDS.values() if kind.experts is not None}
 PARTS = ("gate", "up", "down")
-STACKS = {"ffn_gate_up_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
+ROUTERS = ("gate", "router", "router.layer")
+# Tensors of a block beside listed experts and their router -> their roles. Packed stacks end in .weight.
+OTHERS = {
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight", "experts.down_proj": "ffn_down_exps.weight",
+    "experts.gate_up_proj.weight": "ffn_gate_up_exps.weight", "experts.down_proj.weight": "ffn_down_exps.weight",
+    "experts.gate_up_proj_bias": "ffn_gate_up_exps.bias", "experts.down_proj_bias": "ffn_down_exps.bias",
+    "input_linear.weight": "ffn_gate_up_exps.weight", "output_linear.weight": "ffn_down_exps.weight",
+    "gate.e_score_correction_bias": "exp_probs_b.bias", "shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
+    **{f"{name}.{part}_proj.weight": f"ffn_{part}_shexp.weight"
+       for name in ("shared_expert", "shared_experts") for part in PARTS},
+}  # fmt: skip
 BLOCK = rf"(?P<experts>.+\.(?P<block>{'|'.join(BLOCKS)})\.experts)"
 STACK = re.compile(rf"{BLOCK}\.(?P<part>gate|up|down)\.weight")
 LISTED = re.compile(rf"{BLOCK}\.\d+\.(?P<name>\w+)\.weight")
@@ -46,17 +57,17 @@ def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str
         Role -> name of the stacks and of the routers, without those that the folder lacks; and the tensors that are
         part of a stack.
     """
-    prefix = next(name for name in reads if name.endswith("embed_tokens.weight")).removesuffix("embed_tokens.weight")
-    roles, parts = {}, set[str]()
+    prefix = prefix_in("", reads, shape.options)
+    roles, parts = dict[str, str](), set[str]()
     for i in range(shape.layers if shape.experts else 0):
         for block, names in BLOCKS.items():
             at = f"{prefix}layers.{i}.{block}."
-            if f"{at}gate.weight" not in reads:
+            router = next((one for one in ROUTERS if f"{at}{one}.weight" in reads), None)
+            if router is None or i in shape.dense:
                 continue
-            roles[f"blk.{i}.ffn_gate_inp.weight"] = f"{at}gate.weight"
-            for role, name in STACKS.items():
-                if f"{at}experts.{name}" in reads:
-                    roles[f"blk.{i}.{role}.weight"] = f"{at}experts.{name}"
+            roles |= {f"blk.{i}.{role}": f"{at}{name}" for name, role in OTHERS.items() if f"{at}{name}" in reads}
+            roles |= {f"blk.{i}.ffn_gate_inp.{end}": f"{at}{router}.{end}" for end in ("weight", "bias")
+                      if f"{at}{router}.{end}" in reads}  # fmt: skip
             for part, name in zip(PARTS, names, strict=True):
                 listed = [f"{at}experts.{j}.{name}.weight" for j in range(shape.experts)]
                 if all(one in reads for one in listed):

@@ -14,6 +14,8 @@ import numpy as np
 from ...base.errors import WrongValue, printable
 from ...base.json_text import json_object
 from ...base.texts import file_name, quoted
+from ...families.record import Kind
+from .arranged import arrange
 from .configuration import check_family, is_untied, of_config
 from .experts import add_experts
 from .folder_tokens import of_folder
@@ -23,6 +25,8 @@ from .shape import Shape, of_gguf
 from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 
 MAX_CONFIG = 1 << 20
+OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_up_exps", "ffn_down_exps")
+FURTHER, MAX_FURTHER = "num_nextn_predict_layers", 64
 FACTORS = "rope_freqs.weight"
 DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope
 GGUF_HARMLESS = re.compile(r"rope_freqs\.weight|rope_factors_(short|long)\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")
@@ -123,7 +127,7 @@ def _folder(path: str) -> LanguageModel:
 
     settings = os.path.join(path, "config.json")
     config = json_object(settings, MAX_CONFIG)
-    check_family(settings, config)  # tensors of other families have other names
+    family, kind = check_family(settings, config)  # tensors of other families have other names
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
@@ -131,20 +135,22 @@ def _folder(path: str) -> LanguageModel:
         packed |= {name: partial(read_array, reader, name, entry) for name, entry in own.items()}
         reads: dict[str, Callable[[], Any]] = {**{name: partial(reader.tensor, name) for name in plain}, **packed}
         sizes = {name: reader.info(name).shape for name in plain} | {name: entry.shape for name, entry in own.items()}
-        table = next((name for name in reads if name.endswith("embed_tokens.weight")), "model.embed_tokens.weight")
+        table = next((name for name in reads if name.endswith(family.table)), f"model.{family.table}")
         if table in packed and table not in own:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
         shape = of_config(settings, config, vocabulary)
         experts, parts = add_experts(reads, sizes, shape)
         roles = {**hf_names(path, reads, shape), **experts}
+        arrange(reads, sizes, roles, shape, kind.turned)
         if "output.weight" not in roles and is_untied(config):
             raise WrongValue(
                 f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"
             )
-        _check_biases(path, shape, roles, table.removesuffix("embed_tokens.weight"))
+        _check_biases(path, shape, roles, table.removesuffix(family.table))
         used = _check(path, shape, roles, sizes) | parts
-        _refuse_unused(path, shape, reads, used, HARMLESS)
+        further = further_layers(table.removesuffix(family.table), shape, config, kind)
+        _refuse_unused(path, shape, [name for name in reads if not name.startswith(further)], used, HARMLESS)
         tokens = of_folder(path, config, vocabulary)
     except BaseException:
         reader.close()
@@ -153,6 +159,13 @@ def _folder(path: str) -> LanguageModel:
     return LanguageModel(
         path, Stored(path, held, _Source(reader)), shape, roles, tokens, plus_one=shape.options.plus_one
     )
+
+
+def further_layers(prefix: str, shape: Shape, config: Mapping[str, Any], kind: Kind) -> tuple[str, ...]:
+    """Return how the names of layers begin that only predict further tokens; transformers does not compute them."""
+    count = config.get(FURTHER) if FURTHER in kind.reads else 0
+    layers = range(shape.layers, shape.layers + (count if type(count) is int and 0 < count < MAX_FURTHER else 0))
+    return tuple(f"{prefix}layers.{i}." for i in layers)
 
 
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:
@@ -180,10 +193,11 @@ def _check(path: str, shape: Shape, roles: Mapping[str, str], sizes: Mapping[str
 
 def _check_biases(path: str, shape: Shape, roles: Mapping[str, str], prefix: str) -> None:
     """Refuse a folder with some of the biases that config.json names; none at all are zeros, as in transformers."""
-    wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(shape.biases or ())]
+    parts = {part for one in shape.biases or () for part in (OF_EXPERTS if one == "ffn_exps" else (one,))}
+    wanted = [f"blk.{i}.{part}.bias" for i in range(shape.layers) for part in sorted(parts)]
     missing = next((role for role in wanted if role not in roles), None)
     if missing is not None and (not shape.options.always_biased or any(role in roles for role in wanted)):
-        name = wanted_names(shape, prefix, "lm_head.weight")[missing]
+        name = wanted_names(shape, prefix, "lm_head").get(missing, missing)
         raise WrongValue(f"{printable(path)}: the tensor {quoted(name)} is missing, which config.json names")
 
 

@@ -15,15 +15,15 @@ from typing import Any
 
 from ...base.errors import shown
 from ...families.keys import Keys
-from ...families.known import ROPE_TYPES, check_rope
-from ...families.record import Family
+from ...families.known import ROPE_TYPES, TEMPERATURE, check_rope
+from ...families.record import Family, Kind
 from .shape import Rope, long_ropes
 
 LAYERS = ("full_attention", "sliding_attention")
 
 
 def ropes_of(
-    keys: Keys, config: Mapping[str, Any], family: Family, kind: str, head_width: int
+    keys: Keys, config: Mapping[str, Any], family: Family, kind: Kind, head_width: int
 ) -> tuple[Rope, Rope, Rope | None]:
     """Return the RoPE of layers that see all positions, of layers with a window, and of long texts.
 
@@ -31,8 +31,7 @@ def ropes_of(
     ----------
     keys : Keys
         Of `config`, for errors.
-    kind : str
-        The ``model_type``.
+    kind : Kind
 
     Raises
     ------
@@ -40,21 +39,33 @@ def ropes_of(
         A parameter is invalid, or does not apply to the type.
     """
     scaling, given = (_object(keys, config, name) for name in ("rope_scaling", "rope_parameters"))
-    if family.local_base is None:
+    usual = kind.base or family.base
+    if not kind.has_local_rope:
         name = "rope_scaling" if scaling else "rope_parameters"
         outer = {key: config.get(key) for key in ("rope_theta", "partial_rotary_factor")}
-        rope, long_rope = _rope(keys, {**_set(outer), **_set(scaling or given)}, family, head_width, name)
+        found = {"rope_theta": usual, **_set(outer), **_set(scaling or given)}
+        rope, long_rope = _rope(keys, found, family, head_width, name)
         return rope, rope, long_rope
     if strange := next((key for key in given if key not in LAYERS), None):
-        keys.fail(f"rope_parameters has {shown(strange)}, expected {' and '.join(LAYERS)} in the family {kind}")
+        keys.fail(f"rope_parameters has {shown(strange)}, expected {' and '.join(LAYERS)} in the family {kind.name}")
     whole, local = (_object(keys, given, one) for one in LAYERS)
-    outer = {"rope_theta": config.get("rope_theta", 1e6)}
+    outer = {"rope_theta": config.get("rope_theta", usual)}
     rope, long_rope = _rope(keys, {**outer, **_set(whole), **_set(scaling)}, family, head_width, LAYERS[0], nested=True)
-    outer = {"rope_theta": config.get("rope_local_base_freq", family.local_base)}
+    outer = {"rope_theta": config.get("rope_local_base_freq", family.local_base or outer["rope_theta"])}
     windowed, more = _rope(keys, {**outer, **_set(local)}, family, head_width, LAYERS[1], nested=True)
     if more is not None:
         keys.fail("rope_type is longrope in sliding_attention, which is not read")
     return rope, windowed, long_rope
+
+
+def temperature_of(keys: Keys, config: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return beta and length of the factor of queries that grows with positions."""
+    given = _object(keys, config, "rope_parameters") or _object(keys, config, "rope_scaling")
+    if given.get(TEMPERATURE) is None:
+        return None
+    found = Keys(keys.path, given)
+    length = found.number("original_max_position_embeddings", None, 1.0, 2.0**40)
+    return found.number(TEMPERATURE, None, 0.0, 1e6), length
 
 
 def _object(keys: Keys, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -79,11 +90,12 @@ def _rope(
     if scaling not in types:
         keys.fail(f"rope_type is {shown(scaling)}, expected one of {', '.join(dict.fromkeys(types.values()))}")
     scaling = types[scaling]
-    check_rope(keys, given, scaling, name)
-    share = found.number("partial_rotary_factor", 1.0, 0.0, 1.0)
+    check_rope(keys, given, scaling, name, family.rope_keys)
+    share = found.number("partial_rotary_factor", family.share, 0.0, 1.0)
     if share < 1 and not family.is_partial:
         keys.fail(f"partial_rotary_factor is {share:g}, expected 1 in the family {family.name}")
-    plain = Rope(found.number("rope_theta", 10_000.0, 1.0 + 1e-6, 1e12), int(head_width * share))
+    base = found.number("rope_theta", None, 1.0 + 1e-6, 1e12)
+    plain = Rope(base, int(head_width * share), family.rotates_neighbors)
     context = float(keys.count("max_position_embeddings"))
     place = keys if not nested and "original_max_position_embeddings" in keys else found
     original = place.number("original_max_position_embeddings", context, 1.0, 2.0**40)

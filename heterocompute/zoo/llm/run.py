@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,10 +15,12 @@ from ...base.runtime import tuned, use
 from ...base.texts import near_words, quoted
 from ...formats import is_function
 from ...products.arguments import as_format
-from ...products.layers import gelu, rms_norm, rope, softmax, swiglu
+from ...products.layers import layer_norm, rms_norm, rope
 from ...products.layers.attention import KVCache, attention
+from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
 from .experts import stack_of
+from .mixture import mixed
 from .weights import embedding_rows
 
 if TYPE_CHECKING:
@@ -113,8 +114,9 @@ class Run:
         table = self.operand("output.weight")
         table = self.operand("token_embd.weight") if table is None else table
         with use(blas="own"):  # a BLAS has another order of sums with other numbers of threads
-            found = self._linear(x, table, None)
-        cap = self.shape.logit_cap
+            found = self._linear(x, table, self.operand("output.bias"))
+        factor, cap = self.shape.logit_factor, self.shape.logit_cap
+        found = found if factor == 1 else found * np.float32(factor)
         return found if cap is None else np.float32(cap) * np.tanh(found / np.float32(cap))
 
     def operand(self, role: str) -> Any:
@@ -144,7 +146,7 @@ class Run:
                 at += done
                 end = layers.stop if done else at + 2
             if at < layers.stop:
-                x = self._layer(at, x, turns[self.shape.windows[at] is not None])
+                x = self._layer(at, x, self._turn(at, turns))
                 at += 1
                 end = min(end, layers.stop)
         return x
@@ -155,12 +157,27 @@ class Run:
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
+        factor = self.shape.embedding_factor
         x = embedding_rows(self.operand("token_embd.weight"), ids)
-        return x * np.float32(math.sqrt(self.shape.width)) if self.shape.options.scaled_embedding else x
+        x = x if factor == 1 else x * np.float32(factor)
+        if not self.shape.options.learned_positions:
+            return x
+        at = self._positions(ids.shape[1]).astype(np.int64) + self.shape.options.position_offset
+        return x + embedding_rows(self.operand("position_embd.weight"), at)
 
     def normed(self, x: FloatArray) -> FloatArray:
         """Return the input of the output matrix, from the result of the last layer."""
-        return rms_norm(x, self.operand("output_norm.weight"), self.shape.epsilon)
+        return self._norm(x, self.operand("output_norm.weight"), self.operand("output_norm.bias"))
+
+    def _norm(self, x: FloatArray, weight: object, bias: object) -> FloatArray:
+        if self.shape.options.centered:
+            return layer_norm(x, weight, bias, self.shape.epsilon)
+        return rms_norm(x, weight, self.shape.epsilon)
+
+    def _normed(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
+        """Return states after a norm, unchanged if the layer has none of this name."""
+        weight = part.get(f"{name}.weight")
+        return x if weight is None else self._norm(x, weight, part.get(f"{name}.bias"))
 
     def layer(self, i: int, x: FloatArray) -> FloatArray:
         """Run one layer alone over states (batch, n, width) of the first n tokens."""
@@ -175,14 +192,19 @@ class Run:
             part.update({name: self.net.taken(role, self._weights) for name, role in self.net.layer_roles[i]})
         return part
 
-    def _layer(self, i: int, x: FloatArray, turns: Turns) -> FloatArray:
-        s, part, options = self.shape, self._tensors(i), self.shape.options
-        y = rms_norm(x, part["attn_norm.weight"], s.epsilon)
-        y = self._attention(i, part, y, turns)
-        x = x + (rms_norm(y, part["post_attention_norm.weight"], s.epsilon) if options.post_norms else y)
-        y = rms_norm(x, part["ffn_norm.weight"], s.epsilon)
-        y = self._experts(part, y) if s.experts else self._feed_forward(part, y)
-        return x + (rms_norm(y, part["post_ffw_norm.weight"], s.epsilon) if options.post_norms else y)
+    def _layer(self, i: int, x: FloatArray, turns: Turns | None) -> FloatArray:
+        s, part = self.shape, self._tensors(i)
+        y = self._attention(i, part, self._normed(x, part, "attn_norm"), turns)
+        z = self._added(x, y, part, "post_attention_norm")
+        name = "attn_norm" if s.parallel and s.options.shares_norm else "ffn_norm"
+        y = self._normed(x if s.parallel else z, part, name)
+        y = self._mixed(part, y) if s.experts and i not in s.dense else self._feed_forward(part, y)
+        return self._added(z, y, part, "post_ffw_norm")
+
+    def _added(self, x: FloatArray, y: FloatArray, part: dict[str, Any], post: str) -> FloatArray:
+        """Return x plus a part of a layer, after its norm and times its factor."""
+        y, factor = self._normed(y, part, post), self.shape.residual_factor
+        return x + (y if factor == 1 else np.float32(factor) * y)
 
     def _chunked(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
         """Run layers in one call of the C core, which computes the steps of `_layer`: bitwise identical results.
@@ -193,8 +215,8 @@ class Run:
         n, given = x.shape[1], []
         for i in layers:
             held, (k, v) = self.cache.room(i, n)
-            cosine, sine = turns[self.shape.windows[i] is not None]
-            given.append((*self._arguments(i), cosine, sine, k, v, held))
+            cosine, sine = self._turn(i, turns) or (None, None)
+            given.append((*self._arguments(i), cosine, sine, self._q_factor(n), k, v, held))
         x, done = _core.llm_layers(runtime.run(), self._format, x, given)
         for i in layers[:done]:
             self.cache.advance(i, n)
@@ -204,15 +226,18 @@ class Run:
         """Return the C core's arguments for a layer, the same for any token."""
         found = self._whole[i]
         if found is None:
-            s, part = self.shape, self._tensors(i)
+            s, part, options = self.shape, self._tensors(i), self.shape.options
             numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
-                     s.options.activation != "silu", s.windows[i] or 0)  # fmt: skip
+                     GATES[options.activation], options.centered, s.parallel, options.qk_norm == "all",
+                     s.windows[i] or 0)  # fmt: skip
             found = self._whole[i] = (
                 numbers,
-                (s.epsilon, s.scale, s.attention_cap or 0.0),
+                (s.epsilon, s.scale, s.attention_cap or 0.0, s.residual_factor),
                 tuple(part.get(f"{name}.weight") for name in NORMS),
+                tuple(part.get(f"{name}.bias") for name in NORMS),
                 tuple(part.get(f"{name}.weight") for name in MATRICES),
                 tuple(part.get(f"{name}.bias") for name in MATRICES),
+                part.get("attn_sinks.weight"),
             )
         return found
 
@@ -233,6 +258,17 @@ class Run:
         whole = s.long_rope if s.long_rope is not None and self._is_long else s.rope
         return found[whole], found[whole if s.local_rope == s.rope else s.local_rope]
 
+    def _turn(self, i: int, turns: tuple[Turns, Turns]) -> Turns | None:
+        """Return cosine and sine of a layer, None if it rotates nothing."""
+        return None if i in self.shape.unrotated else turns[self.shape.windows[i] is not None]
+
+    def _q_factor(self, n: int) -> FloatArray | None:
+        """Return what multiplies the queries of the next n tokens, (n,)."""
+        if self.shape.temperature is None:
+            return None
+        beta, length = self.shape.temperature
+        return (1 + beta * np.log1p(np.floor(self._positions(n) / length))).astype(np.float32)
+
     def _linear(self, x: FloatArray, w: object, bias: object) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
 
@@ -245,19 +281,22 @@ class Run:
             return emulation.linear(x, w, bias, self.activations, self._emulate)
         return self._linear(x, w, bias)
 
-    def _attention(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns) -> FloatArray:
+    def _attention(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns | None) -> FloatArray:
         s, (batch, n) = self.shape, x.shape[:2]
         d, kv = s.head_width, s.kv_heads
         if "attn_qkv.weight" in part:
             q, k, v = np.split(self._product(x, part, "attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
         else:
             q, k, v = (self._product(x, part, name) for name in ("attn_q", "attn_k", "attn_v"))
-        q, k, v = (one.reshape(batch, n, -1, d) for one in (q, k, v))
-        if "attn_q_norm.weight" in part:
-            q = rms_norm(q, part["attn_q_norm.weight"], s.epsilon)
-            k = rms_norm(k, part["attn_k_norm.weight"], s.epsilon)
-        pairs = s.rope.pairs
-        q, k = rope(q, *turns, pairs), rope(k, *turns, pairs)
+        split = (batch, n, -1, d)
+        if s.options.qk_norm != "all":
+            q, k = q.reshape(split), k.reshape(split)
+        q, k = self._normed(q, part, "attn_q_norm"), self._normed(k, part, "attn_k_norm")
+        q, k, v = (one.reshape(split) for one in (q, k, v))
+        if turns is not None:
+            q, k = rope(q, *turns, s.rope.pairs), rope(k, *turns, s.rope.pairs)
+        factor = self._q_factor(n)
+        q = q if factor is None else q * factor[:, None, None]
         q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
         y = self._attended(i, q, k, v)
         return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
@@ -266,40 +305,20 @@ class Run:
         """Store the keys and values of new tokens, and return attention of the queries, (batch, heads, n, width)."""
         s = self.shape
         keys, values = self.cache.add(i, k, v)
-        return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap)
+        sinks = self._tensors(i).get("attn_sinks.weight")
+        return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap, sinks)
 
-    def _gated(self, gate: FloatArray, up: FloatArray) -> FloatArray:
-        return swiglu(gate, up) if self.shape.options.activation == "silu" else gelu(gate, up)
+    def _gated(self, gate: FloatArray, up: FloatArray | None = None) -> FloatArray:
+        return activated(self.shape.options.activation, gate, up)
 
     def _feed_forward(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
         if "ffn_gate_up.weight" in part:
             gate, up = np.split(self._product(x, part, "ffn_gate_up"), 2, axis=-1)
+        elif not self.shape.options.is_gated:
+            gate, up = self._product(x, part, "ffn_up"), None
         else:
             gate, up = self._product(x, part, "ffn_gate"), self._product(x, part, "ffn_up")
         return self._product(self._gated(gate, up), part, "ffn_down")
 
-    def _experts(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
-        """Sum the experts that a router selects for each token, weighted by their shares."""
-        s, rows = self.shape, x.reshape(-1, x.shape[-1])
-        router = self._product(rows, part, "ffn_gate_inp")
-        picked = np.argsort(-router, axis=-1, kind="stable")[:, : s.experts_used]
-        if s.shares_sum_to_one:
-            shares = softmax(np.take_along_axis(router, picked, axis=-1))
-        else:
-            shares = np.take_along_axis(softmax(router), picked, axis=-1)
-        out = np.zeros_like(rows)
-        for expert in range(s.experts):
-            token, place = np.nonzero(picked == expert)
-            if len(token):
-                hidden = self._expert_gated(part, expert, rows[token])
-                y = self._multiplied(hidden, part["ffn_down_exps.weight"][expert])
-                out[token] += y * shares[token, place][:, None]
-        return out.reshape(x.shape)
-
-    def _expert_gated(self, part: dict[str, Any], expert: int, x: FloatArray) -> FloatArray:
-        """Return the input of the last matrix of an expert."""
-        if "ffn_gate_up_exps.weight" in part:
-            gate, up = np.split(self._multiplied(x, part["ffn_gate_up_exps.weight"][expert]), 2, axis=-1)
-        else:
-            gate, up = (self._multiplied(x, part[f"ffn_{name}_exps.weight"][expert]) for name in ("gate", "up"))
-        return self._gated(gate, up)
+    def _mixed(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
+        return mixed(self.shape, part, x, self._multiplied, self._gated)

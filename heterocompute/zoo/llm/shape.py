@@ -95,6 +95,37 @@ class Rope:
         return max(first, 0), min(last, self.width - 1)
 
 
+@dataclass(frozen=True)
+class Routing:
+    """The choice of experts.
+
+    Attributes
+    ----------
+    function : {"softmax", "sigmoid", "mixer"}
+    groups, groups_used : int
+        Experts of the best groups are used only; 1: there is one group.
+    factor : float
+        Multiplies all shares.
+    is_corrected : bool
+        A bias per expert changes which experts are used.
+    noise : float
+        Of `mixer`: experts with a score further below the best than twice this part of it have no share.
+    interleaved : bool
+        Rows of gate and up alternate.
+    clamp : tuple of float or None
+        alpha and limit: the activation is that of gpt-oss.
+    """
+
+    function: str = "softmax"
+    groups: int = 1
+    groups_used: int = 1
+    factor: float = 1.0
+    is_corrected: bool = False
+    noise: float = 0.0
+    interleaved: bool = False
+    clamp: tuple[float, float] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shape(Sizes):
     """Sizes and options of a language model.
@@ -112,8 +143,20 @@ class Shape(Sizes):
     attention_cap, logit_cap : float or None
     shares_sum_to_one : bool
         The shares of the used experts are a softmax over these; otherwise over all experts.
+    routing : Routing
+        How experts are chosen.
+    qk_norm : bool
+        Queries and keys are normalized, if the family does so.
     long_rope : Rope or None
         Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
+    parallel : bool
+        Attention and the feed-forward part of a layer read the same input.
+    unrotated : tuple of int
+        Layers without RoPE.
+    embedding_factor, residual_factor, logit_factor : float
+        Multiply the embeddings, what each part of a layer adds, and the logits.
+    temperature : tuple of float or None
+        beta and length: queries at position p are multiplied by ``1 + beta log(1 + floor(p / length))``.
     biases : frozenset of str or None
         Matrices of a layer that have a bias, such as ``attn_q``; None: those whose bias is in the file.
     """
@@ -126,8 +169,16 @@ class Shape(Sizes):
     attention_cap: float | None = None
     logit_cap: float | None = None
     long_rope: Rope | None = None
+    parallel: bool = False
+    unrotated: tuple[int, ...] = ()
+    embedding_factor: float = 1.0
+    residual_factor: float = 1.0
+    logit_factor: float = 1.0
+    temperature: tuple[float, float] | None = None
     biases: frozenset[str] | None = None
     shares_sum_to_one: bool = True
+    routing: Routing = Routing()
+    qk_norm: bool = True
 
     @property
     def options(self) -> Family:
@@ -226,7 +277,8 @@ def of_gguf(
     return checked(
         keys,
         Shape(
-            **vars(sizes), family=name, epsilon=keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0),
+            **vars(sizes), family=name, embedding_factor=sizes.width**0.5 if family.scaled_embedding else 1.0,
+            epsilon=keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0),
             rope=rope, local_rope=local, scale=scale, attention_cap=cap, logit_cap=logit_cap, long_rope=long_rope,
         ),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue, printable
 from ...base.float_env import converted
 from ...base.texts import quoted
-from ...families.record import HF_NAMES, LAYER
+from ...families.record import HF_NAMES, LAYER, Family
 from ...products.quantize import quantize
 from .memory import Memory
 from .shape import Shape
 
 QK_NORM = re.compile(r"\.attn_[qk]_norm\.")
+QK_NORMS = (".attn_q_norm.", ".attn_k_norm.")
 FUSED = ("attn_qkv", "ffn_gate_up")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
@@ -113,13 +114,19 @@ def gguf_names(names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
 
 def hf_names(path: str, names: Mapping[str, Any], shape: Shape) -> dict[str, str]:
     """Return role -> name of the tensor in a Hugging Face checkpoint."""
-    table = next((name for name in names if name.endswith("embed_tokens.weight")), None)
-    if table is None:
-        raise WrongValue(f"{printable(path)}: the tensor model.embed_tokens.weight is missing")
-    prefix = table.removesuffix("embed_tokens.weight")
-    head = prefix.removesuffix("model.") + "lm_head.weight"
-    wanted = wanted_names(shape, prefix, head if head in names else "lm_head.weight")
+    prefix = prefix_in(path, names, shape.options)
+    head = shape.options.names.get("output", HF_NAMES["output"])
+    inner = f"{prefix.removesuffix('model.')}{head}"
+    wanted = wanted_names(shape, prefix, inner if f"{inner}.weight" in names else head)
     return {role: name for role, name in wanted.items() if name in names and _has(shape, role)}
+
+
+def prefix_in(path: str, names: Iterable[str], family: Family) -> str:
+    """Return the beginning of the names of a model's tensors in a Hugging Face checkpoint, such as ``model.``."""
+    found = next((name for name in names if name.endswith(family.table)), None)
+    if found is None:
+        raise WrongValue(f"{printable(path)}: the tensor model.{family.table} is missing")
+    return found.removesuffix(family.table)
 
 
 def _has(shape: Shape, role: str) -> bool:
@@ -127,9 +134,13 @@ def _has(shape: Shape, role: str) -> bool:
     part, _, end = role.removesuffix("_norm").rpartition(".")
     part = part.rpartition(".")[2]
     if QK_NORM.search(role):
-        return bool(shape.options.qk_norm) and end == "weight"
-    if part in FUSED and not shape.options.is_fused:
+        return bool(shape.options.qk_norm) and shape.qk_norm and end == "weight"
+    if part in FUSED and part not in shape.options.fused:
         return False
+    if role.removesuffix(".bias").endswith("_norm"):
+        return end == "weight" or shape.options.norm_bias
+    if part == "output":
+        return end == "weight" or shape.options.output_bias
     return end == "weight" or shape.biases is None or part in shape.biases
 
 
@@ -141,60 +152,93 @@ def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
     prefix : str
         Of the names, such as ``"model."``.
     head : str
-        The name of the last matrix.
+        The name of the last matrix, without ``.weight``.
     """
-    roles = {**LAYER, **shape.options.layer}
-    found = {f"{role}.weight": f"{prefix}{part}.weight" for role, part in HF_NAMES.items()}
-    found["output.weight"] = head
+    roles, family = {**LAYER, **shape.options.layer}, shape.options
+    names = {**HF_NAMES, **family.names}
+    layers = names.pop("layers")
+    found = {f"{role}.{end}": f"{prefix}{part}.{end}" for role, part in names.items() for end in ("weight", "bias")}
+    found |= {f"output.{end}": f"{head}.{end}" for end in ("weight", "bias")}
     for i in range(shape.layers):
+        if family.sinks:
+            found[f"blk.{i}.attn_sinks.weight"] = f"{prefix}{layers}.{i}.self_attn.sinks"
         for role, part in roles.items():
             for end in ("weight", "bias"):
-                found[f"blk.{i}.{role}.{end}"] = f"{prefix}layers.{i}.{part}.{end}"
+                found[f"blk.{i}.{role}.{end}"] = f"{prefix}{layers}.{i}.{part}.{end}"
     return found
 
 
 def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     """Return role -> shape of every tensor that the forward pass reads."""
-    q, kv, width = shape.heads * shape.head_width, shape.kv_heads * shape.head_width, shape.width
-    found: dict[str, tuple[int, ...]] = {
-        "token_embd.weight": (shape.vocabulary, width),
-        "output_norm.weight": (width,),
-    }
+    q, kv, width, family = shape.heads * shape.head_width, shape.kv_heads * shape.head_width, shape.width, shape.options
+    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (shape.vocabulary, width)}
+    if family.learned_positions:
+        found["position_embd.weight"] = (shape.context + family.position_offset, width)
+    found |= _norms(family, {"output_norm": width})
     if "output.weight" in roles:
         found["output.weight"] = (shape.vocabulary, width)
+    if "output.bias" in roles:
+        found["output.bias"] = (shape.vocabulary,)
+    head = {"attn_q_norm": q, "attn_k_norm": kv} if family.qk_norm == "all" else {}
+    if family.qk_norm == "head":
+        head = {"attn_q_norm": shape.head_width, "attn_k_norm": shape.head_width}
     for i in range(shape.layers):
         at = f"blk.{i}."
-        found[f"{at}attn_norm.weight"] = found[f"{at}ffn_norm.weight"] = (width,)
+        names = (name for name in family.norms(shape.parallel) if shape.qk_norm or f".{name}." not in QK_NORMS)
+        norms = {f"{at}{name}": head.get(name, width) for name in names}
+        found |= _norms(family, norms)
         parts = (
             {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
         )
         for part, rows in parts.items():
             found[f"{at}{part}.weight"] = (rows, width)
         found[f"{at}attn_output.weight"] = (width, q)
+        if family.sinks:
+            found[f"{at}attn_sinks.weight"] = (shape.heads,)
         for part, rows in {**parts, "attn_output": width}.items():
             if f"{at}{part}.bias" in roles:
                 found[f"{at}{part}.bias"] = (rows,)
-        for part in ("attn_q_norm", "attn_k_norm"):
-            if shape.options.qk_norm:
-                found[f"{at}{part}.weight"] = (shape.head_width,)
-        if shape.options.post_norms:
-            found[f"{at}post_attention_norm.weight"] = found[f"{at}post_ffw_norm.weight"] = (width,)
-        if shape.experts:
-            hidden = shape.expert_hidden
-            found[f"{at}ffn_gate_inp.weight"] = (shape.experts, width)
-            both = f"{at}ffn_gate_up_exps.weight" in roles
-            parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
-            for part, rows in parts.items():
-                found[f"{at}{part}_exps.weight"] = (shape.experts, rows, width)
-            found[f"{at}ffn_down_exps.weight"] = (shape.experts, width, hidden)
+        if shape.experts and i not in shape.dense:
+            found |= expected_experts(shape, roles, at)
             continue
         hidden = shape.hidden
         both = f"{at}ffn_gate_up.weight" in roles
         parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
+        parts = parts if family.is_gated else {"ffn_up": hidden}
         for part, rows in parts.items():
             found[f"{at}{part}.weight"] = (rows, width)
         found[f"{at}ffn_down.weight"] = (width, hidden)
         for part, rows in {**parts, "ffn_down": width}.items():
             if f"{at}{part}.bias" in roles:
                 found[f"{at}{part}.bias"] = (rows,)
+    return found
+
+
+def _norms(family: Family, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of some norms."""
+    ends = ("weight", "bias") if family.norm_bias else ("weight",)
+    return {f"{name}.{end}": (n,) for name, n in widths.items() for end in ends}
+
+
+def expected_experts(shape: Shape, roles: Mapping[str, str], at: str) -> dict[str, tuple[int, ...]]:
+    """Return role -> shape of the experts of a layer, whose roles begin with `at`."""
+    hidden, shared, width, count = shape.expert_hidden, shape.shared_hidden, shape.width, shape.experts
+    found: dict[str, tuple[int, ...]] = {f"{at}ffn_gate_inp.weight": (count, width)}
+    both = f"{at}ffn_gate_up_exps.weight" in roles
+    parts = {"ffn_gate_up": 2 * hidden} if both else {"ffn_gate": hidden, "ffn_up": hidden}
+    for part, rows in parts.items():
+        found[f"{at}{part}_exps.weight"] = (count, rows, width)
+    found[f"{at}ffn_down_exps.weight"] = (count, width, hidden)
+    for part, rows in {**parts, "ffn_down": width}.items():
+        if f"{at}{part}_exps.bias" in roles:
+            found[f"{at}{part}_exps.bias"] = (count, rows)
+    if f"{at}ffn_gate_inp.bias" in roles:
+        found[f"{at}ffn_gate_inp.bias"] = (count,)
+    if shape.routing.is_corrected:
+        found[f"{at}exp_probs_b.bias"] = (count,)
+    if shared:
+        found |= {f"{at}ffn_{part}_shexp.weight": (shared, width) for part in ("gate", "up")}
+        found[f"{at}ffn_down_shexp.weight"] = (width, shared)
+        if f"{at}ffn_gate_inp_shexp.weight" in roles:
+            found[f"{at}ffn_gate_inp_shexp.weight"] = (1, width)
     return found

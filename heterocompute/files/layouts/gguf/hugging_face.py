@@ -82,7 +82,7 @@ def renamed(reader: Gguf) -> Renamed:
     if shape.experts:
         raise WrongValue("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
-    wanted = wanted_names(shape, "model.", "lm_head.weight")
+    wanted = wanted_names(shape, "model.", "lm_head")
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
@@ -92,7 +92,8 @@ def renamed(reader: Gguf) -> Renamed:
         if role not in roles or reader.info(roles[role]).shape != size:
             raise WrongValue(f"the tensor for {role} is missing or has another shape than {size}")
     orders = {}
-    heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if shape.options.pairs else {}
+    family = shape.options
+    heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if family.moves_rows else {}
     for role in roles:
         count = heads.get(role.split(".")[2]) if role.startswith("blk.") else None
         if count is not None:

@@ -23,7 +23,7 @@ from ....base.json_text import json_object
 from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
-from ....zoo.llm.configuration import of_config
+from ....zoo.llm.configuration import check_family, of_config
 from ....zoo.llm.shape import Shape
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
@@ -88,14 +88,15 @@ def model_in(reader: Tensors) -> Model:
         raise WrongValue(f"{CONFIG} is missing")
     config = json_object(place, MAX_CONFIG)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
-    table = next((shape for name, shape in names.items() if name.endswith("embed_tokens.weight")), None)
+    end = check_family(place, config)[0].table
+    table = next((shape for name, shape in names.items() if name.endswith(end)), None)
     if table is None or len(table) != 2:
-        raise WrongValue("the tensor model.embed_tokens.weight is missing")
+        raise WrongValue(f"the tensor model.{end} is missing")
     shape = of_config(place, config, table[0])
     roles = hf_names(reader.path, names, shape)
     _check(shape, roles, names)
     family, rotated = shape.options, {}
-    if family.pairs:
+    if family.moves_rows:
         heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads}
         for role in roles:
             count = heads.get(role.split(".")[2]) if role.startswith("blk.") else None

@@ -1,0 +1,68 @@
+"""Weights that a Hugging Face folder stores in another order than the forward pass reads.
+
+turned          (in, out), of the module Conv1D -> (out, in)
+interleaved     queries, keys and values of one head after the other -> all queries, all keys, all values
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...arrays.components import rows_stand_alone
+from ...arrays.quantized import QuantizedArray
+from .shape import Shape
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def arrange(
+    reads: dict[str, Callable[[], Any]],
+    sizes: dict[str, tuple[int, ...]],
+    roles: Mapping[str, str],
+    shape: Shape,
+    turned: str,
+) -> None:
+    """Replace the functions that read some tensors, and their sizes.
+
+    Parameters
+    ----------
+    turned : {"", "conv1d", "experts"}
+        Of `families.record.Kind`.
+    """
+    for role, name in roles.items():
+        is_matrix = role.startswith("blk.") and role.endswith(".weight") and "norm" not in role
+        is_stack = role.endswith("_exps.weight") and not name.endswith(".weight")  # packed stacks are not turned
+        if (turned == "conv1d" and is_matrix) or (turned == "experts" and is_stack):
+            reads[name] = partial(_turned, reads[name])
+            if name in sizes:
+                sizes[name] = (*sizes[name][:-2], *sizes[name][:-3:-1])
+        if shape.options.interleaved and ".attn_qkv." in role:
+            reads[name] = partial(_ordered, reads[name], order_of(shape))
+
+
+def order_of(shape: Shape) -> IntArray:
+    """Return the row of an interleaved matrix for each row of queries, keys and values."""
+    rows = np.arange(3 * shape.heads * shape.head_width).reshape(shape.heads, 3, shape.head_width)
+    return rows.swapaxes(0, 1).reshape(-1)
+
+
+def _turned(read: Callable[[], Any]) -> Any:
+    found = read()
+    if isinstance(found, QuantizedArray) and found.ndim == 2 and found.axis == (0,):
+        return found.T
+    return np.ascontiguousarray(np.asarray(found).swapaxes(-1, -2))
+
+
+def _ordered(read: Callable[[], Any], order: IntArray) -> Any:
+    """Return an array with its rows in another order, packed if rows can be decoded alone."""
+    found = read()
+    if not isinstance(found, QuantizedArray):
+        return np.asarray(found)[order]
+    if found.axis != (1,) or not rows_stand_alone(found.format, found.shape[-1]):
+        return np.asarray(found, np.float32)[order]
+    parts = {key: part[order] if part.shape[:1] == found.shape[:1] else part for key, part in found.components.items()}
+    return QuantizedArray(parts, found.format, found.shape, found.axis)
