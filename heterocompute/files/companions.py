@@ -12,8 +12,9 @@ from ..base.magic import INDEX
 from .configuration import CONFIG, configured
 from .containers.container import inside
 
-__all__ = ["CONFIG", "OLDER_CONFIGS", "PROGRAM_FILES", "files_beside"]
+__all__ = ["CONFIG", "OLDER_CONFIGS", "PROGRAM_FILES", "STATEMENT", "files_beside"]
 
+STATEMENT = "statement.intoto.json"  # about the files of its own folder, so that a copy would be false
 # Files in which AutoGPTQ and AutoAWQ stored the quantization before config.json had it.
 OLDER_CONFIGS = ("quantize_config.json", "quant_config.json")
 # A file that a program writes next to quantized weights -> the program.
@@ -63,7 +64,7 @@ def files_beside(
     found: dict[str, str | bytes] = {}
     for name in names_in(folder):
         place = inside(folder, name)
-        if is_one and name != CONFIG:
+        if (is_one and name != CONFIG) or name == STATEMENT:
             continue
         if place and is_file(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place
