@@ -159,11 +159,15 @@ def _makers(q: Any, values: Array) -> Iterator[tuple[str, Any]]:
 
 
 def _equal(q: Any, made: Any) -> bool:
-    """Tell whether two arrays hold the same components; formats may differ in a rule."""
+    """Tell whether two arrays hold the same components; formats may differ in a rule, or in the width of scales."""
     own, other = q.components, made.components
-    return own.keys() == other.keys() and all(
-        own[key].dtype == other[key].dtype and own[key].tobytes() == other[key].tobytes() for key in own
-    )
+    return own.keys() == other.keys() and all(_is_same(own[key], other[key]) for key in own)
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    if one.dtype == other.dtype:
+        return one.tobytes() == other.tobytes()
+    return one.dtype.kind == other.dtype.kind == "f" and np.array_equal(one.astype(np.float32), other.astype(np.float32))
 
 
 def _first_code(q: Any, makers: list[tuple[str, Any]], label: str) -> tuple[int, ...] | None:

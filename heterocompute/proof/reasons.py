@@ -138,7 +138,7 @@ def siblings(fmt: Format) -> Iterator[Format]:
     """Yield formats with other words or flags, such as the rule of scales, which the codes do not show."""
     if any(one.name == "base" for one in fields(fmt)):
         return
-    words = {"scale_rule": ("floor", "rceil", "ceil", "even")}
+    words = {"scale_rule": ("floor", "rceil", "ceil", "even"), "scale": ("f32", "f16")}
     for one in fields(fmt):
         if not one.init:
             continue

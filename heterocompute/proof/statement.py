@@ -10,17 +10,18 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import WrongValue, printable, shown
 from ..base.json_text import json_object
-from ..base.locations import names_in
+from ..base.locations import absolute, names_in
 from ..base.regular import open_regular
 from ..base.texts import file_name, quoted
 from ..base.version import __version__
-from ..files.companions import STATEMENT, files_beside
+from ..files.companions import STATEMENT, STATEMENTS, files_beside
 from ..files.opening import reader_of
 from ..files.recipes import SKIP
 from ..files.shards import located, write_whole
@@ -29,8 +30,7 @@ from ..formats.defining import carried
 
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:heterocompute:derivation:v1"
-SUFFIX = ".intoto.json"
-BEGUN = ".begun" + SUFFIX  # a statement without subjects, of an output that is written in parts
+BEGUN = ".begun" + STATEMENTS  # a statement without subjects, of an output that is written in parts
 MAX_STATEMENT = 64 << 20
 DIGEST = re.compile(r"[0-9a-f]{64}")
 FIELDS = ("program", "version", "command", "options", "recipe", "base", "tensors", "calibration")
@@ -99,11 +99,17 @@ def statement_place(path: str | os.PathLike[str]) -> str:
     'small.safetensors.intoto.json'
     """
     name = file_name(path)
-    return os.path.join(name, STATEMENT) if os.path.isdir(name) else name.rstrip(os.sep) + SUFFIX
+    return os.path.join(name, STATEMENT) if os.path.isdir(name) else name.rstrip(os.sep) + STATEMENTS
 
 
-def read_statement(path: str | os.PathLike[str]) -> Statement:
+def read_statement(path: str | os.PathLike[str], begun: bool = False) -> Statement:
     """Read a statement, which is not trusted.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    begun : bool
+        Whether it is that of an output in parts, which has no subjects yet.
 
     Raises
     ------
@@ -132,7 +138,7 @@ def read_statement(path: str | os.PathLike[str]) -> Statement:
     if (calibration is None) == (command == "ptq"):
         raise WrongValue(f"{where}: calibration is {shown(calibration)}, which does not fit the command {command}")
     statement = Statement(
-        _digests(where, "subject", found.get("subject"), files=True),
+        _digests(where, "subject", found.get("subject"), files=True, empty=begun),
         _digests(where, "base", predicate["base"], files=True),
         command,
         _options(where, command, predicate["options"]),
@@ -150,7 +156,7 @@ def _listed(digests: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"name": name, "digest": {"sha256": digest}} for name, digest in digests.items()]
 
 
-def _digests(where: str, key: str, value: object, files: bool = False) -> dict[str, str]:
+def _digests(where: str, key: str, value: object, files: bool = False, empty: bool = False) -> dict[str, str]:
     """Return the digests of a list of a statement."""
     if not isinstance(value, list):
         raise WrongValue(f"{where}: {key} is {shown(value)}, expected a list of names with digests")
@@ -168,7 +174,7 @@ def _digests(where: str, key: str, value: object, files: bool = False) -> dict[s
         if name in found:
             raise WrongValue(f"{where}: {key} names {quoted(name)} twice")
         found[name] = sha
-    if files and not found:
+    if files and not found and not empty:
         raise WrongValue(f"{where}: {key} is empty, expected at least one file")
     return found
 
@@ -209,7 +215,7 @@ def base_files(path: str | os.PathLike[str]) -> dict[str, str]:
     with reader_of(path) as reader:
         found = located(reader)
         files = sorted({*found.files.values(), *found.others})
-        if not os.path.isdir(file_name(path)) and found.path in files:
+        if not os.path.isdir(file_name(path)) and absolute(found.path) in files:
             return {os.path.basename(file): file for file in files}
         beside = {name: place for name, place in files_beside(found.path, {}).items() if isinstance(place, str)}
         files += [found.path] if found.path not in files and os.path.exists(found.path) else []
@@ -241,6 +247,30 @@ def tensor_digests(path: str | os.PathLike[str]) -> dict[str, str]:
                 digest.update(piece)
             found[name] = digest.hexdigest()
     return found
+
+
+class Hashing:
+    """The digests of the files of a base, computed on another thread while the output is written."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._files = base_files(path)
+        self._found: dict[str, str] = {}
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = digests_of(self._files)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> dict[str, str]:
+        """Wait for the digests, and return them by name."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._found
 
 
 def begin_statement(
