@@ -46,6 +46,9 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .products.outer import *
     from .products.quantize import *
     from .products.tune import *
+    from .proof.result import Verification as Verification
+    from .proof.vectors import vectors as vectors
+    from .proof.verify import verify as verify
     from .pruning import scores as scores
     from .pruning.permute import *
     from .pruning.prune import *
@@ -97,6 +100,9 @@ else:  # hidden from type checkers, which would accept any name
             "products.quantize": "fake_quantize quantize",
             "products.tune": "tune",
             "products.outer": "OuterCounts conv2d_outer",
+            "proof.result": "Verification",
+            "proof.vectors": "vectors",
+            "proof.verify": "verify",
             "pruning.permute": "permute_channels permute_linear",
             "pruning.prune": "prune prune_mask",
             "pruning.scores": "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from ..base.errors import shown
@@ -25,7 +26,7 @@ from .parts import (
     print_line,
     print_table,
 )
-from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, print_part
+from .rewriting import IN_LAYOUT, add_files, add_input_and_output, add_layout, print_part, stated
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -59,9 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     message = ""
     with ProgressBar(arguments.command, arguments.input) as progress:
         try:
-            summary = interruptible(
-                lambda: convert_checkpoint(arguments.input, arguments.output, progress=progress.update, **options)
-            )
+            with nullcontext() if arguments.dry_run else stated(arguments):
+                summary = interruptible(
+                    lambda: convert_checkpoint(arguments.input, arguments.output, progress=progress.update, **options)
+                )
         except NotRepresentable as error:
             summary = error.summary
             message = str(error).replace(f"lossy={shown(error.nearest)}", f"--lossy {error.nearest}")

@@ -24,7 +24,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     words = "fp32, fp16, bf16 or fp64; default: the dtype before packing"
     add("--dtype", "DTYPE", words, parse="files.plain:plain_dtype")
     add_layout(add, "--layout", f"{IN_LAYOUT}; default: read from its configuration")
-    add_files(add)
+    add_files(add, statement=False)
     add_threads(added)
 
 

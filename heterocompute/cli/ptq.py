@@ -27,7 +27,7 @@ from .parts import (
     print_table,
     recipe_of,
 )
-from .rewriting import add_check, add_input_and_output, add_workers
+from .rewriting import add_check, add_input_and_output, add_statement, add_workers, stated
 
 COLUMNS = (
     Column("name", "tensor"),
@@ -63,6 +63,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_patterns(ptq)
     add_workers(add, "who rounds the layers")
     add_check(add)
+    add_statement(add)
     add_threads(ptq)
     add.common("--csv")
     add("--html", "PATH", "also write one page with the table and a plot")
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         return quantize_streamed(arguments.input, arguments.output, progress=progress.update, **options)
 
     note_unloadable(arguments)
-    with ProgressBar("ptq", arguments.input) as progress:
+    with ProgressBar("ptq", arguments.input) as progress, stated(arguments, formats):
         found = interruptible(work)
     if arguments.csv:
         found.to_csv(arguments.csv)

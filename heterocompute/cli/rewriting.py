@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..base.errors import printable
+from ..base.locations import is_url
 from ..base.magic import READABLE
 from ..base.rereading import CHECKS
 from ..base.texts import counted
@@ -17,6 +20,7 @@ from ..report.numbers import quantity
 from .options import Options, options_of
 from .parts import (
     ProgressBar,
+    UsageError,
     interruptible,
     note_instead,
     note_lacking,
@@ -77,13 +81,52 @@ def add_workers(add: Options, words: str) -> None:
     )
 
 
-def add_files(add: Options) -> None:
+def add_files(add: Options, statement: bool = True) -> None:
     """Add the options for the workers and the output files of a checkpoint."""
     add_workers(add, "who writes the files of a folder")
     add("--shard-size", "S", "maximum size of a file in a folder, such as 4GiB", parse="files.work:size_of")
     add("--no-resume", None, "rebuild the files that an earlier run has finished")
     add("--part", "K/N", "write part K of N alone; heterocompute finish OUT makes the output of all parts", parse=_part)
     add_check(add)
+    if statement:
+        add_statement(add)
+
+
+def add_statement(add: Options) -> None:
+    """Add --statement."""
+    add("--statement", None, "write a statement of the files and the options next to OUT, for heterocompute verify")
+
+
+@contextmanager
+def stated(arguments: argparse.Namespace, recipe: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Write the statement of --statement after the ``with`` block, which writes the output.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    recipe : mapping of str to Any, optional
+        Pattern -> format.
+    """
+    if not getattr(arguments, "statement", False):
+        yield
+        return
+    from ..proof import statement as statements  # 60 ms
+
+    if is_url(arguments.output):
+        raise UsageError("--statement needs an OUT on this machine")
+    hashing = statements.Hashing(arguments.input)
+    if getattr(arguments, "consume", False):
+        hashing.result()
+    calibration: dict[str, str] | None = None
+    if arguments.command == "ptq":
+        is_file = os.path.exists(arguments.calibration)
+        calibration = statements.tensor_digests(arguments.calibration) if is_file else {}
+    yield
+    begun = statements.begin_statement(hashing.result(), arguments.command, vars(arguments), recipe, calibration)
+    if getattr(arguments, "part", None) is not None:
+        statements.write_whole(arguments.output.rstrip(os.sep) + statements.BEGUN, begun.text())
+    else:
+        statements.write_statement(begun, arguments.output)
 
 
 def add_check(add: Options) -> None:
@@ -133,7 +176,7 @@ def rewrite(
     options = options_of(work, arguments)
     if "recipe" in options:
         options["recipe"] = recipe_of(arguments.recipe, parse)
-    with ProgressBar(arguments.command, arguments.input) as progress:
+    with ProgressBar(arguments.command, arguments.input) as progress, stated(arguments, options.get("recipe")):
         options |= {"progress": progress.update, "needed": True}
         summary = interruptible(lambda: work(arguments.input, arguments.output, **options))
     note_skipped(arguments.input, summary["skipped"])

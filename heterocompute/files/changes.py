@@ -32,6 +32,7 @@ from .selection import SMALL_FLOATS
 BLOCK = 1 << 20
 
 Plain = tuple[str, tuple[int, ...]]  # NumPy's name of the dtype, shape
+Quantizer = Callable[[Any, Format, tuple[int, ...]], Any]  # array, format, axes -> packed array
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,23 @@ def in_layout(layout: Layout, name: str, change: Change) -> Change:
     return Change(change.format, stored, _InLayout(layout, name, change.make))
 
 
+def with_quantizer(make: Any, quantizer: Quantizer) -> Any:
+    """Return the function of a change with another quantizer inside; None if the change does not quantize.
+
+    Parameters
+    ----------
+    make : callable
+        `make` of a `Change`.
+    quantizer : callable
+        ``quantizer(array, format, axes)`` returns a packed array.
+    """
+    if isinstance(make, _Quantized):
+        return _By(make.format, make.axes, quantizer)
+    first = getattr(make, "first", None)
+    inner = None if first is None else with_quantizer(first, quantizer)
+    return None if inner is None else replace(make, first=inner)
+
+
 @dataclass(frozen=True)
 class _InLayout:
     layout: Layout
@@ -199,6 +217,14 @@ class _Quantized:
 
     def __call__(self, array: object) -> Any:
         return quantize(array, self.format, axis=self.axes)
+
+
+@dataclass(frozen=True)
+class _By(_Quantized):
+    quantizer: Quantizer
+
+    def __call__(self, array: object) -> Any:
+        return self.quantizer(array, self.format, self.axes)
 
 
 @dataclass(frozen=True)

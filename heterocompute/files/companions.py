@@ -12,8 +12,10 @@ from ..base.magic import INDEX
 from .configuration import CONFIG, configured
 from .containers.container import inside
 
-__all__ = ["CONFIG", "OLDER_CONFIGS", "PROGRAM_FILES", "files_beside"]
+__all__ = ["CONFIG", "OLDER_CONFIGS", "PROGRAM_FILES", "STATEMENT", "STATEMENTS", "files_beside"]
 
+STATEMENTS = ".intoto.json"  # ends the names of statements about files of their own folder: a copy would be false
+STATEMENT = "statement" + STATEMENTS
 # Files in which AutoGPTQ and AutoAWQ stored the quantization before config.json had it.
 OLDER_CONFIGS = ("quantize_config.json", "quant_config.json")
 # A file that a program writes next to quantized weights -> the program.
@@ -63,7 +65,7 @@ def files_beside(
     found: dict[str, str | bytes] = {}
     for name in names_in(folder):
         place = inside(folder, name)
-        if is_one and name != CONFIG:
+        if (is_one and name != CONFIG) or name.endswith(STATEMENTS):
             continue
         if place and is_file(place) and not name.startswith(".") and not name.endswith(WEIGHTS):
             found[name] = place

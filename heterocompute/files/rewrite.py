@@ -190,11 +190,15 @@ def rewrite(
         is_several = is_several or _is_folder(in_path, out_path, total["bytes"], limit, is_described)
         states = staging.states if staging else {}
         shards = divided(reader, held, changes, metadata, limit if is_several else None, states, source, work.check)
-    if not is_several or staging is None:
+    is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
+    companions: Mapping[str, str | bytes] = {}
+    if is_several and staging is not None and (is_described or not is_one):
+        companions = files_beside(reader.path, more, instead, is_one)
+    if work.receiver is not None:
+        work.receiver(shards, companions if is_several and staging is not None else None)
+    elif not is_several or staging is None:
         _run(work, placed(shards, [out]), 0, total["bytes_before"])
     else:
-        is_one = not (is_folder(file_name(in_path)) or work.consume or left is not None)
-        companions = files_beside(reader.path, more, instead, is_one) if is_described or not is_one else {}
         if work.part is not None:
             _run_part(staging, shards, reader, companions, work)
             number, count = work.part
@@ -209,9 +213,9 @@ def rewrite(
                 raise
         if work.consume and os.path.exists(reader.path):
             os.unlink(reader.path)  # the index of the deleted files
-    if work.finished:
+    if work.finished and work.receiver is None:
         work.finished()
-    if is_several and staging is not None:
+    if is_several and staging is not None and work.receiver is None:
         staging.discard()
     work.report(total["bytes_before"], total["bytes_before"])
     return _summary(in_path, out_path, rows, held, opened)

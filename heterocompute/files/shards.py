@@ -181,15 +181,15 @@ def located(reader: Tensors, source: Callable[[str], Tensors] = reader_of) -> Lo
 
 def bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
     """Return the bytes of an array as it is read."""
-    return sum(reader.info(part).nbytes for part in _components(name, entry))
+    return sum(reader.info(part).nbytes for part in components_of(name, entry))
 
 
 def stored_bytes_of(reader: Tensors, name: str, entry: Entry | None) -> int:
     """Return the bytes of an array in its file."""
-    return sum(reader.stored_bytes(part) for part in _components(name, entry))
+    return sum(reader.stored_bytes(part) for part in components_of(name, entry))
 
 
-def _components(name: str, entry: Entry | None) -> list[str]:
+def components_of(name: str, entry: Entry | None) -> list[str]:
     return [name] if entry is None else [f"{name}.{key}" for key in entry.components]
 
 
@@ -270,7 +270,7 @@ def divided(
     states |= {file: gone.get(file, state) for file, state in states.items() if state == NOWHERE}
     shards = []
     for group in groups:
-        components = [part for name in group for part in _components(name, held[name])]
+        components = [part for name in group for part in components_of(name, held[name])]
         files = {part: reader.files[part] for part in components}
         shards.append(
             Shard(
@@ -371,7 +371,7 @@ def free(shard: Shard) -> None:
 def _write(shard: Shard, progress: Progress | None) -> None:
     done, total = 0, shard.source_bytes
     with Located(shard.source, shard.files, shard.infos, shard.metadata, shard.source_of) as reader:
-        _check_states(shard)
+        check_states(shard)
         stored, metadata = shard.layout()
         with Writer(shard.path, stored, metadata, durable=bool(shard.receipts)) as writer:
             for name, entry, change in shard.tensors:
@@ -380,13 +380,13 @@ def _write(shard: Shard, progress: Progress | None) -> None:
                 _write_one(reader, writer, name, entry, change)
                 done += bytes_of(reader, name, entry)
             _compare(shard, reader, writer)
-            _check_states(shard)
+            check_states(shard)
             if shard.receipts:  # before the file appears under its name
                 sums = {**writer.sums, HEAD: zlib.crc32(laid_out(stored, metadata)[0])}
                 write_whole(shard.receipt, json.dumps(sums, ensure_ascii=False))
 
 
-def _check_states(shard: Shard) -> None:
+def check_states(shard: Shard) -> None:
     for file, state in shard.states.items():
         if state_of(file) != state:
             raise WrongValue(f"{printable(file)}: changed, or was deleted, while the checkpoint was read")
@@ -394,14 +394,14 @@ def _check_states(shard: Shard) -> None:
 
 def _write_one(reader: Tensors, writer: Writer, name: str, entry: Entry | None, change: Change | None) -> None:
     if change is None:
-        for part in _components(name, entry):
+        for part in components_of(name, entry):
             writer.copy(part, reader)
         return
-    for part, array in _made(reader, name, entry, change).items():
+    for part, array in made_of(reader, name, entry, change).items():
         writer.write(part, array)
 
 
-def _made(reader: Tensors, name: str, entry: Entry | None, change: Change) -> Mapping[str, Any]:
+def made_of(reader: Tensors, name: str, entry: Entry | None, change: Change) -> Mapping[str, Any]:
     """Return the tensors that store the result of a change."""
     value = reader.lent(name) if entry is None else read_array(reader, name, entry)
     with about(reader, name):
@@ -415,7 +415,7 @@ def _compare(shard: Shard, reader: Tensors, writer: Writer) -> None:
     """Raise ValueError if the written file does not hold what is made of drawn tensors when they are read again."""
     kinds = {
         name: (
-            (change and change.format, reader.info(_components(name, entry)[0]).dtype),
+            (change and change.format, reader.info(components_of(name, entry)[0]).dtype),
             bytes_of(reader, name, entry),
         )
         for name, entry, change in shard.tensors
@@ -425,10 +425,10 @@ def _compare(shard: Shard, reader: Tensors, writer: Writer) -> None:
         if name not in chosen:
             continue
         if change is None:
-            for part in _components(name, entry):
+            for part in components_of(name, entry):
                 writer.check(part, reader.chunks(part))
         else:
-            for part, array in _made(reader, name, entry, change).items():
+            for part, array in made_of(reader, name, entry, change).items():
                 writer.check(part, [memory_of(np.asarray(array))])
 
 

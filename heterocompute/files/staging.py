@@ -268,8 +268,7 @@ class Staging:
 
     def _write_index(self, weight_map: Mapping[str, str], total: int) -> None:
         if len(set(weight_map.values())) > 1:
-            index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-            write_whole(os.path.join(self.inner, INDEX_NAME), json.dumps(index, indent=2, ensure_ascii=False) + "\n")
+            write_whole(os.path.join(self.inner, INDEX_NAME), index_text(weight_map, total))
 
     def is_renamed(self) -> bool:
         """Tell whether the output already has its final name, because the run was ended right after renaming."""
@@ -309,6 +308,12 @@ def _called(shard: Shard, declared: Sequence[str], folder: str) -> str | None:
     if digest != shard.digest:
         return None
     return next((name for name in names if shard.is_whole(os.path.join(folder, name))), None)
+
+
+def index_text(weight_map: Mapping[str, str], total: int) -> str:
+    """Return the content of the index of a folder, from the file of each tensor and the bytes of all tensors."""
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    return json.dumps(index, indent=2, ensure_ascii=False) + "\n"
 
 
 def put_file(place: str, content: str | bytes) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.errors import WrongType, WrongValue, shown
@@ -27,6 +29,27 @@ UNITS = {
     "TiB": 2**40,
 }
 
+# What receives the planned files of a checkpoint instead of a writer, see `planned_by`.
+Receiver = Callable[[Any, Any], None]
+_RECEIVER: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
+
+
+@contextmanager
+def planned_by(receiver: Receiver) -> Iterator[None]:
+    """Inside the ``with`` block, functions that rewrite a checkpoint plan its files and write none.
+
+    Parameters
+    ----------
+    receiver : callable
+        ``receiver(shards, companions)`` of the planned files: the shards, and the other files of the folder by name.
+        `companions` is None if the output is one file.
+    """
+    token = _RECEIVER.set(receiver)
+    try:
+        yield
+    finally:
+        _RECEIVER.reset(token)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -42,6 +65,7 @@ class Work:
     progress: Progress | None = None
     # called when the output has its name, while a run that is begun again would still know the output as its own
     finished: Callable[[], None] | None = None
+    receiver: Receiver | None = field(default_factory=_RECEIVER.get)
 
     def report(self, done: int, total: int, name: str = "") -> None:
         """Report progress, if somebody wants to know."""

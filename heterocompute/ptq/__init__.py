@@ -4,6 +4,7 @@
 resulting error at the layer's output. Their definition in plain NumPy is ``heterocompute/reference/ptq.py``.
 """
 
+from .accumulator import AccumulatorBits, accumulator_bits
 from .adjust import Rescaling, bound, correct_bias, rescale
 from .checkpoint import quantize_checkpoint
 from .error import OutputError, error
@@ -16,12 +17,14 @@ from .rotate import rotate
 from .search import search
 
 __all__ = [
+    "AccumulatorBits",
     "Calibration",
     "Hessian",
     "OutputError",
     "Plan",
     "Rescaling",
     "Rounded",
+    "accumulator_bits",
     "bound",
     "calibrate",
     "correct_bias",

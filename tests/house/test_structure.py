@@ -36,7 +36,7 @@ PY_ROOMS: dict[str, set[str]] = {
     "report": set(),
     "hardware": {*PRODUCTS, "families", "report"},
 }
-ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "cli", "__main__"}
+ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "proof", "cli", "__main__"}
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
 PY_ROOMS["cli"] |= {"__version__"}
 # Imports against the layers, inside a function: the operators of an array are products, a network is retrained, a
@@ -69,7 +69,7 @@ OPTIONAL = {
     "fsspec",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
-SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "zoo")}
+SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "proof", "ptq", "report", "studies", "zoo")}
 SLOW_ROOMS |= {("studies", "hardware"), ("studies", "interop"), ("ptq", "hardware"), ("cli", "interop")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else
 

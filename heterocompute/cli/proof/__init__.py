@@ -1,0 +1,1 @@
+"""The commands about origin and differences: verify, diff, vectors."""

@@ -1,0 +1,322 @@
+"""`heterocompute.verify`: files that come from a base pass, and every planted change is named where it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.cli import main
+from heterocompute.files.safetensors import Reader
+from heterocompute.proof.sampling import chance_of_missing
+from heterocompute.proof.statement import read_statement
+
+WEIGHTS = ("fc.weight", "out.weight")
+CASES = [
+    ("int4-g32", None),
+    ("vsq4-g16-s4", None),
+    ("mxfp4", None),
+    ("bf16", None),
+    ("int8+2:4", None),
+    ("int4-g32-asym-f16", "gptq"),
+    ("int4-g32-asym-f16", "awq"),
+    ("int4-g32-f16", "compressed-tensors"),
+    ("nvfp4", "modelopt"),
+    ("int4-g32-asym-f16", "mlx"),
+    ("q4_0", "gguf"),
+    ("q4_k", "gguf"),
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rng = np.random.default_rng(0)
+    path = str(tmp_path_factory.mktemp("base") / "model.safetensors")
+    weights = {name: 0.02 * rng.standard_normal((32, 256), dtype=np.float32) for name in WEIGHTS}
+    hc.save(path, {**weights, "fc.bias": rng.standard_normal(32).astype(np.float32)})
+    return path
+
+
+def quantized(base: str, folder: Path, fmt: str, layout: str | None, name: str = "small") -> str:
+    """Write a checkpoint with a statement by the command, and return its path."""
+    out = str(folder / f"{name}.{'gguf' if layout == 'gguf' else 'safetensors'}")
+    more = [] if layout is None else ["--layout", layout]
+    assert main(["quantize", base, out, "--format", fmt, "--statement", *more]) == 0
+    return out
+
+
+@pytest.mark.parametrize(("fmt", "layout"), CASES)
+def test_a_file_comes_from_its_base(base: str, fmt: str, layout: str | None, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, fmt, layout)
+    before = Path(out).read_bytes()
+    found = hc.verify(out, base)
+    assert found.ok and found.verdict == "verified" and found.code == 0
+    assert {one.status for one in found.tensors} == {"equal"} and not found.files
+    assert Path(out).read_bytes() == before and sorted(os.listdir(tmp_path)) == sorted(
+        [os.path.basename(out), os.path.basename(out) + ".intoto.json"]
+    )
+    guessed = hc.verify(out, base, guess=True)
+    assert guessed.ok and guessed.nearest is not None
+
+
+def test_a_statement_does_not_depend_on_place_or_time(base: str, tmp_path: Path) -> None:
+    texts = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        with hc.use(threads=1 if folder == "a" else 2):
+            texts.append(Path(quantized(base, tmp_path / folder, "int4-g32", None) + ".intoto.json").read_text())
+    assert texts[0] == texts[1] and str(tmp_path) not in texts[0]
+
+
+@pytest.mark.parametrize(("fmt", "layout"), [("int4-g32", None), ("mxfp4", None), ("int4-g32-f16", "gptq")])
+def test_each_planted_bit_of_a_tensor_is_named(base: str, fmt: str, layout: str | None, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, fmt, layout)
+    data = bytearray(Path(out).read_bytes())
+    with Reader(out) as reader:
+        infos = {name: reader.info(name) for name in reader.names}
+    begin = 8 + int.from_bytes(data[:8], "little")
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        at, bit = int(rng.integers(begin, len(data))), int(rng.integers(8))
+        part = next(name for name, info in infos.items() if 0 <= at - begin - info.begin < info.nbytes)
+        data[at] ^= 1 << bit
+        Path(out).write_bytes(data)
+        data[at] ^= 1 << bit
+        found = hc.verify(out, base, digest=False)
+        (row,) = [one for one in found.tensors if one.status != "equal"]
+        assert not found.ok and found.code == 1 and row.status == "differs" and row.index is not None
+        assert row.name.rpartition(".")[0] == part.split(".")[0]
+        assert row.how.startswith(f"one bit: bit {bit} of byte {at - begin - infos[part].begin}")
+        assert (part == row.name) or part in row.how
+        if layout is None and part.endswith(".codes"):  # the index is that of the value
+            own, other = (hc.quantize(hc.load(base)[row.name], fmt), None)
+            codes = bytearray(own.components["codes"].tobytes())
+            codes[at - begin - infos[part].begin] ^= 1 << bit
+            other = own._remade(
+                {**own.components, "codes": np.frombuffer(codes, np.uint8).reshape(own.components["codes"].shape)},
+                own.shape, own.axis,
+            )  # fmt: skip
+            wrong = np.argwhere(own.dequantize() != other.dequantize())
+            assert [row.index] == [tuple(map(int, one)) for one in wrong] or not len(wrong)  # +0 and -0
+
+
+def test_each_planted_bit_outside_of_tensors_is_named(base: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    hc.save(str(folder / "model.safetensors"), hc.load(base))
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer.json").write_text('{"version": 1}')
+    out = str(tmp_path / "out")
+    argv = ["quantize", str(folder), out, "--format", "int4-g32", "--shard-size", "6kB", "--statement"]
+    assert main(argv) == 0
+    assert hc.verify(out, str(folder)).ok
+    rng = np.random.default_rng(2)
+    names = sorted(name for name in os.listdir(out) if "statement" not in name)
+    assert len(names) == 5
+    for i in range(25):
+        name = names[i % len(names)]
+        path = Path(out) / name
+        data = bytearray(path.read_bytes())
+        end = 8 + int.from_bytes(data[:8], "little") if name.endswith(".safetensors") else len(data)
+        at = int(rng.integers(0, end))
+        data[at] ^= 1 << int(rng.integers(8))
+        before = path.read_bytes()
+        path.write_bytes(data)
+        found = hc.verify(out, str(folder), digest=False)
+        path.write_bytes(before)
+        assert not found.ok and found.code == 1
+        assert (name, at) in [(one.name, one.offset) for one in found.files]
+    (Path(out) / "extra.bin").write_bytes(b"1")
+    (Path(out) / "tokenizer.json").unlink()
+    found = hc.verify(out, str(folder), digest=False)
+    assert {(one.name, one.how) for one in found.files} == {("extra.bin", "is extra"), ("tokenizer.json", "is missing")}
+
+
+def test_a_difference_says_how(base: str, tmp_path: Path) -> None:
+    weights = hc.load(base)
+    out = str(tmp_path / "other.safetensors")
+    hc.save(out, {**weights, **{name: hc.quantize(weights[name], "int4-g32", clip="octav") for name in WEIGHTS}})
+    found = hc.verify(out, base, "int4-g32")
+    assert found.tensors[0].how == "another scale rule: clip='octav' gives these bytes"
+    assert hc.verify(out, base, guess=True).nearest == "int4-g32, clip='octav': 2; copied: 1"
+
+    negated = {name: hc.quantize(-weights[name], "int4-g32") for name in WEIGHTS}
+    hc.save(out, {**weights, **negated})
+    assert "another base" in hc.verify(out, base, "int4-g32").tensors[0].how
+
+    rng = np.random.default_rng(0)
+    q = hc.quantize(weights["fc.weight"], "int8")
+    codes = q.components["codes"].view(np.int8).copy()
+    codes[(rng.random(codes.shape) < 0.1) & (codes < 127)] += np.int8(1)
+    rounded = q._remade({**q.components, "codes": codes.view(np.uint8)}, q.shape, q.axis)
+    hc.save(out, {**weights, "fc.weight": rounded, "out.weight": hc.quantize(weights["out.weight"], "int8")})
+    found = hc.verify(out, base, "int8")
+    assert found.tensors[0].how.startswith("another rounding") and found.tensors[1].status == "equal"
+    index = found.tensors[0].index
+    assert index is not None and codes[index] != q.components["codes"].view(np.int8)[index]
+    guessed = hc.verify(out, base, guess=True)
+    assert not guessed.ok and "by at most 1 steps" in guessed.tensors[0].how
+
+
+def test_another_base_has_another_digest(base: str, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    other = str(tmp_path / "other.safetensors")
+    weights = hc.load(base)
+    hc.save(other, {**weights, "fc.bias": weights["fc.bias"] + 1})
+    found = hc.verify(out, other)
+    assert [one.name for one in found.tensors if one.status != "equal"] == ["fc.bias"]
+    assert any(one.how.startswith("base: ") for one in found.files)
+
+
+def test_guess_finds_rules_of_other_programs(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    rng = np.random.default_rng(3)
+    base, out = (str(tmp_path / f"{name}.safetensors") for name in ("base", "out"))
+    w = 0.02 * rng.standard_normal((16, 256), dtype=np.float32)
+    hc.save(base, {"a.weight": w, "b.weight": w + 1, "c.weight": w})
+    truncated = (w.view(np.uint32) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
+    hc.save(out, {"a.weight": truncated, "b.weight": (w + 1).astype(ml_dtypes.bfloat16),
+                  "c.weight": w.astype(ml_dtypes.float8_e4m3fn)})  # fmt: skip
+    found = hc.verify(out, base, guess=True)
+    assert found.ok and found.nearest is not None and found.nearest.split(": 1; ") == [
+        "cast to bfloat16, truncated", "cast to bfloat16", "cast to float8_e4m3fn: 1"
+    ]  # fmt: skip
+    # GPTQ's rtn, asymmetric: scale = (max - min) / 15, codes from the float32 scale
+    x = w.reshape(16, 8, 32)
+    scale = (np.maximum(x.max(-1), 0) - np.minimum(x.min(-1), 0)) / np.float32(15)
+    zero = np.rint(-np.minimum(x.min(-1), 0) / scale)
+    codes = np.clip(np.rint(x / scale[..., None]) + zero[..., None], 0, 15).astype(np.uint8).reshape(16, 256)
+    q = hc.quantize(w, "int4-g32-asym-f16")
+    packed = lambda a: np.ascontiguousarray(a[:, ::2] | a[:, 1::2] << 4)  # noqa: E731
+    parts = {"codes": packed(codes), "scales": scale.astype(np.float16), "zero_points": packed(zero.astype(np.uint8))}
+    hc.save(out, {"a.weight": q._remade(parts, q.shape, q.axis)})
+    hc.save(base, {"a.weight": w})
+    found = hc.verify(out, base, guess=True)
+    assert found.ok and found.tensors[0].how.startswith("rtn of GPTQ, asymmetric")
+
+
+def test_calibrated_rounding_needs_its_calibration(base: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    out, inputs, others = (str(tmp_path / name) for name in ("small.safetensors", "x.npz", "y.npz"))
+    for path in (inputs, others):
+        np.savez(path, **{"fc.weight": rng.standard_normal((64, 256), dtype=np.float32)})
+    argv = ["ptq", base, out, "--format", "int4-g32", "--calibration", inputs, "--statement"]
+    assert main(argv) == 0
+    for calibration, words in ((None, "not given"), (others, "another digest"), (str(tmp_path / "no.npz"), "does not")):
+        found = hc.verify(out, base, calibration=calibration)
+        assert found.code == 2 and found.verdict.startswith("not checked: calibration") and words in found.verdict
+    assert hc.verify(out, base, calibration=inputs).ok
+    data = bytearray(Path(out).read_bytes())
+    data[-1] ^= 1
+    Path(out).write_bytes(data)
+    assert hc.verify(out, base, calibration=inputs).code == 1
+
+
+def test_parts_and_conversions_have_statements(base: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "parts")
+    for part in ("2/2", "1/2"):
+        argv = ["quantize", base, out + os.sep, "--format", "int8", "--shard-size", "9kB", "--part", part, "--statement"]
+        assert main(argv) == 0
+    assert main(["finish", out, "--statement"]) == 0
+    assert hc.verify(out, base, workers=2).ok and not list(tmp_path.glob("*.begun*"))
+    assert main(["finish", out, "--statement"]) == 1  # no part
+    gptq = quantized(base, tmp_path, "int4-g32-f16", "gptq")
+    awq = str(tmp_path / "awq.safetensors")
+    assert main(["convert", gptq, awq, "--layout", "awq", "--statement"]) == 0
+    assert hc.verify(awq, gptq).ok and read_statement(awq + ".intoto.json").command == "convert"
+    pruned = str(tmp_path / "pruned.safetensors")
+    assert main(["prune", base, pruned, "--pattern", "2:4", "--statement"]) == 0
+    assert hc.verify(pruned, base).ok and hc.verify(pruned, base, "2:4").ok
+
+
+def test_a_sample_says_what_it_may_miss(base: str, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    found = hc.verify(out, base, sample=1, seed=5)
+    assert found.ok and found.seed == 5 and "probability 0.667" in found.verdict
+    assert [one.status for one in found.tensors].count("unchecked") == 2
+    assert hc.verify(out, base, sample=1, seed=5).tensors == found.tensors
+    assert hc.verify(out, base, sample=1).seed != hc.verify(out, base, sample=1).seed
+    assert chance_of_missing(10, 10) == 0 and chance_of_missing(10, 5) == 0.5
+    halves = [hc.verify(out, base, part=f"{k}/2").tensors for k in (1, 2)]
+    assert all((a.status == "equal") != (b.status == "equal") for a, b in zip(*halves, strict=True))
+
+
+HOSTILE: list[tuple[Any, str]] = [
+    (lambda s: s.update(_type="x"), "_type"),
+    (lambda s: s.update(predicateType="x"), "predicateType"),
+    (lambda s: s["predicate"].update(more=1), "predicate"),
+    (lambda s: s["predicate"].pop("base"), "predicate"),
+    (lambda s: s["predicate"].update(command="rm"), "command"),
+    (lambda s: s["predicate"]["options"].update(progress=1), "options"),
+    (lambda s: s["predicate"]["options"].update(format={"a": 1}), "options"),
+    (lambda s: s["predicate"].update(calibration=[]), "calibration"),
+    (lambda s: s["predicate"].update(recipe=[["a"]]), "recipe"),
+    (lambda s: s["subject"][0].update(name="../x"), "path"),
+    (lambda s: s["subject"][0].update(name="/etc/passwd"), "path"),
+    (lambda s: s["subject"][0]["digest"].update(sha256="00"), "64"),
+    (lambda s: s["predicate"]["base"][0]["digest"].update(sha256="z" * 64), "64"),
+    (lambda s: s["subject"].append(s["subject"][0]), "twice"),
+    (lambda s: s.update(subject=[]), "empty"),
+    (lambda s: s.update(subject=s["predicate"]["base"]), "same files"),
+    (lambda s: s["predicate"]["options"].update(format="nonsense"), "nonsense"),
+    (lambda s: s["predicate"].update(base="x" * 100_000), "base"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_statement_is_one_sentence(
+    base: str, change: Any, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    place = Path(out + ".intoto.json")
+    statement = json.loads(place.read_text())
+    change(statement)
+    place.write_text(json.dumps(statement))
+    capfd.readouterr()
+    assert main(["verify", out, "--from", base]) == 2
+    error = capfd.readouterr().err
+    lines = [line for line in error.splitlines() if line.startswith("heterocompute verify: ")]
+    assert len(lines) == 1 and words in lines[0] and len(lines[0]) < 600
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a":' * 100, "\x00", '{"_type": 1, "_type": 2}'])
+def test_other_files_are_not_statements(base: str, text: str, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    place = Path(out + ".intoto.json")
+    place.write_text(text)
+    with pytest.raises(ValueError, match="intoto.json") as error:
+        hc.verify(out, base)
+    assert "\n" not in str(error.value)
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(ValueError, match="regular file"):
+        hc.verify(out, base)
+
+
+def test_unknown_fields_outside_of_the_predicate_are_ignored(base: str, tmp_path: Path) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    place = Path(out + ".intoto.json")
+    statement = json.loads(place.read_text())
+    statement["extension"] = {"a": [1]}
+    statement["subject"][0]["annotations"] = {}
+    place.write_text(json.dumps(statement))
+    assert hc.verify(out, base).ok
+
+
+def test_exit_codes_of_the_command(base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = quantized(base, tmp_path, "int4-g32", None)
+    capsys.readouterr()
+    assert main(["verify", out, "--from", base, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "verified"
+    assert main(["verify", out, "--from", base, "--recipe", "int8"]) == 1
+    for argv in (["--from", base, "--recipe", "nonsense"], [], ["--from", out + "x"], ["--from", base, "--part", "3/2"]):
+        assert main(["verify", out, *argv]) == 2
+    Path(out + ".intoto.json").unlink()
+    assert main(["verify", out, "--from", base]) == 2
+    with pytest.raises(ValueError, match="no statement"):
+        hc.verify(out, base)
