@@ -439,6 +439,24 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                             const hc_view *out, hc_conv_explanation *explanation, hc_error *error);
 
+/* dw (K, C / groups, R, S) = sum over output pixels p, q and images n, ascending, of dy (N, K, P, Q) times the pixel of x
+ * (N, C, H, W) that tap (r, s) meets, one fmaf chain each; 0 outside of x. All are float32. */
+hc_status hc_conv2d_gradient(const hc_run *run, const hc_view *dy, const hc_view *x, const hc_window *window,
+                             const hc_view *dw, hc_error *error);
+
+/* Maxima, or means, of windows of x (planes, H, W) to out (planes, P, Q), contiguous float32 both. Maxima are down the rows
+ * of a window first, then across, and a NaN is larger than all numbers; padding does not count, and a window of padding
+ * alone gives -infinity. Means are sums in float64 over r and s ascending, divided and rounded once; padding counts as
+ * 0. */
+typedef struct {
+    int64_t planes, height, width, out_height, out_width;
+    int64_t size[2], stride[2], pad_before[2];
+    const float *x;
+    float *out;
+    bool means;
+} hc_pool;
+hc_status hc_pool2d(const hc_run *run, const hc_pool *pool, hc_error *error);
+
 /* Filters as the panels or transforms that the algorithm for these arguments otherwise packs in each call. hc_conv2d
  * uses them if they match, otherwise w itself. The results are bitwise identical. *prepacked is NULL if the algorithm
  * packs nothing. The form identifies the panels of one w. Its fields are 0 if there are no panels. */

@@ -282,6 +282,27 @@ def eie_multiply(run: _Run, eie: _Eie, x: NDArray[Any], out: NDArray[Any], /) ->
 
 # (cycles, broadcasts, stalls, padding)
 def eie_load(eie: _Eie, x: NDArray[Any] | None, depth: int, busy: NDArray[Any], /) -> tuple[int, int, int, int]: ...
+def conv2d_gradient(
+    run: _Run,
+    dy: _Floats,
+    x: _Floats,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    dw: NDArray[np.float32],
+    /,
+) -> None: ...
+def pool2d(
+    run: _Run,
+    x: NDArray[np.float32],
+    means: bool,
+    size: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    out: NDArray[np.float32],
+    /,
+) -> None: ...
 def conv2d_outer(
     run: _Run,
     x: _Floats,

@@ -26,6 +26,8 @@ from .window import Padding, Window, as_pair, as_window
 
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
+MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
+
 
 @counts_subnormals
 def conv2d_backward_input(
@@ -182,6 +184,11 @@ def conv2d_backward_weight(
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
         return dw if out is None else out
+    if _fits(window, n):
+        _core.conv2d_gradient(
+            runtime.run(), _aligned(nchw), _aligned(images), window.stride, window.before, window.dilation, parts, dw
+        )
+        return dw if out is None else out
     across = _images_last(images)  # (C, N, H, W), with contiguous images
     weights = _images_last(nchw)
     for g in range(parts):
@@ -189,6 +196,18 @@ def conv2d_backward_weight(
         target = dw[filter].transpose(1, 0, 2, 3)
         _convolve(across[channel], weights[filter], window.dilation, window.before, window.stride, 1, target)
     return dw if out is None else out
+
+
+def _fits(window: Window, images: int) -> bool:
+    """Return whether the core has memory for one window of all images, and for the taps of a channel."""
+    rows, columns = ((taps - 1) * far + 1 for taps, far in zip(window.kernel, window.dilation, strict=True))
+    return rows * columns * images <= MOST_PIXELS and prod(window.kernel) <= MOST_TAPS
+
+
+def _aligned(values: Array) -> FloatArray:
+    """Return an array as float32 whose values and strides are multiples of 4 bytes."""
+    single: FloatArray = converted(values, np.float32)
+    return single if single.flags.aligned and not any(step % 4 for step in single.strides) else single.copy()
 
 
 def _matrices(gradient: Array, images: Array, to: FloatArray) -> None:

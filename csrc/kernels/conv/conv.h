@@ -31,6 +31,26 @@ typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, c
 typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float *const *x, const float *panel,
                                   int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc);
 
+/* depthwise_line_f32:  c[q * ldc + j] = fmaf chain from +0 over taps (r, s), r < rows, s < side, ascending of x[r * pitch +
+ * q * stride + s][first + j] * panel[(r * side + s) * ld + j], for q < across and j < count; side 5 or 7, stride 1 or 2,
+ * across 1, 2, 4, 7 or 8. */
+typedef void hc_depthwise_line_f32_fn(int side, int stride, int across, int64_t rows, const float *const *x,
+                                      int64_t pitch, int64_t first, const float *panel, int64_t ld, int64_t count,
+                                      float *c, int64_t ldc);
+
+/* gradient_f32:  c[t * width + j] = fmaf chain from itself over p < down, q < across and i < n, all ascending, of x[tap[t] +
+ * p * x_row + q * x_column + i * x_step + j] * dy[((p * across + q) * n + i) * width + j], for t < taps and j < width. With
+ * `one`, all j have the same x, without + j. width is a multiple of 16, with `one` of HC_GRADIENT_WIDE. */
+enum { HC_GRADIENT_WIDE = 32 };
+typedef struct {
+    const float *x, *dy;
+    float *c;
+    const int64_t *tap;
+    int64_t taps, width, down, across, n, x_row, x_column, x_step;
+    bool one;
+} hc_gradient;
+typedef void hc_gradient_f32_fn(const hc_gradient *gradient);
+
 /* grouped_f32:  c[i * ldc + j] = fmaf chain from +0 over taps t and values v < run, both ascending, of tap[t][i *
  * step[t] + j / run * run + v] * panel[((j / 8 * taps + t) * run + v) * 8 + j % 8], for i < n and j < count: every
  * group of `run` channels, 2, 4 or 8, has as many filters; count is a multiple of run. */

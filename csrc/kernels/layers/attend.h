@@ -16,19 +16,6 @@ enum {
     WIDE = 2                     /* blocks of 16 values of the answer at once */
 };
 
-/* The largest of `than` and of HC_KEYS values; NaN is ignored. */
-static inline float hc_largest(const float *s, float than) {
-    const hc_floats zero = {0};
-    hc_floats most = zero + than;
-    for (int i = 0; i < HC_KEYS; i += HC_FLOATS) {
-        const hc_floats some = *(const hc_floats *)(s + i);
-        most = hc_select(some > most, some, most);
-    }
-    for (int i = 0; i < HC_FLOATS; i++)
-        than = most[i] > than ? most[i] : than;
-    return than;
-}
-
 /* Replaces the scores s of row r by the weights of its values. Returns the factor of the answer so far. */
 static __attribute__((noinline)) float hc_attend_weights(const hc_attend *some, int64_t r, float *s) {
     const int64_t low = some->low[r], high = some->high[r];
@@ -40,7 +27,7 @@ static __attribute__((noinline)) float hc_attend_weights(const hc_attend *some, 
         s[j] *= some->scale;
     if (some->cap > 0)
         hc_cap(high - low, some->cap, s + low);
-    const float largest = hc_largest(s, some->largest[r]);
+    const float largest = hc_largest(HC_KEYS, s, some->largest[r]);
     hc_exp_below(HC_KEYS, s, largest, s);
     for (int64_t j = 0; j < low; j++)
         s[j] = 0;

@@ -24,6 +24,21 @@ typedef void hc_softmax_fn(int64_t rows, int64_t n, const float *x, float *y);
  * x. */
 typedef void hc_gate_fn(int64_t n, bool gelu, const float *x, const float *up, float *y);
 
+/* pool_max: c[p * n + q], p < down and q < n, is the maximum of the columns q * stride[1] + s - left, s < size[1], that are
+ * inside of a plane of height x width pixels. The value of a column is the maximum of its pixels of rows p * stride[0] + r -
+ * top, r < size[0]. Both begin with -infinity, and a pixel replaces the maximum so far if it is greater or NaN, r and s
+ * ascending. `work` has hc_pool_work floats. */
+typedef struct {
+    const float *x;
+    int64_t height, width, top, left, size[2], stride[2], down, n;
+    float *work, *c;
+} hc_pool_plane;
+typedef void hc_pool_max_fn(const hc_pool_plane *plane);
+static inline int64_t hc_pool_work(int64_t n, int64_t size, int64_t stride) {
+    enum { MOST_LANES = 16 };
+    return (n - 1) * stride + size + 4 * MOST_LANES;
+}
+
 /* Rotates the first 2 * half of the `width` values of each row: (a, b) -> (a cos - b sin, a sin + b cos). a and b are
  * at i and i + half; with `pairs`, at 2 i and 2 i + 1. The cosine and sine of row r begin at ((r / repeat) % turns) *
  * half. y is not x. */

@@ -1,33 +1,54 @@
 /* The bodies of the layers that work on rows: kernels/layers/layers.h. One file per instruction set compiles them. */
 #include "kernels/layers/sums.h"
 
+/* y = (x - mean) * factor, times weight, plus bias; each of them rounded. */
+static inline __attribute__((always_inline)) void hc_norm_values(int64_t n, const float *x, const bool centered,
+                                                                 float mean, float factor, const float *weight,
+                                                                 const float *bias, float *y) {
+    int64_t i = 0;
+    for (; i + HC_FLOATS <= n; i += HC_FLOATS) {
+        hc_floats d = hc_load(x + i);
+        if (centered)
+            d -= mean;
+        d *= factor;
+        if (weight)
+            d *= hc_load(weight + i);
+        if (bias)
+            d += hc_load(bias + i);
+        *(hc_floats *)(y + i) = d;
+    }
+    for (; i < n; i++) {
+        float d = centered ? x[i] - mean : x[i];
+        d *= factor;
+        if (weight)
+            d *= weight[i];
+        if (bias)
+            d += bias[i];
+        y[i] = d;
+    }
+}
+
 static inline void hc_norm_body(int64_t rows, int64_t n, const float *x, bool centered, float epsilon,
                                 const float *weight, const float *bias, float *y) {
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
         const float mean = centered ? hc_sum_16(n, x) / (float)n : 0.0f;
-        for (int64_t i = 0; centered && i < n; i++)
-            y[i] = x[i] - mean;
-        const float *d = centered ? y : x;
-        const float factor = 1.0f / sqrtf(hc_dot_16(n, d, d) / (float)n + epsilon);
-        if (weight)
-            for (int64_t i = 0; i < n; i++)
-                y[i] = d[i] * factor * weight[i];
+        const float spread = centered ? hc_spread_16(n, x, mean) : hc_dot_16(n, x, x);
+        const float factor = 1.0f / sqrtf(spread / (float)n + epsilon);
+        if (centered)
+            hc_norm_values(n, x, true, mean, factor, weight, bias, y);
         else
-            for (int64_t i = 0; i < n; i++)
-                y[i] = d[i] * factor;
-        for (int64_t i = 0; bias && i < n; i++)
-            y[i] += bias[i];
+            hc_norm_values(n, x, false, 0.0f, factor, weight, bias, y);
     }
 }
 
 static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, float *y) {
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
-        float largest = -INFINITY;
-        for (int64_t i = 0; i < n; i++)
-            largest = x[i] > largest ? x[i] : largest;
-        hc_exp_below(n, x, largest, y);
+        hc_exp_below(n, x, hc_largest(n, x, -INFINITY), y);
         const float sum = hc_sum_16(n, y);
-        for (int64_t i = 0; i < n; i++)
+        int64_t i = 0;
+        for (; i + HC_FLOATS <= n; i += HC_FLOATS)
+            *(hc_floats *)(y + i) = hc_load(y + i) / sum;
+        for (; i < n; i++)
             y[i] /= sum;
     }
 }

@@ -14,34 +14,65 @@ static inline float hc_fold_sums(float acc[HC_SUMS]) {
     return acc[0];
 }
 
-static inline float hc_dot_16(int64_t n, const float *restrict a, const float *restrict b) {
-    float acc[HC_SUMS] = {0};
-    int64_t i = 0;
-    for (; i + HC_SUMS <= n; i += HC_SUMS)
-        for (int l = 0; l < HC_SUMS; l++)
-            acc[l] += a[i + l] * b[i + l];
-    for (int l = 0; l < n - i; l++)
-        acc[l] += a[i + l] * b[i + l];
-    return hc_fold_sums(acc);
-}
-
-static inline float hc_sum_16(int64_t n, const float *x) {
-    float acc[HC_SUMS] = {0};
-    int64_t i = 0;
-    for (; i + HC_SUMS <= n; i += HC_SUMS)
-        for (int l = 0; l < HC_SUMS; l++)
-            acc[l] += x[i + l];
-    for (int l = 0; l < n - i; l++)
-        acc[l] += x[i + l];
-    return hc_fold_sums(acc);
-}
-
 /* HC_FLOATS float32, and their bits: without vectors compilers process the following one value at a time. */
 typedef float hc_floats __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 typedef int32_t hc_ints __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 
 static inline hc_floats hc_select(hc_ints taken, hc_floats yes, hc_floats no) {
     return (hc_floats)((taken & (hc_ints)yes) | (~taken & (hc_ints)no));
+}
+
+/* Returns the sum of the terms i < n in HC_SUMS accumulators: TERM is a register of them from i on, LAST one. */
+enum { HC_PARTS = HC_SUMS / HC_FLOATS };
+#define HC_SUM_TERMS(n, TERM, LAST)                                                                                    \
+    hc_floats acc[HC_PARTS] = {{0}};                                                                                   \
+    float all[HC_SUMS];                                                                                                \
+    int64_t at = 0;                                                                                                    \
+    for (; at + HC_SUMS <= (n); at += HC_SUMS)                                                                         \
+        for (int part = 0; part < HC_PARTS; part++) {                                                                  \
+            const int64_t i = at + part * HC_FLOATS;                                                                   \
+            acc[part] += TERM;                                                                                         \
+        }                                                                                                              \
+    memcpy(all, acc, sizeof all);                                                                                      \
+    for (int l = 0; l < (n) - at && l < HC_SUMS; l++) {                                                                \
+        const int64_t i = at + l;                                                                                      \
+        all[l] += LAST;                                                                                                \
+    }                                                                                                                  \
+    return hc_fold_sums(all);
+
+static inline hc_floats hc_load(const float *from) { return *(const hc_floats *)from; }
+
+static inline float hc_dot_16(int64_t n, const float *a, const float *b) {
+    HC_SUM_TERMS(n, hc_load(a + i) * hc_load(b + i), a[i] * b[i])
+}
+
+static inline float hc_sum_16(int64_t n, const float *x) { HC_SUM_TERMS(n, hc_load(x + i), x[i]) }
+
+/* Of the squares of x - mean. */
+static inline float hc_spread_16(int64_t n, const float *x, float mean) {
+    HC_SUM_TERMS(n, (hc_load(x + i) - mean) * (hc_load(x + i) - mean), (x[i] - mean) * (x[i] - mean))
+}
+
+/* The largest of `than` and of n values; NaN is ignored. */
+static inline float hc_largest(int64_t n, const float *x, float than) {
+    enum { TOGETHER = 4 };
+    const hc_floats zero = {0};
+    hc_floats most[TOGETHER];
+    for (int t = 0; t < TOGETHER; t++)
+        most[t] = zero + than;
+    float largest = than;
+    int64_t i = 0;
+    for (; i + TOGETHER * HC_FLOATS <= n; i += TOGETHER * HC_FLOATS)
+        for (int t = 0; t < TOGETHER; t++) {
+            const hc_floats some = hc_load(x + i + t * HC_FLOATS);
+            most[t] = hc_select(some > most[t], some, most[t]);
+        }
+    for (int l = 0; l < n - i && l < TOGETHER * HC_FLOATS; l++)
+        largest = x[i + l] > largest ? x[i + l] : largest;
+    for (int t = 0; t < TOGETHER; t++)
+        for (int l = 0; l < HC_FLOATS; l++)
+            largest = most[t][l] > largest ? most[t][l] : largest;
+    return largest;
 }
 
 /* Below -104 all is 0, above 89 infinity; NaN stays. */

@@ -2,7 +2,8 @@
  * lanes, and windows are read in place. One fmaf chain over (r, s, c) per value, with the bits of `direct`. A task is a
  * row of outputs. Outputs whose windows are inside the image's columns have a constant step, and the few at its sides
  * are computed one by one. For 3 x 3 filters of one channel a task is several rows, in blocks of outputs that share the
- * pixels they read.
+ * pixels they read. For filters of one channel whose rows have 5 or 7 taps a task is a row in lines of outputs, with the
+ * addresses of all pixels of their windows, padding included.
  *
  * Quantized images are rounded to floats first (quantized/rounded.h).
  *
@@ -20,15 +21,19 @@
 /* Outputs of a call, so that their pixels stay in L1 for all channels; filters that are written at once; rows and
  * columns of pixels of a block. */
 enum { ANSWERS = 16, PART = 64, BESIDE = 8, MOST_ROWS = 9 };
+/* Rows of a filter and outputs of a row for which there are addresses of all pixels; bytes of these pixels in L1. */
+enum { MOST_LINES = 16, MOST_WIDTH = 2048, LINE_BYTES = 24 << 10 };
 
 typedef struct {
     const hc_convolution *conv;
     hc_depthwise_f32_fn *kernel; /* kernel for one channel per group */
     hc_grouped_f32_fn *grouped;
     hc_depthwise_scaled_f32_fn *scaled; /* kernel for codes, with `scales`; otherwise NULL */
-    /* kernel for blocks of outputs of 3 x 3 filters of one channel; otherwise NULL */
+    /* kernel for blocks of outputs of 3 x 3 filters of one channel, for lines of those of 5 or 7 columns; otherwise NULL */
     const hc_kernel *block;
-    int64_t rows; /* rows of outputs per task */
+    hc_depthwise_line_f32_fn *line;
+    int64_t line_columns; /* of pixels of all outputs of a row */
+    int64_t rows;         /* rows of outputs per task */
     hc_pixels pixels;
     int64_t filters, taps, run;
     int64_t beside;        /* number of filters next to each other in a panel */
@@ -55,6 +60,10 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     const bool in_blocks = s->group_channels == 1 && s->r == 3 && s->s == 3 && window->dilation[0] == 1 &&
                            window->dilation[1] == 1 && window->stride[0] == window->stride[1] && window->stride[0] <= 2;
     job->block = in_blocks ? HC_BEST(depthwise3_f32, conv->run) : NULL;
+    const bool in_lines = s->group_channels == 1 && (s->s == 5 || s->s == 7) && window->dilation[1] == 1 &&
+                          window->stride[1] <= 2 && s->r <= MOST_LINES && s->out_width <= MOST_WIDTH;
+    job->line = in_lines ? HC_PICK(depthwise_line_f32, conv->run) : NULL;
+    job->line_columns = in_lines ? (s->out_width - 1) * window->stride[1] + s->s : 0;
     job->rows = in_blocks ? job->block->mr : 1;
     hc_pixels_init(&job->pixels, conv, false, job->rows);
     job->filters = s->filters;
@@ -62,7 +71,9 @@ static hc_conv_work work_of(hc_depthwise_job *job, const hc_convolution *conv) {
     job->run = s->group_channels;
     job->beside = job->run == 1 ? s->filters : BESIDE;
     const int64_t size = sizeof(float);
-    job->tile_at = hc_round_up(job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t)), HC_CACHE_LINE);
+    const int64_t addresses = in_lines ? s->r * job->line_columns * (int64_t)sizeof(float *)
+                                       : job->taps * (int64_t)(sizeof(float *) + sizeof(int64_t));
+    job->tile_at = hc_round_up(addresses, HC_CACHE_LINE);
     job->private_bytes = job->tile_at + ANSWERS * PART * size;
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     const double products = answers * (double)(job->filters * job->taps * job->run);
@@ -252,6 +263,41 @@ static void blocks_task(void *context, int64_t task, int thread) {
     }
 }
 
+/* How many of n outputs a line has. */
+static int line_of(int64_t n) { return n >= 7 ? (int)hc_min(n == 14 ? 7 : n, 8) : power_of_2(n); }
+
+/* A row of outputs, channels by parts whose pixels stay in L1. */
+static void line_task(void *context, int64_t task, int thread) {
+    const hc_depthwise_job *job = context;
+    const hc_pixels *pixels = &job->pixels;
+    const hc_conv_shape *s = &job->conv->shape;
+    const hc_window *window = job->conv->window;
+    uint8_t *own = job->private_memory + thread * job->private_bytes;
+    const float **x = (const float **)(void *)own, **to = x;
+    float *tile = (float *)(void *)(own + job->tile_at);
+    const int64_t columns = job->line_columns, stride = window->stride[1], width = s->out_width;
+    const int64_t image = task / pixels->n_rows, p = pixels->row + task % pixels->n_rows, first = task * width;
+    for (int64_t r = 0; r < s->r; r++)
+        for (int64_t k = 0; k < columns; k++)
+            *to++ = hc_pixel(pixels, image, p * window->stride[0] - window->pad_before[0] + r * window->dilation[0],
+                             k - window->pad_before[1]);
+    int64_t ld;
+    float *place = hc_answers_at(pixels, first, (int)width, 0, &ld);
+    const bool finishes = job->conv->bias || job->conv->relu || !place;
+    const int64_t fit = LINE_BYTES / (s->r * columns * (int64_t)sizeof(float)) / 16 * 16;
+    const int64_t part = hc_min(PART, hc_max(16, fit));
+    for (int64_t filter = 0; filter < job->filters; filter += part) {
+        const int64_t count = hc_min(part, job->filters - filter);
+        for (int64_t q = 0, n; q < width; q += n) {
+            n = line_of(width - q);
+            job->line((int)s->s, (int)stride, (int)n, s->r, x + q * stride, columns, filter, job->panel + filter,
+                      job->filters, count, finishes ? tile : place + q * ld + filter, finishes ? PART : ld);
+            if (finishes)
+                hc_write_answers(pixels, first + q, (int)n, filter, count, tile, PART);
+        }
+    }
+}
+
 /* Convolves floats, or the codes of one image. */
 static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *taps, hc_error *error) {
     hc_depthwise_job job;
@@ -259,6 +305,7 @@ static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *ta
     if (taps) {
         job.scaled = HC_PICK(depthwise_scaled_f32, conv->run);
         job.block = NULL;
+        job.line = NULL;
         job.rows = 1;
         hc_pixels_init(&job.pixels, conv, false, job.rows);
     }
@@ -278,7 +325,10 @@ static hc_status run_floats(const hc_convolution *conv, const hc_scaled_taps *ta
     for (int64_t band = 0; has_memory && band < job.pixels.n_bands; band++) {
         hc_pixels_band(&job.pixels, band);
         hc_parallel(conv->run->n_threads, job.pixels.n_images * hc_ceil_div(job.pixels.n_rows, job.rows),
-                    job.block ? blocks_task : multiply_task, &job);
+                    job.block  ? blocks_task
+                    : job.line ? line_task
+                               : multiply_task,
+                    &job);
     }
     hc_pixels_free(&job.pixels);
     hc_free_aligned(memory);

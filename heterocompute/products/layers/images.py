@@ -1,4 +1,4 @@
-"""Operations between the convolutions of a network, in NumPy: pooling, and batch normalization folded into filters.
+"""Operations between the convolutions of a network: pooling, and batch normalization folded into filters.
 
 The package is no framework: these are what examples need.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ... import _heterocompute as _core
 from ...arrays.dense import as_array
+from ...base import runtime
 from ...base.errors import WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real
@@ -53,8 +55,7 @@ def max_pool2d(
     array([[ 5.,  7.],
            [13., 15.]], dtype=float32)
     """
-    windows = _windows("max_pool2d", x, size, stride, padding, -np.inf)
-    return np.asarray(windows.max(axis=(4, 5), initial=-np.inf), np.float32)
+    return _pooled("max_pool2d", x, size, stride, padding, means=False)
 
 
 @counts_subnormals
@@ -88,11 +89,7 @@ def avg_pool2d(
     array([[ 2.5,  4.5],
            [10.5, 12.5]], dtype=float32)
     """
-    windows = _windows("avg_pool2d", x, size, stride, padding, 0.0)
-    total = np.zeros(windows.shape[:4])
-    for r, s in np.ndindex(*windows.shape[4:]) if total.size else ():  # the stated order of the sum
-        total += windows[..., r, s]
-    return np.asarray(total / (windows.shape[4] * windows.shape[5]), np.float32)
+    return _pooled("avg_pool2d", x, size, stride, padding, means=True)
 
 
 @counts_subnormals
@@ -158,8 +155,7 @@ def fold_batch_norm(
     return folded.astype(np.float32), shift.astype(np.float32)
 
 
-def _windows(name: str, x: object, size: object, stride: object, padding: object, fill: float) -> Array:
-    """Return the windows of x, (N, C, P, Q, R, S)."""
+def _pooled(name: str, x: object, size: object, stride: object, padding: object, means: bool) -> FloatArray:
     image = converted(as_array(x, f"{name}: x"), np.float32)
     if image.ndim != 4:
         raise WrongValue(f"{name}: x has shape {image.shape}, expected four dimensions, N C H W")
@@ -167,9 +163,8 @@ def _windows(name: str, x: object, size: object, stride: object, padding: object
     if min(kernel) < 1:
         raise WrongValue(f"{name}: size is {shown(size)}, expected 1 or more")
     window = as_window(name, image.shape[2:], kernel, size if stride is None else stride, padding)
-    around = tuple(zip(window.before, window.after, strict=True))
-    padded = np.pad(image, ((0, 0), (0, 0), *around), constant_values=fill)
-    if 0 in window.answer:
-        return np.zeros((*image.shape[:2], *window.answer, *kernel), np.float32)
-    view = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3))
-    return view[:, :, :: window.stride[0], :: window.stride[1]]
+    out = np.empty((*image.shape[:2], *window.answer), np.float32)
+    if out.size:
+        plain = np.require(image, requirements="CA")
+        _core.pool2d(runtime.run(), plain, means, kernel, window.stride, window.before, out)
+    return out

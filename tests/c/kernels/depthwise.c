@@ -95,6 +95,97 @@ void check_depthwise3_f32(const hc_kernel *kernel) {
     depthwise3_case(kernel, 1, kernel->mr, kernel->nr, 128, PLAIN);
 }
 
+static void depthwise_line_case(const hc_kernel *kernel, int side, int stride, int across, int64_t rows, int64_t count,
+                                float_kind kind) {
+    const int64_t pitch = (across - 1) * stride + side, ld = count + 3, ldc = count + 5, first = 2;
+    const int64_t answers = (across - 1) * ldc + count;
+    begin("%" D " rows of %d, stride %d, %d answers of %" D ", %s", rows, side, stride, across, count,
+          float_kind_name(kind));
+    const float *x[256];
+    for (int64_t i = 0; i < rows * pitch; i++)
+        x[i] = floats(first + count, kind);
+    const float *panel = floats((rows * side - 1) * ld + count, kind);
+    float *wanted = floats(answers, kind), *got = copy_of(wanted, answers, 4);
+    for (int q = 0; q < across; q++)
+        for (int64_t j = 0; j < count; j++) {
+            float sum = 0.0f;
+            for (int64_t t = 0; t < rows * side; t++)
+                sum = fmaf(x[t / side * pitch + q * stride + t % side][first + j], panel[t * ld + j], sum);
+            wanted[q * ldc + j] = sum;
+        }
+    kernel->fn.depthwise_line_f32(side, stride, across, rows, x, pitch, first, panel, ld, count, got, ldc);
+    same("c", F32, got, wanted, answers);
+    BENCH(hc_depthwise_line_f32_scalar(side, stride, across, rows, x, pitch, first, panel, ld, count, wanted, ldc),
+          kernel->fn.depthwise_line_f32(side, stride, across, rows, x, pitch, first, panel, ld, count, got, ldc));
+}
+
+void check_depthwise_line_f32(const hc_kernel *kernel) {
+    for (int side = 5; side <= 7; side += 2)
+        for (int stride = 1; stride <= 2; stride++)
+            FOR_EACH(int, across, 1, 2, 4, 7, 8) {
+                FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)
+                depthwise_line_case(kernel, side, stride, *across, *count % 3 + 1, *count, PLAIN);
+                for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+                    depthwise_line_case(kernel, side, stride, *across, side, 19, (float_kind)kind);
+            }
+    usual();
+    depthwise_line_case(kernel, 5, 1, 8, 5, 64, PLAIN);
+}
+
+static void gradient_case(const hc_kernel *kernel, bool one, int64_t taps, int64_t width, int64_t down, int64_t across,
+                          int64_t n, int64_t step, float_kind kind) {
+    begin("%s, %" D " taps of %" D ", %" D " x %" D " x %" D ", step %" D ", %s", one ? "one pixel" : "pixels in lanes",
+          taps, width, down, across, n, step, float_kind_name(kind));
+    const int64_t lanes = one ? 1 : width, column = (n * step + 1) * lanes, row = (across + 2) * column + 3;
+    int64_t tap[64], last = 0;
+    for (int64_t t = 0; t < taps; t++) {
+        tap[t] = draw_below(50);
+        last = tap[t] > last ? tap[t] : last;
+    }
+    const int64_t pixels = last + (down - 1) * row + (across - 1) * column + (n - 1) * step * lanes + lanes;
+    hc_gradient g = {.x = floats(pixels, kind),
+                     .dy = floats(down * across * n * width, kind),
+                     .tap = tap,
+                     .taps = taps,
+                     .width = width,
+                     .down = down,
+                     .across = across,
+                     .n = n,
+                     .x_row = row,
+                     .x_column = column,
+                     .x_step = step * lanes,
+                     .one = one};
+    float *wanted = floats(taps * width, kind), *got = copy_of(wanted, taps * width, 4);
+    for (int64_t t = 0; t < taps; t++)
+        for (int64_t j = 0; j < width; j++)
+            for (int64_t i = 0; i < down * across * n; i++) {
+                const int64_t p = i / n / across, q = i / n % across;
+                const float *x = g.x + tap[t] + p * row + q * column + i % n * g.x_step;
+                float *sum = wanted + t * width + j;
+                *sum = fmaf(x[one ? 0 : j], g.dy[i * width + j], *sum);
+            }
+    g.c = got;
+    kernel->fn.gradient_f32(&g);
+    same("c", F32, got, wanted, taps * width);
+    hc_gradient defined = g;
+    defined.c = wanted;
+    BENCH(hc_gradient_f32_scalar(&defined), kernel->fn.gradient_f32(&g));
+}
+
+void check_gradient_f32(const hc_kernel *kernel) {
+    enum { FEW = 16 };
+    for (int one = 0; one <= 1; one++) {
+        const int64_t width = one ? HC_GRADIENT_WIDE : FEW;
+        for (int64_t taps = 1; taps <= 11; taps++)
+            gradient_case(kernel, one, taps, width, 2, 3, taps % 4 + 1, taps % 3 + 1, PLAIN);
+        gradient_case(kernel, one, 49, width, 1, 1, 1, 1, PLAIN);
+        for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+            gradient_case(kernel, one, 9, 2 * width, 2, 2, 3, 1, (float_kind)kind);
+    }
+    usual();
+    gradient_case(kernel, true, 9, HC_GRADIENT_WIDE, 1, 1, 256, 1, PLAIN);
+}
+
 void check_depthwise_f32(const hc_kernel *kernel) {
     FOR_EACH(int64_t, n, 1, 3, 4, 7, 8, 13)
     FOR_EACH(int64_t, count, 1, 7, 8, 15, 16, 17, 33)

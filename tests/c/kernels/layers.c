@@ -284,3 +284,57 @@ void check_attend_codes(const hc_kernel *kernel) {
     for (int coded = 0; coded < 4; coded++)
         attend_cases(kernel->fn.attend_codes, coded & 1, coded & 2);
 }
+
+static void pool_case(const hc_kernel *kernel, int64_t height, int64_t width, int64_t before, int64_t size,
+                      int64_t stride, int64_t down, int64_t n, float_kind kind) {
+    begin("%" D " x %" D " from %" D ", windows of %" D " / %" D ", %" D " x %" D " answers, %s", height, width, before,
+          size, stride, down, n, float_kind_name(kind));
+    const hc_pool_plane defined = {.x = floats(height * width, kind),
+                                   .height = height,
+                                   .width = width,
+                                   .top = before,
+                                   .left = before,
+                                   .size = {size, size},
+                                   .stride = {stride, stride},
+                                   .down = down,
+                                   .n = n,
+                                   .work = floats(hc_pool_work(n, size, stride), kind),
+                                   .c = floats(down * n, kind)};
+    float *got = copy_of(defined.c, down * n, 4);
+    for (int64_t i = 0; i < down * n; i++) {
+        float most = -INFINITY;
+        for (int64_t s = 0; s < size; s++) {
+            const int64_t k = i % n * stride + s - before;
+            float column = -INFINITY;
+            for (int64_t r = 0; r < size && k >= 0 && k < width; r++) {
+                const int64_t h = i / n * stride + r - before;
+                const float x = h >= 0 && h < height ? defined.x[h * width + k] : -INFINITY;
+                if (x > column || isnan(x))
+                    column = x;
+            }
+            if (column > most || isnan(column))
+                most = column;
+        }
+        defined.c[i] = most;
+    }
+    hc_pool_plane plane = defined;
+    plane.c = got;
+    kernel->fn.pool_max(&plane);
+    same("c", F32, got, defined.c, down * n);
+    BENCH(hc_pool_max_scalar(&defined), kernel->fn.pool_max(&plane));
+}
+
+void check_pool_max(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, width, 1, 2, 7, 8, 9, 16, 17, 40)
+    for (int64_t stride = 1; stride <= 3; stride++)
+        for (int64_t before = 0; before <= 2; before++)
+            pool_case(kernel, 5, *width, before, 3, stride, (4 + 2 * before) / stride + 1,
+                      (*width - 1 + 2 * before) / stride + 1, PLAIN);
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+        for (int64_t stride = 1; stride <= 2; stride++)
+            pool_case(kernel, 4, 37, 1, 2, stride, 3, 38 / stride, (float_kind)kind);
+    pool_case(kernel, 1, 3, 40, 2, 1, 3, 44, PLAIN); /* windows of padding */
+    pool_case(kernel, 2, 3, 3, 2, 1, 2, 2, PLAIN);
+    usual();
+    pool_case(kernel, 28, 28, 1, 3, 2, 14, 14, PLAIN);
+}

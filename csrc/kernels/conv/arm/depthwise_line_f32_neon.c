@@ -1,0 +1,6 @@
+/* Rows of outputs of filters of one channel, 4 channels in lanes: hc_depthwise_line_f32_neon; kernels/conv/conv.h. */
+#include "base/lanes/neon.h"
+
+#include "kernels/conv/channels/depthwise_line_f32.h"
+
+HC_DEPTHWISE_LINE(neon)

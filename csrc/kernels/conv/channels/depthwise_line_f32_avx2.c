@@ -1,0 +1,6 @@
+/* Rows of outputs of filters of one channel, 8 channels in lanes: hc_depthwise_line_f32_avx2; kernels/conv/conv.h. */
+#include "base/lanes/avx2.h"
+
+#include "kernels/conv/channels/depthwise_line_f32.h"
+
+HC_DEPTHWISE_LINE(avx2)

@@ -1,0 +1,16 @@
+/* Definition of rows of outputs of filters of one channel; kernels/conv/conv.h. */
+#include "kernels/kernel.h"
+
+#include <math.h>
+
+void hc_depthwise_line_f32_scalar(int side, int stride, int across, int64_t rows, const float *const *x, int64_t pitch,
+                                  int64_t first, const float *panel, int64_t ld, int64_t count, float *c, int64_t ldc) {
+    for (int q = 0; q < across; q++)
+        for (int64_t j = 0; j < count; j++) {
+            float sum = 0.0f;
+            for (int64_t r = 0; r < rows; r++)
+                for (int s = 0; s < side; s++)
+                    sum = fmaf(x[r * pitch + q * stride + s][first + j], panel[(r * side + s) * ld + j], sum);
+            c[q * ldc + j] = sum;
+        }
+}

@@ -1,0 +1,94 @@
+/* Sums of products of gradients and pixels, filters in lanes, AT_ONCE taps or fewer in registers. The gradients of a pixel
+ * are loaded once for all of these taps. Included after a header of base/lanes/ and AT_ONCE, the taps that have
+ * WIDE / LANES registers each. */
+#include "kernels/kernel.h"
+
+#define INLINE __attribute__((always_inline)) static inline
+
+enum { WIDE = HC_GRADIENT_WIDE, MOST = 9 };
+
+/* `taps` taps, `across` registers of each, of filters from j on. */
+INLINE void block(const bool one, const int taps, const int across, const hc_gradient *g, int64_t j, const int64_t *tap,
+                  float *c) {
+    lanes sum[MOST][WIDE / LANES];
+#pragma GCC unroll 9
+    for (int t = 0; t < taps; t++)
+#pragma GCC unroll 8
+        for (int b = 0; b < across; b++)
+            sum[t][b] = lanes_load(c + t * g->width + b * LANES);
+    const float *dy = g->dy + j;
+    for (int64_t p = 0; p < g->down; p++) {
+        const float *x[MOST];
+#pragma GCC unroll 9
+        for (int t = 0; t < taps; t++)
+            x[t] = g->x + tap[t] + p * g->x_row + (one ? 0 : j);
+        for (int64_t q = 0; q < g->across; q++) {
+            int64_t at = q * g->x_column;
+            for (int64_t i = 0; i < g->n; i++, at += g->x_step, dy += g->width) {
+                if (one) {
+                    lanes value[MOST];
+#pragma GCC unroll 9
+                    for (int t = 0; t < taps; t++)
+                        value[t] = lanes_of(x[t][at]);
+#pragma GCC unroll 8
+                    for (int b = 0; b < across; b++) {
+                        const lanes gradient = lanes_load(dy + b * LANES);
+#pragma GCC unroll 9
+                        for (int t = 0; t < taps; t++)
+                            sum[t][b] = lanes_fma(value[t], gradient, sum[t][b]);
+                    }
+                    continue;
+                }
+                const lanes gradient = lanes_load(dy);
+#pragma GCC unroll 9
+                for (int t = 0; t < taps; t++)
+                    sum[t][0] = lanes_fma(lanes_load(x[t] + at), gradient, sum[t][0]);
+            }
+        }
+    }
+#pragma GCC unroll 9
+    for (int t = 0; t < taps; t++)
+#pragma GCC unroll 8
+        for (int b = 0; b < across; b++)
+            lanes_store(c + t * g->width + b * LANES, sum[t][b]);
+}
+
+#define HC_TAPS(taps)                                                                                                  \
+    __attribute__((noinline)) static void lanes_##taps(const hc_gradient *g, int64_t j, const int64_t *tap,            \
+                                                       float *c) {                                                     \
+        block(false, taps, 1, g, j, tap, c);                                                                           \
+    }
+#define HC_ONE_TAPS(taps)                                                                                              \
+    __attribute__((noinline)) static void one_##taps(const hc_gradient *g, int64_t j, const int64_t *tap, float *c) {  \
+        block(true, taps, WIDE / LANES, g, j, tap, c);                                                                 \
+    }
+HC_TAPS(1)
+HC_TAPS(2)
+HC_TAPS(3)
+HC_TAPS(4) HC_TAPS(5) HC_TAPS(6) HC_TAPS(7) HC_TAPS(8) HC_TAPS(9)
+
+    typedef void taps_fn(const hc_gradient *g, int64_t j, const int64_t *tap, float *c);
+
+/* Blocks of taps of about the same size, at most `most`. */
+INLINE void all(taps_fn *const *by_taps, int64_t most, int64_t step, const hc_gradient *g) {
+    const int64_t blocks = (g->taps + most - 1) / most;
+    for (int64_t j = 0; j < g->width; j += step) {
+        int64_t first = 0;
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t end = g->taps * (b + 1) / blocks;
+            by_taps[end - first](g, j, g->tap + first, g->c + first * g->width + j);
+            first = end;
+        }
+    }
+}
+
+#define HC_GRADIENT(isa, ...)                                                                                          \
+    void hc_gradient_f32_##isa(const hc_gradient *g) {                                                                 \
+        static taps_fn *const IN_LANES[] = {NULL,    lanes_1, lanes_2, lanes_3, lanes_4,                               \
+                                            lanes_5, lanes_6, lanes_7, lanes_8, lanes_9};                              \
+        static taps_fn *const ONE[] = {NULL, __VA_ARGS__};                                                             \
+        if (g->one)                                                                                                    \
+            all(ONE, AT_ONCE, WIDE, g);                                                                                \
+        else                                                                                                           \
+            all(IN_LANES, MOST, LANES, g);                                                                             \
+    }

@@ -1,0 +1,11 @@
+/* Gradients of filters, 8 filters in lanes: hc_gradient_f32_avx2; kernels/conv/conv.h. */
+#include "base/lanes/avx2.h"
+
+enum { AT_ONCE = 3 };
+
+#include "kernels/conv/channels/gradient_f32.h"
+
+HC_ONE_TAPS(1)
+HC_ONE_TAPS(2)
+HC_ONE_TAPS(3)
+HC_GRADIENT(avx2, one_1, one_2, one_3)

@@ -1,0 +1,321 @@
+/* Gradients of filters: for each filter and tap one fmaf chain over output pixels p, q and images n, as the definition
+ * says (heterocompute/reference/loops.py). Filters are in lanes. With many filters per group, all lanes have the same
+ * pixel, which is broadcast; with few, lane j has the pixel of the channel that filter j reads.
+ *
+ *   task    a chunk of filters and a part of the channels of a group; its sums stay in `sums`, (channel, tap, filter)
+ *   band    some rows of outputs, or some columns of one row: gradients are copied as (p, q, n, filter), and the pixels
+ *           that they meet as (channel, row, column, n), with their padding, of as many channels as fit
+ *
+ * Memory: for each thread a band of gradients and of pixels and the sums, less than 1 MiB unless one window of all
+ * images, or the taps of one channel, take more.
+ */
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "ops/check.h"
+
+#include <string.h>
+
+/* Lanes of a chunk of several groups; floats of pixels and of sums of a task, in L2; of gradients of a band, which are in L1
+ * where several channels read them. */
+enum { FEW = 16, PIXELS = 16 << 10, SUMS = 64 << 10, GRADIENTS = 48 << 10, SHARED_GRADIENTS = 5 << 10 };
+
+typedef struct {
+    const hc_view *dy, *x, *dw;
+    const hc_window *window;
+    hc_gradient_f32_fn *kernel;
+    hc_pack_x32_fn *transpose;
+    int64_t n, height, width, down, across; /* images, pixels of x, outputs */
+    int64_t filters, depth, r, s, each;     /* each: filters per group */
+    bool one;
+    int64_t lanes, x_lanes;      /* of a chunk, and of a pixel */
+    int64_t chunks, parts, part; /* chunks of filters, parts of a group's channels, channels of a part */
+    int64_t rows, columns;       /* of outputs in a band */
+    int64_t x_rows, x_columns;   /* of pixels that a band meets */
+    int64_t plane, together;     /* floats of a channel, channels at once */
+    int64_t taps_at, sums_at, x_at, dy_at, thread_bytes;
+    uint8_t *memory;
+} gradient_job;
+
+/* Filters [filter, filter + count) and channels [channel, channel + channels) of their groups. */
+typedef struct {
+    int64_t filter, count, channel, channels;
+} gradient_part;
+
+/* Outputs of a band. */
+typedef struct {
+    int64_t p, q, rows, columns;
+} gradient_band;
+
+static char *at(const hc_view *view, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return (char *)view->data + a * view->strides[0] + b * view->strides[1] + c * view->strides[2] +
+           d * view->strides[3];
+}
+
+/* to[i * to_step] = value i of n floats, `step` bytes apart. */
+static void copy_apart(const char *from, int64_t step, int64_t n, float *to, int64_t to_step) {
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + i * to_step, from + i * step, sizeof *to);
+}
+
+/* to[i * to_step + j] = value i of row j, rows `row` bytes and values `step` bytes apart. */
+static void copy_lanes(const gradient_job *job, const char *from, int64_t row, int64_t rows, int64_t step, int64_t n,
+                       float *to, int64_t to_step) {
+    enum { ROWS = 16 };
+    if (step == sizeof(float) && to_step <= INT32_MAX / (int64_t)sizeof(float)) {
+        for (int64_t j = 0; j < rows; j += ROWS)
+            job->transpose(from + j * row, row, (int)hc_min(ROWS, rows - j), n, to + j, (int)to_step, 0);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (row == sizeof(float))
+            memcpy(to + i * to_step, from + i * step, (size_t)rows * sizeof *to);
+        else
+            copy_apart(from + i * step, row, rows, to + i * to_step, 1);
+    }
+}
+
+static void copy_gradients(const gradient_job *job, const gradient_part *part, const gradient_band *band, float *to) {
+    const int64_t pixel = job->n * job->lanes;
+    for (int64_t p = 0; p < band->rows; p++)
+        for (int64_t n = 0; n < job->n; n++)
+            copy_lanes(job, at(job->dy, n, part->filter, band->p + p, band->q), job->dy->strides[1], part->count,
+                       job->dy->strides[3], band->columns, to + p * band->columns * pixel + n * job->lanes, pixel);
+}
+
+/* Pixels [first, first + n) of a row of an image. */
+static void copy_row(const gradient_job *job, const gradient_part *part, int64_t image, int64_t channel,
+                     int64_t channels, int64_t row, int64_t first, int64_t n, float *to) {
+    const hc_view *x = job->x;
+    const int64_t step = job->n * job->x_lanes;
+    if (!job->one) {
+        const int64_t group = part->filter / job->each;
+        if (job->each == 1) {
+            copy_lanes(job, at(x, image, group * job->depth + channel, row, first), job->depth * x->strides[1],
+                       part->count, x->strides[3], n, to, step);
+            return;
+        }
+        for (int64_t j = 0; j < part->count; j++)
+            copy_apart(at(x, image, (part->filter + j) / job->each * job->depth + channel, row, first), x->strides[3],
+                       n, to + j, step);
+        return;
+    }
+    const int64_t c = part->filter / job->each * job->depth + channel;
+    for (int64_t v = 0; v < channels; v++) {
+        const char *from = at(x, image, c + v, row, first);
+        if (step == 1 && x->strides[3] == sizeof(float))
+            memcpy(to + v * job->plane, from, (size_t)n * sizeof *to);
+        else
+            copy_apart(from, x->strides[3], n, to + v * job->plane, step);
+    }
+}
+
+/* The same of all images with one pixel for all lanes; false if values are not adjacent along an axis that helps. */
+static bool transpose_row(const gradient_job *job, const gradient_part *part, int64_t channel, int64_t channels,
+                          int64_t row, int64_t first, int64_t n, float *to) {
+    enum { TOGETHER = 16 };
+    const hc_view *x = job->x;
+    const int64_t c = part->filter / job->each * job->depth + channel, size = sizeof(float);
+    if (!job->one || job->plane > INT32_MAX / size)
+        return false;
+    if (x->strides[3] == size && job->n > 1) { /* images beside each other */
+        for (int64_t v = 0; v < channels; v++)
+            for (int64_t i = 0; i < job->n; i += TOGETHER)
+                job->transpose(at(x, i, c + v, row, first), x->strides[0], (int)hc_min(TOGETHER, job->n - i), n,
+                               to + v * job->plane + i, (int)job->n, 0);
+        return true;
+    }
+    if (x->strides[1] != size || x->strides[3] == size || channels == 1)
+        return false;
+    for (int64_t k = 0; k < n; k += job->n == 1 ? TOGETHER : 1) /* channels to planes, of some pixels or images */
+        for (int64_t i = 0; i < job->n; i += TOGETHER) {
+            const int64_t step = x->strides[job->n == 1 ? 3 : 0], some = job->n == 1 ? n - k : job->n - i;
+            job->transpose(at(x, i, c, row, first + k), step, (int)hc_min(TOGETHER, some), channels,
+                           to + k * job->n + i, (int)job->plane, 0);
+        }
+    return true;
+}
+
+static void fill_zeros(float *to, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        to[i] = 0;
+}
+
+static void copy_pixels(const gradient_job *job, const gradient_part *part, const gradient_band *band, int64_t channel,
+                        int64_t channels, float *to) {
+    const hc_window *window = job->window;
+    const int64_t pixel = job->n * job->x_lanes;
+    const int64_t top = band->p * window->stride[0] - window->pad_before[0];
+    const int64_t left = band->q * window->stride[1] - window->pad_before[1];
+    const int64_t rows = (band->rows - 1) * window->stride[0] + (job->r - 1) * window->dilation[0] + 1;
+    const int64_t begin = hc_min(hc_max(0, -left), job->x_columns);
+    const int64_t end = hc_max(begin, hc_min(job->x_columns, job->width - left));
+    for (int64_t i = 0; i < rows; i++) {
+        float *line = to + i * job->x_columns * pixel;
+        const bool inside = top + i >= 0 && top + i < job->height && end > begin;
+        for (int64_t v = 0; v < channels; v++) {
+            float *zeros = line + v * job->plane;
+            fill_zeros(zeros, (inside ? begin : job->x_columns) * pixel);
+            if (inside)
+                fill_zeros(zeros + end * pixel, (job->x_columns - end) * pixel);
+        }
+        float *place = line + begin * pixel;
+        if (!inside || transpose_row(job, part, channel, channels, top + i, left + begin, end - begin, place))
+            continue;
+        for (int64_t n = 0; n < job->n; n++)
+            copy_row(job, part, n, channel, channels, top + i, left + begin, end - begin, place + n * job->x_lanes);
+    }
+}
+
+/* Sums are (channel, tap, filter), dw has filters first. */
+static void store(const gradient_job *job, const gradient_part *part, const float *sums) {
+    enum { TOGETHER = 16 };
+    const hc_view *dw = job->dw;
+    const int64_t taps = job->r * job->s, size = sizeof(float), count = part->channels * taps;
+    const bool adjacent = (dw->strides[3] == size || job->s == 1) && (dw->strides[2] == job->s * size || job->r == 1) &&
+                          dw->strides[1] == taps * size && dw->strides[0] % size == 0 && dw->strides[0] > 0 &&
+                          dw->strides[0] <= INT32_MAX;
+    float *to = (float *)(void *)at(dw, part->filter, part->channel, 0, 0);
+    for (int64_t i = 0; i < count && adjacent; i += TOGETHER)
+        job->transpose(sums + i * job->lanes, job->lanes * size, (int)hc_min(TOGETHER, count - i), part->count, to + i,
+                       (int)(dw->strides[0] / size), 0);
+    for (int64_t i = 0; i < count && !adjacent; i++, sums += job->lanes)
+        for (int64_t j = 0; j < part->count; j++)
+            memcpy(at(dw, part->filter + j, part->channel + i / taps, i % taps / job->s, i % job->s), sums + j,
+                   sizeof *sums);
+}
+
+static void add_band(const gradient_job *job, const gradient_part *part, const gradient_band *band, uint8_t *own) {
+    int64_t *taps = (int64_t *)(void *)(own + job->taps_at);
+    float *sums = (float *)(void *)(own + job->sums_at), *x = (float *)(void *)(own + job->x_at);
+    float *dy = (float *)(void *)(own + job->dy_at);
+    const int64_t stride = job->window->stride[1], pixel = job->n * job->x_lanes, count = job->r * job->s;
+    const bool flat = stride == 1 || job->n == 1; /* the pixels of a row of outputs are evenly apart */
+    hc_gradient g = {.x = x,
+                     .dy = dy,
+                     .tap = taps,
+                     .width = job->lanes,
+                     .down = band->rows,
+                     .across = flat ? 1 : band->columns,
+                     .n = flat ? band->columns * job->n : job->n,
+                     .x_row = job->window->stride[0] * job->x_columns * pixel,
+                     .x_column = stride * pixel,
+                     .x_step = flat ? stride * job->x_lanes : job->x_lanes,
+                     .one = job->one};
+    copy_gradients(job, part, band, dy);
+    for (int64_t v = 0; v < part->channels; v += job->together) {
+        const int64_t channels = hc_min(job->together, part->channels - v);
+        copy_pixels(job, part, band, part->channel + v, channels, x);
+        g.taps = channels * count;
+        g.c = sums + v * count * job->lanes;
+        job->kernel(&g);
+    }
+}
+
+static void gradient_task(void *context, int64_t task, int thread) {
+    const gradient_job *job = context;
+    uint8_t *own = job->memory + thread * job->thread_bytes;
+    const int64_t chunk = task / job->parts, channel = task % job->parts * job->part;
+    const int64_t per_group = hc_ceil_div(job->each, job->lanes);
+    gradient_part part = {.channel = channel, .channels = hc_min(job->part, job->depth - channel)};
+    if (job->one) {
+        const int64_t within = chunk % per_group * job->lanes;
+        part.filter = chunk / per_group * job->each + within;
+        part.count = hc_min(job->lanes, job->each - within);
+    } else {
+        part.filter = chunk * job->lanes;
+        part.count = hc_min(job->lanes, job->filters - part.filter);
+    }
+    float *sums = (float *)(void *)(own + job->sums_at);
+    memset(sums, 0, (size_t)(part.channels * job->r * job->s * job->lanes) * sizeof *sums);
+    if (part.count < job->lanes) /* other lanes are computed and not stored */
+        memset(own + job->x_at, 0, (size_t)(job->thread_bytes - job->x_at));
+    int64_t *taps = (int64_t *)(void *)(own + job->taps_at);
+    const int64_t pixel = job->n * job->x_lanes;
+    for (int64_t v = 0; v < job->together; v++)
+        for (int64_t r = 0; r < job->r; r++)
+            for (int64_t s = 0; s < job->s; s++)
+                *taps++ = v * job->plane +
+                          (r * job->window->dilation[0] * job->x_columns + s * job->window->dilation[1]) * pixel;
+    for (int64_t p = 0; p < job->down; p += job->rows)
+        for (int64_t q = 0; q < job->across; q += job->columns) {
+            const gradient_band band = {p, q, hc_min(job->rows, job->down - p), hc_min(job->columns, job->across - q)};
+            add_band(job, &part, &band, own);
+        }
+    store(job, &part, sums);
+}
+
+/* Sizes of bands, parts and memory. */
+static void divide(gradient_job *job) {
+    const hc_window *window = job->window;
+    const int64_t size = sizeof(float), taps = job->r * job->s;
+    job->one = job->each >= FEW || job->filters == job->each;
+    job->lanes = job->one ? HC_GRADIENT_WIDE : FEW;
+    job->x_lanes = job->one ? 1 : FEW;
+    job->chunks = job->one ? job->filters / job->each * hc_ceil_div(job->each, job->lanes)
+                           : hc_ceil_div(job->filters, job->lanes);
+    job->part = hc_min(job->depth, hc_max(1, SUMS / (taps * job->lanes)));
+    job->parts = hc_ceil_div(job->depth, job->part);
+    const int64_t row = hc_max(1, job->across * job->n * job->lanes);
+    const int64_t limit = job->one ? SHARED_GRADIENTS : GRADIENTS;
+    job->rows = hc_min(job->down, hc_max(1, limit / row));
+    job->columns = hc_min(job->across, row <= limit ? job->across : hc_max(1, limit / (job->n * job->lanes)));
+    job->x_rows = (job->rows - 1) * window->stride[0] + (job->r - 1) * window->dilation[0] + 1;
+    job->x_columns = (job->columns - 1) * window->stride[1] + (job->s - 1) * window->dilation[1] + 1;
+    job->plane = hc_max(1, job->x_rows * job->x_columns * job->n * job->x_lanes);
+    job->together = job->one ? hc_min(job->part, hc_max(1, PIXELS / job->plane)) : 1;
+    job->sums_at = hc_round_up(job->together * taps * (int64_t)sizeof(int64_t), HC_CACHE_LINE);
+    job->x_at = job->sums_at + hc_round_up(job->part * taps * job->lanes * size, HC_CACHE_LINE);
+    job->dy_at = job->x_at + hc_round_up(job->together * job->plane * size, HC_CACHE_LINE);
+    job->thread_bytes = job->dy_at + job->rows * job->columns * job->n * job->lanes * size;
+    job->thread_bytes = hc_round_up(job->thread_bytes, HC_CACHE_LINE);
+}
+
+static hc_status check(const hc_view *dy, const hc_view *x, const hc_window *window, const hc_view *dw,
+                       hc_error *error) {
+    const hc_view *const all[] = {dy, x, dw};
+    const char *const names[] = {"dy", "x", "dw"};
+    for (int i = 0; i < 3; i++) {
+        const hc_status status = hc_check_view(names[i], all[i], error);
+        if (status != HC_OK)
+            return status;
+        if (all[i]->dtype != HC_F32 || all[i]->ndim != 4)
+            return hc_fail(error, HC_VALUE, "conv2d_gradient: %s is not float32 with four dimensions", names[i]);
+    }
+    const int64_t groups = window->groups;
+    if (groups < 1 || dy->shape[0] != x->shape[0] || dy->shape[1] != dw->shape[0] || dw->shape[0] % groups ||
+        dw->shape[1] * groups != x->shape[1])
+        return hc_fail(error, HC_VALUE, "conv2d_gradient: shapes that do not fit");
+    return HC_OK;
+}
+
+hc_status hc_conv2d_gradient(const hc_run *run, const hc_view *dy, const hc_view *x, const hc_window *window,
+                             const hc_view *dw, hc_error *error) {
+    const hc_status status = check(dy, x, window, dw, error);
+    if (status != HC_OK || hc_values(dw) == 0)
+        return status;
+    gradient_job job = {.dy = dy,
+                        .x = x,
+                        .dw = dw,
+                        .window = window,
+                        .kernel = HC_PICK(gradient_f32, run),
+                        .transpose = HC_PICK(pack_x32, run),
+                        .n = x->shape[0],
+                        .height = x->shape[2],
+                        .width = x->shape[3],
+                        .down = dy->shape[2],
+                        .across = dy->shape[3],
+                        .filters = dw->shape[0],
+                        .depth = dw->shape[1],
+                        .r = dw->shape[2],
+                        .s = dw->shape[3],
+                        .each = dw->shape[0] / window->groups};
+    divide(&job);
+    const int64_t tasks = job.chunks * job.parts;
+    const int n_threads = (int)hc_min(run->n_threads, tasks);
+    job.memory = hc_alloc_aligned(n_threads * job.thread_bytes);
+    if (!job.memory)
+        return hc_fail(error, HC_MEMORY, "conv2d_gradient: not enough memory");
+    hc_parallel(n_threads, tasks, gradient_task, &job);
+    hc_free_aligned(job.memory);
+    return HC_OK;
+}
