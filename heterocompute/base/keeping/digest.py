@@ -113,16 +113,16 @@ def _parts(value: Any) -> Iterator[object]:
 
 def _of_function(function: types.FunctionType) -> Iterator[object]:
     yield function.__qualname__
-    if function.__module__ and function.__module__.partition(".")[0] in PACKAGES:
-        return
-    yield function.__code__
-    yield function.__defaults__
-    yield function.__kwdefaults__
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
         except ValueError:  # not assigned yet
             yield None
+    if function.__module__ and function.__module__.partition(".")[0] in PACKAGES:
+        return
+    yield function.__code__
+    yield function.__defaults__
+    yield function.__kwdefaults__
     for name in sorted(_names(function.__code__)):
         yield name
         yield function.__globals__.get(name)
