@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.keeping.digest import digest_of
