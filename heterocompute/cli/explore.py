@@ -34,7 +34,10 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         **REPEATED)  # fmt: skip
     add("--objective", "COLUMNS", "columns to minimize, the first most of all; -NAME maximizes")
     add(
-        "--study", "FILE", "output of heterocompute study --json, whose results are joined by format", dest="study_file"
+        "--study",
+        "FILE",
+        "output of heterocompute study --json or --save, whose results are joined by format",
+        dest="study_file",
     )
     add.common("--batch")
     add("--budget", "N", "maximum number of points, drawn at random")
@@ -133,9 +136,10 @@ def _study(path: str) -> dict[str, Any]:
             raise ValueError(
                 f"{path}: is not JSON ({printable(str(error))}), expected what heterocompute study --json printed"
             ) from None
-    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
+    rows = None if not isinstance(found, dict) else found.get("table" if "heterocompute" in found else "rows")
+    if not isinstance(rows, list):
         raise ValueError(f"{path}: has no rows, expected what heterocompute study --json printed")
-    return found
+    return {"rows": rows}
 
 
 def _times(factor: float) -> Callable[[float], str]:

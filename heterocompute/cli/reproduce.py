@@ -32,13 +32,14 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--model", "MODEL", "network of hc.zoo (digits, adder) or ONNX file")
     add("--data", "NPY", "inputs of an ONNX MODEL")
     add("--labels", "NPY", "class of each input of --data")
+    add("--keep", "PATH", "with --model: file of results: an interrupted command continues")
     add("--html", "PATH", "also write an HTML page with a plot")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.model is not None:
         return _paper(arguments)
-    for option in ("data", "labels"):
+    for option in ("data", "labels", "keep"):
         if getattr(arguments, option) is not None:
             raise UsageError(f"--{option} needs --model: published figures have networks of their own")
     from .. import hardware as hw  # 60 ms
@@ -111,8 +112,13 @@ def _paper(arguments: argparse.Namespace) -> int:
     with ProgressBar("reproduce", arguments.name) as progress:
         found = interruptible(
             lambda: reproduce_paper(
-                arguments.name, arguments.model, arguments.data, arguments.labels, progress=progress.update
-            )
+                arguments.name,
+                arguments.model,
+                arguments.data,
+                arguments.labels,
+                progress=progress.update,
+                keep=arguments.keep,
+            )  # fmt: skip
         )
     if arguments.json:
         return print_json(found.to_dict())

@@ -50,6 +50,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "study --formats int2,cb1,int8+1:4 --retrain",
         "study --formats int4,int3-g16,vsq4-g16-s4 --methods rtn,search,gptq",
         "study --density --html density.html",
+        "study model.gguf --text corpus.txt --keep study.jsonl --save study.json",
         "study model.onnx --data x.npy --labels y.npy --formats int8,vsq4-g16-s4 --activations int8",
         "study model.safetensors --evaluate my_model:accuracy --formats int8,vsq4-g16-s4",
         "study model.gguf --text corpus.txt --formats q8_0,int4-g32,vsq4-g16-s4 --activations int8 --kv-cache int8-g32",
@@ -81,8 +82,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
     add.common("--device-file")
     add("--emulate", "A,B", "accumulators or instructions to emulate", parse=_emulation_list)
+    add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
+        "interrupted command continues")  # fmt: skip
+    add("--save", "PATH", "also write the result as JSON, for hc.Study.load")
     add.common("--csv")
-    add("--html", "PATH", "also write one page with tables and plots")
+    add("--html", "PATH", "also write one page with tables and plots, which hc.Study.load reads as well")
     add.common("--plot")
 
 
@@ -105,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
             about = [f"{printable(path)}: " for path in (model, arguments.text) if path]
             prefix = "" if str(error).startswith(tuple(about)) else "".join(about[:1])
             raise ValueError(f"{prefix}{error}") from None
+    if arguments.save:
+        result.save(arguments.save)
     if arguments.csv:
         result.to_csv(arguments.csv)
     if arguments.html:
@@ -281,6 +287,7 @@ def _densities(arguments: argparse.Namespace, progress: ProgressBar) -> Callable
             include=arguments.include or None,
             exclude=arguments.exclude or None,
             progress=progress.update,
+            keep=arguments.keep,
         )
 
     return work

@@ -160,13 +160,17 @@ def tables_html(rows: Sequence[Row], lowest: Sequence[Row], metric: str) -> str:
     return "".join(parts)
 
 
-def page(title: str, rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float) -> str:
+def page(
+    title: str, rows: Sequence[Row], lowest: Sequence[Row], metric: str, slack: float, stored: Row | None = None
+) -> str:
     """Return a page with the figure and the tables; it fetches nothing.
 
     Parameters
     ----------
     metric : str
         The column drawn.
+    stored : dict, optional
+        The study as its file holds it.
     """
     figures = "".join(
         f'<div class="{kind}">{svg(rows, lowest, metric, slack, stacked)}</div>'
@@ -178,7 +182,7 @@ def page(title: str, rows: Sequence[Row], lowest: Sequence[Row], metric: str, sl
         cells = [[(cell, cell.strip("● –")) for cell in line] for line in lines]
         words = "A dot marks the lowest density within the slack. Click a heading to sort."
         cards.append(section(f"{layers} layers pruned", words, table(titles, cells, texts=(0, 1))))
-    return whole_page(title, "".join(cards))
+    return whole_page(title, "".join(cards), stored=stored)
 
 
 # The picture

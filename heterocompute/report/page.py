@@ -16,7 +16,10 @@ LONG = 40  # letters of a text cell from which it is broken between words
 Cell = tuple[str, Any]  # the displayed value, and the value for sorting
 
 
-def page(title: str, body: str, data: object = None, script: str = "", style: str = "") -> str:
+STORED = '<script type="application/json" id="stored">'
+
+
+def page(title: str, body: str, data: object = None, script: str = "", style: str = "", stored: object = None) -> str:
     """Return a whole page: styles, data and one script inside, nothing fetched.
 
     Parameters
@@ -29,19 +32,37 @@ def page(title: str, body: str, data: object = None, script: str = "", style: st
         What JSON can hold; the constant `data` of the script.
     script, style : str, optional
         Of this page, beside what all have.
+    stored : object, optional
+        The result itself, for programs: what `stored_json` finds in the page.
 
     Examples
     --------
     >>> "&lt;b&gt;" in page("<b>", "<p>words</p>")
     True
     """
-    # In a script element only "<" can end or disturb the text.
-    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    held = "" if stored is None else f"{STORED}{_in_script(stored)}</script>"
     parts = {
-        "title": html.escape(title), "colors": css(), "style": style, "body": body, "data": text, "script": script,
+        "title": html.escape(title), "colors": css(), "style": style, "body": body, "data": _in_script(data),
+        "script": script, "stored": held,
     }  # fmt: skip
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _in_script(value: object) -> str:
+    """Return JSON for a script element, where only "<" can end or disturb the text."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def stored_json(text: str) -> str:
+    """Return the JSON of the result that a page holds, or an empty text.
+
+    Examples
+    --------
+    >>> stored_json(page("title", "", stored={"a": "<"}))
+    '{"a":"\\\\u003c"}'
+    """
+    return text.partition(STORED)[2].partition("</script>")[0]
 
 
 def section(heading: str, words: str, inside: str, name: str = "") -> str:

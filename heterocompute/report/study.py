@@ -317,6 +317,41 @@ def table_html(rows: Sequence[Row], judge: Judge, style: bool = True, notes: Seq
     return f"{css if style else ''}{found}{note}{told}"
 
 
+# The difference of two studies
+
+
+def _changes(rows: Sequence[Row]) -> list[Column]:
+    """Return the columns of a table of differences, numbers with a sign."""
+    found = []
+    for key in _columns(rows):
+        if key != "speed":
+            cell = partial(_cell, key) if key in TEXTS else partial(_change, key)
+            found.append(Column(key, TITLES.get(key, key), cell, LEAVES.get(key, 0), key in TEXTS))
+    return found
+
+
+def _change(key: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    text = _cell(key, abs(value))
+    return text if not value else f"{'+' if value > 0 else '-'}{text}"
+
+
+def show_difference(rows: Sequence[Row], console: Any) -> None:
+    """Print the rows of a difference of two studies."""
+    if rows:
+        print_table(_changes(rows), rows, console)
+    else:
+        print_words("the studies have no row in common", console)
+
+
+def difference_html(rows: Sequence[Row]) -> str:
+    """Return the rows of a difference of two studies as an HTML table."""
+    columns = _changes(rows)
+    lines = [[(column.write(row[column.key]), row[column.key]) for column in columns] for row in rows]
+    return sortable([column.title for column in columns], lines, [i for i, one in enumerate(columns) if one.left])
+
+
 def within_reach(rows: Sequence[Row], metric: str, higher: bool) -> tuple[list[Row], str]:
     """Return the rows that lose next to nothing, and what that means.
 

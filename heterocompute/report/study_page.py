@@ -54,6 +54,7 @@ def page(
     more: str = "",
     notes: Sequence[str] = (),
     views: Sequence[View] = (),
+    stored: Row | None = None,
 ) -> str:
     """Return the whole page: styles, data and one script inside, nothing fetched.
 
@@ -69,6 +70,8 @@ def page(
         Sentences that follow the table.
     views : sequence of View, optional
         Further pictures.
+    stored : dict, optional
+        The study as its file holds it. The page gets the histograms that it shows.
     """
     given = rows
     rows, _ = shortly(rows)
@@ -105,11 +108,12 @@ def page(
         "figures": "".join(figures(rows, one, one is not judge) for one in judges) + sections(views, len(given)),
         "table": table_html(given, judge, style=False, notes=notes) + more,
     }
+    held = None if stored is None else {**stored, "histograms": histograms[:MAX_HISTOGRAMS]}
     here = Path(__file__)
     body = re.sub(
         r"\{\{(\w+)\}\}", lambda match: parts[match[1]], here.with_name("study.html").read_text(encoding="utf-8")
     )
-    return whole_page(title, body, data, here.with_name("study.js").read_text(encoding="utf-8"))
+    return whole_page(title, body, data, here.with_name("study.js").read_text(encoding="utf-8"), stored=held)
 
 
 def _words(judge: Judge) -> str:

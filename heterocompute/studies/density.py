@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.keeping.digest import digest_of
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_list, as_real
@@ -17,6 +19,7 @@ from ..files.selection import axes_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .callers import evaluator, retrainer, train_again
 from .density_result import DensityStudy
+from .keeping import KeptStudy
 from .request import Request
 from .source import Source, module_of, named, network_of
 
@@ -40,6 +43,7 @@ def study_density(
     axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
     slack: float = 0.005,
     progress: Progress | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> DensityStudy:
     """Prune the layers of a network to decreasing densities and measure the loss, per kind of layer.
 
@@ -66,6 +70,8 @@ def study_density(
         Tolerated loss, in units of the first number of `evaluate`. 0.005 is half a point of accuracy.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each step, and once at the end.
+    keep : path, optional
+        File of results, as in `heterocompute.study`: an interrupted study continues.
 
     Returns
     -------
@@ -127,12 +133,27 @@ def study_density(
         points = len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2)
         step = Steps(1 + points, progress, "study_density")
         step("evaluate")
-        rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **call(dict(everything), {})}]
+        kept = KeptStudy(keep, "study_density")
+        kept.belongs_to(
+            {name: digest_of(value) for name, value in everything.items()} if kept else None, evaluate, axes
+        )
+        training = kept.same(train)
+        numbers = kept.get(("baseline",), lambda: call(dict(everything), {}))
+        rows: list[dict[str, Any]] = [{**dict.fromkeys(COLUMNS), "density": 1.0, **numbers}]
         if len(rows[0]) == len(COLUMNS):
             raise WrongValue("study_density: evaluate returned no number")
 
-        def point(kind: str, structure: str, text: str) -> Iterator[dict[str, Any]]:
+        def point(kind: str, structure: str, text: str) -> list[dict[str, Any]]:
             step(f"{kind}  {text}")
+            if (held := kept.find(kinds[kind], text, training)) is None:
+                held = measured(kind, text)
+                kept.add(held, kinds[kind], text, training)
+            elif train is not None:
+                step(f"retrain  {kind}  {text}")
+            row = {"layers": kind, "structure": structure, "pattern": text}
+            return [{**row, **one} for one in held]
+
+        def measured(kind: str, text: str) -> list[dict[str, Any]]:
             changed = dict(everything)
             for name in kinds[kind]:
                 with named(name):
@@ -140,13 +161,13 @@ def study_density(
             masks = {name: _not_zero(changed[name]) for name in kinds[kind]}
             found = sum(int(mask.sum()) for mask in masks.values())
             density = found / max(1, sum(mask.size for mask in masks.values()))
-            row = {"layers": kind, "structure": structure, "pattern": text, "density": density}
-            yield {**row, "retrained": None, **call(dict(changed), {})}
+            answers = [{"density": density, "retrained": None, **call(dict(changed), {})}]
             if train is not None:
                 step(f"retrain  {kind}  {text}")
                 after = train_again(train, everything, changed, "study_density")
                 _check_zeros(after, masks, text)
-                yield {**row, "retrained": True, **call(after, {})}
+                answers.append({"density": density, "retrained": True, **call(after, {})})
+            return answers
 
         for kind in kinds:
             for structure, texts in curves.items():

@@ -12,12 +12,13 @@ from ..base.float_env import counts_subnormals
 from ..report import density as density_figure
 from ..report.files import Tabular, write_figure, write_text
 from .result import more_is_better
+from .storing import Stored, check_rows, check_texts
 
 __all__ = ["DensityStudy"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DensityStudy(Tabular):
+class DensityStudy(Tabular, Stored):
     """The result of `heterocompute.study_density`; displays as tables, in Jupyter with its figure.
 
     Attributes
@@ -35,6 +36,14 @@ class DensityStudy(Tabular):
     table: list[dict[str, Any]]
     metrics: list[str]
     slack: float
+
+    kind = "density study"
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        check_rows("table", fields["table"], ("layers", "structure", "pattern"))
+        check_texts("metrics", fields["metrics"])
+        check_rows("slack", [{"slack": fields["slack"]}])
 
     @property
     @counts_subnormals
@@ -97,7 +106,9 @@ class DensityStudy(Tabular):
         title : str, optional
             Heading of the page.
         """
-        write_text(path, density_figure.page(title, self.table, self.lowest, self.metrics[0], self.slack))
+        write_text(
+            path, density_figure.page(title, self.table, self.lowest, self.metrics[0], self.slack, self._stored())
+        )
 
     @counts_subnormals
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:

@@ -9,6 +9,7 @@ layer.
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from ..arrays.components import stored_bytes
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
+from ..base.keeping.digest import digest_of
 from ..base.progress import Steps
 from ..base.texts import counted
 from ..base.workers import checked_workers, is_serial
@@ -32,8 +34,10 @@ from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
 from .callers import finite
 from .chip import decoding
+from .keeping import KeptStudy, ways_of
 from .notes import notes_on
 from .request import (
+    PLAIN,
     Entry,
     Request,
     RunOptions,
@@ -88,28 +92,40 @@ def study_text(request: Request) -> Study:
     clock = _Times()
     rows, layers, per_layer = [], [], []
     states: dict[int, Any] = {}  # states of the stored network
+    kept = KeptStudy(request.keep)
+    if kept:
+        digests = [(name, digest_of(net.weights[name])) for name in net.weights]
+        kept.belongs_to(digests, net.shape, net.roles, ids, calibration, names, platform.node())
     for entry, allowed in zip(entries, plan, strict=True):
         ways = [(i, kind, cache, text) for i, kind, text in allowed for cache in caches]
-        made, found = {}, []
-        hessians = _Hessians(net, names, calibration)
-        for name in _by_layer(net, names):
-            stored = net.weights[name]
-            way = entry.of(name)
-            if way.fmt is None:
-                found.append(_measured(name, way, stored, stored, clock.of(stored, kinds)))
-                continue
-            step(f"{name}  {way.text}")
-            with named(name):
-                w = np.asarray(stored, np.float32)
-                made[name] = codes_or_values(
-                    w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.of(name, way.method)
-                )
-                found.append(_measured(name, way, w, made[name], clock.of(made[name], kinds, way.fmt)))
-            layers.append(found[-1].row)
-        step(f"judge  {entry.text if entry.formats else STORED}")
-        compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
-        for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
-            bits = bits_of_cache(cache, net.shape.head_width)
+        made: dict[str, Any] = {}
+
+        def work(entry: Entry = entry, ways: list[Any] = ways, made: dict[str, Any] = made) -> dict[str, Any]:
+            of = _rounded(net, entry, names, _Hessians(net, names, calibration), clock, kinds, step, made)
+            step(f"judge  {entry.text if entry.formats else STORED}")
+            numbers = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
+            each = []
+            if request.per_layer and made:
+                step(f"judge  {entry.text} in each matrix alone")
+                each = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
+            columns = [
+                {} if chip in (None, "mac")
+                else decoding(net, chip, made, kind, cache, bits_of_cache(cache, net.shape.head_width))
+                for _, kind, cache, _ in ways
+            ]  # fmt: skip
+            return {
+                "found": [one.to_plain() for one in of],
+                "numbers": [_finite(one) for one in numbers],
+                "alone": {name: _finite(one) for name, one in zip(made, each, strict=False)},
+                "columns": columns,
+            }
+
+        result = kept.get((ways_of(entry, names), ways, kinds, bool(request.per_layer), chip), work)
+        found = [_again(net, entry, one) for one in result["found"]]
+        layers += [one.row for one in found if one.row["format"] != PLAIN]
+        for (i, kind, cache, emulated), numbers, columns in zip(
+            ways, result["numbers"], result["columns"], strict=True
+        ):
             rows.append(
                 {
                     "format": entry.text if entry.formats else STORED,
@@ -120,20 +136,16 @@ def study_text(request: Request) -> Study:
                     "retrained": None,
                     **pooled(found, i),
                     **({} if emulated is None else {"seconds": None}),  # times of emulated hardware are unknown
-                    **{key: finite(value) for key, value in numbers.items()},
-                    "kv_bits": bits,
+                    **numbers,
+                    "kv_bits": bits_of_cache(cache, net.shape.head_width),
                     **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
                     **modelled([one.matrix for one in found], kind),
-                    **({} if chip in (None, "mac") else decoding(net, chip, made, kind, cache, bits)),
+                    **columns,
                 }
             )
-        if request.per_layer and made:
-            step(f"judge  {entry.text} in each matrix alone")
-            judged = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
-            for name, numbers in zip(made, judged, strict=True):
-                way = entry.of(name)
-                named_row = {"name": name, "format": text_of(way.fmt), "method": way.method}
-                per_layer.append({**named_row, **{key: finite(value) for key, value in numbers.items()}})
+        for name, numbers in result["alone"].items():
+            way = entry.of(name)
+            per_layer.append({"name": name, "format": text_of(way.fmt), "method": way.method, **numbers})
     step.finish()
     for row in rows:
         row["seconds"] = row.pop("seconds")  # moves the column to the end of those that every study has
@@ -144,7 +156,43 @@ def study_text(request: Request) -> Study:
         notes.append(f"the text has only {counted(len(ids), 'token')}: another text may rank formats otherwise")
     if is_calibrated:
         notes.append(f"gptq is calibrated with the first {len(calibration)} tokens, which are not evaluated")
-    return Study(rows, layers, ["perplexity", "kl", "agreement"], [], per_layer, notes=notes)
+    return Study(rows, layers, ["perplexity", "kl", "agreement"], [], per_layer, notes=notes + kept.notes)
+
+
+def _rounded(
+    net: Any,
+    entry: Entry,
+    names: list[str],
+    hessians: _Hessians,
+    clock: _Times,
+    kinds: list[Format | None],
+    step: Steps,
+    made: dict[str, Any],
+) -> list[Measured]:
+    """Round the matrices of an entry into `made`, and return the measurements of all matrices."""
+    found = []
+    for name in _by_layer(net, names):
+        stored = net.weights[name]
+        way = entry.of(name)
+        if way.fmt is None:
+            found.append(_measured(name, way, stored, stored, clock.of(stored, kinds)))
+            continue
+        step(f"{name}  {way.text}")
+        with named(name):
+            w = np.asarray(stored, np.float32)
+            made[name] = codes_or_values(w, way.fmt, (w.ndim - 1,), way.method or "rtn", hessians.of(name, way.method))
+            found.append(_measured(name, way, w, made[name], clock.of(made[name], kinds, way.fmt)))
+    return found
+
+
+def _again(net: Any, entry: Entry, found: dict[str, Any]) -> Measured:
+    """Return measurements as they were kept."""
+    name = found["row"]["name"]
+    return Measured.from_plain(found, entry.of(name), getattr(net.weights[name], "format", None))
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {key: finite(value) for key, value in numbers.items()}
 
 
 def _divided(ids: Any) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..interop.onnx_run import OnnxNetwork
 from ..pruning.prune import prune
 from ..ptq.network import calibrate
 from ..zoo import adder, digits
+from .storing import PLAIN, Stored, check_texts
 from .study import study
 
 Array = np.ndarray[Any, Any]
@@ -31,8 +32,8 @@ CALIBRATION = 128  # examples
 
 
 @dataclass(frozen=True)
-class PaperTable:
-    """The result of `reproduce_paper`.
+class PaperTable(Stored):
+    """The result of `reproduce_paper`; `save` writes a file that `load` reads.
 
     Attributes
     ----------
@@ -51,6 +52,18 @@ class PaperTable:
     columns: Mapping[str, str]
     table: list[dict[str, Any]]
     published: list[dict[str, Any]] = field(default_factory=list)
+
+    kind = "table of a paper"
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        check_texts("texts", [fields[key] for key in ("paper", "model", "title", "summary")])
+        check_texts("columns", list(fields["columns"].values()))
+        cells = [value for row in fields["table"] for value in row.values()]
+        if not all(isinstance(cell, PLAIN) for cell in cells):
+            raise WrongValue("table has a cell that is neither a number nor a string")
+        if not isinstance(fields["published"], list):
+            raise WrongValue("published is not a list of records")
 
     @property
     def texts(self) -> set[str]:
@@ -71,6 +84,7 @@ class _Subject:
     network: Any  # with weights and evaluate, or the path of a file
     axis: Any = None
     calibration: Callable[[Any], Any] | None = None
+    keep: Any = None  # file of results
 
     @property
     def judged(self) -> bool:
@@ -84,6 +98,7 @@ def reproduce_paper(
     labels: str | None = None,
     *,
     progress: Progress | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> PaperTable:
     """Run the table of a paper on a network.
 
@@ -100,6 +115,8 @@ def reproduce_paper(
         the weights in place of the accuracy.
     progress : callable, optional
         Called as ``progress(done, total, text)``.
+    keep : path, optional
+        File of results of `heterocompute.study`, which computes the rows: an interrupted table continues.
 
     Raises
     ------
@@ -112,7 +129,8 @@ def reproduce_paper(
     tell = progress or (lambda done, total, text: None)
     topic, make = PAPERS[paper]
     model = os.fspath(model)
-    title, summary, columns, rows = make(_subject(model, data, labels) if make in MEASURED else model, tell)
+    subject = replace(_subject(model, data, labels), keep=keep) if make in MEASURED else model
+    title, summary, columns, rows = make(subject, tell)
     records = [one.to_dict() for one in hw.published(topic)] if topic else []
     kept = {key: text for key, text in columns.items() if any(row.get(key) is not None for row in rows)}
     table = [{key: row.get(key) for key in kept} for row in rows]
@@ -147,7 +165,8 @@ def _array(path: str) -> Array:
 def _studied(subject: _Subject, formats: Sequence[str], activations: Sequence[str] | None, **options: Any) -> Any:
     if not subject.judged:
         activations = None
-    return study(subject.network, list(formats), axis=subject.axis, activations=activations, **options).table
+    options |= {"axis": subject.axis, "activations": activations, "keep": subject.keep}
+    return study(subject.network, list(formats), **options).table
 
 
 def _metric(row: Mapping[str, Any]) -> float | None:

@@ -17,6 +17,7 @@ from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format, is_function
 from ..ptq.methods import METHODS, takes
+from ..report.study import labelled
 
 PLAIN = "fp32"  # the baseline: unchanged arrays
 PLAIN_TEXTS = (PLAIN, "none", "skip")
@@ -45,6 +46,7 @@ class Request:
     text: Any = None
     kv_cache: Any = None
     workers: Workers = None
+    keep: Any = None  # path of kept results
     study: str = "study"  # the name of the function in errors
 
     def entries(self, formats: Sequence[str], methods: list[str | None]) -> list[Entry]:
@@ -65,6 +67,11 @@ class RunOptions(NamedTuple):
     @property
     def text(self) -> str:
         return text_of(self.fmt) + ("" if self.method is None else f"  {self.method}")
+
+    @property
+    def label(self) -> str:
+        """The name in pictures."""
+        return labelled(text_of(self.fmt), self.method)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,12 @@ from ..report.plot import study_figure
 from ..report.study import Judge
 from ..report.study_page import View, views_of
 from ..report.table import print_words, terminal
+from .joining import StudyDifference, difference, joined
+from .storing import Stored, check_rows, check_texts
 
 __all__ = ["Study"]
 
+TEXTS = tuple(name for name in report.TEXTS if name != "retrained")  # True or None
 LOWER_IS_BETTER = set(
     "loss losses perplexity ppl error errors mse rmse mae nll entropy kl divergence seconds bits bytes "
     "distance angle deviation difference cost penalty misses wer cer fid eer".split()
@@ -25,8 +28,11 @@ LOWER_IS_BETTER = set(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Study(Tabular):
+class Study(Tabular, Stored):
     """Hold the result of `heterocompute.study`; displays as a table in a terminal and in Jupyter.
+
+    ``a + b`` joins studies of the same weights. ``a - b`` has the differences of the rows that both have. `save` writes
+    a file that `load` reads.
 
     Attributes
     ----------
@@ -69,6 +75,8 @@ class Study(Tabular):
     alone: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    kind = "study"
+
     def __post_init__(self) -> None:
         order = {name: i for i, name in enumerate(report.worst_first(self.layers))}
         object.__setattr__(self, "layers", sorted(self.layers, key=lambda row: order[row["name"]]))
@@ -76,6 +84,25 @@ class Study(Tabular):
         if self.alone:
             costly = sensitivity.losses(self.alone, self.table[0], self._metric, more_is_better(self._metric))
             object.__setattr__(self, "alone", [row for _, row in costly])
+
+    @counts_subnormals
+    def __add__(self, other: object) -> Study:
+        return joined(self, other) if isinstance(other, Study) else NotImplemented
+
+    @counts_subnormals
+    def __sub__(self, other: object) -> StudyDifference:
+        return difference(self, other) if isinstance(other, Study) else NotImplemented
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        check_rows("table", fields["table"], TEXTS)
+        check_rows("layers", fields["layers"], ("name", "format", "method"), ("shape",))
+        check_rows("alone", fields["alone"], ("name", "format", "method"))
+        check_texts("metrics", fields["metrics"])
+        check_texts("notes", fields["notes"])
+        for one in fields["histograms"]:
+            check_rows("histograms", [{**one, "levels": None}], ("name",), ("counts",))
+            check_rows("levels", [one["levels"]], (), tuple(one["levels"]))
 
     @counts_subnormals
     def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
@@ -91,7 +118,6 @@ class Study(Tabular):
             an emulated accumulator are left out.
         maximize : bool, optional
             Whether larger values of `metric` are better. Default: True, unless the name contains a word such as loss,
-            perplexity, error, kl or distance.
             perplexity, error, kl or distance.
 
         Returns
@@ -193,8 +219,9 @@ class Study(Tabular):
         """
         more = "" if not self.alone else sensitivity.section(*self._harm)
         page = study_page.page(
-            title, self.table, self.layers, self._judges, self.histograms, more, self.notes, self._views()
-        )
+            title, self.table, self.layers, self._judges, self.histograms, more, self.notes, self._views(),
+            self._stored(),
+        )  # fmt: skip
         write_text(path, page)
 
     @counts_subnormals
@@ -253,6 +280,7 @@ class Study(Tabular):
 
         Raises
         ------
+        ImportError
             matplotlib is not installed; install the extra ``plot``.
         ValueError
             The study has no rows of single layers. Run it with ``per_layer=True``.

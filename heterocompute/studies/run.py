@@ -7,6 +7,7 @@ format by format. Nothing here knows what the weights belong to.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,9 +15,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
+from ..base.keeping.digest import digest_of
 from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_int, check_flag
@@ -27,6 +28,7 @@ from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import codes_or_values
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
+from .keeping import KeptStudy, KeptTensor, ways_of
 from .notes import notes_on
 from .request import (
     Entry,
@@ -90,6 +92,7 @@ def run(request: Request) -> Study:
     ways = methods_of(request.methods, request.hessians)
     entries = request.entries(TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS, ways)
     modelled = modelled_by(chip_asked(request.device))
+    kept = KeptStudy(request.keep)
 
     with ExitStack() as stack:
         source = Source(network.weights, stack)
@@ -114,29 +117,38 @@ def run(request: Request) -> Study:
         step = Steps(total, request.progress)
 
         def rounded(name: str, way: RunOptions) -> Any:
-            if way.slow:
+            if (name, way) in packed:
                 return packed[name, way]
             assert way.fmt is not None
-            return codes_or_values(source.load(name), way.fmt, axes[name], "rtn")
+            found = codes_or_values(source.load(name), way.fmt, axes[name], way.method or "rtn", known.get(name))
+            if way.slow:  # measured by an earlier study of the same file of results
+                packed[name, way] = found
+            return found
 
-        tensors = [
-            Tensor(
-                name, source.of(name), axes[name], tuple(wanted[name]), known.get(name), tuple(kinds), call is not None
+        digests = {name: digest_of(source.original(name)) for name in source.names} if kept else {}
+        tensors, of_file = [], []
+        for name in names:
+            h = known.get(name)
+            about = (name, digests[name], axes[name], h, kinds, is_serial(who)) if kept else ()
+            of_file.append(KeptTensor(kept, about, wanted[name]))
+            tensors.append(
+                Tensor(name, source.of(name), axes[name], of_file[-1].missing, h, tuple(kinds), call is not None)
             )
-            for name in names
-        ]
+        packed: dict[tuple[str, RunOptions], Any] = {}  # slowly rounded arrays that are judged later
+        left = [i for i, one in enumerate(of_file) if not one.complete]
+        for i, (of_ways, slow, picture) in _answers(who, [tensors[i] for i in left], source, step):
+            of_file[left[i]].add(of_ways, picture)
+            packed |= {(tensors[left[i]].name, way): one for way, one in slow.items()}
         measured: dict[tuple[str, RunOptions], Measured] = {}
-        packed: dict[tuple[str, RunOptions], QuantizedArray] = {}  # slowly rounded arrays that are judged later
-        pictures = []
-        for name, (of_ways, slow, picture) in zip(names, _answers(who, tensors, source, step), strict=True):
-            measured |= {(name, way): one for way, one in of_ways.items()}
-            packed |= {(name, way): one for way, one in slow.items()}
-            pictures.append(picture)
+        for name, one in zip(names, of_file, strict=True):
+            measured |= {(name, way): found for way, found in one.measured().items()}
+        pictures = [one.picture(wanted[name]) for name, one in zip(names, of_file, strict=True)]
         del tensors
 
         rows: list[dict[str, Any]] = []
         everything = {name: source.original(name) for name in source.names} if call else {}
-        judge = _Judge(names, everything, rounded, trainings, call, modelled, step)
+        kept.belongs_to(digests, evaluate, axes, list(names))
+        judge = _Judge(names, everything, rounded, trainings, call, modelled, step, kept, known, kept.same(trainings))
         for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
             rows += judge.rows(entry, kinds_of_entry, chosen, bool(twice))
@@ -146,20 +158,20 @@ def run(request: Request) -> Study:
     rows, metrics = _in_order(rows, request.hessians is not None)
     layers = [measured[name, way].row for name in names for way in wanted[name]]
     shapes = {name: tuple(source.infos[name][1]) for name in names}
-    return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)))
+    return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)) + kept.notes)
 
 
-def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> list[Any]:
-    """Return the measurements of each tensor."""
+def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> Iterator[tuple[int, Any]]:
+    """Yield the index and the measurements of each tensor."""
     if is_serial(who):
         clock = Clock()
-        return [tensor.measured(source.load(tensor.name), clock, step) for tensor in tensors]
-    found: list[Any] = [None] * len(tensors)
+        for i, tensor in enumerate(tensors):
+            yield i, tensor.measured(source.load(tensor.name), clock, step)
+        return
     for i, answer in in_workers(who, measured_alone, tensors, "study"):
-        found[i] = answer
         for way in tensors[i].ways:
             step(f"{tensors[i].name}  {way.text}")
-    return found
+        yield i, answer
 
 
 @dataclass(frozen=True)
@@ -173,44 +185,72 @@ class _Judge:
     call: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None
     modelled: Callable[[list[Any], Any], dict[str, Any]]
     step: Steps
+    kept: KeptStudy
+    hessians: Mapping[str, Any]
+    training: str  # digest of the functions that train
 
     def rows(self, entry: Entry, kinds: list[Kind], chosen: list[Measured], twice: bool) -> Iterator[dict[str, Any]]:
         """Yield the rows of an entry from the measurements of its tensors; `twice`: also after training."""
-        replaced = dict(self.everything)
-        for name in self.names if self.call else ():
-            way = entry.of(name)
-            if way.fmt is not None:
-                replaced[name] = self.rounded(name, way)
+
+        @functools.cache
+        def replaced() -> dict[str, Any]:
+            return self.everything | {
+                name: self.rounded(name, way) for name, way in ways_of(entry, self.names) if way.fmt is not None
+            }
+
         for kind in kinds:
-            yield self._row(entry, kind, chosen, [replaced], None)
+            yield self._row(entry, kind, chosen, lambda: [replaced()], None)
         if not twice:
             return
-        judged = []
-        for training in self.trainings:
-            self.step(f"retrain  {entry.text}")
-            judged.append(train_again(training, self.everything, replaced, "study"))
-        noise = [math.fsum(_noise(self.everything[name], one[name]) for one in judged) for name in self.names]
-        chosen = [replace(one, noise=lost / len(judged)) for one, lost in zip(chosen, noise, strict=True)]
+
+        @functools.cache
+        def trained() -> list[dict[str, Any]]:
+            found = []
+            for training in self.trainings:
+                self.step(f"retrain  {entry.text}")
+                found.append(train_again(training, self.everything, replaced(), "study"))
+            return found
+
+        def lost() -> list[float]:
+            return [math.fsum(_noise(self.everything[name], one[name]) for one in trained()) for name in self.names]
+
+        noise = self.kept.get(("noise", *self._about(entry), self.training), lost)
+        chosen = [replace(one, noise=total / len(self.trainings)) for one, total in zip(chosen, noise, strict=True)]
         for kind in kinds:
-            yield self._row(entry, kind, chosen, judged, True)
+            yield self._row(entry, kind, chosen, trained, True)
+
+    def _about(self, entry: Entry) -> list[object]:
+        """Return what determines the rounded weights of an entry."""
+        calibrated = any(entry.of(name).method == "gptq" for name in self.names)
+        return [ways_of(entry, self.names), self.hessians if calibrated else None]
 
     def alone(self, entries: list[Entry]) -> list[dict[str, Any]]:
         """Return what the caller's function returns with one tensor rounded at a time, all others unchanged."""
         rows = []
         for entry, name in itertools.product(entries, self.names):
-            way = entry.of(name)
-            if way.fmt is None or self.call is None:
+            way, call = entry.of(name), self.call
+            if way.fmt is None or call is None:
                 continue
             text = text_of(way.fmt)
             self.step(f"evaluate  {text} in {name} alone")
-            with noted(f"{text} in {name} alone"):
+
+            def judged(name: str = name, way: RunOptions = way, call: Any = call) -> Any:
                 changed = {**self.everything, name: self.rounded(name, way)}
-                found = self.call(changed, {"activations": None, "emulate": None})
+                return call(changed, {"activations": None, "emulate": None})
+
+            with noted(f"{text} in {name} alone"):
+                h = self.hessians.get(name) if way.method == "gptq" else None
+                found = self.kept.get(("alone", name, way, h), judged)
             rows.append({"name": name, "format": text, "method": way.method, **found})
         return rows
 
     def _row(
-        self, entry: Entry, of: Kind, chosen: list[Measured], judged: list[dict[str, Any]], retrained: bool | None
+        self,
+        entry: Entry,
+        of: Kind,
+        chosen: list[Measured],
+        weights: Callable[[], list[dict[str, Any]]],
+        retrained: bool | None,
     ) -> dict[str, Any]:
         i, kind, text = of
         names_of_row = {
@@ -223,12 +263,13 @@ class _Judge:
         if retrained:
             row["output_db"] = None  # the inputs have changed as well
         row.update(self.modelled([one.matrix for one in chosen], kind))
-        if self.call:
+        if (call := self.call) is not None:
             given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
             self.step(f"evaluate  {entry.text}" + "".join(given))
             options = {"activations": kind, "emulate": text}
             with noted(entry.text + "".join(given)):
-                row.update(_mean([self.call(dict(one), options) for one in judged]))
+                about = ("row", *self._about(entry), kind, text, self.training if retrained else None)
+                row.update(self.kept.get(about, lambda: _mean([call(dict(one), options) for one in weights()])))
         return row
 
 

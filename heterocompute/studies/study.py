@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ def study(
     text: object = None,
     kv_cache: str | Format | Sequence[str | Format | None] | None = None,
     workers: Workers = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -106,6 +108,10 @@ def study(
         Who rounds the tensors and measures their errors, one tensor at a time, as in `quantize_checkpoint`. The numbers
         do not depend on it, but there are no ``seconds`` unless this thread works alone. `evaluate` and `retrain`
         run in this thread.
+    keep : path, optional
+        File of results, such as ``"study.jsonl"``. Each measurement and each answer of `evaluate` is appended as soon
+        as it is known, and results in the file are not computed again, so an interrupted study continues. Results
+        belong to the weights, the formats, and the code and data of the functions; one file may hold several studies.
 
     Returns
     -------
@@ -124,7 +130,7 @@ def study(
         - ``"gptq"`` is given without Hessians.
         - There is nothing to study, or a tensor holds NaN or infinity.
     OSError
-        A file cannot be read.
+        A file cannot be read, or the file of `keep` cannot be written.
 
     Examples
     --------
@@ -136,6 +142,6 @@ def study(
     """
     request = Request(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
-        methods, hessians, per_layer, text, kv_cache, workers,
+        methods, hessians, per_layer, text, kv_cache, workers, keep,
     )  # fmt: skip
     return study_text(request) if is_language_model(weights) else run(request)

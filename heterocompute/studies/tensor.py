@@ -20,7 +20,6 @@ from ..products.error import error
 from ..products.quantize import fake_quantize, quantize
 from ..ptq.error import error as output_error
 from ..ptq.methods import by_method
-from ..report.study import labelled
 from .callers import finite
 from .request import RunOptions, text_of
 from .source import loaded, named
@@ -40,6 +39,17 @@ class Measured:
     seconds: list[float | None]
     matrix: tuple[int, int, int, Format | None]  # rows, reduction, stored bytes, format
     judged: bool  # there is a Hessian
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        return {**vars(self), "matrix": self.matrix[:3]}
+
+    @classmethod
+    def from_plain(cls, found: dict[str, Any], way: RunOptions, fmt: Format | None = None) -> Measured:
+        """Return what `to_plain` returned, for the same format; `fmt`: of the stored array if there is none."""
+        names = ("row", "size", "signal", "noise", "seconds", "judged")
+        matrix = (*found["matrix"], fmt if way.fmt is None else way.fmt)
+        return cls(matrix=matrix, **{name: found[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,7 @@ class _Subject:
             stored, sqnr_db, noise = stored_bytes(fmt, w.shape, self.axis), finite(lost.sqnr_db), lost.mse * w.size
             others = [i for i in range(w.ndim) if i not in self.axis]
             matrix = values.transpose(*others, *self.axis).reshape(self.rows, self.columns)
-            self.levels[fmt.label] = np.unique(matrix[self.shown]).tolist()
+            self.levels[way.label] = np.unique(matrix[self.shown]).tolist()
             if self.h is not None:
                 output_db = finite(output_error(w, values, self.h, self.axis).output_db)
         elif fmt is not None:
@@ -132,7 +142,7 @@ class _Subject:
             source, shown = q if self.by_row else operand, slice(self.shown, self.shown + 1)
             shared = not source.format.splits_into_rows
             row = source.dequantize()[shown] if shared else source[shown].dequantize()
-            self.levels[labelled(fmt.label, way.method)] = np.unique(row).tolist()
+            self.levels[way.label] = np.unique(row).tolist()
             if self.h is not None:
                 output_db = finite(output_error(w, q, self.h, self.axis).output_db)
         if fmt not in self.times:  # times are the same for every method

@@ -49,6 +49,27 @@ def test_rows_are_formats_times_activations_times_caches(net: Any, tmp_path: Pat
     assert found.pareto(cost="kv_bits")
 
 
+def test_an_interrupted_study_of_a_text_continues(net: Any, tmp_path: Path) -> None:
+    keep = tmp_path / "study.jsonl"
+    options: dict[str, Any] = {"text": IDS, "activations": ["int8"], "per_layer": True, "keep": keep}
+
+    def stop(done: int, total: int, text: str) -> None:
+        if text == "judge  int3":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hc.study(net, ["int8", "int3"], progress=stop, **options)
+    steps: list[str] = []
+    found = hc.study(net, ["int8", "int3"], progress=lambda done, total, text: steps.append(text), **options)
+    assert "judge  int8" not in steps and "judge  int3" in steps
+    assert hc.study(net, ["int8", "int3"], **options).to_dict() == found.to_dict()
+    whole = hc.study(net, ["int8", "int3"], **{**options, "keep": None})
+    assert [row["kl"] for row in found.table] == [row["kl"] for row in whole.table] and found.alone == whole.alone
+    found.save(tmp_path / "s.json")
+    assert hc.Study.load(tmp_path / "s.json").to_dict() == found.to_dict()
+    assert hc.study(net, ["int8"], **{**options, "text": IDS[:-1]}).table[0]["kl"] == 0
+
+
 def test_names_choose_what_is_quantized(net: Any) -> None:
     mixed = hc.study(net, [{"*attn*": "int8", "*": "int4"}], text=IDS, include=["*"], kv_cache=None)
     assert len(mixed.layers) == len(net.matrices) and "kv_cache" not in repr(mixed)

@@ -1,0 +1,1 @@
+"""Results of long work in a file, so that interrupted work continues."""
