@@ -21,7 +21,7 @@ GPT2 = Family(
     ),
     is_gated=False, activation="gelu", centered=True, norm_bias=True, learned_positions=True, period=None,
     fused=("attn_qkv",), biases=(*FUSED, *INNER),
-    names={"token_embd": "wte", "position_embd": "wpe", "layers": "h", "output_norm": "ln_f"},
+    prefix="transformer.", names={"token_embd": "wte", "position_embd": "wpe", "layers": "h", "output_norm": "ln_f"},
     layer={"attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2",
            "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 )  # fmt: skip
@@ -37,7 +37,7 @@ GPT_NEOX = Family(
     ),
     is_gated=False, activation="gelu_erf", centered=True, norm_bias=True, parallel="use_parallel_residual",
     fused=("attn_qkv",), interleaved=True, is_partial=True, share=0.25, period=None, biases=(*FUSED, *INNER),
-    names={"token_embd": "embed_in", "output_norm": "final_layer_norm", "output": "embed_out"},
+    prefix="gpt_neox.", names={"token_embd": "embed_in", "output_norm": "final_layer_norm", "output": "embed_out"},
     layer={"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
            "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"},
 )  # fmt: skip
@@ -52,7 +52,8 @@ OPT = Family(
         ),
     ),
     is_gated=False, activation="relu", centered=True, norm_bias=True, learned_positions=True, position_offset=2,
-    period=None, names={"position_embd": "embed_positions", "output_norm": "final_layer_norm"},
+    period=None, in_gguf=False, prefix="model.decoder.",
+    names={"position_embd": "embed_positions", "output_norm": "final_layer_norm"},
     layer={"attn_norm": "self_attn_layer_norm", "attn_output": "self_attn.out_proj", "ffn_norm": "final_layer_norm",
            "ffn_up": "fc1", "ffn_down": "fc2"},
 )  # fmt: skip
@@ -74,7 +75,7 @@ STABLELM = Family(
              keys=EPSILON, reads=("use_parallel_residual",), biases={"use_qkv_bias": QKV}, title="StableLm"),
     ),
     centered=True, norm_bias=True, parallel="use_parallel_residual", shares_norm=True, is_partial=True, share=0.25,
-    period=None,
+    period=None, is_square=True,
 )  # fmt: skip
 STARCODER2 = Family(
     "starcoder2",
@@ -106,7 +107,7 @@ COHERE2 = Family(
              windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Cohere2"),
     ),
     centered=True, parallel="always", shares_norm=True, pairs=True, rotates_neighbors=True, unrotated="global",
-    period=4, has_output=False, factors=("logits",),
+    period=4, has_output=False, factors=("logits",), has_windows="read", is_square=True,
 )  # fmt: skip
 GPT_OSS = Family(
     "gpt-oss",
@@ -122,6 +123,6 @@ GPT_OSS = Family(
             title="GptOss",
         ),
     ),
-    sinks=True, period=2, base=150_000.0,
+    sinks=True, period=2, base=150_000.0, in_gguf=False,
 )  # fmt: skip
 FAMILIES = (GPT2, GPT_NEOX, OPT, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)

@@ -187,7 +187,7 @@ def check_rope(keys: Keys, given: Mapping[str, Any], kind: str, name: str, more:
             keys.fail(f"{name} has {printed(key)} {shown(value)}, which does not apply to the rope_type {kind}")
 
 
-def check_gguf(keys: Keys, names: Iterable[str], architecture: str) -> None:
+def check_gguf(keys: Keys, names: Iterable[str], architecture: str, read: Collection[str] = ()) -> None:
     """Refuse a key of a GGUF file that may change the network and is not read.
 
     Parameters
@@ -196,6 +196,8 @@ def check_gguf(keys: Keys, names: Iterable[str], architecture: str) -> None:
         Numbers and strings of the file.
     names : iterable of str
         All keys of the file.
+    read : collection of str
+        Keys that the architecture reads, beyond those of every one.
 
     Raises
     ------
@@ -207,7 +209,9 @@ def check_gguf(keys: Keys, names: Iterable[str], architecture: str) -> None:
         value = keys.found.get(name)
         if key in GGUF_READ and value is None and key not in GGUF_LISTS:
             keys.fail(f"{printed(name)} is a list, expected one number")
-        if key == name or key in GGUF_READ or key in GGUF_HARMLESS:  # llama.cpp ignores keys of other architectures
+        if (
+            key == name or key in GGUF_READ or key in GGUF_HARMLESS or (key in read and value is not None)
+        ):  # llama.cpp ignores keys of other architectures
             continue
         if key in GGUF_ANOTHER and value is not None and value == keys.found.get(f"{architecture}.{GGUF_ANOTHER[key]}"):
             continue

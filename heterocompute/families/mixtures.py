@@ -13,7 +13,7 @@ OLMOE = Family(
         Kind("olmoe", {"rms_norm_eps": 1e-5, "num_experts_per_tok": 8, "norm_topk_prob": False}, biases=FLAG,
              experts=Experts(64, shares="norm_topk_prob"), title="Olmoe"),
     ),
-    qk_norm="all", period=None,
+    qk_norm="all", period=None, in_gguf=False,
 )  # fmt: skip
 GRANITEMOE = Family(
     "granitemoe",
@@ -21,7 +21,7 @@ GRANITEMOE = Family(
         Kind("granitemoe", {"num_experts_per_tok": 2}, biases=FLAG, factors=MULTIPLIERS,
              experts=Experts(8, block="block_sparse_moe", parts=LISTED), title="GraniteMoe"),
     ),
-    pairs=True, period=None, factors=tuple(MULTIPLIERS.values()),
+    pairs=True, period=None, in_gguf=False, factors=tuple(MULTIPLIERS.values()),
 )  # fmt: skip
 PHIMOE = Family(
     "phimoe",
@@ -31,7 +31,7 @@ PHIMOE = Family(
              biases=FLAG, windows=Windows(every=True),
              experts=Experts(16, router="mixer", block="block_sparse_moe", parts=LISTED), title="Phimoe"),
     ),
-    centered=True, norm_bias=True, base=1e6, period=None,
+    centered=True, norm_bias=True, base=1e6, period=None, in_gguf=False,
 )  # fmt: skip
 GLM4MOE = Family(
     "glm4moe",
@@ -44,6 +44,6 @@ GLM4MOE = Family(
                              router="sigmoid", factor="routed_scaling_factor", is_corrected=True, has_groups=True),
              title="Glm4Moe"),
     ),
-    qk_norm="head", qk_norm_flag="use_qk_norm", is_partial=True, share=0.5, period=None,
+    qk_norm="head", qk_norm_flag="use_qk_norm", is_partial=True, share=0.5, period=None, in_gguf=False,
 )  # fmt: skip
 FAMILIES = (OLMOE, GRANITEMOE, PHIMOE, GLM4MOE)

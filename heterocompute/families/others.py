@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from .record import ATTENTION, MLP, QKV, Family, Kind, Windows
 
+INNER = ("ffn_up", "ffn_down")
 FLAG = {"attention_bias": ATTENTION}
 BOTH = {**FLAG, "mlp_bias": MLP}
 POST = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
@@ -27,8 +28,8 @@ ERNIE = Family(
     pairs=True, rotates_neighbors=True, base=5e5, period=None,
 )  # fmt: skip
 ARCEE = Family(
-    "arcee", (Kind("arcee", {"rms_norm_eps": 1e-5}, biases=BOTH),), pairs=True, activation="relu2", is_gated=False,
-    period=None, has_divisors=True, biases=(*ATTENTION, "ffn_up", "ffn_down"),
+    "arcee", (Kind("arcee", {"rms_norm_eps": 1e-5}, biases={**FLAG, "mlp_bias": INNER}),), pairs=True, activation="relu2", is_gated=False,
+    period=None, has_divisors=True, biases=(*ATTENTION, *INNER),
 )  # fmt: skip
 SEED = Family(
     "seed_oss",
@@ -44,7 +45,7 @@ MINISTRAL3 = Family(
         Kind("ministral3", {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
              windows=Windows(every=True), title="Ministral3"),
     ),
-    pairs=True, base=1e6, rope_keys=("llama_4_scaling_beta", "max_position_embeddings"), period=None,
+    pairs=True, base=1e6, rope_keys=("llama_4_scaling_beta", "max_position_embeddings"), period=None, in_gguf=False,
 )  # fmt: skip
 MULTIPLIERS = {"embedding_multiplier": "embedding", "residual_multiplier": "residual",
                "attention_multiplier": "attention", "logits_scaling": "logits divided"}  # fmt: skip
@@ -59,7 +60,8 @@ OLMO2 = Family(
         Kind("olmo3", {"rms_norm_eps": 1e-5, "sliding_window": 4096}, biases=FLAG,
              windows=Windows(is_listed=True, period=4), base=5e5, has_local_rope=True, title="Olmo3"),
     ),
-    pre_norms=False, post_norms=True, qk_norm="all", layer=POST, period=4,
+    pre_norms=False, post_norms=True, qk_norm="all", layer=POST, period=4, has_windows="read",
+    is_square=True, biases=(),
 )  # fmt: skip
 EXAONE4 = Family(
     "exaone4",
@@ -69,6 +71,7 @@ EXAONE4 = Family(
              windows=Windows(is_listed=True, period_key="sliding_window_pattern"), title="Exaone4"),
     ),
     pre_norms=False, post_norms=True, qk_norm="head", layer=POST, unrotated="beside windows", period=4,
+    has_windows="read", windowed_layers=64, biases=(), has_divisors=True,
 )  # fmt: skip
 GLM4 = Family(
     "glm4",
@@ -80,5 +83,6 @@ GLM4 = Family(
     share=0.5, post_norms=True,
     layer={"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}, period=None,
 )  # fmt: skip
-GLM = replace(GLM4, name="glm", kinds=(replace(GLM4.kinds[0], name="glm", title="Glm"),), post_norms=False, layer={})
+GLM = replace(GLM4, name="glm", kinds=(replace(GLM4.kinds[0], name="glm", title="Glm"),), post_norms=False, layer={},
+              in_gguf=False)  # fmt: skip
 FAMILIES = (SMOLLM3, ERNIE, ARCEE, SEED, MINISTRAL3, GRANITE, OLMO2, EXAONE4, GLM4, GLM)

@@ -21,7 +21,7 @@ QWEN2MOE = Family(
             title="Qwen2Moe",
         ),
     ),
-    period=None,
+    period=None, in_gguf=False,
 )  # fmt: skip
 QWEN3 = Family(
     "qwen3", (Kind("qwen3", {"head_dim": 128, **WINDOWS}, biases=FLAG, windows=LATE, is_rebuilt=True),), qk_norm="head"

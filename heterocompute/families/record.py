@@ -18,6 +18,14 @@ ATTENTION = (*QKV, "attn_output")
 MLP = ("ffn_gate", "ffn_up", "ffn_down")
 LOGIT_CAPS = ("attn_logit_softcapping", "final_logit_softcapping")  # the same in config.json and GGUF
 
+# Meaning of a factor -> its key in GGUF.
+FACTOR_KEYS = {
+    "embedding": "embedding_scale",
+    "residual": "residual_scale",
+    "attention": "attention.scale",
+    "logits": "logit_scale",
+    "logits divided": "logit_scale",
+}
 # Role, which is the name in GGUF -> name in a Hugging Face checkpoint: of the model, and of each layer.
 HF_NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head", "layers": "layers"}
 LAYER = {
@@ -251,6 +259,8 @@ class Family:
         Keys and values come from latents (DeepSeek).
     fused : tuple of str
         Matrices that are one in Hugging Face: ``attn_qkv`` of queries, keys and values, ``ffn_gate_up``.
+    prefix : str
+        Beginning of the names in a Hugging Face checkpoint.
     names, layer : mapping of str to str
         Names in a Hugging Face checkpoint that differ from `HF_NAMES`, and from `LAYER`.
     gguf : mapping of str to str
@@ -279,8 +289,12 @@ class Family:
         Those that may have a bias in llama.cpp.
     has_output : bool
         The output may be another matrix than the embedding in llama.cpp.
+    in_gguf : bool
+        GGUF files of the architecture are read and written.
     factors : tuple of str
-        Meanings of factors that llama.cpp reads.
+        Meanings of factors that llama.cpp reads (`FACTOR_KEYS`).
+    windowed_layers : int
+        The only number of layers with which llama.cpp computes windows; 0: any.
     has_divisors, has_long : bool
         llama.cpp reads ``rope_freqs.weight``; ``rope_factors_short.weight`` and ``rope_factors_long.weight``.
     is_square : bool
@@ -314,6 +328,7 @@ class Family:
     sinks: bool = False
     is_latent: bool = False
     fused: tuple[str, ...] = ()
+    prefix: str = "model."
     names: Mapping[str, str] = field(default_factory=dict)
     layer: Mapping[str, str] = field(default_factory=dict)
     gguf: Mapping[str, str] = field(default_factory=dict)
@@ -329,7 +344,9 @@ class Family:
     rope_keys: tuple[str, ...] = ()
     biases: tuple[str, ...] = QKV
     has_output: bool = True
+    in_gguf: bool = True
     factors: tuple[str, ...] = ()
+    windowed_layers: int = 0
     has_divisors: bool = False
     has_long: bool = False
     is_square: bool = False
@@ -350,9 +367,24 @@ class Family:
         return (*before, *after, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
 
     @property
+    def has_local_rope(self) -> bool:
+        """Tell whether some layers with a window have other parameters of RoPE."""
+        return any(kind.has_local_rope for kind in self.kinds)
+
+    @property
     def moves_rows(self) -> bool:
         """Tell whether rows of queries and keys have another order in GGUF."""
         return self.pairs and not self.rotates_neighbors
+
+    @property
+    def epsilon(self) -> str:
+        """Return the key of the epsilon of norms in GGUF."""
+        return "attention.layer_norm_epsilon" if self.centered else "attention.layer_norm_rms_epsilon"
+
+    @property
+    def gguf_keys(self) -> set[str]:
+        """Return the keys of GGUF that are read, beyond those of every family."""
+        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *({self.parallel} - {"", "always"})}
 
     @property
     def table(self) -> str:

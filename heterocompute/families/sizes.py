@@ -244,6 +244,8 @@ def _refuse_lists(keys: Keys, name: str, listed: Callable[[str], Any]) -> None:
 def _windows_of_keys(keys: Keys, family: Family, layers: int, listed: Callable[[str], Any]) -> Windows:
     """Return the window of each layer: every `period`-th sees all positions, or the file has a flag per layer."""
     window = keys.count(f"{family.name}.attention.sliding_window", family.window, low=0) or None
+    if family.windowed_layers not in (0, layers):
+        window = None
     key = f"{family.name}.attention.sliding_window_pattern"
     flags = listed(key)
     if flags is None:

@@ -19,12 +19,13 @@ FAMILIES: dict[str, Family] = {
 }
 KINDS = {kind.name: (family, kind) for family in FAMILIES.values() for kind in family.kinds}
 RUN = {name: family for name, family in FAMILIES.items() if family.runs}  # by zoo.open_llm
+GGUF = {name: family for name, family in RUN.items() if family.in_gguf}
 RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs}
 
 
 def family_of(keys: Keys, architecture: object) -> Family:
     """Return the family of a GGUF file that zoo.open_llm runs, or raise ValueError."""
-    return RUN[_checked(keys, architecture, RUN, "general.architecture")]
+    return GGUF[_checked(keys, architecture, GGUF, "general.architecture")]
 
 
 def kind_named(keys: Keys, name: object, kinds: Mapping[str, tuple[Family, Kind]]) -> tuple[Family, Kind]:

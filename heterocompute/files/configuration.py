@@ -10,6 +10,7 @@ from typing import Any
 from ..base.errors import WrongValue, printable
 from ..base.json_text import json_object
 from ..base.locations import exists, is_folder
+from ..families.sizes import OFF
 
 CONFIG = "config.json"
 MODEL = "model_type"  # with which a loader chooses the architecture
@@ -27,7 +28,7 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
     place : str or None
         The ``config.json`` to extend. None: there is none yet.
     more : mapping of str to Any
-        New entries, such as ``quantization_config``. An entry that is None is removed.
+        New entries, such as ``quantization_config``. An entry that is None is removed, unless null is a value of it.
     instead : bool
         Whether they replace what the file says of a quantization.
 
@@ -43,7 +44,8 @@ def configured(place: str | None, more: Mapping[str, Any], instead: bool = False
             declared = _without(declared)
         if both := declared.keys() & {key for key, value in more.items() if value is not None}:
             raise WrongValue(f"{printable(place)}: has a {min(both)} already: the checkpoint is quantized")
-    told = {key: value for key, value in {**declared, **more}.items() if key not in more or value is not None}
+    told = {**declared, **more}
+    told = {key: value for key, value in told.items() if key not in more or key in OFF or value is not None}
     return (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
 
 

@@ -68,11 +68,14 @@ def rotate(net: Any, seed: int = 0) -> Any:
     shape: Any = getattr(net, "shape", None)
     if not hasattr(shape, "options"):
         raise WrongType(f"rotate: net is of type {type(net).__name__}, expected a network of hc.zoo.open_llm")
-    if shape.options.post_norms:
+    family = shape.options
+    if family.post_norms:
         raise WrongValue(
             f"rotate: net is {shape.family}, whose norms behind attention do not change places with a rotation; "
             "expected a family without them, such as llama or qwen2"
         )
+    if family.centered or family.learned_positions or family.qk_norm == "all" or shape.shared_hidden or family.sinks:
+        raise WrongValue(f"rotate: net is {shape.family}, whose block is not rotated; expected one such as llama")
     for width, name in ((shape.width, "width"), (shape.head_width, "head width")):
         try:
             hadamard(np.zeros(width, np.float32))

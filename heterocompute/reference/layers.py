@@ -19,6 +19,28 @@ SUMS, KEYS = 16, 64
 F = np.float32
 POLYNOMIAL = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
+ERF = (
+    0.48591295690286307,
+    -0.34540785500494975,
+    0.161829101213646,
+    -0.07648275610550886,
+    0.034669936800507464,
+    -0.01481186414781473,
+    0.005922937956232057,
+    -0.002211840658810179,
+    0.0007714154278403835,
+    -0.0002515965878095848,
+    7.688658221091806e-05,
+    -2.2065495938874236e-05,
+    5.961274041283321e-06,
+    -1.5197750687930365e-06,
+    3.664930258016531e-07,
+    -8.378986749464708e-08,
+    1.8200721725080663e-08,
+    -3.760101540070524e-09,
+    7.174542677793196e-10,
+)
+
 
 def summed(x: FloatArray) -> FloatArray:
     """Return the sums along the last axis."""
@@ -88,6 +110,28 @@ def gelu(x: FloatArray, up: FloatArray | None = None) -> FloatArray:
     """Return x sigmoid(sqrt(8 / pi) (x + 0.044715 x^3)) up."""
     with np.errstate(all="ignore"):
         y = x / (F(1) + exp(-(F(1.5957691216) * (x + F(0.044715) * x * x * x))))
+        return y if up is None else y * up
+
+
+def erf(t: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the error function: t times a Chebyshev series of t^2 / 8 - 1 below 4, its sign beyond."""
+    with np.errstate(all="ignore"):
+        u = t * t * 0.125 - 1
+        later, now = np.zeros_like(t), np.zeros_like(t)
+        for c in ERF[:0:-1]:
+            later, now = now, 2 * u * now - later + c
+        return np.where(np.abs(t) < 4, t * (u * now - later + ERF[0]), np.where(t == t, np.sign(t), t))
+
+
+def activated(name: str, x: FloatArray, up: FloatArray | None = None) -> FloatArray:
+    """Return gelu_erf, x (1 + erf(x / sqrt(2))) / 2, or relu, or relu2, its square, times up."""
+    with np.errstate(all="ignore"):
+        if name == "gelu_erf":
+            wide = x.astype(np.float64)
+            y = (0.5 * wide * (1 + erf(wide * 0.70710678118654752))).astype(F)
+        else:
+            y = np.where(x < 0, F(0), x)
+            y = y * y if name == "relu2" else y
         return y if up is None else y * up
 
 

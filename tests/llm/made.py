@@ -67,6 +67,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm": ("Glm", {"head_dim": 32, "eos_token_id": 2}),
 }  # fmt: skip
 ENDING = {"GPT2": "LMHeadModel"}
+# Families that llama.cpp runs from files that are written here.
+IN_GGUF = [name for name in FAMILIES if name not in ("ministral3", "gpt2", "opt", "glm")]
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
 TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4
 

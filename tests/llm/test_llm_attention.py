@@ -29,6 +29,7 @@ CASES = [
     ((2, 2, 20, 20, 80), {"scale": 0.7, "cap": 2.0}),
     ((3, 1, 5, 66, 13), {"causal": False}),
     ((2, 1, 40, 200, 96), {"window": 65}),
+    ((4, 2, 9, 140, 16), {"window": 30, "sinks": np.float32([0.5, -3, 4, 90])}),
 ]
 
 
@@ -55,7 +56,8 @@ def test_attention_is_near_exact_values(sizes: tuple[int, ...], options: dict[st
     at, to = np.arange(m - n, m)[:, None], np.arange(m)
     hidden = (to > at) & options.get("causal", True) | (to <= at - options.get("window", m + n))
     shares = np.exp(np.where(hidden, -np.inf, scores))
-    shares /= shares.sum(axis=-1, keepdims=True)
+    sinks = np.exp(options["sinks"].astype(np.float64))[:, None, None] if "sinks" in options else 0.0
+    shares /= shares.sum(axis=-1, keepdims=True) + sinks
     size = float((scale * np.abs(exact[0]) @ np.abs(exact[1]).swapaxes(1, 2)).max()) + 4
     bound = 2 * ((width / 16 + 8) * size + m + 20) * np.finfo(np.float32).eps
     assert (np.abs(hc.attention(q, k, v, **options) - shares @ exact[2]) <= bound * (shares @ np.abs(exact[2]))).all()
@@ -174,6 +176,7 @@ def test_queries_may_outnumber_the_keys_of_another_text(n: int, m: int) -> None:
         (lambda q, k: hc.attention(q, k, k, window=0), "window is 0, expected 1 or more"),
         (lambda q, k: hc.attention(q, k, k, scale=np.nan), "scale is nan"),
         (lambda q, k: hc.attention(q, k, k, cap=0.0), "cap above 0"),
+        (lambda q, k: hc.attention(q, k, k, sinks=[1.0]), r"sinks have shape \(1,\), expected \(3,\)"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8", axis=0), k), r"along axis \(0,\), expected"),
         (lambda q, k: hc.attention(q, hc.quantize(k, "int8+2:4"), k), "without a pattern"),
         (lambda q, k: hc.KVCache("nvfp4"), "whose rows share a scale"),
@@ -295,10 +298,10 @@ def test_sizes_beyond_64_bits_are_refused_by_the_binding() -> None:
     run = (1, 1)
     for steps in ((6, large, 1), (6, 3, large), (2**63 - 1,) * 3, (-1, 3, 1)):
         with pytest.raises(ValueError, match="attention"):
-            _core.attention(run, x, (packed, steps, (2, 3, 16)), x, x.copy(), 2, True, 0, 1.0, 0.0)
+            _core.attention(run, x, (packed, steps, (2, 3, 16)), x, x.copy(), 2, True, 0, 1.0, 0.0, None)
     for heads in (4, large, 2**63 - 1):
         with pytest.raises(ValueError, match="attention"):
-            _core.attention(run, x, x, x, x.copy(), heads, True, 0, 1.0, 0.0)
+            _core.attention(run, x, x, x, x.copy(), heads, True, 0, 1.0, 0.0, None)
     for kind, sizes in ((0, (large, 4)), (5, (2, 16, 2**62, 1, 1)), (5, (2, 16, 8, 1, large))):
         rows, n, half, repeat, turns = (*sizes, 0, 1, 1)[:5] if len(sizes) == 2 else sizes
         with pytest.raises(ValueError, match="layer"):

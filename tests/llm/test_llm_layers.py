@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
+from heterocompute.products.layers.transformer import activated
 from heterocompute.reference import layers as definition
 
 SHAPES = [(1, 1), (3, 15), (2, 16), (5, 17), (2, 3, 576), (1, 1000)]
@@ -37,6 +39,18 @@ def test_layers_have_the_bits_of_their_definition(shape: tuple[int, ...]) -> Non
             for threads in (1, 3):
                 with hc.use(isa=isa, threads=threads):
                     assert same_bits(getattr(hc.layers, name)(*arguments), wanted), (name, isa, threads)
+
+
+@pytest.mark.parametrize("name", ["gelu_erf", "relu", "relu2"])
+def test_plain_gates_have_the_bits_of_their_definition(name: str) -> None:
+    x = np.concatenate([drawn((1000,)), np.float32([0, -0.0, np.inf, -np.inf, np.nan, 9, -9, 1e-30, 5.66, -5.66])])
+    for up in (None, drawn(x.shape, 3)):
+        assert same_bits(activated(name, x, up), definition.activated(name, x, up))
+    exact = {
+        "gelu_erf": [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x[:1000].tolist()],
+        "relu": np.maximum(x[:1000], 0), "relu2": np.maximum(x[:1000], 0).astype(np.float64) ** 2,
+    }[name]  # fmt: skip
+    assert np.abs(activated(name, x)[:1000] - exact).max() <= 2 * EPS * np.abs(exact).max()
 
 
 def test_pairs_are_neighbors_or_halves() -> None:

@@ -17,7 +17,8 @@ from heterocompute.files.checkpoint import quantize_checkpoint
 pytest.importorskip("gguf")
 pytest.importorskip("tokenizers")
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: one for name, one in made.FAMILIES.items() if not any("experts" in key for key in one[1])},
+    **{name: one for name, one in made.FAMILIES.items()
+       if name in made.IN_GGUF and not any("experts" in key for key in one[1])},
     "llama3": ("Llama", {"rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}}),
@@ -25,6 +26,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": None}),
     "gemma3": ("Gemma3", {"head_dim": 32, "sliding_window": 8, "query_pre_attn_scalar": 32, "num_hidden_layers": 6}),
     "phi3": ("Phi3", {}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 5}),
+    "exaone4": ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 2}),
+    "starcoder2": ("Starcoder2", {}),
+    "cohere2": ("Cohere2", {"sliding_window": 8, "num_hidden_layers": 5}),
+    "olmo3": ("Olmo3", {**made.FAMILIES["olmo3"][1], "num_hidden_layers": 5}),
 }  # fmt: skip
 PROMPTS = ("the cat sat in", "in the winter: 12 hats", "a")
 
@@ -41,7 +47,7 @@ def folder_of(path: Path, family: str) -> tuple[Path, Any]:
     })  # fmt: skip
     config._attn_implementation = "eager"
     torch.manual_seed(0)
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    model = getattr(transformers, f"{name}{made.ENDING.get(name, 'ForCausalLM')}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.2)
@@ -66,7 +72,8 @@ def completed(path: Path, prompts: tuple[str, ...]) -> list[tuple[list[int], int
     return found
 
 
-ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama"}
+ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama", "olmo3": "olmo2", "gpt_neox": "gptneox",
+                 "phi": "phi2", "cohere": "command-r"}  # fmt: skip
 
 
 @pytest.mark.sweep(every=5)

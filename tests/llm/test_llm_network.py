@@ -238,6 +238,18 @@ def test_experts_of_a_folder_are_those_of_a_file(tmp_path: Path, kind: str) -> N
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     **made.FAMILIES,
+    "qwen3_moe with dense layers": ("Qwen3Moe", {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": False,
+        "head_dim": 16, "mlp_only_layers": [2], "decoder_sparse_step": 2}),
+    "glm4_moe without norms": ("Glm4Moe", {
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "head_dim": 16,
+        "norm_topk_prob": False, "first_k_dense_replace": 2, "attention_bias": True}),
+    "gpt_neox in turn": ("GPTNeoX", {"num_key_value_heads": 4, "use_parallel_residual": False, "rotary_pct": 0.5}),
+    "stablelm in parallel": ("StableLm", {"use_parallel_residual": True, "use_qkv_bias": True}),
+    "exaone4 without windows": ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}),
+    "smollm3 by a list": ("SmolLM3", {"bos_token_id": 1, "eos_token_id": 2, "no_rope_layers": [0, 1, 1, 0]}),
+    "arcee with biases": ("Arcee", {
+        "bos_token_id": 1, "eos_token_id": 2, "attention_bias": True, "mlp_bias": True}),
     "llama3": ("Llama", {"rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}}),

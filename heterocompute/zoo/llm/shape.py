@@ -16,11 +16,12 @@ import numpy as np
 from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_gguf
-from ...families.record import LOGIT_CAPS, Family
+from ...families.record import FACTOR_KEYS, LOGIT_CAPS, Family
 from ...families.sizes import Sizes, sizes_of_keys
 from ...families.table import FAMILIES, family_of
 
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
+UNROTATED = 4  # every so many layers of SmolLM 3 have no RoPE in llama.cpp
 YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
 
 
@@ -263,7 +264,7 @@ def of_gguf(
     keys = Keys(path, metadata)
     family = family_of(keys, metadata.get("general.architecture"))
     name = family.name
-    check_gguf(keys, {**metadata, **dict.fromkeys(lists)}, name)
+    check_gguf(keys, {**metadata, **dict.fromkeys(lists)}, name, family.gguf_keys)
     sizes = sizes_of_keys(keys, family, vocabulary, listed)
     if keys.count(f"{name}.attention.value_length", sizes.head_width) != sizes.head_width:
         keys.fail(f"{name}.attention.value_length differs from the length of keys, which is {sizes.head_width}")
@@ -271,17 +272,47 @@ def of_gguf(
     # Files of Gemma lack the factor of q @ k.T; llama.cpp knows the largest model by its layers.
     share = sizes.width // sizes.heads if sizes.layers == family.largest else sizes.head_width
     scale = float(share**-0.5)
-    if abs(keys.number(f"{name}.attention.scale", scale, 0.0) / scale - 1) > 1e-5:
+    times = _factors(keys, family)
+    if "attention" in family.factors:
+        scale = times.get("attention") or scale
+    elif abs(keys.number(f"{name}.attention.scale", scale, 0.0) / scale - 1) > 1e-5:
         keys.fail(f"{name}.attention.scale is {metadata[f'{name}.attention.scale']}, expected {scale:.7g}")
     cap, logit_cap = (_cap(keys, family, key) for key in LOGIT_CAPS)
     return checked(
         keys,
         Shape(
-            **vars(sizes), family=name, embedding_factor=sizes.width**0.5 if family.scaled_embedding else 1.0,
-            epsilon=keys.number(f"{name}.attention.layer_norm_rms_epsilon", None, 0.0, 1.0),
+            **vars(sizes), family=name, epsilon=keys.number(f"{name}.{family.epsilon}", None, 0.0, 1.0),
+            embedding_factor=times.get("embedding", sizes.width**0.5 if family.scaled_embedding else 1.0),
+            residual_factor=times.get("residual", 1.0),
+            logit_factor=times.get("logits", 1 / times.get("logits divided", 1.0)),
+            parallel=_is_parallel(keys, family), unrotated=_unrotated(family, sizes),
             rope=rope, local_rope=local, scale=scale, attention_cap=cap, logit_cap=logit_cap, long_rope=long_rope,
         ),
     )  # fmt: skip
+
+
+def _factors(keys: Keys, family: Family) -> dict[str, float]:
+    """Return the factors of a GGUF file by meaning; 0 means that there is none."""
+    found = {one: keys.number(f"{family.name}.{FACTOR_KEYS[one]}", 0.0, 0.0) for one in family.factors}
+    return {one: value for one, value in found.items() if value}
+
+
+def _is_parallel(keys: Keys, family: Family) -> bool:
+    if family.parallel in ("", "always"):
+        return family.parallel == "always"
+    key = f"{family.name}.{family.parallel}"
+    return keys.found.get(key) in (True, "True", "1")
+
+
+def _unrotated(family: Family, sizes: Sizes) -> tuple[int, ...]:
+    """Return the layers without RoPE, as llama.cpp counts them."""
+    if family.learned_positions:
+        return tuple(range(sizes.layers))
+    if family.unrotated == "listed":
+        return tuple(i for i in range(sizes.layers) if (i + 1) % UNROTATED == 0)
+    if family.unrotated == "global" or (family.unrotated == "beside windows" and any(sizes.windows)):
+        return tuple(i for i, window in enumerate(sizes.windows) if window is None)
+    return ()
 
 
 def _ropes(
@@ -332,6 +363,8 @@ def _ropes(
         return short, short, long
     if family.local_base is not None:  # llama.cpp scales positions of Gemma 3 in global layers alone
         return rope, Rope(local_base, rotated, family.pairs, amplitude=declared), None
+    if family.has_local_rope:
+        return rope, Rope(base, rotated, family.pairs), None
     return rope, replace(rope, base=local_base), None
 
 

@@ -154,7 +154,9 @@ def wanted_names(shape: Shape, prefix: str, head: str) -> dict[str, str]:
     head : str
         The name of the last matrix, without ``.weight``.
     """
-    roles, family = {**LAYER, **shape.options.layer}, shape.options
+    family = shape.options
+    norms = {*family.norms(shape.parallel), *(part.strip(".") for part in QK_NORMS)}
+    roles = {role: part for role, part in {**LAYER, **family.layer}.items() if "_norm" not in role or role in norms}
     names = {**HF_NAMES, **family.names}
     layers = names.pop("layers")
     found = {f"{role}.{end}": f"{prefix}{part}.{end}" for role, part in names.items() for end in ("weight", "bias")}
@@ -177,7 +179,7 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
     found |= _norms(family, {"output_norm": width})
     if "output.weight" in roles:
         found["output.weight"] = (shape.vocabulary, width)
-    if "output.bias" in roles:
+    if "output.bias" in roles and family.output_bias:
         found["output.bias"] = (shape.vocabulary,)
     head = {"attn_q_norm": q, "attn_k_norm": kv} if family.qk_norm == "all" else {}
     if family.qk_norm == "head":

@@ -19,8 +19,9 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....base.texts import quoted
-from ....families.record import Kind
-from ....zoo.llm.configuration import of_config
+from ....families.record import HF_NAMES, Kind
+from ....zoo.llm.arranged import order_of
+from ....zoo.llm.configuration import ACTIVATIONS, of_config
 from ....zoo.llm.gguf_tokens import of_gguf as of_gguf_tokens
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ....zoo.llm.weights import expected, gguf_names, wanted_names
@@ -82,7 +83,10 @@ def renamed(reader: Gguf) -> Renamed:
     if shape.experts:
         raise WrongValue("stacks of experts have several names there")
     roles = gguf_names(dict.fromkeys(reader.names), shape)
-    wanted = wanted_names(shape, "model.", "lm_head")
+    family, kind = shape.options, _kind(shape)
+    if kind.turned:
+        raise WrongValue(f"matrices of {kind.name} are stored as (in, out) there, which is not converted")
+    wanted = wanted_names(shape, family.prefix, family.names.get("output", HF_NAMES["output"]))
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
@@ -92,12 +96,13 @@ def renamed(reader: Gguf) -> Renamed:
         if role not in roles or reader.info(roles[role]).shape != size:
             raise WrongValue(f"the tensor for {role} is missing or has another shape than {size}")
     orders = {}
-    family = shape.options
     heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads} if family.moves_rows else {}
     for role in roles:
         count = heads.get(role.split(".")[2]) if role.startswith("blk.") else None
         if count is not None:
             orders[wanted[role]] = np.argsort(paired(count, shape.head_width))
+        if family.interleaved and ".attn_qkv." in role:
+            orders[wanted[role]] = np.argsort(order_of(shape))
     minus_one = frozenset(wanted[role] for role in roles if shape.options.plus_one and "norm." in role)
     config = _config(reader, shape, set(roles), divisors)
     declared = of_config(f"{reader.path}, as {CONFIG}", config, rows)
@@ -115,7 +120,8 @@ def _kind(shape: Shape) -> Kind:
 
 def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
     """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
-    held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles if role.endswith(".bias")}
+    held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles
+            if role.startswith("blk.") and role.endswith(".bias") and "_norm." not in role}  # fmt: skip
     found, declared = dict[str, bool](), set[str]()
     for key, parts in kind.biases.items():
         has = not key or not held.isdisjoint(parts)
@@ -131,7 +137,7 @@ def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
 
 def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None) -> dict[str, Any]:
     kind = _kind(shape)
-    activation = {"silu": "silu", "gelu": "gelu_pytorch_tanh"}[shape.options.activation]
+    activation = ACTIVATIONS[shape.options.activation][0]
     name = kind.title or shape.family.capitalize()
     found: dict[str, Any] = {
         "architectures": [f"{name}ForCausalLM"], "model_type": kind.name, "hidden_act": activation,
@@ -142,13 +148,20 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
         "rope_theta": _short(shape.rope.base), "tie_word_embeddings": "output.weight" not in roles,
     }  # fmt: skip
     found |= _biases(shape, kind, roles)
+    values = {
+        "embedding": shape.embedding_factor, "residual": shape.residual_factor, "attention": shape.scale,
+        "logits": shape.logit_factor, "logits divided": 1 / shape.logit_factor,
+    }  # fmt: skip
+    found |= {key: _short(values[meaning]) for key, meaning in kind.factors.items()}
+    if shape.options.parallel not in ("", "always"):
+        found[shape.options.parallel] = shape.parallel
     if shape.options.scaled_embedding:
         found["hidden_activation"] = activation
-    if shape.rope.width != shape.head_width:
+    if shape.options.is_partial and shape.rope.width != int(shape.options.share * shape.head_width):
         found["partial_rotary_factor"] = _share(shape.rope.width, shape.head_width)
     if shape.options.local_base:
         found["rope_local_base_freq"] = _short(shape.local_rope.base)
-    if shape.options.post_norms:
+    if "query_pre_attn_scalar" in kind.reads:
         scalar = shape.scale**-2
         found["query_pre_attn_scalar"] = round(scalar) if abs(round(scalar) / scalar - 1) < 1e-6 else scalar
         found |= {"attn_logit_softcapping": shape.attention_cap, "final_logit_softcapping": shape.logit_cap}
@@ -162,6 +175,9 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
         found[key] = int(declared) if declared is not None and declared.isdecimal() and len(declared) < 10 else None
     ends = _ends(reader, shape.vocabulary)
     found["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
+    for usual, names in kind.keys.items():
+        if usual in found:
+            found[names[0]] = found.pop(usual)
     if found["pad_token_id"] is None:  # the default of a family may be beyond the vocabulary
         found["pad_token_id"] = next(iter(ends), None)
     return found
@@ -195,7 +211,8 @@ def _windows(shape: Shape, kind: Kind) -> dict[str, Any]:
         return {"sliding_window": window}
     if kind.windows is None or (window is None and kind.windows.is_switched):
         return {}
-    found: dict[str, Any] = {} if window is None else {"sliding_window": window}
+    is_default = window is None and shape.options.unrotated != "beside windows"
+    found: dict[str, Any] = {} if is_default else {"sliding_window": window}
     if kind.windows.is_switched:
         found["use_sliding_window"] = True
     kinds = ["full_attention" if one is None else "sliding_attention" for one in shape.windows]

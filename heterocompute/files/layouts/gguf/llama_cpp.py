@@ -23,6 +23,7 @@ from ....base.json_text import json_object
 from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
+from ....zoo.llm.arranged import order_of
 from ....zoo.llm.configuration import check_family, of_config
 from ....zoo.llm.shape import Shape
 from ....zoo.llm.weights import expected, hf_names
@@ -93,6 +94,8 @@ def model_in(reader: Tensors) -> Model:
     if table is None or len(table) != 2:
         raise WrongValue(f"the tensor model.{end} is missing")
     shape = of_config(place, config, table[0])
+    if check_family(place, config)[1].turned:
+        raise WrongValue(f"matrices of {shape.family} are stored as (in, out), which is not converted")
     roles = hf_names(reader.path, names, shape)
     _check(shape, roles, names)
     family, rotated = shape.options, {}
@@ -102,6 +105,8 @@ def model_in(reader: Tensors) -> Model:
             count = heads.get(role.split(".")[2]) if role.startswith("blk.") else None
             if count is not None:
                 rotated[role] = paired(count, shape.head_width)
+    if family.interleaved:
+        rotated |= {role: order_of(shape) for role in roles if ".attn_qkv." in role}
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     declared = described(shape, roles)
     keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary)

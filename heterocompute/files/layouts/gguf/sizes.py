@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ....base.errors import WrongValue
-from ....families.record import LOGIT_CAPS
+from ....families.record import FACTOR_KEYS, LOGIT_CAPS
 from ....zoo.llm.shape import Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
@@ -84,9 +84,15 @@ def factors_of(rope: Rope) -> Array:
 def _refusal(shape: Shape, roles: Iterable[str]) -> str | None:
     """Return why the architecture cannot hold a model, as a sentence; None if it can."""
     family, name = shape.options, shape.family
+    if not family.in_gguf:
+        return f"the architecture {name} is not written"
+    if family.windowed_layers not in (0, shape.layers) and any(shape.windows):
+        return f"llama.cpp computes windows of {name} with {family.windowed_layers} layers only"
     for role in roles:
         part, end = role.split(".")[-2:]
+        has_norm = family.norm_bias and part in family.parts and part.endswith("_norm")
         is_known = role.startswith("blk.") and part in (family.biases if end == "bias" else family.parts)
+        is_known = is_known or (end == "bias" and (has_norm or role in ("output.bias", "output_norm.bias")))
         if not is_known and (role.startswith("blk.") or end == "bias"):
             return f"the architecture {name} has no tensor {role}"
     if "output.weight" in roles and not family.has_output:
@@ -121,11 +127,18 @@ def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
         "context_length": shape.context, "embedding_length": shape.width, "block_count": shape.layers,
         "feed_forward_length": shape.hidden, "attention.head_count": shape.heads,
         "attention.head_count_kv": shape.kv_heads, "attention.key_length": shape.head_width,
-        "attention.value_length": shape.head_width, "attention.layer_norm_rms_epsilon": shape.epsilon,
+        "attention.value_length": shape.head_width, shape.options.epsilon: shape.epsilon,
         "vocab_size": shape.vocabulary,
     }  # fmt: skip
     for key, cap in zip(LOGIT_CAPS, (shape.attention_cap, shape.logit_cap), strict=True):
         found |= {} if cap is None else {key: cap}
+    values = {
+        "embedding": shape.embedding_factor, "residual": shape.residual_factor, "attention": shape.scale,
+        "logits": shape.logit_factor, "logits divided": 1 / shape.logit_factor,
+    }  # fmt: skip
+    found |= {FACTOR_KEYS[one]: values[one] for one in shape.options.factors}
+    if shape.options.parallel not in ("", "always"):
+        found[shape.options.parallel] = shape.parallel
     return found | _windows(shape, notes)
 
 
