@@ -56,25 +56,34 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_threads(added)
 
 
+def comparing(name: str, work: Callable[[], Any]) -> Any:
+    """Return the answer of a comparison, None after a line on standard error if nothing could be compared."""
+    try:
+        return work()
+    except OSError as error:
+        prefix = f"{printable(str(error.filename))}: " if error.filename else ""
+        note(f"heterocompute {name}: {prefix}{error.strerror or error}")
+    except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError, MemoryError) as error:
+        note(f"heterocompute {name}: {sentence(error).removeprefix(f'{name}: ')}")
+    return None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if arguments.base is None:
         raise UsageError("--from is needed")
     given: dict[str, Any] = {key: getattr(arguments, key) for key in ("recipe", "guess", "calibration", "sample", "seed",
                                                                      "statement", "layout", "part", "workers", "digest")}  # fmt: skip
-    try:
-        from ...proof.verify import verify  # 60 ms
+    from ...proof.verify import verify  # 60 ms
 
+    def work() -> Any:
         if given["calibration"] is not None and names_function(given["calibration"]):
             given["calibration"] = function_of(given["calibration"], "--calibration")
         with ProgressBar("verify", arguments.file) as progress:
-            found = interruptible(lambda: verify(arguments.file, arguments.base, progress=progress.update, **given))
-    except OSError as error:
-        prefix = f"{printable(str(error.filename))}: " if error.filename else ""
-        note(f"heterocompute verify: {prefix}{error.strerror or error}")
-        return 2
-    except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError, MemoryError) as error:
-        note(f"heterocompute verify: {sentence(error).removeprefix('verify: ')}")
+            return interruptible(lambda: verify(arguments.file, arguments.base, progress=progress.update, **given))
+
+    found = comparing("verify", work)
+    if found is None:
         return 2
     if arguments.json:
         print_json(found.to_dict())
