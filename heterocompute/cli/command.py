@@ -1,7 +1,8 @@
 """The command line: parses the arguments, calls one function, and shows the result.
 
-Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted); verify and diff: 0, 1 (different), 2 (not compared). Errors are one line on stderr; usage errors follow the usage of
-the subcommand. Long work runs on a second thread, so that Ctrl-C works at once, even during a long call of the core.
+Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Those of verify and diff: 0, 1 (different), 2 (not compared).
+Errors are one line on stderr; usage errors follow the usage of the subcommand. Long work runs on a second thread, so
+that Ctrl-C works at once, even during a long call of the core.
 """
 
 from __future__ import annotations

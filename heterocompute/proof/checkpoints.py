@@ -60,7 +60,11 @@ def _row(left: Tensors, right: Tensors, name: str) -> dict[str, Any]:
     row |= {"name": name, "status": "equal"}
     for key, reader in (("a", left), ("b", right)):
         if name in reader:
-            row[key] = reader.declared(name) if isinstance(reader, Weights) else reader.format_of(name) or reader.info(name).dtype
+            row[key] = (
+                reader.declared(name)
+                if isinstance(reader, Weights)
+                else reader.format_of(name) or reader.info(name).dtype
+            )
             row["shape"] = list(reader.info(name).shape)
     if name not in left or name not in right:
         return row | {"status": "only in a" if name in left else "only in b"}
@@ -145,7 +149,7 @@ def _ulps(p: Array, q: Array) -> Array:
     for one in (p, q):
         bits = one.view(kind).astype(np.float64 if kind is np.int64 else np.int64)
         ordered.append(np.where(bits < 0, float(least) - bits if kind is np.int64 else least - bits, bits))
-    return np.minimum(np.abs(ordered[0] - ordered[1]), 2**62).astype(np.int64)
+    return np.asarray(np.minimum(np.abs(ordered[0] - ordered[1]), 2**62), np.int64)
 
 
 def _divergence(a: Array, b: Array) -> float | None:

@@ -128,7 +128,9 @@ def _packed(q: Any, values: Array, name: str, first: str) -> tuple[TensorCheck, 
     if share > 1:
         return TensorCheck(name, SKIPPED, None, f"no recipe is known for {q.format}"), ""
     index = _first_code(q, ordered, label)
-    how = f"nearest is {label}: {share:.2%} of the codes differ" + (f" by at most {steps} steps" if steps else ", scales differ")
+    how = f"nearest is {label}: {share:.2%} of the codes differ" + (
+        f" by at most {steps} steps" if steps else ", scales differ"
+    )
     return TensorCheck(name, DIFFERS, index, how), label
 
 
@@ -156,7 +158,9 @@ def _equal(q: Any, made: Any) -> bool:
 def _is_same(one: Array, other: Array) -> bool:
     if one.dtype == other.dtype:
         return one.tobytes() == other.tobytes()
-    return one.dtype.kind == other.dtype.kind == "f" and np.array_equal(one.astype(np.float32), other.astype(np.float32))
+    return one.dtype.kind == other.dtype.kind == "f" and np.array_equal(
+        one.astype(np.float32), other.astype(np.float32)
+    )
 
 
 def _first_code(q: Any, makers: list[tuple[str, Any]], label: str) -> tuple[int, ...] | None:

@@ -33,7 +33,8 @@ def test_equal_files_are_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("fmt", "first", "second"), [
-    ("q4_0", "gguf", "compressed-tensors"), ("int4-g32-f16", "gptq", "compressed-tensors"), ("mxfp4", "gguf", "heterocompute"),
+    ("q4_0", "gguf", "compressed-tensors"), ("int4-g32-f16", "gptq", "compressed-tensors"),
+    ("mxfp4", "gguf", "heterocompute"),
 ])  # fmt: skip
 def test_layouts_may_differ(fmt: str, first: str, second: str, tmp_path: Path) -> None:
     base = str(tmp_path / "base.safetensors")
