@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -170,7 +171,7 @@ def _statement(place: str, recipe: Recipe | None, given: Path | None, layout: st
             )
         return read_statement(path)
     if layout is None:
-        with reader_of(place) as reader:
+        with contextlib.suppress(WrongValue), reader_of(place) as reader:  # the header of a damaged file is compared
             layout = next((name for name, one in LAYOUTS.items() if one.has_blocks and one.recognizes(reader)), None)
             layout = layout or layout_said(reader)
     options: dict[str, Any] = {"layout": layout, "fallback": True, "shard_size": "5GB"}

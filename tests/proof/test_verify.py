@@ -334,5 +334,9 @@ def test_exit_codes_of_the_command(base: str, tmp_path: Path, capsys: pytest.Cap
         assert main(["verify", out, *argv]) == 2
     Path(out + ".intoto.json").unlink()
     assert main(["verify", out, "--from", base]) == 2
+    other = tmp_path / "other.safetensors"
+    for content in (b"", b"not a checkpoint", b"\xff" * 100):
+        other.write_bytes(content)
+        assert main(["verify", str(other), "--from", base, "--recipe", "int8"]) == 2
     with pytest.raises(ValueError, match="no statement"):
         hc.verify(out, base)
