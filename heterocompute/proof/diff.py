@@ -1,8 +1,9 @@
-"""Where two checkpoints differ, and by how much: `diff`."""
+"""Differences of two checkpoints, or of two networks: `diff`."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ..base.errors import WrongType, shown
 from ..base.float_env import counts_subnormals
@@ -11,24 +12,32 @@ from ..base.progress import Progress
 from ..base.texts import file_name
 from .checkpoints import diff_checkpoints
 from .difference import Difference
+from .networks import diff_modules, refuse_others
 
 
 @counts_subnormals
 def diff(
-    a: str | os.PathLike[str],
-    b: str | os.PathLike[str],
+    a: Any,
+    b: Any,
+    inputs: Any = None,
+    inputs_b: Any = None,
     *,
     layout_a: str | None = None,
     layout_b: str | None = None,
     progress: Progress | None = None,
 ) -> Difference:
-    """Compare two checkpoints tensor by tensor, also in different layouts.
+    """Compare two checkpoints tensor by tensor, or find the first layer in which two modules of PyTorch part.
 
     Parameters
     ----------
-    a, b : str or os.PathLike
-        Checkpoints of any kind that `open_checkpoint` reads. Tensors of a language model in GGUF are compared under the
-        names of Hugging Face.
+    a, b : str, os.PathLike or torch.nn.Module
+        Checkpoints of any kind that `open_checkpoint` reads, also in different layouts. Tensors of a language model in
+        GGUF are compared under the names of Hugging Face. Or two modules, which are compared module by module under
+        equal names.
+    inputs : tensor, array, tuple or mapping
+        Of modules: the arguments of both. A tuple has several, a mapping has their names.
+    inputs_b : optional
+        Other arguments for b.
     layout_a, layout_b : str, optional
         Layouts of other programs. Default: read from the files.
     progress : callable, optional
@@ -37,7 +46,13 @@ def diff(
     Returns
     -------
     Difference
-        `rows` has one dict per tensor, the largest difference first:
+        Of modules, `layer` is the first module whose outputs, computed from the inputs in a, differ beyond the bound of
+        float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
+        layout: transposed; position: the frequencies of RoPE), format, operation (options such as eps), accumulator,
+        and differences inside (mask, position, cache, operation). If every layer agrees within its bound, the cause is
+        input or order. `rows` has `residual` (in units of the bound) and `drift` (difference of both runs, relative).
+
+        Of checkpoints, `rows` has one dict per tensor, the largest difference first:
 
         - `name`, `shape`; `a` and `b`: how it is stored.
         - `status`: ``"equal"``, ``"layout"`` (equal values, stored in another way), ``"differs"``, ``"shape"``,
@@ -68,9 +83,14 @@ def diff(
     >>> [(row["name"], row["status"], row["ulp"]) for row in found.rows]
     [('v', 'differs', 1), ('w', 'equal', None)]
     """
+    if inputs is not None:
+        refuse_others(a, b)
+        return diff_modules(a, b, inputs, inputs_b)
     for name, one in (("a", a), ("b", b)):
         if not isinstance(one, (str, os.PathLike)):
-            raise WrongType(f"diff: {name} is {shown(one)}, expected the path of a checkpoint")
+            raise WrongType(
+                f"diff: {name} is {shown(one)}, expected the path of a checkpoint, or modules of PyTorch and inputs"
+            )
         if not exists(file_name(one)):
             raise FileNotFoundError(2, "No such file or directory", os.fspath(one))
     return diff_checkpoints(file_name(a), file_name(b), (layout_a, layout_b), progress)
