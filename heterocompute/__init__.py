@@ -46,6 +46,8 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .products.outer import *
     from .products.quantize import *
     from .products.tune import *
+    from .proof.diff import diff as diff
+    from .proof.difference import Difference as Difference
     from .proof.result import Verification as Verification
     from .proof.vectors import vectors as vectors
     from .proof.verify import verify as verify
@@ -100,6 +102,8 @@ else:  # hidden from type checkers, which would accept any name
             "products.quantize": "fake_quantize quantize",
             "products.tune": "tune",
             "products.outer": "OuterCounts conv2d_outer",
+            "proof.diff": "diff",
+            "proof.difference": "Difference",
             "proof.result": "Verification",
             "proof.vectors": "vectors",
             "proof.verify": "verify",

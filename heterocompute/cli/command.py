@@ -1,7 +1,8 @@
 """The command line: parses the arguments, calls one function, and shows the result.
 
-Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted); verify and diff: 0, 1 (different), 2 (not compared). Errors are one line on stderr; usage errors follow the usage of
-the subcommand. Long work runs on a second thread, so that Ctrl-C works at once, even during a long call of the core.
+Exit codes: 0, 1 (failed), 2 (usage), 130 (interrupted). Those of verify and diff: 0, 1 (different), 2 (not compared).
+Errors are one line on stderr; usage errors follow the usage of the subcommand. Long work runs on a second thread, so
+that Ctrl-C works at once, even during a long call of the core.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from . import (
 )
 from .options import Parser
 from .parts import UsageError, note, note_lines, open_streams, print_line, refuse_closed_output, standard_output, tidy
-from .proof import vectors, verify
+from .proof import diff, vectors, verify
 
 __all__ = ["UsageError", "main"]
 
 # The modules of the commands, in the order of the help. Each defines ``register(command)``. There ``command(name, run,
 # text, *examples)`` adds a parser with its help and returns it. ``run(arguments)`` returns the exit code.
-ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, verify, vectors,
-         bench, hardware, map, accelerators, reproduce, explore, info, completion)  # fmt: skip
+ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, verify, diff,
+         vectors, bench, hardware, map, accelerators, reproduce, explore, info, completion)  # fmt: skip
 
 # The options that name a file to write, and those that name a file to read, in any command.
 WRITTEN = {
@@ -70,7 +71,7 @@ READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels",
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "convert", "finish", "ptq", "vectors")  # whose OUT may be a folder
-READ |= {"base": "--from", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
+READ |= {"base": "--from", "other": "B", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
 
 class _Help(argparse.HelpFormatter):

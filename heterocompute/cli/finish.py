@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         place = arguments.output.rstrip(os.sep) + statements.BEGUN
         if not os.path.exists(place):
-            raise ValueError(f"{printable(place)}: does not exist: expected that the parts were written with --statement")
+            raise ValueError(
+                f"{printable(place)}: does not exist: expected that the parts were written with --statement"
+            )
         begun = statements.read_statement(place, begun=True)
     summary = interruptible(lambda: finish_checkpoint(arguments.output))
     if begun is not None:

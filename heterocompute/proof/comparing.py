@@ -165,6 +165,8 @@ def _places(
             data = 8 + int.from_bytes(file.read(8), "little")
             there = {name: reader.info(name) for name in reader.names}
     except ValueError as error:
+        if size_of(file) != size:  # another file, not a damaged one
+            raise
         return {}, [], str(error).removeprefix(f"{printable(path)}: ")
     places = {
         name: data + there[name].begin

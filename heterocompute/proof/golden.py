@@ -140,7 +140,9 @@ def _cast_inputs(order: Order) -> Array:
     levels = _levels(order, "casts")
     middles = (levels[1:] + levels[:-1]) / 2
     points = np.concatenate([levels, middles]).astype(np.float32)
-    points = np.concatenate([points, np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))])
+    points = np.concatenate(
+        [points, np.nextafter(points, np.float32(np.inf)), np.nextafter(points, np.float32(-np.inf))]
+    )
     if order.format.form.has_scales:
         most = np.float32(np.abs(levels).max())
         low, high = (-most if levels[0] < 0 else np.float32(0)), most
@@ -293,7 +295,7 @@ def _dots(order: Order) -> dict[str, Words]:
 
 
 def _is_extreme(order: Order) -> Array:
-    return (np.arange(order.count) % 4 == 1)[None, :, None]
+    return np.asarray(np.arange(order.count) % 4 == 1)[None, :, None]
 
 
 def _float_sums(a: Array, b: Array) -> Iterator[str]:

@@ -11,13 +11,12 @@ import numpy as np
 
 from ..arrays.unpacked import codes_of
 from ..base.container import numpy_dtype
-from ..base.errors import WrongValue
 from ..base.float_env import converted
 from ..base.tensors import Tensors
-from ..files.foreign import Weights, weights_reader
+from ..files.foreign import Weights
 from ..files.layouts.gguf.rounding import rounded
-from ..files.opening import reader_of
 from ..products.quantize import quantize
+from .opened import opened
 from .reasons import CLIPS, siblings, steps_between
 from .result import DIFFERENT, DIFFERS, EQUAL, EXTRA, MISSING, SKIPPED, UNCHECKED, VERIFIED, TensorCheck, Verification
 from .rules import casts, integer_rules, levels_of
@@ -35,7 +34,7 @@ def guessed(
     part: tuple[int, int] | None,
 ) -> Verification:
     """Return the answer of `verify` with ``guess=True``; the arguments are those of `verify`."""
-    with _opened(place, layout) as there, _opened(source, None) as base:
+    with opened(place, layout) as there, opened(source) as base:
         names = chosen(list(there.names), sample, seed, part)
         rows, labels = [], []
         first = ""
@@ -60,16 +59,6 @@ def guessed(
         verdict = f"{DIFFERENT}: {wrong[0].name} {wrong[0].status}" + (wrong[0].how and f", {wrong[0].how}")
         return Verification(False, verdict, rows, nearest=nearest, seed=seed)
     return Verification(True, f"{VERIFIED}: {nearest}", rows, nearest=nearest, seed=seed)
-
-
-def _opened(path: str, layout: str | None) -> Tensors:
-    """Open a checkpoint with its weights as they are stored, whatever its layout."""
-    try:
-        return weights_reader(path, layout, renames=True)
-    except WrongValue:
-        if layout is not None:
-            raise
-        return reader_of(path)
 
 
 def _tensor(there: Tensors, base: Tensors, name: str, first: str) -> tuple[TensorCheck, str]:
@@ -139,7 +128,9 @@ def _packed(q: Any, values: Array, name: str, first: str) -> tuple[TensorCheck, 
     if share > 1:
         return TensorCheck(name, SKIPPED, None, f"no recipe is known for {q.format}"), ""
     index = _first_code(q, ordered, label)
-    how = f"nearest is {label}: {share:.2%} of the codes differ" + (f" by at most {steps} steps" if steps else ", scales differ")
+    how = f"nearest is {label}: {share:.2%} of the codes differ" + (
+        f" by at most {steps} steps" if steps else ", scales differ"
+    )
     return TensorCheck(name, DIFFERS, index, how), label
 
 
@@ -167,7 +158,9 @@ def _equal(q: Any, made: Any) -> bool:
 def _is_same(one: Array, other: Array) -> bool:
     if one.dtype == other.dtype:
         return one.tobytes() == other.tobytes()
-    return one.dtype.kind == other.dtype.kind == "f" and np.array_equal(one.astype(np.float32), other.astype(np.float32))
+    return one.dtype.kind == other.dtype.kind == "f" and np.array_equal(
+        one.astype(np.float32), other.astype(np.float32)
+    )
 
 
 def _first_code(q: Any, makers: list[tuple[str, Any]], label: str) -> tuple[int, ...] | None:

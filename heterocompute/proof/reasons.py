@@ -1,4 +1,4 @@
-"""How a stored tensor differs from the derived one: one bit, another rule of scales, another rounding, another base."""
+"""Reasons why a stored tensor differs from the derived one: one bit, another rule of scales, rounding or base."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def _bits(found: Sequence[Difference]) -> str:
     return f"{sum(one.bits for one in found)} bits"
 
 
-def _index(reader: Tensors, change: Change | None, made: Mapping[str, Array], one: Difference) -> tuple[int, ...] | None:
+def _index(
+    reader: Tensors, change: Change | None, made: Mapping[str, Array], one: Difference
+) -> tuple[int, ...] | None:
     """Return the index of a byte in its stored tensor."""
     if one.part in made:
         shape, size = made[one.part].shape, made[one.part].dtype.itemsize
@@ -117,15 +119,10 @@ def alternatives(change: Change, base: Any) -> Iterator[tuple[str, Any]]:
     fmt = getattr(_innermost(change.make), "format", None)
     if fmt is None:
         return
-    plain = with_quantizer(change.make, lambda array, own, axes: quantize(array, own, axis=axes))
-    variants: list[tuple[str, Any]] = [("rule of quantize", plain)]
-    for other in siblings(fmt):
-        made = with_quantizer(change.make, lambda array, _, axes, other=other: quantize(array, other, axis=axes))
-        variants.append((f"format {other}", made))
-    for clip in CLIPS:
-        made = with_quantizer(change.make, lambda array, own, axes, clip=clip: quantize(array, own, axis=axes, clip=clip))
-        variants.append((f"clip={clip!r}", made))
-    for label, make in variants:
+    rules = [("rule of quantize", _Rule()), *((f"format {other}", _Rule(other)) for other in siblings(fmt))]
+    rules += [(f"clip={clip!r}", _Rule(clip=clip)) for clip in CLIPS]
+    for label, rule in rules:
+        make = with_quantizer(change.make, rule)
         if make is None:
             continue
         try:
@@ -134,7 +131,18 @@ def alternatives(change: Change, base: Any) -> Iterator[tuple[str, Any]]:
             continue
 
 
-def siblings(fmt: Format) -> Iterator[Format]:
+@dataclass(frozen=True)
+class _Rule:
+    """A quantizer with another format of the same components, or with a clip."""
+
+    format: Format | None = None
+    clip: Any = None
+
+    def __call__(self, array: Any, fmt: Format, axes: tuple[int, ...]) -> Any:
+        return quantize(array, self.format or fmt, axis=axes, clip=self.clip)
+
+
+def siblings(fmt: Any) -> Iterator[Format]:
     """Yield formats with other words or flags, such as the rule of scales, which the codes do not show."""
     if any(one.name == "base" for one in fields(fmt)):
         return
@@ -211,7 +219,11 @@ def _packed(derived: Any, stored: Any, base: Any, found: Sequence[Difference], w
         values = np.asarray(stored, np.float32)
     except (AttributeError, KeyError, TypeError, ValueError):
         return f"{_bits(found)} in {listed} differ"
-    if _decibels(np.asarray(base, np.float32), values) < OTHER_BASE_DB <= _decibels(np.asarray(base, np.float32), np.asarray(derived, np.float32)):
+    if (
+        _decibels(np.asarray(base, np.float32), values)
+        < OTHER_BASE_DB
+        <= _decibels(np.asarray(base, np.float32), np.asarray(derived, np.float32))
+    ):
         return f"another base: {share:.1%} of the codes differ, and the values do not follow the base"
     if parts == ["codes"] and most == 1:
         return f"another rounding: {share:.2%} of the codes differ by one step, scales are equal"

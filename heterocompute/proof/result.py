@@ -96,7 +96,9 @@ class Verification:
 
     def __str__(self) -> str:
         lines = [
-            f"{one.name}: {one.status}" + ("" if one.index is None else f" at {one.index}") + (one.how and f", {one.how}")
+            f"{one.name}: {one.status}"
+            + ("" if one.index is None else f" at {one.index}")
+            + (one.how and f", {one.how}")
             for one in self.tensors
             if one.status != EQUAL
         ]

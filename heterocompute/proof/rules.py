@@ -1,7 +1,8 @@
 """The rules by which other programs round integers in groups, as levels (code - zero point) and scales.
 
-GPTQ's quantizer without calibration (``rtn``): s = (max - min) / (2^b - 1), z = round(-min / s), code = clamp(round(w / s)
-+ z); symmetric: max = -min = max |w| and z = 2^(b-1). Others divide max |w| by 2^(b-1) - 1 or by 2^(b-1).
+GPTQ's quantizer without calibration (``rtn``): s = (max - min) / (2^b - 1), z = round(-min / s) and
+code = clamp(round(w / s) + z). Symmetric: max = -min = max |w| and z = 2^(b-1). Other programs divide max |w| by
+2^(b-1) - 1 or by 2^(b-1).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def casts(values: Array, dtype: str) -> Iterator[tuple[str, Array]]:
         if dtype.startswith("float8"):
             import ml_dtypes  # 5 ms
 
-            most = float(ml_dtypes.finfo(wanted).max)
+            most = float(ml_dtypes.finfo(wanted).max)  # type: ignore[no-untyped-call]
             clipped = np.clip(np.asarray(values, np.float32), -most, most)
             yield f"cast to {dtype}, saturated", converted(clipped, wanted)
         for other in ("bfloat16", "float16"):

@@ -7,9 +7,7 @@ import random
 from ..files.work import part_with
 
 
-def chosen(
-    names: list[str], sample: int | None, seed: int | None, part: tuple[int, int] | None
-) -> frozenset[str]:
+def chosen(names: list[str], sample: int | None, seed: int | None, part: tuple[int, int] | None) -> frozenset[str]:
     """Return the tensors that are compared: those of a part, and of these a sample.
 
     Examples

@@ -165,12 +165,20 @@ def _digests(where: str, key: str, value: object, files: bool = False, empty: bo
         name = one.get("name") if isinstance(one, dict) else None
         digest = one.get("digest") if isinstance(one, dict) else None
         sha = digest.get("sha256") if isinstance(digest, dict) else None
-        if not isinstance(name, str) or not isinstance(sha, str) or (key != "subject" and set(one) != {"name", "digest"}):
+        if (
+            not isinstance(name, str)
+            or not isinstance(sha, str)
+            or (key != "subject" and set(one) != {"name", "digest"})
+        ):
             raise WrongValue(f"{where}: {key} has {shown(one)}, expected a name and its sha256")
         if not DIGEST.fullmatch(sha):
-            raise WrongValue(f"{where}: {key}: {quoted(name)} has the digest {shown(sha)}, expected 64 hexadecimal digits")
+            raise WrongValue(
+                f"{where}: {key}: {quoted(name)} has the digest {shown(sha)}, expected 64 hexadecimal digits"
+            )
         if files and not _is_plain_name(name):
-            raise WrongValue(f"{where}: {key}: {quoted(name)} is a path, expected the name of a file in the same folder")
+            raise WrongValue(
+                f"{where}: {key}: {quoted(name)} is a path, expected the name of a file in the same folder"
+            )
         if name in found:
             raise WrongValue(f"{where}: {key} names {quoted(name)} twice")
         found[name] = sha
@@ -300,7 +308,9 @@ def begin_statement(
         value = options.get(key)
         if value in (None, (), [], False) and key not in ("fallback", "shard_size"):
             continue
-        kept[key] = value if isinstance(value, SCALARS) else [*value] if isinstance(value, (list, tuple)) else _text(value)
+        kept[key] = (
+            value if isinstance(value, SCALARS) else [*value] if isinstance(value, (list, tuple)) else _text(value)
+        )
     pairs = None if recipe is None else [(pattern, _text(fmt)) for pattern, fmt in recipe.items()]
     return Statement({}, dict(base), command, kept, pairs, {}, None if calibration is None else dict(calibration))
 

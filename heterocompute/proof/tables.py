@@ -94,7 +94,9 @@ def _json(kind: str, columns: Mapping[str, Words]) -> str:
     lines = {name: _lines(column) for name, column in columns.items()}
     whole = {
         "kind": kind,
-        "columns": {name: {"bits": one.bits, "count": one.count, "meaning": one.meaning} for name, one in columns.items()},
+        "columns": {
+            name: {"bits": one.bits, "count": one.count, "meaning": one.meaning} for name, one in columns.items()
+        },
         "rows": [dict(zip(lines, row, strict=True)) for row in zip(*lines.values(), strict=True)],
     }
     return json.dumps(whole, indent=1) + "\n"
@@ -116,7 +118,9 @@ def _header(kind: str, columns: Mapping[str, Words]) -> str:
         kind_of = next(size for size in (8, 16, 32, 64) if column.bits <= size)
         suffix = "ull" if kind_of == 64 else "u"
         lines += ["", f"/* {column.meaning} */"]
-        lines.append(f"static const uint{kind_of}_t {stem}_{re.sub(r'[^0-9A-Za-z]', '_', name)}[{rows}][{column.count}] = {{")
+        lines.append(
+            f"static const uint{kind_of}_t {stem}_{re.sub(r'[^0-9A-Za-z]', '_', name)}[{rows}][{column.count}] = {{"
+        )
         lines += ["    {" + ", ".join(f"0x{word}{suffix}" for word in row) + "}," for row in _lines(column)]
         lines.append("};")
     return "\n".join([*lines, "", "#endif", ""])

@@ -1,7 +1,8 @@
-"""Whether a checkpoint comes from a base by a recipe: `verify` derives each tensor again and compares the bytes."""
+"""Check of the origin of a checkpoint: `verify` derives each tensor again from the base and compares the bytes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -29,7 +30,6 @@ from ..formats import Format
 from ..ptq.streaming import quantize_streamed
 from .comparing import compare, compare_folder, tasks_of
 from .guess import guessed
-from .sampling import chance_of_missing, chosen
 from .result import (
     DIFFERENT,
     EQUAL,
@@ -40,6 +40,7 @@ from .result import (
     TensorCheck,
     Verification,
 )
+from .sampling import chance_of_missing, chosen
 from .statement import (
     Statement,
     base_files,
@@ -170,7 +171,7 @@ def _statement(place: str, recipe: Recipe | None, given: Path | None, layout: st
             )
         return read_statement(path)
     if layout is None:
-        with reader_of(place) as reader:
+        with contextlib.suppress(WrongValue), reader_of(place) as reader:  # the header of a damaged file is compared
             layout = next((name for name, one in LAYOUTS.items() if one.has_blocks and one.recognizes(reader)), None)
             layout = layout or layout_said(reader)
     options: dict[str, Any] = {"layout": layout, "fallback": True, "shard_size": "5GB"}
@@ -245,7 +246,8 @@ class _Check:
             return "out" + os.sep
         name = os.path.basename(self.place)
         layout = self.statement.options.get("layout")
-        suffix = f".{layout}" if layout in ("gguf", "onnx") else ".safetensors"
+        is_file = layout in LAYOUTS and LAYOUTS[layout].is_file  # such layouts have the names of their files
+        suffix = f".{layout}" if is_file else ".safetensors"
         return name if name.endswith(suffix) else name + suffix
 
     def _command(self, out: str) -> None:
@@ -272,12 +274,16 @@ class _Check:
         if os.path.isdir(self.place) != (companions is not None):
             kinds = ("one file", "a folder")
             there, planned = (kinds[one] for one in (os.path.isdir(self.place), companions is not None))
-            self.files.append(FileCheck(os.path.basename(self.place), None, f"is {there}, the command writes {planned}"))
+            self.files.append(
+                FileCheck(os.path.basename(self.place), None, f"is {there}, the command writes {planned}")
+            )
             return
         every = [name for shard in shards for name, _, _ in shard.tensors]
         names = chosen(every, self._sample, self._seed, self._part)
         tasks = tasks_of(shards, self.place, companions is not None, names)
-        for _, (tensors, files) in sorted(in_workers(self._workers, compare, tasks, "verify"), key=lambda item: item[0]):
+        for _, (tensors, files) in sorted(
+            in_workers(self._workers, compare, tasks, "verify"), key=lambda item: item[0]
+        ):
             self.tensors += tensors
             self.files += files
         if companions is not None:
@@ -352,10 +358,14 @@ def _answer(check: _Check, statement: Statement | None, digests: list[FileCheck]
         if wrong and not is_known and not check.files:
             verdict = f"{UNCHECKED}: calibration: {what}, and the statement has no digest of the calibration"
             return Verification(False, verdict, tensors, files, statement, seed=seed)
-        older = "" if statement is None or statement.version == __version__ else f" (stated by version {statement.version})"
+        older = (
+            "" if statement is None or statement.version == __version__ else f" (stated by version {statement.version})"
+        )
         return Verification(False, f"{DIFFERENT}: {what}{older}", tensors, files, statement, seed=seed)
     verdict = VERIFIED
     if skipped:
         missed = chance_of_missing(compared + skipped, compared)
-        verdict += f": {compared} of {compared + skipped} tensors; one changed tensor is missed with probability {missed:.3g}"
+        verdict += (
+            f": {compared} of {compared + skipped} tensors; one changed tensor is missed with probability {missed:.3g}"
+        )
     return Verification(True, verdict, tensors, files, statement, seed=seed)

@@ -1,4 +1,4 @@
-"""Compares two files of a kind that is built as a whole, such as GGUF and ONNX, and names the tensor of a difference."""
+"""Compares two files of a kind that is built as a whole, such as GGUF, and names the tensor of a difference."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The width of an accumulator that no input, or no input of a calibration set, can overflow: `accumulator_bits`.
 
-An output adds products of integers, ``S = sum of p_i w_i x_i`` over one segment. A segment ends where the machine spills
-S: at a group of float scales, or after `tile` values. With P the sum of the positive ``p_i w_i`` and N that of the
-negative ones, inputs in lowest .. largest give ``largest P + lowest N`` at most, and an input reaches it.
+An output adds products of integers, ``S = sum of p_i w_i x_i`` over one segment. A segment ends where the machine
+spills S: at a group of float scales, or after `tile` values. With P the sum of the positive ``p_i w_i``, and N that of
+the negative ones, inputs of lowest .. largest give at most ``largest P + lowest N``, and one input reaches it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -130,9 +130,9 @@ def accumulator_bits(
 
     Notes
     -----
-    Colbert, Pappalardo, Petri-Koenig, "A2Q: Accumulator-Aware Quantization with Guaranteed Overflow Avoidance", ICCV 2023
-    (arXiv 2308.13504), bounds the sum by the l1 norm of the codes. The bound here uses the sums of both signs, as in
-    A2Q+ (arXiv 2401.10432), so that it is reached.
+    Colbert, Pappalardo, Petri-Koenig, "A2Q: Accumulator-Aware Quantization with Guaranteed Overflow Avoidance",
+    ICCV 2023 (arXiv 2308.13504), bounds the sum by the l1 norm of the codes. The bound here uses the sums of both
+    signs, as in A2Q+ (arXiv 2401.10432), so that it is reached.
 
     Examples
     --------
@@ -170,9 +170,7 @@ def accumulator_bits(
     needed: tuple[int | None, int | None] = (None, None)
     if inputs is not None:
         needed = _needed(model, w, fmt, inputs, segments, joined)
-    return AccumulatorBits(
-        int(per_output.max(initial=1)), per_output, low, high, *needed, fmt, scaled, segments
-    )
+    return AccumulatorBits(int(per_output.max(initial=1)), per_output, low, high, *needed, fmt, scaled, segments)
 
 
 def bits_for(low: int, high: int) -> int:
@@ -196,8 +194,17 @@ def _weights(model: Model, q: QuantizedArray) -> Codes:
         raise WrongValue(str(error).replace(NAME, CALLER, 1)) from None
     count = prod(lead)
     k = rows.codes.shape[-1]
-    flat = [None if one is None else one.reshape(count, -1) for one in (rows.integer_scales, rows.float_scales)]
-    return Codes(rows.codes.reshape(count, k), rows.group, *flat, rows.row_scale.reshape(count), rows.scale_bits, 0)
+
+    def flat(scales: Array | None) -> Array | None:
+        return None if scales is None else scales.reshape(count, -1)
+
+    return replace(
+        rows,
+        codes=rows.codes.reshape(count, k),
+        integer_scales=flat(rows.integer_scales),
+        float_scales=flat(rows.float_scales),
+        row_scale=rows.row_scale.reshape(count),
+    )
 
 
 def _probe(model: Model, fmt: Format, k: int) -> Codes:
@@ -267,5 +274,8 @@ def _needed(
                 sums = np.cumsum(some * row, axis=-1)
                 low, high = min(low, int(sums.min(initial=0))), max(high, int(sums.max(initial=0)))
                 last = sums[:, -1:]
-                final_low, final_high = min(final_low, int(last.min(initial=0))), max(final_high, int(last.max(initial=0)))
+                final_low, final_high = (
+                    min(final_low, int(last.min(initial=0))),
+                    max(final_high, int(last.max(initial=0))),
+                )
     return bits_for(low, high), bits_for(final_low, final_high)

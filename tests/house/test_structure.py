@@ -69,8 +69,9 @@ OPTIONAL = {
     "fsspec",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
-SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "proof", "ptq", "report", "studies", "zoo")}
+SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "zoo")}
 SLOW_ROOMS |= {("studies", "hardware"), ("studies", "interop"), ("ptq", "hardware"), ("cli", "interop")}
+SLOW_ROOMS |= {("cli", "proof")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else
 
 TOP_LEVEL = {

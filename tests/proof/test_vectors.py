@@ -89,7 +89,9 @@ def test_stored_groups_decode_to_the_stated_values(fmt: str, tmp_path: Path) -> 
 
 
 def test_sums_equal_exact_arithmetic(tmp_path: Path) -> None:
-    hc.vectors("int8", tmp_path / "v", kinds=["dots"], count=40, length=256, accumulators=["int32", "int16-sat", "int12-wrap"])
+    hc.vectors(
+        "int8", tmp_path / "v", kinds=["dots"], count=40, length=256, accumulators=["int32", "int16-sat", "int12-wrap"]
+    )
     table = columns(tmp_path / "v", "dots")
     a, b = (table[name].astype(np.uint8).view(np.int8).astype(np.int64) for name in "ab")
     sums = {name: table[f"sum_{name}"].view(np.int64)[:, 0] for name in ("int32", "int16-sat", "int12-wrap")}
@@ -141,7 +143,9 @@ def test_every_file_has_the_same_words(tmp_path: Path) -> None:
         for name, column in table.items():
             bits = one["columns"][name]["bits"]
             memory = [int(line, 16) for line in (tmp_path / "v" / f"{kind}.{name}.mem").read_text().split()]
-            assert [[row >> (i * bits) & (2**bits - 1) for i in range(column.shape[1])] for row in memory] == column.tolist()
+            assert [
+                [row >> (i * bits) & (2**bits - 1) for i in range(column.shape[1])] for row in memory
+            ] == column.tolist()
     assert names == set(os.listdir(tmp_path / "v"))
 
 

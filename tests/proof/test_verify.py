@@ -220,7 +220,18 @@ def test_calibrated_rounding_needs_its_calibration(base: str, tmp_path: Path) ->
 def test_parts_and_conversions_have_statements(base: str, tmp_path: Path) -> None:
     out = str(tmp_path / "parts")
     for part in ("2/2", "1/2"):
-        argv = ["quantize", base, out + os.sep, "--format", "int8", "--shard-size", "9kB", "--part", part, "--statement"]
+        argv = [
+            "quantize",
+            base,
+            out + os.sep,
+            "--format",
+            "int8",
+            "--shard-size",
+            "9kB",
+            "--part",
+            part,
+            "--statement",
+        ]
         assert main(argv) == 0
     assert main(["finish", out, "--statement"]) == 0
     assert hc.verify(out, base, workers=2).ok and not list(tmp_path.glob("*.begun*"))
@@ -314,9 +325,18 @@ def test_exit_codes_of_the_command(base: str, tmp_path: Path, capsys: pytest.Cap
     assert main(["verify", out, "--from", base, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "verified"
     assert main(["verify", out, "--from", base, "--recipe", "int8"]) == 1
-    for argv in (["--from", base, "--recipe", "nonsense"], [], ["--from", out + "x"], ["--from", base, "--part", "3/2"]):
+    for argv in (
+        ["--from", base, "--recipe", "nonsense"],
+        [],
+        ["--from", out + "x"],
+        ["--from", base, "--part", "3/2"],
+    ):
         assert main(["verify", out, *argv]) == 2
     Path(out + ".intoto.json").unlink()
     assert main(["verify", out, "--from", base]) == 2
+    other = tmp_path / "other.safetensors"
+    for content in (b"", b"not a checkpoint", b"\xff" * 100):
+        other.write_bytes(content)
+        assert main(["verify", str(other), "--from", base, "--recipe", "int8"]) == 2
     with pytest.raises(ValueError, match="no statement"):
         hc.verify(out, base)

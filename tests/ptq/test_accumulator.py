@@ -19,7 +19,9 @@ def sums(x: object, q: hc.QuantizedArray, bits: int) -> np.ndarray:
 @pytest.mark.parametrize("activations", INPUTS)
 def test_the_worst_input_reaches_the_bound_and_no_other_exceeds_it(weights: str, activations: str) -> None:
     rng = np.random.default_rng(0)
-    q = hc.quantize(rng.standard_normal((5, 64), dtype=np.float32) + np.linspace(-1, 1, 5, dtype=np.float32)[:, None], weights)
+    q = hc.quantize(
+        rng.standard_normal((5, 64), dtype=np.float32) + np.linspace(-1, 1, 5, dtype=np.float32)[:, None], weights
+    )
     found = hc.ptq.accumulator_bits(q, activations)
     assert found.per_output.shape == (5,) and found.bits == found.per_output.max()
     for i in range(5):
@@ -45,7 +47,9 @@ def test_bounds_are_the_largest_over_all_inputs() -> None:
     every = codes @ w.T
     assert (every.max(0) == found.high).all() and (every.min(0) == found.low).all()
     for i in range(3):
-        need = next(b for b in range(1, 20) if -(2 ** (b - 1)) <= every[:, i].min() and every[:, i].max() < 2 ** (b - 1))
+        need = next(
+            b for b in range(1, 20) if -(2 ** (b - 1)) <= every[:, i].min() and every[:, i].max() < 2 ** (b - 1)
+        )
         assert found.per_output[i] == need
 
 

@@ -15,6 +15,7 @@ from ..parts import ProgressBar, UsageError, add_threads, interruptible, note, p
 from ..ptq import function_of, names_function
 
 SHOWN = 20
+GIVEN = ("recipe", "guess", "calibration", "sample", "seed", "statement", "layout", "part", "workers", "digest")
 COLUMNS = (
     Column("name", "tensor"),
     Column("status", "status", left=True),
@@ -43,7 +44,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--calibration", "C", "calibration inputs of ptq: x.npz or module:function")
     add("--statement", "S", "default: FILE.intoto.json, in a folder statement.intoto.json")
     add("--layout", "L", "with --recipe: layout of FILE; default: read from FILE")
-    add("--sample", "N", "compare N tensors, drawn at random; prints the seed and the chance to miss a change", type=int)
+    add(
+        "--sample", "N", "compare N tensors, drawn at random; prints the seed and the chance to miss a change", type=int
+    )
     add("--seed", "SEED", "seed of --sample", type=int)
     add("--part", "K/N", "compare part K of N of the tensors")
     add(
@@ -56,29 +59,45 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_threads(added)
 
 
+def comparing(name: str, work: Callable[[], Any]) -> Any:
+    """Return the answer of a comparison, None after a line on standard error if nothing could be compared."""
+    try:
+        return work()
+    except OSError as error:
+        prefix = f"{printable(str(error.filename))}: " if error.filename else ""
+        note(f"heterocompute {name}: {prefix}{error.strerror or error}")
+    except (
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        RuntimeError,
+        NotImplementedError,
+        ImportError,
+        MemoryError,
+    ) as error:
+        note(f"heterocompute {name}: {sentence(error).removeprefix(f'{name}: ')}")
+    return None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if arguments.base is None:
         raise UsageError("--from is needed")
-    given: dict[str, Any] = {key: getattr(arguments, key) for key in ("recipe", "guess", "calibration", "sample", "seed",
-                                                                     "statement", "layout", "part", "workers", "digest")}  # fmt: skip
-    try:
-        from ...proof.verify import verify  # 60 ms
+    given: dict[str, Any] = {key: getattr(arguments, key) for key in GIVEN}
+    from ...proof.verify import verify  # 60 ms
 
+    def work() -> Any:
         if given["calibration"] is not None and names_function(given["calibration"]):
             given["calibration"] = function_of(given["calibration"], "--calibration")
         with ProgressBar("verify", arguments.file) as progress:
-            found = interruptible(lambda: verify(arguments.file, arguments.base, progress=progress.update, **given))
-    except OSError as error:
-        prefix = f"{printable(str(error.filename))}: " if error.filename else ""
-        note(f"heterocompute verify: {prefix}{error.strerror or error}")
-        return 2
-    except (ValueError, TypeError, ArithmeticError, RuntimeError, NotImplementedError, ImportError, MemoryError) as error:
-        note(f"heterocompute verify: {sentence(error).removeprefix('verify: ')}")
+            return interruptible(lambda: verify(arguments.file, arguments.base, progress=progress.update, **given))
+
+    found = comparing("verify", work)
+    if found is None:
         return 2
     if arguments.json:
         print_json(found.to_dict())
-        return found.code
+        return int(found.code)
     rows = [vars(one) for one in found.tensors if one.status not in ("equal", "unchecked")]
     if rows:
         print_table(COLUMNS, rows[:SHOWN])
@@ -88,5 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_line(f"{one.name}: {one.how}")
     if found.nearest is not None:
         print_line(f"recipe: {found.nearest}")
-    print_line(f"{printable(arguments.file)}: {found.verdict}" + ("" if found.seed is None else f" (seed {found.seed})"))
-    return found.code
+    print_line(
+        f"{printable(arguments.file)}: {found.verdict}" + ("" if found.seed is None else f" (seed {found.seed})")
+    )
+    return int(found.code)

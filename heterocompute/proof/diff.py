@@ -1,0 +1,96 @@
+"""Differences of two checkpoints, or of two networks: `diff`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..base.errors import WrongType, shown
+from ..base.float_env import counts_subnormals
+from ..base.locations import exists
+from ..base.progress import Progress
+from ..base.texts import file_name
+from .checkpoints import diff_checkpoints
+from .difference import Difference
+from .networks import diff_modules, refuse_others
+
+
+@counts_subnormals
+def diff(
+    a: Any,
+    b: Any,
+    inputs: Any = None,
+    inputs_b: Any = None,
+    *,
+    layout_a: str | None = None,
+    layout_b: str | None = None,
+    progress: Progress | None = None,
+) -> Difference:
+    """Compare two checkpoints tensor by tensor, or find the first layer in which two modules of PyTorch part.
+
+    Parameters
+    ----------
+    a, b : str, os.PathLike or torch.nn.Module
+        Checkpoints of any kind that `open_checkpoint` reads, also in different layouts. Tensors of a language model in
+        GGUF are compared under the names of Hugging Face. Or two modules, which are compared module by module under
+        equal names.
+    inputs : tensor, array, tuple or mapping
+        Of modules: the arguments of both. A tuple has several, a mapping has their names.
+    inputs_b : optional
+        Other arguments for b.
+    layout_a, layout_b : str, optional
+        Layouts of other programs. Default: read from the files.
+    progress : callable, optional
+        ``progress(done, all, name)``, before each tensor and at the end.
+
+    Returns
+    -------
+    Difference
+        Of modules, `layer` is the first module whose outputs, computed from the inputs in a, differ beyond the bound of
+        float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
+        layout: transposed; position: the frequencies of RoPE), format, operation (options such as eps), accumulator,
+        and differences inside (mask, position, cache, operation). If every layer agrees within its bound, the cause is
+        input or order. `rows` has `residual` (in units of the bound) and `drift` (difference of both runs, relative).
+
+        Of checkpoints, `rows` has one dict per tensor, the largest difference first:
+
+        - `name`, `shape`; `a` and `b`: how it is stored.
+        - `status`: ``"equal"``, ``"layout"`` (equal values, stored in another way), ``"differs"``, ``"shape"``,
+          ``"only in a"``, ``"only in b"``.
+        - `values`: share of values that differ. `index`: the first of them.
+        - `ulp`: the largest distance in floats. `sqnr_db`: of a to the difference, None if exact or not finite.
+        - `codes`, `steps`: of one format, the share of codes that differ, and the largest difference in steps.
+        - `kl_bits`: KL divergence of the histograms of values, 256 bins.
+
+    Raises
+    ------
+    ValueError
+        A file is invalid. The message names the file.
+    OSError
+        A file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, heterocompute as hc
+    >>> folder = tempfile.mkdtemp()
+    >>> a, b = os.path.join(folder, "a.safetensors"), os.path.join(folder, "b.npz")
+    >>> hc.save(a, {"w": np.float32([1, 2]), "v": np.float32([1, 2])})
+    >>> np.savez(b, w=np.float32([1, 2]), v=np.nextafter(np.float32([1, 2]), np.float32(3)))
+    >>> found = hc.diff(a, b)
+    >>> found.equal, found.layer, found.cause
+    (False, 'v', 'weights')
+    >>> [(row["name"], row["status"], row["ulp"]) for row in found.rows]
+    [('v', 'differs', 1), ('w', 'equal', None)]
+    """
+    if inputs is not None:
+        refuse_others(a, b)
+        return diff_modules(a, b, inputs, inputs_b)
+    for name, one in (("a", a), ("b", b)):
+        if not isinstance(one, (str, os.PathLike)):
+            raise WrongType(
+                f"diff: {name} is {shown(one)}, expected the path of a checkpoint, or modules of PyTorch and inputs"
+            )
+        if not exists(file_name(one)):
+            raise FileNotFoundError(2, "No such file or directory", os.fspath(one))
+    return diff_checkpoints(file_name(a), file_name(b), (layout_a, layout_b), progress)

@@ -1,0 +1,235 @@
+"""`heterocompute.diff` of modules of PyTorch: planted faults are found at their layer, and most with their cause."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+WIDTH, HEADS, LAYERS, TOKENS = 32, 4, 6, 12
+
+
+class Rotary(nn.Module):
+    def __init__(self, base: float = 10000.0) -> None:
+        super().__init__()
+        self.base = base
+
+    def forward(self, positions: Any) -> Any:
+        size = WIDTH // HEADS
+        angles = positions[:, None] / self.base ** (torch.arange(0, size, 2) / size)
+        return torch.cat([angles.cos(), angles.cos()], -1), torch.cat([angles.sin(), angles.sin()], -1)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.scale = (WIDTH // HEADS) ** -0.5
+        self.kind = "softmax"
+
+    def forward(self, x: Any, mask: Any = None, position: Any = None) -> Any:
+        def heads(y: Any) -> Any:
+            return y.reshape(len(y), -1, HEADS, WIDTH // HEADS).transpose(1, 2)
+
+        def turned(y: Any) -> Any:
+            half = y.shape[-1] // 2
+            return y * position[0] + torch.cat([-y[..., half:], y[..., :half]], -1) * position[1]
+
+        q, k, v = turned(heads(self.q(x))), turned(heads(self.k(x))), heads(self.v(x))
+        scores = q @ k.transpose(-1, -2) * self.scale + mask
+        mixed = scores.softmax(-1) @ v if self.kind == "softmax" else scores.sigmoid() @ v
+        return self.o(mixed.transpose(1, 2).reshape(x.shape))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = Attention()
+        self.up, self.down, self.act = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH), nn.GELU()
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: Any, mask: Any = None, position: Any = None) -> Any:
+        x = x + self.attention(self.norm1(x), mask=mask, position=position)
+        return x + self.dropout(self.down(self.act(self.up(self.norm2(x)))))
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.rotary = nn.Embedding(50, WIDTH), Rotary()
+        self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 50, bias=False)
+        self.is_causal, self.stride = True, 1
+
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids)
+        mask = torch.full((ids.shape[1],) * 2, -1e9).triu(1) if self.is_causal else torch.zeros((ids.shape[1],) * 2)
+        position = self.rotary(torch.arange(ids.shape[1]) * self.stride)
+        for block in self.blocks:
+            x = block(x, mask=mask, position=position)
+        return self.head(self.norm(x))
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.bn1, self.bn2 = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+        self.act, self.pool, self.fc = nn.ReLU(), nn.AvgPool2d(2), nn.Linear(8 * 16, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.pool(self.act(self.bn1(self.conv1(x))))
+        x = self.pool(self.act(self.bn2(self.conv2(x))))
+        return self.fc(x.flatten(1))
+
+
+class Summed(nn.Linear):
+    """A linear layer whose sums are those of a narrow accumulator."""
+
+    def forward(self, x: Any) -> Any:
+        y = hc.emulate.matmul(x.reshape(-1, x.shape[-1]).numpy(), self.weight.detach().numpy().T, "fp22")
+        return torch.from_numpy(y).reshape(*x.shape[:-1], -1) + self.bias
+
+
+class Split(nn.Linear):
+    """A linear layer that adds four parts of k."""
+
+    def forward(self, x: Any) -> Any:
+        parts = zip(x.chunk(4, -1), self.weight.chunk(4, -1), strict=True)
+        return sum(one @ w.T for one, w in parts) + self.bias
+
+
+def narrow(layer: Any) -> Any:
+    """Return a layer in bfloat16 with float32 inputs and outputs."""
+    layer.to(torch.bfloat16)
+    layer.register_forward_pre_hook(lambda _, args: tuple(one.to(torch.bfloat16) for one in args))
+    layer.register_forward_hook(lambda _m, _a, y: y.float())
+    return layer
+
+
+def replaced(layer: Any, kind: Any) -> Any:
+    made = kind(layer.in_features, layer.out_features)
+    made.load_state_dict(layer.state_dict())
+    return made
+
+
+def edit(path: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def act(net: Any) -> None:
+        with torch.no_grad():
+            made = change(net.get_submodule(path))
+        if isinstance(made, nn.Module):
+            parent, _, name = path.rpartition(".")
+            setattr(net.get_submodule(parent), name, made)
+
+    return act
+
+
+def setting(path: str, key: str, value: Any) -> Callable[[Any], Any]:
+    return lambda net: setattr(net.get_submodule(path), key, value)
+
+
+FAULTS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "transposed": (edit("blocks.2.attention.q", lambda m: m.weight.copy_(m.weight.T.clone())), "blocks.2.attention.q", "layout"),
+    "one weight": (edit("blocks.1.up", lambda m: m.weight[3].mul_(1.01)), "blocks.1.up", "weights"),
+    "bias": (edit("blocks.5.down", lambda m: m.bias[1].add_(0.01)), "blocks.5.down", "weights"),
+    "scale of a norm": (edit("blocks.0.norm2", lambda m: m.weight[0].mul_(1.5)), "blocks.0.norm2", "weights"),
+    "embedding": (edit("embed", lambda m: m.weight[7].add_(0.1)), "embed", "weights"),
+    "head": (edit("head", lambda m: m.weight.mul_(1.001)), "head", "weights"),
+    "eps": (setting("blocks.3.norm1", "eps", 1e-2), "blocks.3.norm1", "operation"),
+    "activation": (edit("blocks.4.act", lambda m: nn.SiLU()), "blocks.4.act", "operation"),
+    "approximate gelu": (edit("blocks.4.act", lambda m: nn.GELU("tanh")), "blocks.4.act", "operation"),
+    "rope base": (setting("rotary", "base", 500000.0), "rotary", "operation"),
+    "scale of attention": (setting("blocks.1.attention", "scale", 0.3), "blocks.1.attention", "operation"),
+    "kind of attention": (setting("blocks.1.attention", "kind", "sigmoid"), "blocks.1.attention", "operation"),
+    "bf16": (edit("blocks.2.down", narrow), "blocks.2.down", "format"),
+    "fp22": (edit("blocks.2.up", lambda m: replaced(m, Summed)), "blocks.2.up", "accumulator"),
+    "dropout": (lambda net: net.get_submodule("blocks.3.dropout").train(), "blocks.3.dropout", "nondeterminism"),
+    "mask": (setting("", "is_causal", False), "(whole)", "mask"),
+    "position": (setting("", "stride", 2), "(whole)", "position"),
+    "no residual": (edit("blocks.0", lambda m: setattr(m, "forward", lambda x, mask=None, position=None: m.attention(
+        m.norm1(x), mask=mask, position=position))), "blocks.0", "operation"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def net() -> Any:
+    torch.manual_seed(0)
+    return Transformer().eval()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_at_its_layer(net: Any, fault: str) -> None:
+    act, layer, cause = FAULTS[fault]
+    other = copy.deepcopy(net)
+    act(other)
+    found = hc.diff(net, other, torch.arange(2 * TOKENS).reshape(2, TOKENS) % 50)
+    assert not found.equal and found.layer == layer
+    assert found.cause == cause, (found.tested, found.notes)
+    assert found.rows[-1]["status"] == "differs" and all(row["status"] == "equal" for row in found.rows[:-1])
+
+
+CNN_FAULTS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "statistics": (edit("bn1", lambda m: m.running_mean.add_(0.1)), "bn1", "weights"),
+    "training": (lambda net: net.bn2.train(), "bn2", "operation"),
+    "filter": (edit("conv2", lambda m: m.weight[0].neg_()), "conv2", "weights"),
+    "pool": (edit("pool", lambda m: nn.MaxPool2d(2)), "pool", "operation"),
+    "padding": (edit("conv1", lambda m: setattr(m, "padding_mode", "reflect") or setattr(
+        m, "_reversed_padding_repeated_twice", [1] * 4)), "conv1", "operation"),
+    "fc in bf16": (edit("fc", narrow), "fc", "format"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", CNN_FAULTS)
+def test_faults_of_a_convolutional_network(fault: str) -> None:
+    torch.manual_seed(1)
+    net = Convolutions().eval()
+    act, layer, cause = CNN_FAULTS[fault]
+    other = copy.deepcopy(net)
+    act(other)
+    found = hc.diff(net, other, np.random.default_rng(0).standard_normal((2, 3, 16, 16), dtype=np.float32))
+    assert (found.layer, found.cause) == (layer, cause), (found.tested, found.notes)
+
+
+def test_equal_networks_are_equal(net: Any) -> None:
+    ids = torch.arange(TOKENS)[None]
+    found = hc.diff(net, copy.deepcopy(net), {"ids": ids})
+    assert found.equal and found.layer is None and len(found.rows) > 40
+    with pytest.raises(ValueError, match="diff: b is"):
+        hc.diff(net, 3, ids)
+
+
+def test_modules_are_not_changed() -> None:
+    torch.manual_seed(2)
+    net, x = Convolutions().train(), torch.randn(2, 3, 16, 16)
+    before = copy.deepcopy(net.state_dict())
+    state = torch.get_rng_state()
+    hc.diff(net, copy.deepcopy(net), x)
+    assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state()) and not net._forward_hooks and net.training
+
+
+def test_another_order_is_not_a_fault(net: Any) -> None:
+    other = copy.deepcopy(net)
+    edit("blocks.1.down", lambda m: replaced(m, Split))(other)
+    found = hc.diff(net, other, torch.arange(TOKENS)[None])
+    assert (found.layer, found.cause, found.equal) == ("blocks.1.down", "order", False)
+    memory = nn.Sequential(copy.deepcopy(Convolutions())).eval()
+    x = torch.randn(1, 3, 16, 16)
+    last = hc.diff(memory, copy.deepcopy(memory).to(memory_format=torch.channels_last), x)
+    assert last.cause in (None, "order")
+
+
+def test_a_swapped_id_is_the_input(net: Any) -> None:
+    ids = torch.arange(TOKENS)[None]
+    other = ids.clone()
+    other[0, 5] += 1
+    found = hc.diff(net, copy.deepcopy(net), ids, other)
+    assert (found.layer, found.cause) == ("(whole)", "input") and "(0, 5)" in found.notes[0]
