@@ -27,6 +27,7 @@ from .window import Padding, Window, as_pair, as_window
 __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
+MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
 
 
 @counts_subnormals
@@ -180,7 +181,9 @@ def conv2d_backward_weight(
         raise WrongValue(f"{name}: dy has {counted(len(nchw), 'image')} and {k} filters, {wanted}")
     parts, each, depth = window.groups, k // window.groups, channels // window.groups
     dw = checked_out(out, (k, depth, *kernel), name, (gradient, images))
-    if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0:
+    # With adjacent channels, copies for a matmul take longer than they save, unless many filters share them.
+    is_copied = images.strides[1] == images.itemsize and window.stride == (1, 1) and (n > 1 or k <= MOST_ALONE)
+    if kernel == (1, 1) and window.before == (0, 0) and min(window.answer) > 0 and not is_copied:
         (down, wide), (p, q) = window.stride, window.answer
         _matrices(gradient=nchw, images=images[:, :, : (p - 1) * down + 1 : down, : (q - 1) * wide + 1 : wide], to=dw)
         return dw if out is None else out

@@ -145,12 +145,18 @@ def conv2d(
            [20., 24.]], dtype=float32)
     """
     key = None
-    if activations is None and out is None and _is_plain(x) and _is_plain(w) and (bias is None or _is_plain(bias)):
-        words = repr((stride, padding, dilation, groups, algorithm, layout, relu, accuracy))
-        key = x.shape, w.shape, () if bias is None else bias.shape, words
-        seen = _SEEN.get(key)
+    if _is_plain(x) and (bias is None or _is_plain(bias)) and (activations is None or type(activations) is str):
+        words = repr((stride, padding, dilation, groups, activations, algorithm, layout, relu, accuracy))
+        shapes = x.shape, () if bias is None else bias.shape, words
+        if _is_plain(w):
+            key = (*shapes, w.shape, None)
+        elif type(w) is QuantizedArray and w._axis == (2, 3, 1) and not w._is_far:
+            key = (*shapes, w._shape, id(w._format))
+        seen = None if key is None else _SEEN.get(key)
         if seen is not None and not runtime.tuned() and runtime.backend_device() is None:
-            return _again(x, w, bias, seen)
+            answer = _again(x, w, bias, out, seen)
+            if answer is not None:
+                return answer
     call = prepared(
         "conv2d", x, w, bias, stride, padding, dilation, groups, activations, algorithm, layout, out, relu, accuracy
     )
@@ -160,8 +166,8 @@ def conv2d(
         if call.result.size:
             with call.place.refusals("conv2d", "conv2d: x", call.image, activations):
                 _core.conv2d(*call.core)
-        answer: FloatArray = call.place.answer(call.result, x, out)
-        return answer
+        placed: FloatArray = call.place.answer(call.result, x, out)
+        return placed
     if hasattr(w, "_hear"):
         nchw, window = call.image if layout == "NCHW" else call.image.transpose(0, 3, 1, 2), call.window
         tell(w, 1, nchw, (window.stride, window.before, window.dilation, window.groups, window.answer))
@@ -186,17 +192,21 @@ def _remember(key: tuple[Any, ...], call: Call, layout: str) -> None:
     """Keep what follows from the arguments, so that another call with arrays of these shapes takes microseconds."""
     if len(_SEEN) >= 1024:
         _SEEN.clear()
-    _SEEN[key] = (call.result.shape, layout == "NCHW", call.core[4:9], call.core[10:])
+    of = call.filters.format if isinstance(call.filters, QuantizedArray) else None  # held, so that its id stays its own
+    _SEEN[key] = (call.result.shape, layout == "NCHW", call.core[4:9], call.core[10:], of)
 
 
-def _again(x: FloatArray, w: FloatArray, bias: FloatArray | None, seen: tuple[Any, ...]) -> FloatArray:
-    """Convolve plain arrays with arguments that were checked before."""
-    shape, is_nchw, where, words = seen
-    result = checked_out(None, shape, "conv2d", (), at_line=True)
+def _again(x: FloatArray, w: Any, bias: FloatArray | None, out: Any, seen: tuple[Any, ...]) -> FloatArray | None:
+    """Convolve with arguments that were checked before; None if a value is refused, which the checks report."""
+    shape, is_nchw, where, words, fmt = seen
+    result = checked_out(out, shape, "conv2d", () if out is None else (x, w, bias), at_line=True)
     images, target = (x, result) if is_nchw else (x.transpose(0, 3, 1, 2), result.transpose(0, 3, 1, 2))
-    core: tuple[Any, ...] = (runtime.run(), images, w, bias, *where, target, *words, None)
-    _core.conv2d(*core)
-    return result
+    filters = w if fmt is None else w._packed()
+    try:
+        _core.conv2d(runtime.run(), images, filters, bias, *where, target, *words, None)
+    except Refused:
+        return None
+    return result if out is None else out
 
 
 class Call(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,35 @@ def nearest(
     weights = None if importance is None else core_view(importance)
     _core.quantize(runtime.run(), core_view(x), clip, (core, x.shape, axes, parts), weights)
     return QuantizedArray._trusted(parts, fmt, x.shape, axes, x.dtype.name)
+
+
+class Layout(NamedTuple):
+    """What follows from a format, axes and a shape.
+
+    Attributes
+    ----------
+    format : Format
+    axes : tuple of int
+    parts : dict of str to (shape, dtype)
+        The components.
+    """
+
+    format: Format
+    axes: tuple[int, ...]
+    parts: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def nearest_as(x: Array, layout: Layout) -> QuantizedArray:
+    """Round a float32 array as `nearest` does, with components that are known.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of arrays of this shape.
+    """
+    parts = {name: _empty(*part) for name, part in layout.parts.items()}
+    _core.quantize(runtime.run(), x, None, (core_format(layout.format), x.shape, layout.axes, parts), None)
+    return QuantizedArray._trusted(parts, layout.format, x.shape, layout.axes, "float32")
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

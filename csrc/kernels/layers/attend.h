@@ -89,15 +89,29 @@ INLINE void multiply_keys(const hc_attend *some, const int rows, const int n, co
                           const hc_key *key, bool fetches, hc_floats (*sums)[HC_FLOATS]) {
     const int64_t whole = some->width / HC_SUMS * HC_SUMS, left = some->width - whole;
     hc_floats acc[HC_ROWS][MOST_KEYS][PARTS] = {{{{0}}}};
+    for (int64_t i = 0; i < whole && fetches; i += HC_SUMS)
+#pragma GCC unroll 4
+        for (int j = 0; j < n; j++)
+            fetch(key[j], coded, i, some->k.ld);
     int64_t group = 0, group_end = some->k.group;
     for (int64_t i = 0; i < whole; i += HC_SUMS) {
         if (coded && i == group_end)
             group++, group_end += some->k.group;
+        if (!coded) { /* one register of keys at a time */
+#pragma GCC unroll 4
+            for (int part = 0; part < PARTS; part++)
+#pragma GCC unroll 4
+                for (int j = 0; j < n; j++) {
+                    const hc_floats k = hc_load(key[j].data + i + part * HC_FLOATS);
+#pragma GCC unroll 3
+                    for (int row = 0; row < rows; row++)
+                        acc[row][j][part] += hc_load(q + row * some->q_ld + i + part * HC_FLOATS) * k;
+                }
+            continue;
+        }
 #pragma GCC unroll 4
         for (int j = 0; j < n; j++) {
             hc_floats k[PARTS];
-            if (fetches)
-                fetch(key[j], coded, i, some->k.ld);
             load_key(key[j], coded, i, group, k);
 #pragma GCC unroll 3
             for (int row = 0; row < rows; row++)
@@ -181,11 +195,13 @@ INLINE void add_values(const hc_attend *some, const int rows, const int n, const
                     *(const hc_floats *)(answer + row * some->width + HC_SUMS * i + HC_FLOATS * part) * factor[row];
     for (int64_t j = low; j < high; j++) {
         const hc_key key = key_of(&some->v, coded, j);
+        if (j < ahead)
+#pragma GCC unroll 2
+            for (int i = 0; i < n; i++)
+                fetch(key, coded, first + HC_SUMS * i, some->v.ld);
 #pragma GCC unroll 2
         for (int i = 0; i < n; i++) {
             hc_floats v[PARTS];
-            if (j < ahead)
-                fetch(key, coded, first + HC_SUMS * i, some->v.ld);
             load_key(key, coded, first + HC_SUMS * i, group[i], v);
 #pragma GCC unroll 3
             for (int row = 0; row < rows; row++)

@@ -7,13 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-static inline float hc_fold_sums(float acc[HC_SUMS]) {
-    for (int half = HC_SUMS / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            acc[i] += acc[i + half];
-    return acc[0];
-}
-
 /* HC_FLOATS float32, and their bits: without vectors compilers process the following one value at a time. */
 typedef float hc_floats __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 typedef int32_t hc_ints __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
@@ -22,23 +15,41 @@ static inline hc_floats hc_select(hc_ints taken, hc_floats yes, hc_floats no) {
     return (hc_floats)((taken & (hc_ints)yes) | (~taken & (hc_ints)no));
 }
 
-/* Returns the sum of the terms i < n in HC_SUMS accumulators: TERM is a register of them from i on, LAST one. */
 enum { HC_PARTS = HC_SUMS / HC_FLOATS };
+
+/* Folds accumulator i with i + 8, + 4, + 2, + 1. */
+static inline float hc_fold_sums(hc_floats *acc) {
+    float some[HC_FLOATS];
+    for (int half = HC_PARTS / 2; half > 0; half /= 2)
+        for (int part = 0; part < half; part++)
+            acc[part] += acc[part + half];
+    memcpy(some, acc, sizeof some);
+    for (int half = HC_FLOATS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            some[i] += some[i + half];
+    return some[0];
+}
+
+/* Returns the sum of the terms i < n in HC_SUMS accumulators: TERM is a register of them from i on, LAST one. Accumulators
+ * are never -0, so the zeros behind the last terms change nothing. */
 #define HC_SUM_TERMS(n, TERM, LAST)                                                                                    \
     hc_floats acc[HC_PARTS] = {{0}};                                                                                   \
-    float all[HC_SUMS];                                                                                                \
     int64_t at = 0;                                                                                                    \
     for (; at + HC_SUMS <= (n); at += HC_SUMS)                                                                         \
         for (int part = 0; part < HC_PARTS; part++) {                                                                  \
             const int64_t i = at + part * HC_FLOATS;                                                                   \
             acc[part] += TERM;                                                                                         \
         }                                                                                                              \
-    memcpy(all, acc, sizeof all);                                                                                      \
-    for (int l = 0; l < (n) - at && l < HC_SUMS; l++) {                                                                \
-        const int64_t i = at + l;                                                                                      \
-        all[l] += LAST;                                                                                                \
+    if (at < (n)) {                                                                                                    \
+        float rest[HC_SUMS] = {0};                                                                                     \
+        for (int l = 0; l < (n) - at && l < HC_SUMS; l++) {                                                            \
+            const int64_t i = at + l;                                                                                  \
+            rest[l] = LAST;                                                                                            \
+        }                                                                                                              \
+        for (int part = 0; part < HC_PARTS; part++)                                                                    \
+            acc[part] += hc_load(rest + part * HC_FLOATS);                                                             \
     }                                                                                                                  \
-    return hc_fold_sums(all);
+    return hc_fold_sums(acc);
 
 static inline hc_floats hc_load(const float *from) { return *(const hc_floats *)from; }
 
@@ -53,26 +64,31 @@ static inline float hc_spread_16(int64_t n, const float *x, float mean) {
     HC_SUM_TERMS(n, (hc_load(x + i) - mean) * (hc_load(x + i) - mean), (x[i] - mean) * (x[i] - mean))
 }
 
+static inline hc_floats hc_larger(hc_floats most, hc_floats some) { return hc_select(some > most, some, most); }
+
 /* The largest of `than` and of n values; NaN is ignored. */
 static inline float hc_largest(int64_t n, const float *x, float than) {
     enum { TOGETHER = 4 };
     const hc_floats zero = {0};
-    hc_floats most[TOGETHER];
-    for (int t = 0; t < TOGETHER; t++)
-        most[t] = zero + than;
-    float largest = than;
+    hc_floats most = zero + than;
     int64_t i = 0;
-    for (; i + TOGETHER * HC_FLOATS <= n; i += TOGETHER * HC_FLOATS)
-        for (int t = 0; t < TOGETHER; t++) {
-            const hc_floats some = hc_load(x + i + t * HC_FLOATS);
-            most[t] = hc_select(some > most[t], some, most[t]);
-        }
-    for (int l = 0; l < n - i && l < TOGETHER * HC_FLOATS; l++)
-        largest = x[i + l] > largest ? x[i + l] : largest;
-    for (int t = 0; t < TOGETHER; t++)
-        for (int l = 0; l < HC_FLOATS; l++)
-            largest = most[t][l] > largest ? most[t][l] : largest;
-    return largest;
+    if (n >= TOGETHER * HC_FLOATS) {
+        hc_floats all[TOGETHER] = {most, most, most, most};
+        for (; i + TOGETHER * HC_FLOATS <= n; i += TOGETHER * HC_FLOATS)
+            for (int t = 0; t < TOGETHER; t++)
+                all[t] = hc_larger(all[t], hc_load(x + i + t * HC_FLOATS));
+        most = hc_larger(hc_larger(all[0], all[1]), hc_larger(all[2], all[3]));
+    }
+    for (; i + HC_FLOATS <= n; i += HC_FLOATS)
+        most = hc_larger(most, hc_load(x + i));
+    float some[HC_FLOATS];
+    memcpy(some, &most, sizeof some);
+    for (int half = HC_FLOATS / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            some[l] = some[l + half] > some[l] ? some[l + half] : some[l];
+    for (int l = 0; l < n - i && l < HC_FLOATS; l++)
+        some[0] = x[i + l] > some[0] ? x[i + l] : some[0];
+    return some[0];
 }
 
 /* Below -104 all is 0, above 89 infinity; NaN stays. */

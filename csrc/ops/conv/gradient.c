@@ -17,7 +17,14 @@
 
 /* Lanes of a chunk of several groups; floats of pixels and of sums of a task, in L2; of gradients of a band, which are in L1
  * where several channels read them. */
-enum { FEW = 16, PIXELS = 16 << 10, SUMS = 64 << 10, GRADIENTS = 48 << 10, SHARED_GRADIENTS = 5 << 10 };
+enum {
+    FEW = 16,
+    BROADCAST = 8 /* filters per group */,
+    PIXELS = 16 << 10,
+    SUMS = 64 << 10,
+    GRADIENTS = 48 << 10,
+    SHARED_GRADIENTS = 5 << 10
+};
 
 typedef struct {
     const hc_view *dy, *x, *dw;
@@ -57,6 +64,22 @@ static void copy_apart(const char *from, int64_t step, int64_t n, float *to, int
         memcpy(to + i * to_step, from + i * step, sizeof *to);
 }
 
+/* The same to `times` adjacent places. */
+static void copy_often(const char *from, int64_t step, int64_t n, int64_t times, float *to, int64_t to_step) {
+    enum { FOUR = 4 };
+    for (int64_t i = 0; i < n; i++, to += to_step, from += step) {
+        float value;
+        memcpy(&value, from, sizeof value);
+        if (times == FOUR) { /* a constant number */
+            for (int j = 0; j < FOUR; j++)
+                to[j] = value;
+            continue;
+        }
+        for (int64_t j = 0; j < times; j++)
+            to[j] = value;
+    }
+}
+
 /* to[i * to_step + j] = value i of row j, rows `row` bytes and values `step` bytes apart. */
 static void copy_lanes(const gradient_job *job, const char *from, int64_t row, int64_t rows, int64_t step, int64_t n,
                        float *to, int64_t to_step) {
@@ -67,7 +90,9 @@ static void copy_lanes(const gradient_job *job, const char *from, int64_t row, i
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        if (row == sizeof(float))
+        if (row == sizeof(float) && rows == ROWS) /* a constant size */
+            memcpy(to + i * to_step, from + i * step, ROWS * sizeof *to);
+        else if (row == sizeof(float))
             memcpy(to + i * to_step, from + i * step, (size_t)rows * sizeof *to);
         else
             copy_apart(from + i * step, row, rows, to + i * to_step, 1);
@@ -94,9 +119,9 @@ static void copy_row(const gradient_job *job, const gradient_part *part, int64_t
                        part->count, x->strides[3], n, to, step);
             return;
         }
-        for (int64_t j = 0; j < part->count; j++)
-            copy_apart(at(x, image, (part->filter + j) / job->each * job->depth + channel, row, first), x->strides[3],
-                       n, to + j, step);
+        for (int64_t j = 0; j < part->count; j += job->each - (part->filter + j) % job->each) /* a group at a time */
+            copy_often(at(x, image, (part->filter + j) / job->each * job->depth + channel, row, first), x->strides[3],
+                       n, hc_min(job->each - (part->filter + j) % job->each, part->count - j), to + j, step);
         return;
     }
     const int64_t c = part->filter / job->each * job->depth + channel;
@@ -248,7 +273,7 @@ static void gradient_task(void *context, int64_t task, int thread) {
 static void divide(gradient_job *job) {
     const hc_window *window = job->window;
     const int64_t size = sizeof(float), taps = job->r * job->s;
-    job->one = job->each >= FEW || job->filters == job->each;
+    job->one = job->each >= BROADCAST || job->filters == job->each;
     job->lanes = job->one ? HC_GRADIENT_WIDE : FEW;
     job->x_lanes = job->one ? 1 : FEW;
     job->chunks = job->one ? job->filters / job->each * hc_ceil_div(job->each, job->lanes)
