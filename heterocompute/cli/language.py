@@ -1,23 +1,37 @@
-"""`heterocompute generate`: continues a prompt with a language model. Registered by one line of command.py."""
+"""`heterocompute generate` continues a prompt with a language model, `heterocompute chat` talks with it."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base.errors import printable, shown
 from ..base.texts import read_small
-from .options import Options
-from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, print_line
+from .options import REPEATED, Options
+from .parts import (
+    ProgressBar,
+    UsageError,
+    add_threads,
+    format_list,
+    interruptible,
+    note,
+    print_json,
+    print_line,
+    standard_output,
+)
 
 MAX_TEXT = 64 << 20  # bytes
+MAX_TEMPLATE = 1 << 20
+WORDS = "/reset forgets the conversation, /exit ends"
 
 
 def register(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
+    """Add the commands to the parser.
 
     Parameters
     ----------
@@ -34,13 +48,36 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add = Options(generate, "zoo.llm.network:LanguageModel.generate")
     add("model", "MODEL", "GGUF file or Hugging Face folder")
     add("prompt", "PROMPT", "text to continue")
-    add("--tokens", "N", "maximum number of new tokens", type=_count, of="n")
+    add_generation(add)
+    add("--stop", "TEXT", "text that ends the continuation; repeatable", **REPEATED)
+    add_threads(generate)
+    _register_chat(command)
+
+
+def add_generation(add: Options, tokens: int | None = None) -> None:
+    """Add the options of the formats and of the draw of tokens."""
+    more = {} if tokens is None else {"default": tokens}
+    add("--tokens", "N", "maximum number of new tokens", type=_count, of="n", **more)
     add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
     add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)
     add("--kv-cache", "F", "format of keys and values; default: unchanged", type=_one_format)
     add("--temperature", "T", "sampling temperature; 0: always the most likely token")
+    add("--top-k", "K", "draw from the K most likely tokens", type=_count)
+    add("--top-p", "P", "draw from the most likely tokens whose shares reach P", type=float)
+    add("--min-p", "P", "draw from tokens of at least P times the largest share", type=float)
     add("--seed", "S", "random seed of the sampling")
-    add_threads(generate)
+
+
+def sampling_of(arguments: argparse.Namespace) -> Any:
+    """Return the options of the draw, checked."""
+    from ..zoo.llm.sampling import Sampling  # 16 ms
+
+    given = (arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
+    try:
+        return Sampling(*given).checked("generate")
+    except ValueError as error:
+        name, _, words = str(error).removeprefix("generate: ").partition(" ")
+        raise UsageError(f"--{name.replace('_', '-')} {words}") from None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,8 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     int
         0.
     """
-    if arguments.seed < 0:
-        raise UsageError(f"--seed is {arguments.seed}, expected 0 or more")
+    sampling_of(arguments)
 
     def work() -> str:
         net = language_model(arguments.model)
@@ -60,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         def continued(tokens: int, weights: object) -> str:
             answer: str = net.generate(
                 arguments.prompt, tokens, arguments.temperature, arguments.seed, weights,
-                arguments.activations, arguments.kv_cache,
+                arguments.activations, arguments.kv_cache, stop=arguments.stop or None, top_k=arguments.top_k,
+                top_p=arguments.top_p, min_p=arguments.min_p,
             )  # fmt: skip
             return answer
 
@@ -117,3 +154,116 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= 1 << 24:
         raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected a number of tokens from 1 up")
     return int(text)
+
+
+def _register_chat(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    chat = command(
+        "chat",
+        talk,
+        "Talk with a chat model in the format of its file, or in another one by --format. Needs the chat template of "
+        f"the model and jinja2. In a terminal {WORDS}; piped input is one message.",
+        "chat model.gguf --format vsq4-g16-s4 --kv-cache int8",
+        "chat model.gguf --format vsq4-g16-s4 --against stored",
+        "echo 'What is the capital of France?' | heterocompute chat model.gguf --activations int8",
+    )
+    add = Options(chat, "zoo.llm.network:LanguageModel.generate")
+    add("model", "MODEL", "GGUF file or Hugging Face folder")
+    add_generation(add, tokens=512)
+    add("--system", "TEXT", "first message, of the role system")
+    add("--stop", "TEXT", "text that ends an answer; repeatable", **REPEATED)
+    add("--template", "FILE", "chat template, instead of that of the model")
+    add("--template-name", "NAME", "one of several chat templates of the model; default: default")
+    add("--against", None, "also show the answer of the stored network, and how far the first one differs",
+        choices=("stored",))  # fmt: skip
+    add_threads(chat)
+
+
+def talk(arguments: argparse.Namespace) -> int:
+    """Talk until the input ends.
+
+    Returns
+    -------
+    int
+        0.
+    """
+    sampling = sampling_of(arguments)
+    template = None if arguments.template is None else read_small(arguments.template, MAX_TEMPLATE)
+    changes = (arguments.format, arguments.activations, arguments.kv_cache)
+    if arguments.against is not None and not any(changes):
+        raise UsageError("--against stored needs --format, --activations or --kv-cache: otherwise both are the same")
+
+    def opened() -> Any:
+        from ..zoo.llm.chat import Chat  # 16 ms
+
+        net = language_model(arguments.model)
+        net.chat_ids([{"role": "user", "content": ""}], template, arguments.template_name)  # fails early
+        weights = None
+        if arguments.format is not None:
+            with ProgressBar("chat", arguments.model) as progress:
+                weights = net.quantized(arguments.format, progress.update)
+        return Chat(
+            net, weights, arguments.activations, arguments.kv_cache, arguments.tokens, sampling, arguments.system,
+            arguments.stop, template, arguments.template_name, against=arguments.against is not None,
+        )  # fmt: skip
+
+    chat = interruptible(opened)
+    if arguments.json or not sys.stdin.isatty():
+        return interruptible(lambda: _one_message(chat, arguments))
+    note(WORDS)
+    while True:
+        text = _asked()
+        if text is None or text.strip() == "/exit":
+            return 0
+        if text.strip() == "/reset":
+            chat.reset()
+        elif text.strip():
+            interruptible(lambda text=text: _answer(chat, text, arguments))  # type: ignore[misc]
+
+
+def _one_message(chat: Any, arguments: argparse.Namespace) -> int:
+    """Answer what standard input holds."""
+    text = sys.stdin.read().strip()
+    if not text:
+        raise UsageError("standard input is empty, expected a message")
+    if not arguments.json:
+        _answer(chat, text, arguments)
+        return 0
+    begun = time.perf_counter()
+    answer = "".join(chat.say(text))
+    found = {"messages": chat.messages, "text": answer, "tokens": chat.tokens}
+    found |= {"seconds": time.perf_counter() - begun}
+    if arguments.against is not None:
+        found |= {"stored": chat.stored, "kl": chat.kl, "agreement": chat.agreement}
+    return print_json(found)
+
+
+def _asked() -> str | None:
+    """Return the next line of the user, None at the end."""
+    try:
+        return input("> ")
+    except EOFError:
+        return None
+
+
+def _answer(chat: Any, text: str, arguments: argparse.Namespace) -> None:
+    """Print an answer piece by piece, and below it its speed and, if asked, the other answer."""
+    first, last = 0.0, 0.0
+    with standard_output():
+        for piece in chat.say(text):
+            last = time.perf_counter()
+            first = first or last
+            print(visible(piece), end="", flush=True)
+        print(flush=True)
+    if arguments.against is not None:
+        print_line(f"stored: {visible(chat.stored)}")
+        if chat.kl is not None:
+            note(f"KL {chat.kl:.3g} nats a token; {chat.agreement:.0%} of the tokens are the stored network's choice")
+    elif chat.tokens > 1 and last > first:
+        faster = "" if arguments.activations is not None else "; --activations int8 is faster"
+        note(f"{(chat.tokens - 1) / (last - first):.1f} tokens/s{faster}")
+
+
+def visible(text: str) -> str:
+    """Return a text without characters that steer a terminal, except line ends and tabs."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)

@@ -309,22 +309,26 @@ def note_lacking(arguments: argparse.Namespace, is_language_model: bool = False)
             note(f"{printable(arguments.output)}: {missing}")
 
 
-def note_tables(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
-    """Print one line on standard error if an embedding got codes in a layout whose loaders expect plain ones."""
+def note_plain(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> None:
+    """Print one line on standard error for the tensors that a layout's loaders expect plain: copied, or not."""
     from ..files.layouts.table import tensor_layout  # 18 ms
     from ..files.plain import plain_of  # 18 ms
+    from ..files.roles import parts_of  # 18 ms
 
-    layout = tensor_layout(getattr(arguments, "layout", None))
-    if layout is None or layout.reads_tables:
+    layout, output = tensor_layout(getattr(arguments, "layout", None)), printable(arguments.output)
+    if layout is None:
         return
-    for row in summary["tensors"]:
-        module = row["name"].removesuffix(".weight").rpartition(".")[2]
-        is_table = "embed" in module or module in ("wte", "wpe")
-        if is_table and row["format"] is not None and plain_of(row["format"]) is None:
-            note(
-                f"{printable(arguments.output)}: {quoted(row['name'])} is quantized, but loaders of {layout.name} "
-                f"expect plain embeddings: repeat with --exclude '*{module}*'"
-            )
+    kept = summary.get("kept", {})
+    if kept:
+        some = ", ".join(f"{quoted(name)} ({part})" for name, part in list(kept.items())[:3])
+        more = ", ..." if len(kept) > 3 else ""
+        note(f"{output}: {counted(len(kept), 'tensor')} plain, as loaders of {layout.name} expect: {some}{more}; "
+             "--include quantizes them")  # fmt: skip
+    packed = [row["name"] for row in summary["tensors"] if row["format"] and plain_of(row["format"]) is None]
+    names = [row["name"] for row in summary["tensors"]]
+    for name, part in parts_of(names, layout.keeps).items():
+        if name in packed:
+            note(f"{output}: {quoted(name)} is quantized, but loaders of {layout.name} expect a plain {part}")
             return
 
 

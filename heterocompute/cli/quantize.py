@@ -20,7 +20,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "quantize model.safetensors small.safetensors --format vsq4-g16-s4 --exclude '*embeddings*'",
         "quantize model.safetensors rounded.safetensors --format int4-g32 --fake",
         "quantize folder-of-parts small-folder --format int4-g32 --workers 2 --consume",
-        "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq --exclude '*embed*'",
+        "quantize model-folder small-folder --format int4-g128-asym-f16 --layout gptq",
     )
     add = Options(added, "files.checkpoint:quantize_checkpoint")
     add_input_and_output(add)

@@ -24,9 +24,9 @@ from .parts import (
     interruptible,
     note_instead,
     note_lacking,
+    note_plain,
     note_short,
     note_skipped,
-    note_tables,
     note_unloadable,
     print_json,
     print_line,
@@ -185,7 +185,7 @@ def rewrite(
     if "part" not in summary:
         note_lacking(arguments)
     if done == "quantized":
-        note_tables(arguments, summary)
+        note_plain(arguments, summary)
     if done == "quantized" and not getattr(arguments, "layout", None) and not getattr(arguments, "fake", False):
         note_short(arguments.output, summary)
     if arguments.json:

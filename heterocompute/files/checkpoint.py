@@ -33,7 +33,7 @@ from .recipes import Zeros, parse_pattern_text, parse_recipe, read_recipe
 from .rewrite import check_paths, rewrite, rewrite_in
 from .roles import is_turned, roles_of
 from .safetensors import contents, entries
-from .selection import Axis, FirstMatch, axes_of, counted_of, nothing_to_do, select
+from .selection import Axis, FirstMatch, axes_of, counted_of, kept_plain, nothing_to_do, select
 from .work import Work
 
 
@@ -109,7 +109,8 @@ def quantize_checkpoint(
     layout : str, optional
         The layout of another program, such as ``"gptq"``, as in `save`. In a folder, ``config.json`` records it. ONNX
         and GGUF are one file, and the output is held in memory. Rows that are not whole blocks of GGUF get another
-        type, as in `save_gguf`.
+        type, as in `save_gguf`. The embedding, the output layer and the vision tower stay plain in layouts whose
+        programs expect that, unless `include` matches them or the recipe has their names.
     needed : bool
         Raise ValueError and write nothing if no tensor is selected, as the command does. By default the copy is
         written, so that the same call serves every file of a checkpoint in parts.
@@ -131,7 +132,8 @@ def quantize_checkpoint(
     dict
         ``{"input", "output", "bytes_before", "bytes", "tensors": [{"name", "format", "shape", "dtype",
         "bytes_before", "bytes"}], "skipped"}``. `format` is None for copied tensors. Bytes count the data. `skipped`
-        maps each unreadable entry of the input, which is left out, to a description. With ``layout="gguf"`` there is
+        maps each unreadable entry of the input, which is left out, to a description. With a layout, `kept` maps tensors
+        that stay plain because its programs expect that to the part of the model. With ``layout="gguf"`` there is
         also `instead`: name -> requested format, for tensors that got another type; `architecture`: that of llama.cpp,
         or None if the file holds tensors alone; and `notes`: what llama.cpp computes otherwise than transformers.
 
@@ -165,16 +167,19 @@ def quantize_checkpoint(
     options = (default, chosen, include, exclude, axis, needed)
     target = None if layout is None else check_layout(layout)
 
+    kept: dict[str, str] = {}
+
     def choose(reader: Tensors, held: Mapping[str, Entry | None]) -> dict[str, Change]:
         if not (requantize and any(reader.format_of(name) for name in held)):
             _refuse_packed(reader, held, patterns=True)
         change_of = packed if target is None or not target.has_blocks else in_blocks if fallback else in_whole_blocks
-        return _chosen(reader, held, options, rounded if fake else change_of, layout=target)
+        return _chosen(reader, held, options, rounded if fake else change_of, layout=target, kept=kept)
 
     work = Work(workers, resume, shard_size, consume, part, check, progress=progress)
     if layout is not None and fake:
         raise WrongValue(f"quantize_checkpoint: fake writes plain tensors, {layout} has codes: expected one of them")
-    return rewrite_in(layout, in_path, out_path, choose, work)
+    summary = rewrite_in(layout, in_path, out_path, choose, work)
+    return summary if layout is None else {**summary, "kept": kept}
 
 
 @counts_subnormals
@@ -354,8 +359,9 @@ def _chosen(
     change_of: Callable[[Any, tuple[int, ...], tuple[int, ...], str, Entry | None], Change],
     caller: str = "quantize",
     layout: Layout | None = None,
+    kept: dict[str, str] | None = None,
 ) -> dict[str, Change]:
-    """Return the changes of the tensors that patterns and recipe choose."""
+    """Return the changes of the tensors that patterns and recipe choose; `kept` gets those that `kept_plain` left."""
     default, recipe, include, exclude, axis, needed = options
     infos = {name: entry or reader.info(name) for name, entry in held.items()}
     recipe = of_each_expert(recipe, infos)
@@ -367,6 +373,10 @@ def _chosen(
         raise WrongValue(nothing_to_do(infos, reader.skipped))
     first = FirstMatch(recipe)
     names = [name for name in names if first(name, default) is not None]
+    if layout is not None and kept is not None:
+        packs = [name for name in names if not isinstance(first(name, default), Plain)]
+        kept |= kept_plain(layout.keeps, packs, include, recipe)
+        names = [name for name in names if name not in kept]
     guessed = [name for name in names if held[name] is None or axis is not None]
     axes = axes_of(guessed, shapes, roles, axis, caller)
     _warn_of_conv1d(layout, [name for name in names if len(shapes[name]) == 2 and roles.axes.get(name) == (0,)])

@@ -19,7 +19,7 @@ class Own(Layout):
     name = "heterocompute"
     is_own = True
     has_several = True
-    reads_tables = True
+    keeps = ()
 
     def recognizes(self, reader: Tensors) -> bool:
         return bool(entries(reader)[0])

@@ -127,7 +127,7 @@ class Conversion:
         there.
         """
         dtype = None
-        if is_renamed and name.endswith(TABLE) and not self.layout.reads_tables:
+        if is_renamed and name.endswith(TABLE) and "embedding" in self.layout.keeps:
             dtype = "float32"
         elif not self.layout.is_own and (found := plain_of(weight.declared)) is not None:
             dtype = found.dtype

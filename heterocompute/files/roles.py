@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,16 @@ POSITIONS = re.compile(
 )
 ROUTER = re.compile(r"(^|\.)(router|shared_expert_gate|gate_inp)(\.\w+)*\.weight(_1)?$|(^|\.)router(\.\w+)?$")
 GATE = re.compile(r"^(?P<block>.*?)\.?(text_moe\.|vision_moe\.)?(gate|gating|wg|gate\.wg)\.weight(_1)?$")
+
+# Parts of a model that loaders of other programs expect as plain values, in the order in which they are tried.
+PARTS = {
+    "vision tower": re.compile(
+        r"(^|\.)(vision\w*|visual\w*|image_\w+|audio\w*|speech\w*|multi_modal_projector|mm_projector|embed_(vision|audio))\."
+    ),
+    "output layer": re.compile(r"(^|\.)(lm_head|embed_out|output_layer|predictions\.decoder)\.weight$"
+                               r"|^(score|qa_outputs|classifier(\.\w+)?)\.weight$"),
+    "embedding": re.compile(r"(^|\.)(\w*embed\w*|wte|wpe)\.weight$"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -175,6 +185,28 @@ def roles_in(config: Mapping[str, Any], shapes: Shapes) -> Roles:
         elif (usual := _filter(name, shape, shapes)) is not None:
             axes[name] = usual
     return Roles(axes | _stacks(declared, shapes, axes), plain, True)
+
+
+def parts_of(names: Iterable[str], parts: Collection[str]) -> dict[str, str]:
+    """Return the tensors that belong to some parts of a model, and the name of the part.
+
+    A model that is a vision tower alone has no such part.
+
+    Examples
+    --------
+    >>> names = ["model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight", "visual.proj.weight"]
+    >>> parts_of(names, PARTS)
+    {'model.embed_tokens.weight': 'embedding', 'visual.proj.weight': 'vision tower'}
+    """
+    names = list(names)
+    found = {
+        name: part
+        for name in names
+        if (part := next((part for part, fits in PARTS.items() if part in parts and fits.search(name)), None))
+    }
+    if len(found) == len(names):
+        found = {name: part for name, part in found.items() if part != "vision tower"}
+    return found
 
 
 def roles_from(weights: object) -> Roles:

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.texts import counted, near_words, quoted, shortened
-from .roles import LONGEST_FILTER, Roles, is_bias
+from .roles import LONGEST_FILTER, Roles, is_bias, parts_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 WILDCARDS = "*?["
@@ -191,6 +191,18 @@ def select(
     if wanted and not chosen:
         raise WrongValue(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
     return chosen
+
+
+def kept_plain(
+    parts: Collection[str], names: Iterable[str], include: str | Iterable[str] | None, recipe: Mapping[str, object]
+) -> dict[str, str]:
+    """Return the selected tensors that belong to some parts of a model (`roles.PARTS`), and the name of the part.
+
+    A tensor that a pattern of `include` fits, or whose name is in the recipe, is quantized as asked.
+    """
+    asked, named = FirstMatch(dict.fromkeys(patterns(include), True)), set(map(_meant, recipe))
+    found = parts_of(names, parts)
+    return {name: part for name, part in found.items() if not asked(name) and name not in named}
 
 
 def axes_of(

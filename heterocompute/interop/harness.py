@@ -19,7 +19,8 @@ from ..products.layers import softmax
 from ..zoo import open_llm
 from ..zoo.llm.judge import log_softmax
 from ..zoo.llm.run import Run, RunOptions
-from ..zoo.llm.several import continued, drawn
+from ..zoo.llm.sampling import Sampling
+from ..zoo.llm.several import continued
 
 NAME = "heterocompute"
 MOST_NEW = 256  # tokens of a generated answer, unless the task sets a number
@@ -155,7 +156,8 @@ class _Answer:
         self.context, self._net = context, net
         self._stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
         self.count = min(int(options.get("max_gen_toks", MOST_NEW)), net.shape.context - 1)
-        self._heat = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
+        heat = float(options.get("temperature", 0.0)) if options.get("do_sample", False) else 0.0
+        self._sampling = Sampling(heat)
         self._rng, self._tokens, self._before = np.random.default_rng(0), list[int](), list[int]()
 
     def follow(self, prompt: list[int]) -> None:
@@ -166,7 +168,7 @@ class _Answer:
         """Append the next token and return it; None at the end."""
         if len(self._tokens) >= self.count:
             return None
-        token = drawn(logits, self._heat, self._rng)
+        token = self._sampling.drawn(logits, self._rng)
         if token in self._net.tokens.ends:
             return None
         self._tokens.append(token)

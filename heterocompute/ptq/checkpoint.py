@@ -29,7 +29,7 @@ from ..files.opening import load, reader_of
 from ..files.rewrite import check_paths, check_places, rewrite_in
 from ..files.roles import is_turned, roles_of
 from ..files.safetensors import save
-from ..files.selection import FirstMatch, check_patterns, select, unknown
+from ..files.selection import FirstMatch, check_patterns, kept_plain, select, unknown
 from ..files.shards import about, state_of
 from ..files.work import Work
 from ..formats import Format
@@ -168,9 +168,11 @@ def round_checkpoint(
         changes: dict[str, Change] = {}
         entries: dict[str, Any] = {}
         roles, infos = roles_of(reader), {n: (i.dtype, i.shape) for n, i in plain.items()}
-        for name in select(infos, include, exclude, plain=roles.plain):
+        selected = select(infos, include, exclude, plain=roles.plain)
+        kept = {} if target is None else kept_plain(target.keeps, selected, include, recipe)
+        for name in selected:
             fmt, info = match(name), plain[name]
-            if fmt is None or name not in hessians or 0 in info.shape:
+            if fmt is None or name in kept or name not in hessians or 0 in info.shape:
                 continue
             axes = layer_of(name, info.shape, axes_of.get(name, roles.axes.get(name)))
             entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)

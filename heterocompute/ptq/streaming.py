@@ -34,7 +34,7 @@ from ..files.opening import load, reader_of
 from ..files.rewrite import check_paths, check_places, refuse_replacing
 from ..files.roles import roles_of
 from ..files.safetensors import contents, entries, read_array
-from ..files.selection import FirstMatch, check_patterns, nothing_to_do, select, unknown
+from ..files.selection import FirstMatch, check_patterns, kept_plain, nothing_to_do, select, unknown
 from ..files.shards import located, state_of, write_whole
 from ..files.staging import Staging
 from ..files.work import Work
@@ -126,7 +126,9 @@ def quantize_streamed(
             selected = select(shapes, include, exclude, plain=roles.plain)
             if not selected:
                 raise WrongValue(nothing_to_do(plain, reader.skipped))
-            wanted = {name: fmt for name in selected if (fmt := match(name)) is not None}
+            keeps = () if layout is None else check_layout(layout).keeps
+            kept = kept_plain(keeps, selected, include, parsed)
+            wanted = {name: fmt for name in selected if (fmt := match(name)) is not None and name not in kept}
             chosen = list(wanted)
             if layout is not None and callable(calibration):
                 _refuse_hopeless(layout, reader, wanted)

@@ -156,19 +156,22 @@ def test_tensors_that_cannot_be_read_are_named(tmp_path, capsys, command):
             assert json.loads(text)["skipped"] == dict.fromkeys(skipped, "complex128 (2, 2)")
 
 
-def test_quantize_names_an_embedding_that_loaders_expect_plain(
+def test_quantize_keeps_what_loaders_of_a_layout_expect_plain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, names = tmp_path / "in.safetensors", ("model.embed_tokens.weight", "fc.weight")
+    path, names = tmp_path / "in.safetensors", ("model.embed_tokens.weight", "fc.weight", "lm_head.weight")
     hc.save(path, {name: np.ones((32, 64), np.float32) for name in names})
-    for number, (layout, fmt, more, is_said) in enumerate((
-        ("compressed-tensors", "int8", [], True), ("gptq", "int4-g32-f16", ["--exclude", "*embed*"], False),
-        ("compressed-tensors", "bf16", ["--include", "*embed*"], False), ("mlx", "int4-g32-f16", [], False),
+    kept = f"2 tensors plain, as loaders of {{}} expect: '{names[0]}' (embedding), '{names[2]}' (output layer)"
+    packed = f"'{names[0]}' is quantized, but loaders of {{}} expect a plain embedding"
+    for number, (layout, fmt, more, count, said) in enumerate((
+        ("compressed-tensors", "int8", [], 1, kept), ("gptq", "int4-g32-f16", ["--exclude", "lm_head*"], 1, ""),
+        ("awq", "int4-g32-f16", ["--include", "*"], 3, packed), ("compressed-tensors", "bf16", [], 3, ""),
+        ("mlx", "int4-g32-f16", [], 3, ""), ("fp8", "fp8_e4m3fn-tensor", [], 1, kept),
     )):  # fmt: skip
         out = str(tmp_path / str(number))
-        status, _, error = run(capsys, "quantize", str(path), out, "--layout", layout, "--format", fmt, *more)
-        said = f"'{names[0]}' is quantized, but loaders of {layout} expect plain embeddings: repeat with --exclude"
-        assert status == 0 and (said in error) == is_said, error
+        status, text, error = run(capsys, "quantize", str(path), out, "--layout", layout, "--format", fmt, *more)
+        assert status == 0 and f"{count} tensor" in text and said.format(layout) in error, error
+        assert bool(said) or "expect" not in error.replace("exclude", "") or number == 1
 
 
 def test_quantize_names_tensors_whose_scales_serve_few_values(

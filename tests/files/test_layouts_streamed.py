@@ -74,13 +74,14 @@ def test_every_layout_that_quantize_writes_has_an_example():
 
 
 @pytest.mark.parametrize("options, words", [
-    ({"layout": "gtpq"}, "the nearest is 'gptq'"), ({"layout": "gptq"}, "'embed.weight' is int4-g32, for which gptq"),
-    ({"layout": "awq", "format": "int4-g32-asym-f16"}, "'embed.weight'.*multiple of 8"),
+    ({"layout": "gtpq"}, "the nearest is 'gptq'"), ({"layout": "gptq"}, "'fc.weight' is int4-g32, for which gptq"),
+    ({"layout": "awq", "format": "int4-g32-asym-f16", "include": "*"}, "'embed.weight'.*multiple of 8"),
     ({"layout": "gptq", "exclude": "embed*", "format": "int8-f16", "recipe": {"out.*": "int4-g32-f16"}}, "one of all"),
     ({"layout": "compressed-tensors", "exclude": "*"}, "no weight is packed"),
     ({"layout": "compressed-tensors", "fake": True}, "fake writes plain"),
     ({"layout": "gguf", "workers": 2}, "one file"),
-    ({"layout": "compressed-tensors", "format": "2:4"}, "'embed.weight' is 2:4, for which"),
+    ({"layout": "compressed-tensors", "format": "2:4"}, "'fc.weight' is 2:4, for which"),
+    ({"layout": "gptq", "include": "embed*"}, "'embed.weight' is int4-g32, for which gptq"),
 ])  # fmt: skip
 def test_what_has_no_place_is_refused_before_anything_is_written(folder, tmp_path, options, words):
     with pytest.raises(ValueError, match=words):

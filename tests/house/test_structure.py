@@ -62,6 +62,8 @@ OPTIONAL = {
     "jax",
     "shtab",
     "tokenizers",
+    "jinja2",
+    "resource",
     "tqdm",
     "lm_eval",
     "distributed",

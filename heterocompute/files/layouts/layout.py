@@ -86,8 +86,10 @@ class Layout:
         Whether rows are stored in whole blocks, and whether files describe language models.
     turns : bool
         Whether weights that a model has as (in, out) are stored as (out, in).
-    reads_tables, reads_conv1d : bool
-        Whether the programs read embeddings that are quantized, and weights of `Conv1D` of transformers.
+    keeps : tuple of str
+        Parts of a model that the programs expect as plain values, see `roles.PARTS`. `quantize` copies them.
+    reads_conv1d : bool
+        Whether the programs read weights of `Conv1D` of transformers.
     """
 
     name: str
@@ -114,7 +116,7 @@ class Layout:
     has_blocks: bool = False
     has_models: bool = False
     turns: bool = True
-    reads_tables: bool = False
+    keeps: tuple[str, ...] = ("embedding", "output layer", "vision tower")
     reads_conv1d: bool = False
 
     # What a layout defines.

@@ -237,7 +237,7 @@ class MLX(Layout):
     has_several = True
     stacks = True
     reaches_lowest = True
-    reads_tables = True
+    keeps = ()
     reads_conv1d = True
     examples = ("int4-g64-f16", "mxfp4")
 

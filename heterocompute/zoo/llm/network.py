@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,18 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.progress import Progress, Steps
 from ...base.texts import counted, quoted
-from ...base.values import as_int, as_real
+from ...base.values import as_int, check_flag
 from ...products.arguments import as_format
 from ...products.quantize import quantize
+from .chat import Answer, Following
 from .inputs import ids_of, is_list, sequences_of, text_ids_of
 from .judge import Reference, Totals, pieces
 from .memory import Memory
 from .run import Run, RunOptions
-from .several import NOT_FINITE, continued, drawn
+from .sampling import NOT_FINITE, Sampling, stops_of
+from .several import continued
 from .shape import Rope, Shape
+from .template import prompt_of
 from .tokens import Tokens
 from .weights import expected
 
@@ -171,7 +175,7 @@ class LanguageModel:
     @counts_subnormals
     def generate(
         self,
-        prompt: Any,
+        prompt: Any = None,
         n: int = 64,
         temperature: float = 0.0,
         seed: int = 0,
@@ -179,8 +183,17 @@ class LanguageModel:
         activations: object = None,
         kv_cache: object = None,
         emulate: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        stream: bool = False,
+        stop: str | Sequence[str] | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        template: str | None = None,
+        template_name: str | None = None,
     ) -> Any:
-        """Generate a continuation of a prompt.
+        """Generate a continuation of a prompt, or the answer to messages.
 
         Parameters
         ----------
@@ -194,42 +207,94 @@ class LanguageModel:
             Seed of the draws, which each prompt has of its own: equal prompts get equal continuations.
         weights, activations, kv_cache, emulate
             As in `logits`.
+        messages : sequence of mapping, optional
+            Instead of `prompt`: ``[{"role": "user", "content": "..."}]``. The chat template of the model makes the
+            prompt of them (needs jinja2, extra ``llm``).
+        stream : bool, optional
+            Return an iterator of the pieces of the text, each as soon as it is certain, for one text or messages.
+        stop : str or sequence of str, optional
+            Texts that end the continuation, which does not contain them.
+        top_k, top_p, min_p : number, optional
+            Draw only from the `top_k` most likely tokens, from the most likely ones whose shares reach `top_p`, and
+            from those of at least `min_p` times the largest share.
+        template, template_name : str, optional
+            The text of another chat template, and the name of one of several in the model. Default: ``"default"``.
 
         Returns
         -------
         str or ndarray of int64
-            The continuation without the prompt: a str for a str, a list of str for a list, tokens (n,) or (batch, n)
-            for tokens. A finished sequence of a batch repeats the end-of-text token.
+            The continuation without the prompt: a str for a str or messages, a list of str for a list, tokens (n,) or
+            (batch, n) for tokens. A finished sequence of a batch repeats the end-of-text token.
 
         Raises
         ------
         ValueError
-            A prompt is empty, or the tokens exceed the context.
+            A prompt is empty, the tokens exceed the context, or the model has no chat template.
 
         Examples
         --------
         >>> net = hc.zoo.open_llm("SmolLM2-135M-Instruct.Q4_1.gguf")  # doctest: +SKIP
         >>> net.generate("The capital of France is", 2)  # doctest: +SKIP
         ' Paris.'
+        >>> messages = [{"role": "user", "content": "What is the capital of France?"}]
+        >>> for piece in net.generate(messages=messages, stream=True):  # doctest: +SKIP
+        ...     print(piece, end="", flush=True)
+        The capital of France is Paris.
         """
         way, count = RunOptions(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
-        heat, start = as_real(temperature, "generate: temperature", "a number"), as_int(seed, "generate: seed", 0)
-        if not 0.0 <= heat < math.inf:
-            raise WrongValue(f"generate: temperature is {shown(temperature)}, expected 0 or more")
+        sampling = Sampling(temperature, top_k, top_p, min_p, seed).checked("generate")
+        stops, is_streamed = stops_of(stop, "generate"), check_flag("generate", "stream", stream)
+        if (prompt is None) == (messages is None):
+            raise WrongValue("generate: prompt and messages are both given or both missing, expected one of them")
         Run(self, way, 1)  # refuses names and formats, even if no token is asked for
-        is_several = is_list(prompt, equal=True)
-        if is_several:
-            sequences = sequences_of(self, prompt, "generate: prompt")
+        if messages is not None:
+            ids = self.chat_ids(messages, template, template_name)
+        elif template is not None or template_name is not None:
+            raise WrongValue("generate: template is given without messages, expected both")
+        if messages is None and is_list(prompt, equal=True):
+            is_several, sequences = True, sequences_of(self, prompt, "generate: prompt")
         else:
-            ids = ids_of(self, self.tokens.encode(prompt) if isinstance(prompt, str) else prompt, "generate: prompt")
+            if messages is None:
+                ids = ids_of(
+                    self, self.tokens.encode(prompt) if isinstance(prompt, str) else prompt, "generate: prompt"
+                )
             is_several, sequences = ids.ndim == 2, list(ids.reshape(-1, ids.shape[-1]))
         self._check_room(max(map(len, sequences)), count)
-        every = self._each(sequences, count, heat, start, way)
-        if isinstance(prompt, str):
+        is_text = messages is not None or isinstance(prompt, str)
+        if (is_streamed or stops) and not is_text:
+            raise WrongValue("generate: stream and stop are for one text or messages, expected neither of them")
+        if is_streamed or stops:
+            answer = Answer(self, Following(self, way), sequences[0], count, sampling, stops)
+            return iter(answer) if is_streamed else "".join(answer)
+        every = self._each(sequences, count, sampling, way)
+        if is_text:
             return self._text(every[0], sequences[0])
         if is_several and isinstance(prompt[0], str):
             return [self._text(*one) for one in zip(every, sequences, strict=True)]
         return self._stacked(every) if is_several else self._stacked(every)[0]
+
+    def chat_ids(
+        self,
+        messages: object,
+        template: str | None = None,
+        template_name: str | None = None,
+        now: datetime | None = None,
+    ) -> IntArray:
+        """Return the tokens of messages by the chat template of the model.
+
+        Parameters
+        ----------
+        messages, template, template_name
+            As in `generate`.
+        now : datetime, optional
+            The time that templates are told. Default: that of this machine.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+        """
+        text = prompt_of(self, messages, template, template_name, now)
+        return ids_of(self, self.tokens.encode(text, special=False), "generate: messages", whole=False)
 
     def _text(self, found: Sequence[int] | IntArray, prompt: IntArray) -> str:
         """Return the text that new tokens, up to the end-of-text token, add to that of the prompt."""
@@ -248,13 +313,13 @@ class LanguageModel:
                 f"{self.shape.context} tokens; shorten the prompt or n"
             )
 
-    def _each(self, sequences: list[IntArray], count: int, heat: float, seed: int, way: RunOptions) -> list[list[int]]:
+    def _each(self, sequences: list[IntArray], count: int, sampling: Sampling, way: RunOptions) -> list[list[int]]:
         """Return the continuation of each sequence, which has its own draws."""
         found: list[list[int]] = [[] for _ in sequences]
-        draws = [np.random.default_rng(seed) for _ in sequences]
+        draws = [np.random.default_rng(sampling.seed) for _ in sequences]
 
         def goes_on(i: int, logits: FloatArray) -> int | None:
-            token = drawn(logits, heat, draws[i])
+            token = sampling.drawn(logits, draws[i])
             found[i].append(token)
             return None if len(found[i]) == count or token in self.tokens.ends else token
 

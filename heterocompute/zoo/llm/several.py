@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...arrays.components import rows_stand_alone
-from ...base.errors import WrongValue
 from ...base.runtime import tuned
 from ...products.arguments import as_format
 from .run import Run, RunOptions
@@ -27,7 +26,6 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 FEW = 8  # rows of a matmul with the order of sums of GEMV
-NOT_FINITE = "the logits hold NaN or infinity; expected finite weights, and values that stay within float32"
 
 
 def _share(net: LanguageModel, way: RunOptions) -> bool:
@@ -72,18 +70,6 @@ def continued(
                 del active[i], tokens[i]
             else:
                 tokens[i] = token
-
-
-def drawn(logits: FloatArray, heat: float, rng: np.random.Generator) -> int:
-    """Return a token for logits: the most likely one, or one drawn from ``softmax(logits / heat)``."""
-    if not np.isfinite(logits.max()):
-        raise WrongValue(f"generate: {NOT_FINITE}")
-    if heat == 0:
-        return int(logits.argmax())
-    scaled = logits.astype(np.float64)
-    with np.errstate(over="ignore"):  # with a heat near 0, exp(-inf) is 0
-        shares = np.cumsum(np.exp((scaled - scaled.max()) / heat))
-    return min(int((shares <= rng.random() * shares[-1]).sum()), len(logits) - 1)
 
 
 class _Together(Run):

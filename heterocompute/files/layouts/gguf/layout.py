@@ -33,6 +33,7 @@ class GGUF(Layout):
     name = "gguf"
     programs = ("llama.cpp", "ollama", "ggml")
     is_file = True
+    keeps = ()
     has_several = True
     has_blocks = True
     has_models = True

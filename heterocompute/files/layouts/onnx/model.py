@@ -120,6 +120,7 @@ def write_model(path: str | os.PathLike[str], data: bytes, check: str = "sample"
 class ONNX(Layout):
     name = "onnx"
     is_file = True
+    keeps = ()
     turns = False
     examples: tuple[str, ...] = ("int4-g32", "int8")
 

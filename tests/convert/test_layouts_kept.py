@@ -1,0 +1,78 @@
+"""Layouts keep plain what their loaders expect plain, and loaders of transformers accept the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute.files.checkpoint import dequantize_checkpoint
+from heterocompute.files.layouts.table import LAYOUTS
+
+NAMES = {
+    "language_model.model.embed_tokens.weight": "embedding",
+    "language_model.lm_head.weight": "output layer",
+    "vision_tower.encoder.layers.0.fc1.weight": "vision tower",
+    "multi_modal_projector.linear_1.weight": "vision tower",
+    "language_model.model.layers.0.mlp.up_proj.weight": None,
+}
+ARRAYS = {name: np.random.default_rng(0).standard_normal((128, 256), np.float32) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", [name for name, one in LAYOUTS.items() if one.examples and not one.is_file])
+def test_every_layout_of_tensors_keeps_the_same_parts_plain(tmp_path: Path, name: str) -> None:
+    layout = LAYOUTS[name]
+    if layout.only_stacks:
+        pytest.skip("stores stacks of experts alone")
+    hc.save(tmp_path / "in.safetensors", ARRAYS)
+    summary = hc.quantize_checkpoint(tmp_path / "in.safetensors", tmp_path / "out", layout.examples[0], layout=name)
+    kept = {name: part for name, part in NAMES.items() if part in layout.keeps}
+    assert summary["kept"] == kept and {*kept} == {row["name"] for row in summary["tensors"] if row["format"] is None}
+    assert all(isinstance(hc.load(tmp_path / "out")[one], np.ndarray) for one in kept)
+
+
+def test_include_and_names_in_a_recipe_quantize_them(tmp_path: Path) -> None:
+    hc.save(tmp_path / "in.safetensors", ARRAYS)
+    first, *_, last = NAMES
+
+    def packed(out: str, fmt: str | None = "int8", **options: Any) -> set[str]:
+        found = hc.quantize_checkpoint(
+            tmp_path / "in.safetensors", tmp_path / out, fmt, layout="compressed-tensors", **options
+        )
+        return {row["name"] for row in found["tensors"] if row["format"] is not None}
+
+    assert packed("a", include=[first, "*.layers.*"], exclude="vision*") == {first, last}
+    assert packed("b", include="*") == {*NAMES}
+    assert packed("c", recipe={first: "int4-g32-f16", "*tower*": "int4-g32-f16"}) == {first, last}
+    assert packed("d", "bf16") == {*NAMES}  # plain values
+    with pytest.raises(ValueError, match="no weight is packed"):
+        packed("e", exclude=["*.layers.*", "*projector*"])
+
+
+def test_a_vision_tower_alone_is_quantized(tmp_path: Path) -> None:
+    hc.save(tmp_path / "in.safetensors", {name: ARRAYS[name] for name in NAMES if "tower" in name})
+    found = hc.quantize_checkpoint(tmp_path / "in.safetensors", tmp_path / "out", "int8", layout="compressed-tensors")
+    assert not found["kept"] and found["tensors"][0]["format"] == "int8"
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_transformers_loads_a_folder_that_was_written_by_default(tmp_path: Path, tied: bool) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=96, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, tie_word_embeddings=tied,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "in")
+    hc.quantize_checkpoint(tmp_path / "in", tmp_path / "out", "int4-g32-f16", layout="compressed-tensors")
+    dequantize_checkpoint(tmp_path / "out", tmp_path / "plain")
+    logits = []
+    for name in ("out", "plain"):
+        model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float32).eval()
+        with torch.no_grad():
+            logits.append(model(torch.arange(2, 20)[None]).logits)
+    assert torch.equal(*logits)
