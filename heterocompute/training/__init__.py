@@ -1,14 +1,14 @@
 """Training in number formats: gradients of rounding, recipes of whole steps, schedules, codebooks, retraining."""
 
-from .recipes.named import recipe as recipe, recipes as recipes
-from .recipes.products import LinearStep as LinearStep, linear_step as linear_step
-from .recipes.recipe import (
+from .step.named import recipe as recipe, recipes as recipes
+from .step.products import LinearStep as LinearStep, linear_step as linear_step
+from .step.recipe import (
     Current as Current,
     Delayed as Delayed,
     DynamicScale as DynamicScale,
     Recipe as Recipe,
 )
-from .recipes.watching import Watch as Watch
+from .step.watching import Watch as Watch
 from .straight_through import (
     fake_quantize as fake_quantize,
     mask_flips as mask_flips,

@@ -1,7 +1,7 @@
 """`train_in`: linear layers and convolutions whose three matmuls use the formats of a recipe.
 
 The classes of the layers change in place, so that parameters, names and hooks stay. The rounding is that of
-`heterocompute.training.recipes.layer`, on the memory of the tensors.
+`heterocompute.training.step.layer`, on the memory of the tensors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ....base.errors import WrongType, WrongValue, shown
 from ....formats import Format, is_function
-from ....training.recipes.layer import Arrays, LayerState
-from ....training.recipes.named import as_recipe
-from ....training.recipes.recipe import FP32, Recipe
-from ....training.recipes.sums import multiplied
+from ....training.step.layer import Arrays, LayerState
+from ....training.step.named import as_recipe
+from ....training.step.recipe import FP32, Recipe
+from ....training.step.sums import multiplied
 from ..rounding import fake_quantize
 from ..walk import check_matches, every_layer
 
@@ -141,7 +141,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _run(module: Any, x: Any) -> Any:
-    """Run a layer; torch.compile leaves this function as it is."""
+    """Run a layer, in code that torch.compile does not trace."""
     state = module.recipe_state
     if torch.is_autocast_enabled(x.device.type):
         raise WrongValue(
@@ -153,7 +153,7 @@ def _run(module: Any, x: Any) -> Any:
     return module.multiplied(x)
 
 
-_run._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compiler.disable, without its import
+CALLED: dict[str, Any] = {"run": _run}  # train_in excludes it from torch.compile, which takes an import of seconds
 
 
 class _Layer:
@@ -162,7 +162,7 @@ class _Layer:
     recipe_state: LayerState
 
     def forward(self, x: Any) -> Any:
-        return _run(self, x)
+        return CALLED["run"](self, x)
 
     def get_extra_state(self) -> dict[str, Any]:
         return self.recipe_state.state()
@@ -316,6 +316,7 @@ def train_in(model: Any, recipe: Recipe | str) -> Any:
                 found.append((module, state))
     if not found:
         raise WrongValue("train_in: model has no Linear, Conv1d or Conv2d to round")
+    CALLED["run"] = torch.compiler.disable(_run)
     for module, state in found:
         module.__class__ = CLASSES[type(module)]
         module.recipe_state = state

@@ -12,9 +12,9 @@ from ....base.errors import WrongType, WrongValue, shown
 from ....base.values import as_real
 from ....formats import Format
 from ....products.quantize import quantize
-from ....training.recipes.layer import seed_of
-from ....training.recipes.named import as_recipe
-from ....training.recipes.recipe import FP32, DynamicScale, Recipe
+from ....training.step.layer import seed_of
+from ....training.step.named import as_recipe
+from ....training.step.recipe import FP32, DynamicScale, Recipe
 from ..operators import array_of, described, parts_of
 from .layers import ARRAYS
 
@@ -219,9 +219,10 @@ class RecipeOptimizer(torch.optim.Optimizer):
     def _pack(self) -> None:
         """Replace the states that the recipe rounds by codes."""
         for p, state in self.optimizer.state.items():
-            for name, fmt in self.recipe.optimizer.items():
-                values = state.pop(name, None)
-                if values is not None:
+            for name in self.recipe.optimizer:
+                fmt = self.recipe.state_format(name, p.numel())
+                values = None if fmt is None else state.pop(name, None)
+                if fmt is not None and values is not None:
                     self._packed[p, name] = quantize(values.detach().cpu().numpy().reshape(-1), fmt)
 
     def _round_weights(self, step: int | None) -> None:

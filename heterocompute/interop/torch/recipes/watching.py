@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ....base.errors import WrongValue
-from ....training.recipes.watching import Watch
+from ....training.step.watching import Watch
 from .layers import states_of
 
 

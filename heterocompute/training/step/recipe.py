@@ -143,6 +143,8 @@ class Recipe:
     optimizer : mapping of str to Format or str, optional
         Formats of the states of the optimizer between steps: ``exp_avg``, ``exp_avg_sq``, ``momentum_buffer``. A state
         is rounded as one row.
+    optimizer_size : int, optional
+        States with fewer values than this stay float32.
     all_reduce : Format or str, optional
         Format of the gradient that a worker contributes to the sum over all workers.
     scaling : Current or Delayed, optional
@@ -193,6 +195,7 @@ class Recipe:
     weight_gradients: Any = "fp32"
     master: Any = "fp32"
     optimizer: Mapping[str, Any] = field(default_factory=dict)
+    optimizer_size: int = 0
     all_reduce: Any = "fp32"
     scaling: Current | Delayed | None = None
     loss_scale: Any = None
@@ -232,6 +235,7 @@ class Recipe:
                 raise WrongValue(f"Recipe: hadamard is {size}, expected a power of two")
         if self.sums is not None:
             check_choice("Recipe", "sums", self.sums, SUMS)
+        as_int(self.optimizer_size, "Recipe: optimizer_size", 0)
         _check_bool(self.pad, "Recipe: pad")
         check_choice("Recipe", "update", self.update, ("optimizer", "madam"))
         as_int(self.seed, "Recipe: seed", 0, 2**64 - 1)
@@ -262,6 +266,10 @@ class Recipe:
         last = fmt or self.weight_matmul
         return {**chosen, "wgrad_activations": last or chosen["activations"],
                 "wgrad_gradients": last or chosen["gradients"]}  # fmt: skip
+
+    def state_format(self, state: str, size: int) -> Format | None:
+        """Return the format of a state of the optimizer with a number of values, or None for float32."""
+        return self.optimizer.get(state) if size >= self.optimizer_size else None
 
     def kept(self, layer: str) -> Format | None:
         """Return the format that `keep` sets for a layer, or None."""

@@ -22,7 +22,8 @@ def __dir__() -> list[str]:
 def dynamic_map(signed: bool) -> Format:
     """Return the 8-bit dynamic map of Dettmers with one scale per block of 256 values.
 
-    Zeros after the sign count powers of ten, the rest of a code is a linear fraction between 0.1 and 1.
+    Zeros after the sign count powers of ten, the rest of a code is a linear fraction between 0.1 and 1. The unsigned
+    map has no 0: a mean of squares that becomes 0 lets Adam divide by eps.
 
     Examples
     --------
@@ -33,13 +34,14 @@ def dynamic_map(signed: bool) -> Format:
     for zeros in range(7):
         edges = np.linspace(0.1, 1, 2 ** (zeros + (0 if signed else 1)) + 1)
         found += (10.0 ** (zeros - 6) * (edges[1:] + edges[:-1]) / 2).tolist()
-    levels = [*(-level for level in found), *found, 0.0, 1.0] if signed else [*found, 0.0, 1.0]
+    levels = [*(-level for level in found), *found, 0.0, 1.0] if signed else [*found, 1.0]
     return define(None, Levels(sorted(levels)), scale="f32", group=256)
 
 
 def _adam8bit() -> Recipe:
     states = {"exp_avg": dynamic_map(True), "exp_avg_sq": dynamic_map(False)}
-    return Recipe(optimizer=states, name="adam8bit", source="Dettmers et al., ICLR 2022, arXiv 2110.02861")
+    return Recipe(optimizer=states, optimizer_size=4096, name="adam8bit",
+                  source="Dettmers et al., ICLR 2022, arXiv 2110.02861")  # fmt: skip
 
 
 def _all(fmt: str, **more: object) -> dict[str, object]:

@@ -50,7 +50,7 @@ class Watch:
     Examples
     --------
     >>> import numpy as np, heterocompute as hc
-    >>> from heterocompute.training.recipes.layer import LayerState
+    >>> from heterocompute.training.step.layer import LayerState
     >>> state = LayerState(hc.training.recipe("fp16-loss-scale"), "fc", 0)
     >>> report = hc.training.Watch([state])
     >>> state.begin()
