@@ -13,16 +13,22 @@ from .parts import ProgressBar, UsageError, add_threads, interruptible, print_js
 
 NETWORKS = ("digits", "adder", "text")
 RECIPES = ("fp16-loss-scale", "fp8-delayed", "mxfp8", "nvfp4", "int8-switchback")
+
+
+def _four(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
 COLUMNS = (
     Column("recipe", "recipe", left=True),
-    Column("accuracy", "accuracy", "{:.4f}".format),
-    Column("spread", "+-", "{:.4f}".format, leaves=3),
-    Column("loss", "loss", "{:.4f}".format),
+    Column("accuracy", "accuracy", _four),
+    Column("spread", "+-", _four, leaves=3),
+    Column("loss", "loss", _four),
     Column("skipped", "skipped steps", leaves=4),
-    Column("departs", "leaves bf16 at", leaves=1),
-    Column("layer", "layer", left=True, leaves=2),
-    Column("tensor", "tensor", left=True, leaves=2),
-    Column("underflow", "underflow", "{:.1%}".format, leaves=2),
+    Column("departs", "leaves bf16 at", lambda step: "" if step is None else str(step), leaves=1),
+    Column("layer", "layer", lambda name: name or "", left=True, leaves=2),
+    Column("tensor", "tensor", lambda name: name or "", left=True, leaves=2),
+    Column("underflow", "underflow", lambda share: "" if share is None else f"{share:.1%}", leaves=2),
 )
 
 
@@ -86,5 +92,8 @@ def _network(name: str) -> tuple[Any, Any]:
     from ..interop.torch.recipes.language import CharacterModel  # torch
     from ..training.step.text import characters  # 16 ms
 
+    import torch
+
+    torch.set_num_threads(1)  # small matrices: a second pool of threads would only wait
     data, alphabet = characters()
     return (lambda seed: CharacterModel(alphabet, seed=seed)), data
