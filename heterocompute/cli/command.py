@@ -43,17 +43,17 @@ from . import (
     reproduce,
     search,
     study,
-    train,
 )
 from .options import Parser
 from .parts import UsageError, note, note_lines, open_streams, print_line, refuse_closed_output, standard_output, tidy
+from .training import train
 
 __all__ = ["UsageError", "main"]
 
 # The modules of the commands, in the order of the help. Each defines ``register(command)``. There ``command(name, run,
 # text, *examples)`` adds a parser with its help and returns it. ``run(arguments)`` returns the exit code.
-ROOMS = (study, language, train, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, bench, hardware,
-         map, accelerators, reproduce, explore, info, completion)  # fmt: skip
+ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, bench, hardware,
+         train, map, accelerators, reproduce, explore, info, completion)  # fmt: skip
 
 # The options that name a file to write, and those that name a file to read, in any command.
 WRITTEN = {

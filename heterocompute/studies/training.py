@@ -88,8 +88,7 @@ class TrainingStudy(Tabular):
         names = list(self.table[0])
         head = "".join(f"<th>{name}</th>" for name in names)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{'' if row[name] is None else html.escape(_shown(row[name]))}</td>" for name in names)
-            for row in self.table
+            "<tr>" + "".join(f"<td>{html.escape(_shown(row[name]))}</td>" for name in names) for row in self.table
         )
         return f"{_picture(self.curves)}<table><tr>{head}</tr>{rows}</table>"
 
@@ -292,4 +291,6 @@ def _picture(curves: dict[str, list[list[float]]]) -> str:
 
 
 def _shown(value: object) -> str:
+    if value is None:
+        return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Training of torch models in recipes: values, resuming, checkpointing, compiling, loss scales, optimizers, watching."""
+"""Training of torch models in recipes: values, resuming, compiling, loss scales, optimizers, watching."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def bits(values: Any) -> list[bytes]:
 def test_a_layer_has_the_values_of_linear_step(name: str) -> None:
     random = np.random.default_rng(3)
     x, w, g = (random.standard_normal(shape).astype(np.float32) for shape in ((32, 64), (32, 64), (32, 32)))
-    expected = hc.training.linear_step(x, w, g, name) if name != "deepseek-fp8" else hc.training.linear_step(
-        x, w, g, padded(name)
+    expected = (
+        hc.training.linear_step(x, w, g, name)
+        if name != "deepseek-fp8"
+        else hc.training.linear_step(x, w, g, padded(name))
     )
     layer = torch.nn.Linear(64, 32, bias=False)
     layer.weight.data = torch.from_numpy(w)
@@ -162,7 +164,10 @@ def test_accumulated_gradients_add_up() -> None:
 
 def test_autocast_is_refused_by_name() -> None:
     net = ht.train_in(model(), "bf16")
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=r"layer '0' runs inside of torch.autocast"):
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(ValueError, match=r"layer '0' runs inside of torch.autocast"),
+    ):
         net(batch(0))
 
 

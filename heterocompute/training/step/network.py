@@ -197,7 +197,7 @@ class NetworkTrainer:
     def _round_weights(self, is_step: bool) -> None:
         if self.recipe.master == FP32:
             return
-        for index, (name, w) in enumerate(self.weights.items()):
+        for index, w in enumerate(self.weights.values()):
             seed = self._seed("master", index, MASTER) if is_step else None
             w[...] = NUMPY.rounded(_as_rows(w), self.recipe.master, 1, seed).reshape(w.shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,10 +67,8 @@ def linear_step(x: object, w: object, g: object, recipe: Recipe | str, seed: int
     >>> import numpy as np, heterocompute as hc
     >>> x, w, g = np.float32([[1, 300]]), np.float32([[1, 1]]), np.float32([[2]])
     >>> hc.training.linear_step(x, w, g, "fp8-current").dw
-    array([[  2.0089288, 600.       ]], dtype=float32)
+    array([[  2.0089285, 600.       ]], dtype=float32)
     """
-    from dataclasses import replace
-
     chosen = as_recipe(recipe, "linear_step: recipe")
     if seed is not None:
         chosen = replace(chosen, seed=seed)
@@ -79,8 +78,8 @@ def linear_step(x: object, w: object, g: object, recipe: Recipe | str, seed: int
         len(values), len(weights)
     ):  # fmt: skip
         raise WrongValue(
-            f"linear_step: x has shape {values.shape}, w {weights.shape} and g {slopes.shape}, expected (rows, inputs), "
-            "(outputs, inputs) and (rows, outputs)"
+            f"linear_step: x has shape {values.shape}, w {weights.shape} and g {slopes.shape}, expected (rows, "
+            "inputs), (outputs, inputs) and (rows, outputs)"
         )
     state = LayerState(chosen, "", 0)
     state.check(*weights.shape[::-1])
@@ -97,9 +96,7 @@ def forward(state: LayerState, x: Array, w: Array) -> tuple[Array, tuple[Any, An
     )
 
 
-def backward(
-    state: LayerState, g: Array, kept: tuple[Any, Any, Any], wants_input: bool = True
-) -> tuple[Array, Array]:
+def backward(state: LayerState, g: Array, kept: tuple[Any, Any, Any], wants_input: bool = True) -> tuple[Array, Array]:
     """Return ``dx`` and ``dw``; without `wants_input`, dx is empty."""
     x, w, scales = kept
     state.begin_backward(scales)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import as_int, as_real, check_choice
+from ...files.selection import FirstMatch
 from ...formats import Format, format as parse_format, has_pattern, is_function, is_own
 from ..stochastic import levels_of
 
@@ -273,8 +274,6 @@ class Recipe:
 
     def kept(self, layer: str) -> Format | None:
         """Return the format that `keep` sets for a layer, or None."""
-        from ...files.selection import FirstMatch
-
         found: Format | None = FirstMatch(self.keep)(layer) if self.keep else None
         return found
 

@@ -170,7 +170,8 @@ class Watch:
             counts, top = self._exponents[key], 24 + row * bar
             most = max(int(counts.max()), 1)
             if key in self._limits:
-                ends = [180 + (min(max(math.log2(end), low), high + 1) - low) / span * width for end in self._limits[key]]
+                within = [min(max(math.log2(end), low), high + 1) for end in self._limits[key]]
+                ends = [180 + (end - low) / span * width for end in within]
                 parts.append(f'<rect x="{ends[0]:.1f}" y="{top}" width="{max(ends[1] - ends[0], 0):.1f}" '
                              f'height="{bar - 8}" fill="#dcebdc"/>')  # fmt: skip
             parts.append(f'<text x="4" y="{top + 22}">{html.escape(" ".join(key))}</text>')

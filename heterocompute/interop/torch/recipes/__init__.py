@@ -1,1 +1,1 @@
-"""PyTorch: training of a model in the formats of a recipe: its layers, its optimizer, and what rounding does to them."""
+"""PyTorch: layers, optimizers and statistics of a model that is trained in a recipe of number formats."""

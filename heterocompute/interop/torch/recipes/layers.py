@@ -145,7 +145,7 @@ def _run(module: Any, x: Any) -> Any:
     state = module.recipe_state
     if torch.is_autocast_enabled(x.device.type):
         raise WrongValue(
-            f"train_in: layer {state.name!r} runs inside of torch.autocast, expected float32: the recipe has the formats"
+            f"train_in: layer {state.name!r} runs inside of torch.autocast, expected float32: a recipe has formats"
         )
     if x.dtype != torch.float32:
         raise WrongType(f"train_in: layer {state.name!r} receives {x.dtype}, expected torch.float32")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from ..report.table import Column
-from .options import Options
-from .parts import ProgressBar, UsageError, add_threads, interruptible, print_json, print_table, texts_of
+from ...report.table import Column
+from ..options import Options
+from ..parts import ProgressBar, UsageError, add_threads, interruptible, print_json, print_table, texts_of
 
 NETWORKS = ("digits", "adder", "text")
 RECIPES = ("fp16-loss-scale", "fp8-delayed", "mxfp8", "nvfp4", "int8-switchback")
@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if arguments.model == "text" and find_spec("torch") is None:
         raise UsageError("text needs torch: pip install torch")
-    from ..studies.training import study_training  # 40 ms
-    from ..training.step.named import recipes  # 40 ms
+    from ...studies.training import study_training  # 40 ms
+    from ...training.step.named import recipes  # 40 ms
 
     names = list(recipes()) if arguments.recipes == ["all"] else arguments.recipes
     unknown = [name for name in names if name not in recipes()]
@@ -86,13 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _network(name: str) -> tuple[Any, Any]:
     if name != "text":
-        from .. import zoo  # 16 ms
+        from ... import zoo  # 16 ms
 
         return (zoo.digits() if name == "digits" else zoo.adder()), None
-    from ..interop.torch.recipes.language import CharacterModel  # torch
-    from ..training.step.text import characters  # 16 ms
+    import torch  # 1 s
 
-    import torch
+    from ...interop.torch.recipes.language import CharacterModel  # torch
+    from ...training.step.text import characters  # 16 ms
 
     torch.set_num_threads(1)  # small matrices: a second pool of threads would only wait
     data, alphabet = characters()
