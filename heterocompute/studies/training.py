@@ -161,7 +161,7 @@ def study_training(
     size = as_int(make_model.batch if is_network and batch is None else batch or 32, "study_training: batch", 1)
     curves: dict[str, list[list[float]]] = {}
     seen: dict[str, list[dict[str, Any]]] = {}
-    table = []
+    table: list[dict[str, Any]] = []
     for name, recipe in chosen.items():
         scores, skipped = [], 0
         for seed in range(seeds):

@@ -158,20 +158,22 @@ class LayerState:
         self._seen.clear()
 
     def scale(self, key: str, x: Any) -> np.float32:
-        """Return the scale of an operand with a format of one scale per tensor."""
+        """Return the scale of an operand with a format of one scale per tensor; NaN if a value is not finite."""
         scaling = self.scaling
         bare = self._bare[key]
         assert bare is not None
         margin, power = scaling.margin, scaling.power_of_two  # type: ignore[union-attr]
         largest = bare.form.maximum
+        own = self.arrays.amax(x) if self.training or isinstance(scaling, Current) else 0.0
+        if not math.isfinite(own):
+            return np.float32(math.nan)
         if isinstance(scaling, Current):
-            return scale_of(self.arrays.amax(x), largest, margin, power)
+            return scale_of(own, largest, margin, power)
         history = self.history[_operand(key)]
         if self.training:
-            self._seen[_operand(key)] = max(self._seen.get(_operand(key), 0.0), self.arrays.amax(x))
+            self._seen[_operand(key)] = max(self._seen.get(_operand(key), 0.0), own)
         assert isinstance(scaling, Delayed)
-        finite = np.where(np.isfinite(history), history, 0)
-        amax = float(finite[0] if scaling.amax == "most_recent" else finite.max())
+        amax = float(history[0] if scaling.amax == "most_recent" else history.max())
         return scale_of(amax, largest, margin, power)
 
     def rounded(self, x: Any, key: str, axis: int, use: int) -> Any:
@@ -185,7 +187,9 @@ class LayerState:
             y = self.arrays.rounded(x, fmt, axis, seed)
         else:
             self.scales[key] = scale
-            small = self.arrays.rounded(self.arrays.scaled(x, scale), self._bare[key], axis, seed)
+            bare = self._bare[key]
+            assert bare is not None
+            small = self.arrays.rounded(self.arrays.scaled(x, scale), bare, axis, seed)
             y = self.arrays.restored(small, scale)
         if self.watcher is not None and self.training:
             self.watcher(self, role, x, y, fmt, axis, scale)
@@ -329,7 +333,7 @@ def is_square(fmt: Format) -> bool:
     if is_function(fmt):
         return False
     rows = getattr(fmt, "block_rows", None)
-    return bool(fmt.form.any_axis or (rows is not None and rows == fmt.group))  # type: ignore[attr-defined]
+    return bool(fmt.form.any_axis or (rows is not None and rows == getattr(fmt, "group", None)))
 
 
 def _operand(key: str) -> str:

@@ -35,7 +35,7 @@ def dynamic_map(signed: bool) -> Format:
         edges = np.linspace(0.1, 1, 2 ** (zeros + (0 if signed else 1)) + 1)
         found += (10.0 ** (zeros - 6) * (edges[1:] + edges[:-1]) / 2).tolist()
     levels = [*(-level for level in found), *found, 0.0, 1.0] if signed else [*found, 1.0]
-    return define(None, Levels(sorted(levels)), scale="f32", group=256)
+    return define(None, Levels(tuple(sorted(levels))), scale="f32", group=256)
 
 
 def _adam8bit() -> Recipe:

@@ -16,9 +16,9 @@ from ...arrays.quantized import QuantizedArray
 from ...base.runtime import use
 from ...products.quantize import quantize
 from ...zoo.layers import STRIDES
+from ...zoo.network import Network
 from ..descent import LEARNING_RATE, first_weights
 from ..gradients import cross_entropy
-from ..retrain import Trainable
 from .layer import NUMPY, LayerState, seed_of
 from .products import backward, forward, patches, unpatched
 from .recipe import FP32, DynamicScale, Recipe
@@ -54,7 +54,7 @@ class NetworkTrainer:
     True
     """
 
-    def __init__(self, net: Trainable, recipe: Recipe, seed: int) -> None:
+    def __init__(self, net: Network, recipe: Recipe, seed: int) -> None:
         self.net, self.recipe = net, recipe
         self.weights = first_weights(net.layers, np.random.default_rng(seed))
         self.states = [LayerState(recipe, name, index) for index, name in enumerate(net.layers)]

@@ -177,8 +177,8 @@ class Watch:
             parts.append(f'<text x="4" y="{top + 22}">{html.escape(" ".join(key))}</text>')
             for exponent in range(low, high + 1):
                 size = (bar - 8) * int(counts[exponent - LOWEST]) / most
-                x = 180 + (exponent - low) / span * width
-                parts.append(f'<rect x="{x:.1f}" y="{top + bar - 8 - size:.1f}" width="{width / span * 0.85:.1f}" '
+                left = 180 + (exponent - low) / span * width
+                parts.append(f'<rect x="{left:.1f}" y="{top + bar - 8 - size:.1f}" width="{width / span * 0.85:.1f}" '
                              f'height="{size:.1f}" fill="#33658a"/>')  # fmt: skip
         title = f"exponents from 2^{low} to 2^{high}; green: range of the format"
         size = f'width="{width + 200}" height="{32 + len(keys) * bar}"'

@@ -90,7 +90,7 @@ class _Linear(torch.autograd.Function):
         return multiplied(state, operands[0], operands[1].t(), "activations", "weights")
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, g: Any) -> Any:
         state, (x, w) = ctx.state, ctx.saved_tensors
         state.begin_backward(ctx.scales)
@@ -116,7 +116,7 @@ class _Convolution(torch.autograd.Function):
         return torch.convolution(*operands, None, *window[:3], False, [0] * (x.dim() - 2), window[3])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, g: Any) -> Any:
         state, (x, w) = ctx.state, ctx.saved_tensors
         state.begin_backward(ctx.scales)

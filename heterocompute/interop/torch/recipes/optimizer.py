@@ -57,12 +57,12 @@ class RecipeOptimizer(torch.optim.Optimizer):
         return self.optimizer.param_groups
 
     @property
-    def defaults(self) -> Any:  # type: ignore[override]
+    def defaults(self) -> Any:
         """Return the default options of the optimizer."""
         return self.optimizer.defaults
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
+    def state(self) -> Any:
         """Return the states that are not rounded; the others are codes between steps."""
         return self.optimizer.state
 
@@ -109,7 +109,7 @@ class RecipeOptimizer(torch.optim.Optimizer):
                 p.grad.div_(self.loss_scale)
         self._is_unscaled = True
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change the weights, unless a gradient overflowed under a dynamic loss scale.
 
         Parameters
@@ -197,7 +197,7 @@ class RecipeOptimizer(torch.optim.Optimizer):
             for name, value in state.items()
             if isinstance(value, torch.Tensor) and name != "step"
         )
-        return plain + sum(q.nbytes for q in self._packed.values())
+        return int(plain + sum(q.nbytes for q in self._packed.values()))
 
     def __repr__(self) -> str:
         return f"<RecipeOptimizer: {type(self.optimizer).__name__}, recipe {self.recipe.name or 'own'}>"
@@ -329,8 +329,8 @@ class Madam(torch.optim.Optimizer):
             raise WrongValue(f"Madam: beta is {shown(beta)}, expected 0 or more, below 1")
         super().__init__(params, {"lr": lr, "beta": beta, "largest": largest, "eps": eps})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change the weights.
 
         Parameters

@@ -62,7 +62,7 @@ class ModelTrainer:
         self.optimizer.step()
         return float(loss.detach())
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def accuracy(self) -> float:
         """Return the share of right answers for the held-out inputs."""
         self.model.eval()
@@ -71,4 +71,4 @@ class ModelTrainer:
         for i in range(0, len(x), 256):
             right += int((self.model(x[i : i + 256]).argmax(-1) == labels[i : i + 256]).sum())
         self.model.train()
-        return right / labels.numel()
+        return right / int(labels.numel())
