@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .studies.density_result import *
     from .studies.result import *
     from .studies.study import *
+    from .studies.training import *
     from .training.codebooks import *
 else:  # hidden from type checkers, which would accept any name
     if find_spec("._heterocompute", __name__) is None:  # true if Python was started in the folder of the sources
@@ -115,6 +116,7 @@ else:  # hidden from type checkers, which would accept any name
             "studies.density_result": "DensityStudy",
             "studies.result": "Study",
             "studies.study": "study",
+            "studies.training": "TrainingStudy study_training",
             "training": "",
             "training.codebooks": "codebook_gradient codebook_step",
             "zoo": "",

@@ -48,13 +48,14 @@ from . import (
 from .options import Parser
 from .parts import UsageError, note, note_lines, open_streams, print_line, refuse_closed_output, standard_output, tidy
 from .proof import diff, vectors, verify
+from .training import train
 
 __all__ = ["UsageError", "main"]
 
 # The modules of the commands, in the order of the help. Each defines ``register(command)``. There ``command(name, run,
 # text, *examples)`` adds a parser with its help and returns it. ``run(arguments)`` returns the exit code.
 ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, verify, diff,
-         vectors, bench, hardware, map, accelerators, reproduce, explore, info, completion)  # fmt: skip
+         vectors, bench, hardware, train, map, accelerators, reproduce, explore, info, completion)  # fmt: skip
 
 # The options that name a file to write, and those that name a file to read, in any command.
 WRITTEN = {

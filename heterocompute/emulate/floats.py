@@ -24,8 +24,10 @@ WORDS = {
 }
 
 
-def multiply_floats(model: Model, a: object, b: object, shape: tuple[int, ...]) -> Array:
-    left, right = _values(model, a, "a"), np.swapaxes(_values(model, b, "b"), -1, -2)
+def multiply_floats(model: Model, a: Any, b: Any, shape: tuple[int, ...], is_checked: bool = False) -> Array:
+    """Multiply matrices of float32; `is_checked`: the operands are known to be of a type that it multiplies."""
+    left = a if is_checked else _values(model, a, "a")
+    right = np.swapaxes(b if is_checked else _values(model, b, "b"), -1, -2)
     precision, smallest = FLOATS[model.text]
     y = np.empty(shape, np.float32)
     for index, x, w in _matrices(left, right, shape):

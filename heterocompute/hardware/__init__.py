@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .systems.arithmetic import *
     from .systems.quantities import quantity as quantity
     from .systems.timing import measure as measure, possible as possible
+    from .systems.training import *
 else:  # hidden from type checkers, which would accept any name
     from ..base.lazy import public_names
 
@@ -78,6 +79,7 @@ else:  # hidden from type checkers, which would accept any name
             "systems.multi": "",
             "systems.quantities": "quantity",
             "systems.timing": "measure possible",
+            "systems.training": "Parallel TrainingStep training_step zero_memory",
             "systolic": "",
         },
         namespaces=("layers", "mapper", "results", "systems"),

@@ -19,6 +19,18 @@ Array = np.ndarray[Any, Any]
 GOLDEN, FIRST, SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
+def mix(h: int) -> int:
+    """Return the mix of SplitMix64 of an int modulo 2^64.
+
+    >>> hex(mix(0x9E3779B97F4A7C15))
+    '0xe220a8397b1dcdaf'
+    """
+    h %= 2**64
+    h = (h ^ (h >> 30)) * int(FIRST) % 2**64
+    h = (h ^ (h >> 27)) * int(SECOND) % 2**64
+    return h ^ (h >> 31)
+
+
 def chances(seed: int, first: int, count: int) -> Array:
     """Return `count` numbers in [0, 1), for the elements from index `first` on.
 

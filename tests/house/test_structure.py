@@ -40,8 +40,10 @@ ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "proof", "cl
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
 PY_ROOMS["cli"] |= {"__version__"}
 # Imports against the layers, inside a function: the operators of an array are products, a network is retrained, a
-# module of PyTorch is calibrated by interop; a language model, and its sizes, are read from its file.
+# module of PyTorch is calibrated by interop; a language model, and its sizes, are read from its file; a training step
+# is modelled in the formats of a recipe.
 UPWARD = {("arrays", "products"), ("zoo", "training"), ("ptq", "interop"), ("zoo", "files"), ("hardware", "files")}
+UPWARD |= {("hardware", "training")}
 OPERATORS = ("heterocompute.arrays.base", "heterocompute.products.matmul")  # the one circle of modules
 
 # What may be imported inside a function: packages and modules that may be missing, and what takes long to import.
@@ -71,7 +73,9 @@ OPTIONAL = {
     "fsspec",
 }
 SLOW = {"rich", "ml_dtypes", "scipy_openblas32", "difflib"}
-SLOW_ROOMS = {("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "zoo")}
+SLOW_ROOMS = {
+    ("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "training", "zoo")
+}
 SLOW_ROOMS |= {("studies", "hardware"), ("studies", "interop"), ("ptq", "hardware"), ("cli", "interop")}
 SLOW_ROOMS |= {("cli", "proof")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else

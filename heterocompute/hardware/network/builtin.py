@@ -33,8 +33,8 @@ _MAKERS: dict[str, Callable[[], Network]] = {
     "efficientnet_b0": cnns.efficientnet_b0,
     "bert_base": lambda: bert("bert_base", 768, 12, 12),
     "bert_large": lambda: bert("bert_large", 1024, 24, 16),
-    "gpt2": lambda: _gpt("gpt2", 768, 12, 12, 1024),
-    "gpt3_175b": lambda: _gpt("gpt3_175b", 12288, 96, 96, 2048),
+    "gpt2": lambda: gpt("gpt2", 768, 12, 12, 1024),
+    "gpt3_175b": lambda: gpt("gpt3_175b", 12288, 96, 96, 2048),
     "llama_7b": lambda: _llama("llama_7b", "Touvron et al. 2023", hidden_size=4096, intermediate_size=11008),
     "llama2_70b": lambda: _llama(
         "llama2_70b",
@@ -56,7 +56,8 @@ _MAKERS: dict[str, Callable[[], Network]] = {
 }
 
 
-def _gpt(name: str, width: int, layers: int, heads: int, positions: int) -> Network:
+def gpt(name: str, width: int, layers: int, heads: int, positions: int) -> Network:
+    """Return a decoder with the layers of GPT-2."""
     sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": positions, "vocab_size": 50257}
     note = f"{positions} tokens unless said otherwise; attention counted over all pairs of positions"
     return decoder_of_config(name, {"model_type": "gpt2", **sizes}, name).network(positions, note)

@@ -31,6 +31,9 @@ if TYPE_CHECKING or find_spec("torch") is not None:
         PackedLinear,
     )
     from .products import conv2d, linear
+    from .recipes.layers import train_in
+    from .recipes.optimizer import Madam, RecipeOptimizer, optimizer_in
+    from .recipes.watching import watch
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
     from .summary import Summary, summary
     from .walk import Layer, layers
@@ -45,6 +48,7 @@ else:
 
 __all__ = [
     "Layer",
+    "Madam",
     "PackedConv1d",
     "PackedConv2d",
     "PackedConv3d",
@@ -57,6 +61,7 @@ __all__ = [
     "PackedMultiheadAttention",
     "PackedWeight",
     "QuantLinear",
+    "RecipeOptimizer",
     "Summary",
     "conv2d",
     "convert",
@@ -65,9 +70,12 @@ __all__ = [
     "layers",
     "linear",
     "load_packed",
+    "optimizer_in",
     "packed",
     "parametrize",
     "summary",
+    "train_in",
+    "watch",
 ]
 
 

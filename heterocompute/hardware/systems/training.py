@@ -1,0 +1,518 @@
+"""A training step on many devices, from the layers: matmuls in the formats of a recipe, memory, and communication.
+
+    one device, one microbatch   sum over layers of max(operations / rate, bytes / bandwidth)
+    tensor parallelism           4 all-reduces of the residual stream a block, 6 with recomputation
+    pipeline, 1F1B               m + (p - 1) / v slots of a stage: m microbatches, p stages of v parts
+    data                         all-reduce of gradients: 2 P; ZeRO-3 and FSDP: 3 P
+    memory, Adam, 16 bits        2 P + 2 P + 12 P; ZeRO divides the 12 P (1), gradients (2), weights (3) by devices
+
+Narayanan et al., SC 2021 (pipeline, interleaving); Shoeybi et al., arXiv 1909.08053; Rajbhandari et al., SC 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...arrays.components import component_layout
+from ...base.errors import WrongType, WrongValue, shown
+from ...base.values import as_int, check_choice, check_count, check_flag, check_number
+from ...formats import Format
+from ..chips.chip import Device, dtype_bits
+from ..chips.database import device as find_device
+from ..cost.pairing import product_dtype
+from ..network.graph import Flow, Network
+from ..network.heads import Experts
+from ..network.layers import Context, Scores
+from ..network.liveness import saved_sizes
+from ..network.lookup import as_network
+from .multi.collectives import allreduce, link_rate
+from .multi.fabric import Fabric
+
+__all__ = ["Parallel", "TrainingStep", "training_step", "zero_memory"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+DAY = 86400.0
+GRADIENT, MASTER, ADAM = 2.0, 4.0, 8.0  # bytes per parameter
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """The division of a training over devices.
+
+    Parameters
+    ----------
+    data, tensor, pipeline, expert : int, optional
+        Number of parts. Expert groups are within `data`.
+    zero : {0, 1, 2, 3}, optional
+        Stage of ZeRO: `data` devices divide optimizer states (1), gradients (2), weights (3, as FSDP).
+    microbatch : int, optional
+        Samples of a microbatch.
+    interleaved : int, optional
+        Parts of each pipeline stage.
+    recompute : {"none", "full"}, optional
+        ``"full"`` keeps the input of each block, and repeats its forward pass.
+    expert_copies : int, optional
+        Most copies of a position that leave a node for its experts, as with routing to few nodes. Default: one for each
+        expert in use.
+    sequence : bool, optional
+        Whether tensor parallelism divides norms and residuals along the positions.
+    fused_attention : bool, optional
+        Whether attention is one kernel, which neither writes nor keeps scores, and repeats their matmul backward.
+    overlapped : float, optional
+        Share of the expert- and data-parallel communication that matmuls hide, if they last long enough.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> hw.Parallel(data=16, tensor=8, pipeline=8).devices
+    1024
+    """
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    zero: int = 0
+    microbatch: int = 1
+    interleaved: int = 1
+    recompute: str = "none"
+    expert_copies: int | None = None
+    sequence: bool = False
+    fused_attention: bool = False
+    overlapped: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("data", "tensor", "pipeline", "expert", "microbatch", "interleaved"):
+            check_count("Parallel", name, getattr(self, name))
+        as_int(self.zero, "Parallel: zero", 0, 3)
+        check_choice("Parallel", "recompute", self.recompute, ("none", "full"))
+        if self.expert_copies is not None:
+            check_count("Parallel", "expert_copies", self.expert_copies)
+        check_flag("Parallel", "sequence", self.sequence)
+        check_flag("Parallel", "fused_attention", self.fused_attention)
+        check_number("Parallel", "overlapped", self.overlapped, high=1.0, closed=True)
+        if self.data % self.expert:
+            raise WrongValue(f"Parallel: expert is {self.expert}, expected a divisor of data, {self.data}")
+
+    @property
+    def devices(self) -> int:
+        """Return the number of devices."""
+        return self.data * self.tensor * self.pipeline
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingStep:
+    """The result of `training_step`.
+
+    Attributes
+    ----------
+    network, device : str
+    devices, batch : int
+    seconds : float
+    energy : float or None
+        Joules of all devices at full design power; None if it is unknown.
+    parts : dict of str to float
+        Seconds of forward, input_gradients, weight_gradients, elementwise, recompute, tensor_parallel,
+        expert_parallel, bubble, data_parallel and optimizer. They add up to `seconds`.
+    bytes : dict of str to float
+        Bytes of one device: memory traffic, and sent for tensor, pipeline, expert and data parallelism.
+    memory_per_device : dict of str to float
+        Bytes of weights, gradients, master, optimizer and activations.
+    peak_memory : float
+        Their sum.
+    fits : bool
+        Whether it is at most the memory of the device.
+    operations : float
+        Operations of the model: forward and backward, without recomputation.
+    utilization : float
+        `operations` over the dense peak of the forward type (MFU).
+    notes : list of str
+        What the model leaves out for these arguments.
+    """
+
+    network: str
+    device: str
+    devices: int
+    batch: int
+    seconds: float
+    energy: float | None
+    parts: dict[str, float]
+    bytes: dict[str, float]
+    memory_per_device: dict[str, float]
+    peak_memory: float
+    fits: bool
+    operations: float
+    utilization: float
+    notes: list[str] = field(default_factory=list)
+
+    def days(self, samples: float) -> float:
+        """Return the days of a training with a number of samples.
+
+        Parameters
+        ----------
+        samples : float
+
+        Returns
+        -------
+        float
+        """
+        return check_number("days", "samples", samples) / self.batch * self.seconds / DAY
+
+    def device_hours(self, samples: float) -> float:
+        """Return the hours of all devices together for a number of samples.
+
+        Parameters
+        ----------
+        samples : float
+
+        Returns
+        -------
+        float
+        """
+        return self.days(samples) * 24 * self.devices
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON.
+
+        Returns
+        -------
+        dict
+        """
+        return dict(vars(self))
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {time:.3g} s" for name, time in self.parts.items() if time)
+        return (
+            f"<TrainingStep of {self.network} on {self.devices} {self.device}, batch {self.batch}: {self.seconds:.4g} "
+            f"s = {parts}; {self.utilization:.1%} of peak; {self.peak_memory / 1e9:.4g} GB a device>"
+        )
+
+
+def zero_memory(parameters: float, devices: int, stage: int, optimizer_bytes: float = MASTER + ADAM) -> float:
+    """Compute the bytes per device of weights, gradients and optimizer states under ZeRO, in mixed precision.
+
+    Parameters
+    ----------
+    parameters : float
+    devices : int
+        Data-parallel devices.
+    stage : {0, 1, 2, 3}
+    optimizer_bytes : float, optional
+        Bytes per parameter of float32 weights and states. Default: those of Adam, 12.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        A number is out of range.
+
+    Notes
+    -----
+    Rajbhandari et al., "ZeRO", SC 2020, figure 1.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> [round(hw.zero_memory(7.5e9, 64, stage) / 1e9, 1) for stage in range(4)]
+    [120.0, 31.4, 16.6, 1.9]
+    """
+    count = check_number("zero_memory", "parameters", parameters)
+    devices, stage = check_count("zero_memory", "devices", devices), as_int(stage, "zero_memory: stage", 0, 3)
+    states = check_number("zero_memory", "optimizer_bytes", optimizer_bytes, closed=True)
+    divided = [devices if stage >= least else 1 for least in (1, 2, 3)]
+    return count * (states / divided[0] + GRADIENT / divided[1] + 2.0 / divided[2])
+
+
+def training_step(
+    net: object,
+    device: str | Device,
+    recipe: object = "bf16",
+    *,
+    batch: int = 1,
+    fabric: Fabric | None = None,
+    parallel: Parallel | None = None,
+    input_shape: Sequence[int] | None = None,
+    sustained: float = 1.0,
+) -> TrainingStep:
+    """Compute the time, energy, traffic and memory of a training step with an Adam-like optimizer.
+
+    Parameters
+    ----------
+    net, input_shape
+        As in `count`.
+    device : str or Device
+    recipe : heterocompute.training.Recipe or str, optional
+        Formats of operands, states and all-reduce. A name is that of a published recipe.
+    batch : int, optional
+        Samples of a step, over all devices.
+    fabric : Fabric, optional
+        The links: the innermost tier for tensor parallelism, the outermost for the rest. Default: the device's link.
+    parallel : Parallel, optional
+    sustained : float, optional
+        Share of the peak rate that the largest matmuls of the device sustain, if it is known. Default: 1.
+
+    Returns
+    -------
+    TrainingStep
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type, the batch is not a multiple of the microbatches, or there are more stages than
+        blocks.
+
+    Notes
+    -----
+    A matmul takes its operations over the rate of its operands' type, or its bytes over the bandwidth. Other layers
+    read and write memory, each by itself. Communication does not overlap. The formats of a recipe that the device
+    lacks run in its fastest 16-bit type.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> step = hw.training_step("gpt2", "a100-sxm-80gb", batch=8, parallel=hw.Parallel(microbatch=8))
+    >>> step.fits, round(sum(step.parts.values()) / step.seconds, 6)
+    (True, 1.0)
+    """
+    chosen, chip, split = _recipe(recipe), find_device(device), parallel or Parallel()
+    if not isinstance(split, Parallel):
+        raise WrongType(f"training_step: parallel is {shown(parallel)}, expected a Parallel")
+    network = as_network(net, input_shape)
+    batch = check_count("training_step", "batch", batch)
+    share = check_number("training_step", "sustained", sustained, high=1.0)
+    each = split.data * split.microbatch
+    if batch % each:
+        raise WrongValue(f"training_step: batch is {batch}, expected a multiple of data x microbatch, {each}")
+    blocks, stream = _blocks(network), network.stream or 0
+    if split.pipeline * split.interleaved > max(blocks, 1):
+        raise WrongValue(f"training_step: pipeline is {split.pipeline} stages of {split.interleaved} parts, and the "
+                         f"network has {blocks} blocks")  # fmt: skip
+    work = _Work(network, chip, chosen, split, share)
+    count = batch // each
+    traffic, sent = work.traffic, {"tensor_parallel": 0.0, "expert_parallel": 0.0}
+    inner, outer = _rates(chip, fabric, split)
+    size = split.microbatch * stream * work.bits / 8
+    rounds = (6 if split.recompute == "full" else 4) * blocks
+    parts = dict(work.seconds)
+    if split.tensor > 1:
+        link: Any = fabric.of(split.tensor) if fabric is not None else chip
+        parts["tensor_parallel"] = rounds * allreduce(size, split.tensor, link)
+        sent["tensor_parallel"] = rounds * 2 * (split.tensor - 1) / split.tensor * size
+    moved = work.routed * (6 if split.recompute == "full" else 4) / 4
+    if split.expert > 1 and moved:
+        sent["expert_parallel"] = moved * (split.expert - 1) / split.expert
+        parts["expert_parallel"] = _shown(sent["expert_parallel"] / outer, parts, split)
+    slots = count / split.pipeline  # of the whole network, per stage
+    parts = {name: seconds * slots for name, seconds in parts.items()}
+    busy = math.fsum(parts.values())
+    copies = 2 * size / split.tensor / outer * split.interleaved if split.pipeline > 1 else 0.0
+    parts["bubble"] = (busy / count / split.interleaved + copies) * (split.pipeline - 1)
+    held = work.parameters
+    reduced = held * dtype_bits_of(chosen.all_reduce, 16) / 8
+    times = {0: 2.0, 1: 2.0, 2: 2.0, 3: 3.0}[split.zero] * (split.data - 1) / split.data
+    parts["data_parallel"] = _shown(times * reduced / outer, parts, split)
+    memory = _memory(network, chosen, split, work, count)
+    states = memory["optimizer"] + memory["master"]
+    parts["optimizer"] = (2 * states + memory["weights"] + memory["gradients"]) / chip.need("bandwidth")
+    seconds = math.fsum(parts.values())
+    peak = math.fsum(memory.values())
+    operations = 6.0 * batch * sum(flow.macs for flow in network)
+    power = None if chip.tdp is None else chip.tdp * split.devices * seconds
+    return TrainingStep(
+        network=network.name,
+        device=chip.name,
+        devices=split.devices,
+        batch=batch,
+        seconds=seconds,
+        energy=power,
+        parts=parts,
+        bytes={"memory": traffic * slots, **{name: size * slots for name, size in sent.items()},
+               "pipeline": 2 * size / split.tensor * count if split.pipeline > 1 else 0.0,
+               "data_parallel": times * reduced},
+        memory_per_device=memory,
+        peak_memory=peak,
+        fits=chip.memory is None or peak <= chip.memory,
+        operations=operations,
+        utilization=operations / (seconds * split.devices * work.peak),
+        notes=work.notes,
+    )  # fmt: skip
+
+
+class _Work:
+    """One microbatch on the devices of a tensor-parallel group, as if one device had all stages."""
+
+    def __init__(self, network: Network, chip: Device, recipe: Any, split: Parallel, share: float) -> None:
+        self.bits = 32 if dtype_bits_of(recipe.activations, 16) > 16 and dtype_bits_of(recipe.weights, 16) > 16 else 16
+        self.notes: list[str] = []
+        last = recipe.weight_matmul
+        pairs = {
+            "forward": (recipe.weights, recipe.activations),
+            "input_gradients": (recipe.weights, recipe.gradients),
+            "weight_gradients": (last or recipe.gradients, last or recipe.activations),
+        }
+        rates = {name: self._rate(chip, *pair) for name, pair in pairs.items()}
+        self.peak = rates["forward"]
+        bandwidth, samples = chip.need("bandwidth"), split.microbatch
+        self.seconds = dict.fromkeys((*pairs, "elementwise", "recompute"), 0.0)
+        self.traffic = self.parameters = self.routed = 0.0
+        wide, stream = self._wide(chip), network.stream
+        self.scores = scores_of(network)
+        for flow in network:
+            divided = split.tensor if split.sequence or flow.output_elements != stream or flow.macs else 1
+            is_expert = isinstance(flow.layer, Experts)
+            params = flow.layer.weight_params + flow.layer.bias_params
+            self.parameters += params / split.tensor / split.pipeline / (split.expert if is_expert else 1)
+            if is_expert and flow.layer.joins:  # type: ignore[attr-defined]
+                positions = math.prod(flow.output[:-1])
+                copies = min(split.expert_copies or flow.layer.used, flow.layer.used)  # type: ignore[attr-defined]
+                values = samples * positions * copies * flow.output[-1] / split.tensor
+                narrow = min(dtype_bits_of(recipe.activations, 16), self.bits)  # sent to the experts, and back
+                self.routed += values * 2 * (narrow + self.bits) / 8
+            elements = samples * (flow.input_elements + flow.output_elements)
+            if split.fused_attention and flow.name in self.scores:
+                if not flow.macs:
+                    continue
+                elements = samples * min(flow.input_elements, flow.output_elements)
+            if not flow.macs:
+                moved = elements * self.bits / 8 / divided
+                times = {"elementwise": 2.5, "recompute": 1.0 if split.recompute == "full" else 0.0}
+                for name, factor in times.items():
+                    self.seconds[name] += factor * moved / bandwidth
+                    self.traffic += factor * moved
+                continue
+            is_attention = isinstance(flow.layer, (Scores, Context))
+            for name, (a, b) in pairs.items():
+                rate = wide if is_attention else rates[name]
+                bits = self.bits if is_attention else max(dtype_bits_of(a, 16), dtype_bits_of(b, 16))
+                moved = (elements + params) * bits / 8 / split.tensor
+                time = max(2 * samples * flow.macs / split.tensor / (rate * share), moved / bandwidth)
+                is_repeated = split.fused_attention and name == "input_gradients" and isinstance(flow.layer, Scores)
+                self.seconds[name] += time * (1 + is_repeated)
+                self.traffic += moved * (1 + is_repeated)
+                if name == "forward" and split.recompute == "full":
+                    self.seconds["recompute"] += time
+                    self.traffic += moved
+
+    def _rate(self, chip: Device, a: Format, b: Format) -> float:
+        texts = {str(a), str(b)}
+        for exact in ("fp32", "tf32"):
+            if exact in texts and exact in chip.dense_rates:
+                return chip.peak(exact)
+        dtype = product_dtype(chip, a, b)
+        if dtype_bits(dtype) > max(dtype_bits_of(a, 16), dtype_bits_of(b, 16)):
+            self.notes.append(f"{chip.name} has no matmul of {a} by {b}: {dtype} is its type")
+        return chip.peak(dtype)
+
+    def _wide(self, chip: Device) -> float:
+        return chip.peak(product_dtype(chip, None, None)) if self.bits == 16 else chip.peak("fp32")
+
+
+def _shown(seconds: float, parts: dict[str, float], split: Parallel) -> float:
+    """Return the seconds of a communication that matmuls do not hide."""
+    matmuls = sum(parts[name] for name in ("forward", "input_gradients", "weight_gradients"))
+    return seconds - min(seconds * split.overlapped, matmuls)
+
+
+def dtype_bits_of(fmt: Format, default: int) -> int:
+    """Return the bits of a format's codes."""
+    return int(getattr(fmt, "bits", None) or (fmt.form.bits if hasattr(fmt, "form") else default))
+
+
+def stored_bits(fmt: Format, values: int = 1 << 16) -> float:
+    """Return the stored bits per value of a long row, with scales.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> stored_bits(hc.format("int8-g256"))
+    8.125
+    """
+    layout = component_layout(fmt, (values,), (0,), "float32")
+    total = sum(kind.itemsize * math.prod(shape) for kind, shape in layout.values())
+    return 8 * total / values
+
+
+def _memory(network: Network, recipe: Any, split: Parallel, work: _Work, count: int) -> dict[str, float]:
+    held = work.parameters
+    divided = [split.data if split.zero >= least else 1 for least in (1, 2, 3)]
+    bits = work.bits
+    is_narrow = stored_bits(recipe.master) <= bits
+    names = ("exp_avg_sq",) if recipe.update == "madam" else ("exp_avg", "exp_avg_sq")
+    states = sum(stored_bits(recipe.optimizer[name]) if name in recipe.optimizer else 32.0 for name in names)
+    sizes, stream = saved_sizes(network), network.stream
+    if split.fused_attention:
+        hidden = work.scores
+        sizes = [(0, 0) if flow.name in hidden and not isinstance(flow.layer, Context) else size
+                 for flow, size in zip(network, sizes, strict=True)]  # fmt: skip
+    if split.recompute == "full" and stream:
+        blocks = max(_blocks(network), 1)
+        one_block = sum(_kept(flow, size, stream, split) for flow, size in zip(network, sizes, strict=True)) / blocks
+        elements, once = blocks * stream / (split.tensor if split.sequence else 1) / split.pipeline, one_block
+    else:
+        elements = sum(_kept(flow, size, stream, split) for flow, size in zip(network, sizes, strict=True))
+        elements, once = elements / split.pipeline, 0.0
+    in_flight = min(count, split.pipeline * (1 + (split.pipeline - 1) / split.pipeline / split.interleaved
+                                             if split.interleaved > 1 else 1))  # fmt: skip
+    return {
+        "weights": held * bits / 8 / divided[2],
+        "gradients": held * bits / 8 / divided[1],
+        "master": 0.0 if is_narrow or bits == 32 else held * stored_bits(recipe.master) / 8 / divided[0],
+        "optimizer": held * states / 8 / divided[0],
+        "activations": (elements * in_flight + once) * split.microbatch * bits / 8,
+    }
+
+
+def scores_of(network: Network) -> set[str]:
+    """Return the names of the layers from the scores of attention to the product with the values.
+
+    Examples
+    --------
+    >>> from heterocompute import hardware as hw
+    >>> sorted(scores_of(hw.networks["gpt2"]))[:3]
+    ['block0.attention.context', 'block0.attention.scores', 'block0.attention.softmax']
+    """
+    found: set[str] = set()
+    ends: set[str] = set()
+    for flow in network:
+        if isinstance(flow.layer, Scores) or (found - ends).intersection(flow.node.inputs):
+            found.add(flow.name)
+            if isinstance(flow.layer, Context):
+                ends.add(flow.name)
+    return found
+
+
+def _kept(flow: Flow, size: tuple[int, int], stream: int | None, split: Parallel) -> float:
+    whole = flow.output_elements == stream and not split.sequence
+    return size[0] / (1 if whole else split.tensor)
+
+
+def _blocks(network: Network) -> int:
+    return sum(isinstance(flow.layer, Context) for flow in network)
+
+
+def _rates(chip: Device, fabric: Fabric | None, split: Parallel) -> tuple[float, float]:
+    """Return B/s out of a device inside of a node, and between nodes."""
+    if fabric is None:
+        rate = link_rate(chip) if split.devices > 1 else 1.0
+        return rate, rate
+    if not isinstance(fabric, Fabric):
+        raise WrongType(f"training_step: fabric is {shown(fabric)}, expected a Fabric: multi.fabric('dgx-a100')")
+    tiers = fabric.of(split.devices).tiers if split.devices <= fabric.count else fabric.tiers
+    used = [tier.rate for tier in tiers if tier.count > 1] or [tiers[0].rate]
+    return used[0], used[-1]
+
+
+def _recipe(value: object) -> Any:
+    from ...training.step.named import as_recipe  # a layer above
+
+    return as_recipe(value, "training_step: recipe")
