@@ -12,6 +12,7 @@ from .hadamard import hadamard
 from .hessian import Hessian
 from .network import Calibration, Rounded, calibrate, quantize
 from .plan import Plan
+from .qronos import qronos
 from .rotate import rotate
 from .search import search
 
@@ -28,6 +29,7 @@ __all__ = [
     "error",
     "gptq",
     "hadamard",
+    "qronos",
     "quantize",
     "quantize_checkpoint",
     "rescale",
