@@ -7,6 +7,7 @@ resulting error at the layer's output. Their definition in plain NumPy is ``hete
 from .adjust import Rescaling, bound, correct_bias, rescale
 from .checkpoint import quantize_checkpoint
 from .error import OutputError, error
+from .gate import Gate, accept
 from .gptq import gptq
 from .hadamard import hadamard
 from .hessian import Hessian
@@ -18,11 +19,13 @@ from .search import search
 
 __all__ = [
     "Calibration",
+    "Gate",
     "Hessian",
     "OutputError",
     "Plan",
     "Rescaling",
     "Rounded",
+    "accept",
     "bound",
     "calibrate",
     "correct_bias",

@@ -32,6 +32,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     )
     from .products import conv2d, linear
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
+    from .steps import report
     from .summary import Summary, summary
     from .walk import Layer, layers
     from .weights import PackedWeight
@@ -67,6 +68,7 @@ __all__ = [
     "load_packed",
     "packed",
     "parametrize",
+    "report",
     "summary",
 ]
 
