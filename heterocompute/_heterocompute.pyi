@@ -444,6 +444,7 @@ _Grid: TypeAlias = tuple[Any, ...]
 
 def ptq_gram(run: _Run, tokens: int, columns: int, left: _Doubles, right: _Doubles, sum: _Doubles, /) -> None: ...
 def ptq_factor(run: _Run, matrix: _Doubles, diagonal: _Doubles, /) -> int: ...  # failed column or -1
+def ptq_largest(run: _Run, columns: int, matrix: _Doubles, steps: int, /) -> float: ...
 def ptq_score(run: _Run, grid: _Grid, w: _Doubles, weight: _Doubles, sums: _Doubles, /) -> None: ...
 def ptq_columns(
     run: _Run,
@@ -453,6 +454,7 @@ def ptq_columns(
     order: NDArray[np.int32],
     choice: tuple[int, NDArray[np.int32], _Doubles] | None,
     codes: NDArray[np.int32],
+    first: _Doubles | None = None,
     /,
 ) -> None: ...
 def ptq_levels(

@@ -2,7 +2,8 @@
  * 2023, arXiv 2210.17323), in the form of LDLQ (Chee et al., "QuIP", NeurIPS 2023, arXiv 2307.13304). The corrections
  * of a block of columns by all columns before it are one product. Within a block each column corrects the next ones
  * immediately. The nonzeros of N:M are chosen at the start of each block (Frantar and Alistarh, "SparseGPT", ICML 2023,
- * arXiv 2301.00774), by their gain when they are rounded.
+ * arXiv 2301.00774), by their gain when they are rounded. Qronos rounds the first column from a value of its own
+ * (Zhang et al., ICLR 2026, arXiv 2505.11695).
  */
 #include "ptq/grid.h"
 
@@ -13,6 +14,7 @@ typedef struct {
     const double *w, *weight, *factor;
     const int32_t *order;
     const hc_ptq_choice *choice;
+    const double *first;
     int32_t *codes;
     double *sums;
 } columns_job;
@@ -98,6 +100,8 @@ static void columns_task(void *context, int64_t task, int thread) {
             count--;
         for (int64_t j = 0; j < count; j++)
             memcpy(owed + j * n, job->w + job->order[block + j] * grid->rows + first, (size_t)n * sizeof *owed);
+        if (job->first && block == 0)
+            memcpy(owed, job->first + first, (size_t)n * sizeof *owed);
         if (job->factor)
             hc_ptq_multiply(rows->gemm, count, n, block, 1.0, job->factor + block, k, errors, n, owed, n,
                             hc_ptq_pack(rows, thread));
@@ -126,8 +130,9 @@ static void columns_task(void *context, int64_t task, int thread) {
 }
 
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
-                         const int32_t *order, const hc_ptq_choice *choice, int32_t *codes, hc_error *error) {
-    columns_job job = {.w = w, .factor = factor, .order = order, .choice = choice, .codes = codes};
+                         const int32_t *order, const hc_ptq_choice *choice, const double *first, int32_t *codes,
+                         hc_error *error) {
+    columns_job job = {.w = w, .factor = factor, .order = order, .choice = choice, .first = first, .codes = codes};
     const int64_t scratch = grid->columns + HC_PTQ_BLOCK + 2 + (choice ? HC_PTQ_MOST : 0);
     const hc_status status = hc_ptq_begin(run, grid, scratch, &job.rows, error);
     if (status != HC_OK)

@@ -1,4 +1,4 @@
-/* Sums of inputs and their factor. The update of the trailing part is a matmul over descending depth, the order of an
+/* Sums of inputs, their factor and their largest eigenvalue. The update of the trailing part is a matmul over descending depth, the order of an
  * unblocked factorization, so blocks change no bit.
  */
 #include "base/threads.h"
@@ -140,5 +140,46 @@ hc_status hc_ptq_factor(const hc_run *run, int64_t columns, double *matrix, doub
     for (int64_t i = 0; i < columns && *failed < 0; i++)
         for (int64_t j = i; j < columns; j++)
             matrix[i * columns + j] = matrix[i * columns + j] / diagonal[j];
+    return HC_OK;
+}
+
+typedef struct {
+    hc_axpy_f64_fn *axpy;
+    int64_t columns;
+    const double *matrix, *x;
+    double *y;
+} product_job;
+
+static void product_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const product_job *job = context;
+    const int64_t first = task * STEP, n = hc_min(STEP, job->columns - first);
+    memset(job->y + first, 0, (size_t)n * sizeof *job->y);
+    for (int64_t i = 0; i < job->columns; i++)
+        job->axpy(n, job->x[i], job->matrix + i * job->columns + first, job->y + first);
+}
+
+hc_status hc_ptq_largest(const hc_run *run, int64_t columns, const double *matrix, int steps, double *largest,
+                         hc_error *error) {
+    int64_t bytes;
+    double *x = hc_mul_size(columns, 2 * (int64_t)sizeof *x, &bytes) ? hc_alloc_aligned(bytes) : NULL;
+    if (!x)
+        return hc_fail(error, HC_MEMORY, "ptq: not enough memory for two vectors of %lld columns", (long long)columns);
+    product_job job = {HC_PICK(axpy_f64, run), columns, matrix, x, x + columns};
+    for (int64_t i = 0; i < columns; i++)
+        x[i] = 1.0;
+    *largest = 0.0;
+    for (int step = 0; step < steps; step++) {
+        hc_parallel(run->n_threads, hc_ceil_div(columns, STEP), product_task, &job);
+        double sum = 0.0;
+        for (int64_t i = 0; i < columns; i++)
+            sum = sum + job.y[i] * job.y[i];
+        *largest = sum > 0 ? sqrt(sum) : 0.0;
+        if (!(sum > 0))
+            break;
+        for (int64_t i = 0; i < columns; i++)
+            x[i] = job.y[i] / *largest;
+    }
+    hc_free_aligned(x);
     return HC_OK;
 }

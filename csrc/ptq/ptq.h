@@ -51,6 +51,12 @@ hc_status hc_ptq_gram(const hc_run *run, int64_t tokens, int64_t columns, const 
 hc_status hc_ptq_factor(const hc_run *run, int64_t columns, double *matrix, double *diagonal, int64_t *failed,
                         hc_error *error);
 
+/* *largest: an estimate of the largest eigenvalue of a symmetric matrix without negative ones, by power iteration from
+ * (1, 1 ... 1). Each step computes y_j = sum_i x_i h_ij, i ascending, from 0, the length sqrt(sum_j y_j y_j), j
+ * ascending, and x = y / length. The estimate is the last length; 0 if a length is not above 0. */
+hc_status hc_ptq_largest(const hc_run *run, int64_t columns, const double *matrix, int steps, double *largest,
+                         hc_error *error);
+
 /* error[group][row] = sum of weight[j] * (w_j - value_j)^2 over the columns of the group, ascending, from 0. */
 hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *weight, double *sums,
                        hc_error *error);
@@ -58,9 +64,11 @@ hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double 
 /* Column order[j] is rounded from w_j + sum over i < j of (w_i - value_i) * factor[i][j], i ascending; from w_j alone
  * if `factor` is NULL. With `choice`, which may be NULL, the mask is chosen at the start of each block: the n
  * columns with the largest gain weight * (x^2 - (x - value)^2) are kept, the earlier in the order if gains are equal. x
- * is the value that would be rounded at that moment. Removed values have code 0. */
+ * is the value that would be rounded at that moment. Removed values have code 0. `first` (rows), which may be NULL, is
+ * rounded for column order[0] instead of w_j; its error is still w_j - value_j. */
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
-                         const int32_t *order, const hc_ptq_choice *choice, int32_t *codes, hc_error *error);
+                         const int32_t *order, const hc_ptq_choice *choice, const double *first, int32_t *codes,
+                         hc_error *error);
 
 enum { HC_PTQ_BLOCK = 96 }; /* columns after which the corrections of later columns are added by one product */
 

@@ -137,6 +137,30 @@ PyObject *hc_ptq_factor_method(PyObject *self, PyObject *args) {
     return status == HC_OK ? PyLong_FromLongLong(failed) : hc_raise(status, &error);
 }
 
+PyObject *hc_ptq_largest_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *matrix_object;
+    long long columns;
+    int steps;
+    hc_run run;
+    buffers held = {0};
+    if (!PyArg_ParseTuple(args, "OLOi", &run_object, &columns, &matrix_object, &steps) ||
+        !hc_parse_run(run_object, &run))
+        return NULL;
+    int64_t square;
+    if (columns < 0 || steps < 0 || !hc_mul_size(columns, columns, &square))
+        return PyErr_Format(PyExc_ValueError, "ptq: %lld columns and %d steps", columns, steps);
+    const double *matrix = items(&held, matrix_object, "the matrix", 'd', square, false);
+    if (!matrix)
+        return give_up(&held);
+    hc_error error;
+    hc_status status;
+    double largest;
+    HC_WITHOUT_GIL(hc_ptq_largest(&run, columns, matrix, steps, &largest, &error));
+    give_up(&held);
+    return status == HC_OK ? PyFloat_FromDouble(largest) : hc_raise(status, &error);
+}
+
 /* Parses the common arguments of functions with a grid: w, and a second array with columns^2 items if `square`,
  * otherwise one item per column. Without a second array, w itself is passed. */
 static bool begin(PyObject *run_object, PyObject *grid_object, PyObject *w_object, PyObject *second_object, bool square,
@@ -201,13 +225,14 @@ static bool parse_choice(PyObject *object, buffers *held, const hc_ptq_grid *gri
 PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *grid_object, *w_object, *factor_object, *order_object, *choice_object, *codes_object;
+    PyObject *first_object = Py_None;
     hc_run run;
     hc_ptq_choice choice;
     hc_ptq_grid grid;
     buffers held = {0};
-    const double *w, *factor;
-    if (!PyArg_ParseTuple(args, "OO!OOOOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &factor_object,
-                          &order_object, &choice_object, &codes_object))
+    const double *w, *factor, *first = NULL;
+    if (!PyArg_ParseTuple(args, "OO!OOOOO|O", &run_object, &PyTuple_Type, &grid_object, &w_object, &factor_object,
+                          &order_object, &choice_object, &codes_object, &first_object))
         return NULL;
     const int32_t *order = NULL;
     int32_t *codes = NULL;
@@ -222,12 +247,14 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
             codes = NULL;
         }
     const bool chosen = choice_object != Py_None;
-    if (!codes || (chosen && !parse_choice(choice_object, &held, &grid, order, &choice)))
+    const bool begun = first_object != Py_None;
+    if (!codes || (chosen && !parse_choice(choice_object, &held, &grid, order, &choice)) ||
+        (begun && !(first = items(&held, first_object, "first", 'd', grid.rows, false))))
         return give_up(&held);
     hc_error error;
     hc_status status;
     HC_WITHOUT_GIL(
-        hc_ptq_columns(&run, &grid, w, alone ? NULL : factor, order, chosen ? &choice : NULL, codes, &error));
+        hc_ptq_columns(&run, &grid, w, alone ? NULL : factor, order, chosen ? &choice : NULL, first, codes, &error));
     give_up(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }

@@ -70,8 +70,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--formats --format", "A,B", "formats to compare; fp32 is always added", **LISTS)
     add("--activations", "A,B", "formats of the activations; 'none' is always added", **LISTS)
     add("--kv-cache", "A,B", "with --text: formats of keys and values; 'none' is always added", **LISTS)
-    add("--methods", "A,B", "rounding methods: rtn (to nearest), search (of scales), gptq", type=_method_list)
-    add("--calibration", "C", "inputs for gptq: x.npz or module:function, see the command ptq")
+    add("--methods", "A,B", "rounding methods: rtn (to nearest), search (of scales), gptq, qronos", type=_method_list)
+    add("--calibration", "C", "inputs for gptq and qronos: x.npz or module:function, see the command ptq")
     add("--retrain", None, "also evaluate every format after a short training")
     add("--seeds", "N", "train N times and report mean, lowest and highest", type=_count, default=None)
     add("--density", None, "study pruning instead: accuracy against the density of the weights")
@@ -169,8 +169,9 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
 def _check_weights_usage(arguments: argparse.Namespace) -> None:
     """Check the options of a study of weights without a text."""
-    if "gptq" in (arguments.methods or ()) and arguments.calibration is None and arguments.model is not None:
-        raise UsageError("--methods gptq needs --calibration, the inputs of the layers: x.npz or module:function")
+    if _needs_inputs(arguments) and arguments.calibration is None and arguments.model is not None:
+        which = next(one for one in arguments.methods if one in ("gptq", "qronos"))
+        raise UsageError(f"--methods {which} needs --calibration, the inputs of the layers: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
         raise UsageError("--data and --labels go together: inputs, and the class of each")
     if arguments.evaluate is not None and arguments.data is not None:
@@ -203,7 +204,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
             weights, options["axis"] = _onnx(arguments)
         else:
             weights = _weights(arguments)
-        needs_inputs = "gptq" in (arguments.methods or ()) and arguments.text is None
+        needs_inputs = _needs_inputs(arguments) and arguments.text is None
         if arguments.calibration is not None or needs_inputs:
             options["hessians"] = calibrated(arguments, weights, options.get("axis"))
         with contextlib.nullcontext() if arguments.text is None else naming_text(arguments.text):
@@ -322,6 +323,12 @@ def _array(path: str) -> Any:
     if not isinstance(found, np.ndarray):
         raise ValueError(f"{printable(path)}: a NumPy archive, expected one array (.npy)")
     return found
+
+
+def _needs_inputs(arguments: argparse.Namespace) -> bool:
+    from ..ptq.methods import CALIBRATED  # 18 ms
+
+    return not CALIBRATED.keys().isdisjoint(arguments.methods or ())
 
 
 def _method_list(text: str) -> list[str]:

@@ -8,22 +8,26 @@ from .accumulator import AccumulatorBits, accumulator_bits
 from .adjust import Rescaling, bound, correct_bias, rescale
 from .checkpoint import quantize_checkpoint
 from .error import OutputError, error
+from .gate import Gate, accept
 from .gptq import gptq
 from .hadamard import hadamard
 from .hessian import Hessian
 from .network import Calibration, Rounded, calibrate, quantize
 from .plan import Plan
+from .qronos import qronos
 from .rotate import rotate
 from .search import search
 
 __all__ = [
     "AccumulatorBits",
     "Calibration",
+    "Gate",
     "Hessian",
     "OutputError",
     "Plan",
     "Rescaling",
     "Rounded",
+    "accept",
     "accumulator_bits",
     "bound",
     "calibrate",
@@ -31,6 +35,7 @@ __all__ = [
     "error",
     "gptq",
     "hadamard",
+    "qronos",
     "quantize",
     "quantize_checkpoint",
     "rescale",

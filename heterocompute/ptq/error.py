@@ -16,7 +16,7 @@ from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..products.columns import decoded_rows, to_columns
-from .hessian import as_matrices
+from .hessian import Hessian, as_matrices
 
 Array = np.ndarray[Any, Any]
 
@@ -28,9 +28,10 @@ class OutputError:
     Attributes
     ----------
     squared : float
-        ``sum |W x - Q x|^2``; infinity if a packed Q holds a NaN or an infinity.
+        ``sum |W x - Q x|^2``; infinity if a packed Q holds a NaN or an infinity. If the Hessian knows the inputs of the
+        unrounded network: ``sum |W x_float - Q x|^2``.
     relative : float
-        ``squared`` over ``sum |W x|^2``; 0 if both are 0.
+        ``squared`` over ``sum |W x|^2``, or ``sum |W x_float|^2``; 0 if both are 0.
     output_db : float
         SQNR of the outputs, ``-10 log10(relative)``. Higher is better; infinity if lossless.
     """
@@ -108,9 +109,25 @@ def _lost(x: Array, axes: tuple[int, ...], q: Any, rounded: Array, h: Any) -> Ou
     if not np.isfinite(rounded).all():  # formats that do not saturate
         return OutputError(inf, inf, -inf)
     squared = whole = 0.0
-    for part, matrix in as_matrices(h, exact.shape[1], len(exact), "error"):
-        lost = exact[part] - rounded[part]
-        squared += max(float(np.einsum("ij,ij->", lost @ matrix, lost)), 0.0)
-        whole += max(float(np.einsum("ij,ij->", exact[part] @ matrix, exact[part])), 0.0)
+    twins = _twins(h)
+    for i, (part, matrix) in enumerate(as_matrices(h, exact.shape[1], len(exact), "error")):
+        if twins is None:
+            lost = exact[part] - rounded[part]
+            squared += max(float(np.einsum("ij,ij->", lost @ matrix, lost)), 0.0)
+            whole += max(float(np.einsum("ij,ij->", exact[part] @ matrix, exact[part])), 0.0)
+            continue
+        cross, unrounded = (one[i] for one in twins)  # w F w - 2 w C q + q H q
+        own = float(np.einsum("ij,ij->", exact[part] @ unrounded, exact[part]))
+        both = float(np.einsum("ij,ij->", exact[part] @ cross, rounded[part]))
+        squared += max(own - 2 * both + float(np.einsum("ij,ij->", rounded[part] @ matrix, rounded[part])), 0.0)
+        whole += max(own, 0.0)
     relative = 0.0 if squared == 0 else squared / whole if whole > 0 else inf
     return OutputError(squared, relative, -10 * log10(relative) if 0 < relative < inf else -inf if relative else inf)
+
+
+def _twins(h: Any) -> tuple[Array, Array] | None:
+    """Return the cross matrices and those of the unrounded network, (groups, k, k); None if h has none."""
+    cross, unrounded = (h.cross, h.unrounded) if isinstance(h, Hessian) else (None, None)
+    if cross is None or unrounded is None:
+        return None
+    return cross.reshape(-1, h.k, h.k), unrounded.reshape(-1, h.k, h.k)

@@ -34,6 +34,8 @@ _STRIP = 128  # rows of a matrix that are permuted at a time
 _CHUNK = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
 _HARDER = 10.0  # factor of the damping if a matrix does not factor
+_STEPS = 30  # of the power iteration
+DAMPING = {"gptq": 0.01, "qronos": 1e-3}  # shares of `Options.unit`
 
 
 @dataclass(frozen=True)
@@ -144,66 +146,94 @@ def gptq(
     True
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
-    found = rounded_under(w, h, fmt, axis, mask, **options)
+    return warned(rounded_under(w, h, fmt, axis, mask, **options), "gptq", damping)
+
+
+def warned(found: Rounding, name: str, damping: float) -> QuantizedArray:
+    """Return the array of a rounding, with a warning if it needed more damping."""
     if found.damping > damping:
-        warnings.warn(f"gptq: h does not factor with damping {damping:g}, so {found.damping:g} was used", stacklevel=3)
+        warnings.warn(
+            f"{name}: h does not factor with damping {damping:g}, so {found.damping:g} was used", stacklevel=4
+        )
     return found.q
 
 
 def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any = None, **options: Any) -> Rounding:
     """Round like `gptq`, and return its statistics too."""
     how = Options.of(**options)
-    x = as_array(w, "gptq: w")
-    axes = normalize_axes(layer_axis(x.ndim, axis, "gptq"), x.ndim, "gptq")
-    return rounded_layer(x, h, as_format(fmt, "gptq: fmt"), axes, how, mask)
+    name = how.method
+    x = as_array(w, f"{name}: w")
+    axes = normalize_axes(layer_axis(x.ndim, axis, name), x.ndim, name)
+    return rounded_layer(x, h, as_format(fmt, f"{name}: fmt"), axes, how, mask)
 
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options of `gptq`; `refits` is the number of sweeps that begin with a refit."""
+    """Checked options of a method; `refits` is the number of sweeps that begin with a refit."""
 
     order: str
     scales: str
     damping: float
     sweeps: int
     refits: int
+    method: str = "gptq"
 
     @classmethod
     def of(
-        cls, order: Any = "activation", scales: Any = "search", damping: Any = 0.01, sweeps: Any = 3, refit: Any = True
+        cls,
+        order: Any = "activation",
+        scales: Any = "search",
+        damping: Any = None,
+        sweeps: Any = 3,
+        refit: Any = True,
+        method: str = "gptq",
     ) -> Options:
-        """Return options, checked; errors name `gptq`."""
-        _check_words(order, scales)
-        share = as_real(damping, "gptq: damping", "a number")
+        """Return options, checked; errors name the method. Default of `damping`: that of the method."""
+        _check_words(method, order, scales)
+        share = as_real(DAMPING[method] if damping is None else damping, f"{method}: damping", "a number")
         if not 0 <= share < np.inf:
-            raise WrongValue(f"gptq: damping is {shown(damping)}, expected a finite number, 0 or more")
-        count = as_int(sweeps, "gptq: sweeps", 0, _MOST)
-        refits = as_int(int(refit) if isinstance(refit, bool) else refit, "gptq: refit", 0)
-        return cls(order, scales, share, count, refits)
+            raise WrongValue(f"{method}: damping is {shown(damping)}, expected a finite number, 0 or more")
+        count = as_int(sweeps, f"{method}: sweeps", 0, _MOST)
+        refits = as_int(int(refit) if isinstance(refit, bool) else refit, f"{method}: refit", 0)
+        return cls(order, scales, share, count, refits, method)
+
+    def unit(self, matrix: Array) -> float:
+        """Return the value of which `damping` is a share: the mean of the diagonal, or the largest eigenvalue."""
+        if self.method == "qronos":
+            return _core.ptq_largest(runtime.run(), len(matrix), matrix, _STEPS) or 1.0
+        return mean_of(matrix)
 
 
 def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options: Options, mask: Any = None) -> Rounding:
     """Round a weight whose dtype and axes are checked already."""
-    refuse_latent(x, "gptq: w")
-    refuse_infinite(x, "gptq: w")
+    name, given = options.method, x
+    refuse_latent(x, f"{name}: w")
+    refuse_infinite(x, f"{name}: w")
     columns = to_columns(x, axes)
-    matrices = as_matrices(h, len(columns), columns.shape[1], "gptq")
-    if columns.size and isinstance(h, Hessian) and h.cross is not None:
-        crosses = zip(matrices, h.cross.reshape(-1, h.k, h.k), strict=True)
-        found = [_without_drift(columns[:, rows], matrix, cross, options.damping) for (rows, matrix), cross in crosses]
+    matrices = as_matrices(h, len(columns), columns.shape[1], name)
+    units = [options.unit(matrix) for _, matrix in matrices]
+    crosses = h.cross if columns.size and isinstance(h, Hessian) else None
+    drifts: list[tuple[Array, Array] | None] = [None] * len(matrices)
+    if crosses is not None:
+        found = []
+        crosses = crosses.reshape(-1, *crosses.shape[-2:])
+        for i, ((rows, matrix), cross, unit) in enumerate(zip(matrices, crosses, units, strict=True)):
+            found.append(_without_drift(columns[:, rows], matrix, cross, options, unit))
+            if name == "qronos":
+                drifts[i] = columns[:, rows], cross
         columns = np.ascontiguousarray(np.concatenate(found, axis=1))
         x = from_columns(columns, x.shape, axes)
     diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
-    plain, grid = _plainly(x, fmt, axes, diagonals, mask, options.scales == "search")
+    plain, grid = _plainly(x, fmt, axes, diagonals, mask, options.scales == "search", name)
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), options.damping, 0, ())
     if options.scales == "search":
         grid = search_scales(grid, columns if grid.pattern is None else columns * grid.pattern.mask, diagonals)
     parts, used = [], options.damping
-    for rows, matrix in matrices:
+    for (rows, matrix), unit, drift in zip(matrices, units, drifts, strict=True):
         own = columns if len(matrices) == 1 else np.ascontiguousarray(columns[:, rows])
         part = Part(rows, grid.of_rows(rows), own, matrix, np.empty(own.shape, np.int32))
-        used = max(used, _begin(part, options, mask is None))
+        used = max(used, _begin(part, options, unit, mask is None, drift))
         parts.append(part)
     changed = tuple(improve(parts, options.sweeps, min(options.refits, options.sweeps)))
     codes = parts[0].codes if len(parts) == 1 else np.concatenate([part.codes for part in parts], axis=1)
@@ -214,18 +244,24 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
     others = [plain]
     if (has_pattern(fmt) and mask is None) or (fmt.learns_codebook and options.scales == "search"):
         others.append(quantize(x, fmt, axes))  # with the mask of the magnitudes, and centres without weights
+    if name == "qronos" and crosses is not None and mask is None:
+        others.append(quantize(given, fmt, axes))  # without any correction
     for other in others:
         q = no_worse(q, other, [_losses(one, columns, matrices) for one in (q, other)])
     return Rounding(q, used, int((diagonals == 0).sum()), changed)
 
 
-def _begin(part: Part, options: Options, chosen: bool) -> float:
-    """Round the columns of some rows one after another; return the damping."""
+def _begin(part: Part, options: Options, unit: float, chosen: bool, drift: tuple[Array, Array] | None) -> float:
+    """Round the columns of some rows one after another; return the damping.
+
+    drift: the weight without correction and the cross matrix, from which Qronos computes its first column.
+    """
     pattern = part.grid.pattern if chosen else None
     turn = turn_of(np.diagonal(part.matrix), options.order, None if pattern is None else pattern.block)
-    factor, pivots, used = damped_factor(part.matrix, turn, options.damping)
+    factor, pivots, used = damped_factor(part.matrix, turn, options.damping, unit, options.method)
+    first = None if drift is None else _first_of(*drift, part.matrix, int(turn[0]))
     choice = None if pattern is None else (pattern.fmt.n, pattern.block, pivots * pivots)
-    _core.ptq_columns(runtime.run(), part.grid.core(), part.w, factor, turn, choice, part.codes)
+    _core.ptq_columns(runtime.run(), part.grid.core(), part.w, factor, turn, choice, part.codes, first)
     return used
 
 
@@ -239,16 +275,26 @@ def turn_of(diagonal: Array, order: str, block: Array | None = None) -> Array:
     return np.lexsort((-diagonal, block, -largest[block])).astype(np.int32)
 
 
-def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Array:
+def _first_of(w: Array, cross: Array, matrix: Array, at: int) -> Array | None:
+    """Return what Qronos rounds in column `at`, its first: the best value while all other weights are those of w."""
+    if not matrix[at, at] > 0:
+        return None
+    total = np.zeros(w.shape[1])
+    for change, row in zip(cross[:, at] - matrix[:, at], w, strict=True):
+        total = total + change * row
+    found: Array = w[at] + total / matrix[at, at]
+    return found
+
+
+def _without_drift(w: Array, matrix: Array, cross: Array, options: Options, unit: float) -> Array:
     """Return real weights whose output on the actual inputs is closest to the unrounded network's output.
 
-    ``(w cross + l w) (H + l I)^-1``, l = damping times the mean of the diagonal: by two triangular systems, sums of
+    ``(w cross + l w) (H + l I)^-1``, l = damping times the unit: by two triangular systems, sums of
     columns one after the other, so that no LAPACK decides a code.
     """
     k, rows = w.shape
-    mean = float(np.cumsum(np.diagonal(matrix))[-1] / k) or 1.0
-    factor, pivots, used = damped_factor(matrix, np.arange(k, dtype=np.int32), damping)
-    solved = used * mean * w
+    factor, pivots, used = damped_factor(matrix, np.arange(k, dtype=np.int32), options.damping, unit, options.method)
+    solved = used * unit * w
     for first in range(0, rows, k):
         block, part = np.zeros((k, k)), np.zeros((k, k))
         count = min(k, rows - first)
@@ -263,10 +309,10 @@ def _without_drift(w: Array, matrix: Array, cross: Array, damping: float) -> Arr
     return solved
 
 
-def _check_words(order: Any, scales: Any) -> None:
+def _check_words(method: str, order: Any, scales: Any) -> None:
     for name, value, wanted in (("order", order, ("activation", "natural")), ("scales", scales, ("search", "absmax"))):
         if not isinstance(value, str) or value not in wanted:
-            raise WrongValue(f"gptq: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
+            raise WrongValue(f"{method}: {name} is {shown(value)}, expected {shown(wanted[0])} or {shown(wanted[1])}")
 
 
 def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array]]) -> Array:
@@ -290,19 +336,19 @@ def _losses(q: QuantizedArray, columns: Array, matrices: list[tuple[slice, Array
 
 
 def _plainly(
-    x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool
+    x: Array, fmt: Format, axes: tuple[int, ...], diagonals: Array, mask: Any, weighted: bool, name: str
 ) -> tuple[QuantizedArray, Grid]:
     """Return plain rounding and its grid; for N:M, of the values that the mask or Wanda keeps, for the first scales.
 
     weighted: codebooks are learned with each error weighted by its input.
     """
     if mask is not None and not has_pattern(fmt):
-        raise WrongValue(f"gptq: mask is for formats with N:M, fmt is {fmt}")
+        raise WrongValue(f"{name}: mask is for formats with N:M, fmt is {fmt}")
     try:
         source: Any = x
         weight = None
         if has_pattern(fmt):
-            source = _pruned(x, fmt, axes, diagonals, mask)
+            source = _pruned(x, fmt, axes, diagonals, mask, name)
         elif fmt.learns_codebook and weighted:
             count = x.size // max(diagonals.size, 1)
             shares = np.ldexp(diagonals, -np.frexp(diagonals.max(initial=0.0))[1])  # which float32 holds
@@ -314,30 +360,37 @@ def _plainly(
         return q, grid
     except ValueError as problem:
         text = str(problem)
-        raise WrongValue(text if text.startswith("gptq: ") else f"gptq: {text}") from None
+        raise WrongValue(text if text.startswith(f"{name}: ") else f"{name}: {text}") from None
 
 
-def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any) -> SparseArray:
+def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask: Any, name: str) -> SparseArray:
     """Return the values that the mask keeps, or the scores of Wanda if there is none."""
     if mask is not None:
-        return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, ("gptq", "w", "mask"))
+        return SparseArray._masked(x, mask, f"{fmt.n}:{fmt.m}", axes, (name, "w", "mask"))
     with np.errstate(over="ignore"):
         scores = np.abs(to_columns(x, axes, np.float32))
     each = scores.shape[1] // len(diagonals)
     for i, own in enumerate(np.sqrt(diagonals)):
         scores[:, i * each : (i + 1) * each] *= (own / (own.max(initial=0) or 1.0)).astype(np.float32)[:, None]
-    return choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, "gptq")
+    return choose(x, from_columns(scores, x.shape, axes), fmt.n, fmt.m, axes, name)
 
 
-def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, Array, float]:
+def mean_of(matrix: Array) -> float:
+    """Return the mean of the diagonal, or 1 if it is 0."""
+    return float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
+
+
+def damped_factor(
+    matrix: Array, order: Array, damping: float, unit: float | None = None, name: str = "gptq"
+) -> tuple[Array, Array, float]:
     """Return the unit upper factor of the matrix in this order, its diagonal, and the damping that was needed.
 
     Raises
     ------
     ValueError
-        No damping up to 1e6 times the mean of the diagonal makes it positive definite.
+        No damping up to 1e6 times the unit, by default the mean of the diagonal, makes it positive definite.
     """
-    mean = float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
+    unit = mean_of(matrix) if unit is None else unit
     pivots = np.empty(len(matrix))
     used = damping
     damped = np.zeros(matrix.shape)  # its upper triangle is read
@@ -345,11 +398,11 @@ def damped_factor(matrix: Array, order: Array, damping: float) -> tuple[Array, A
         for first in range(0, len(order), _STRIP):
             rows = order[first : first + _STRIP]
             matrix[rows].take(order[first:], axis=1, out=damped[first : first + _STRIP, first:], mode="clip")
-        damped[np.diag_indices(len(damped))] += used * mean
+        damped[np.diag_indices(len(damped))] += used * unit
         if _core.ptq_factor(runtime.run(), damped, pivots) < 0:
             return damped, pivots, used
         used = used * _HARDER if used else 1e-8
-    raise WrongValue("gptq: h is not positive definite with any damping")
+    raise WrongValue(f"{name}: h is not positive definite with any damping")
 
 
 def improve(parts: list[Part], sweeps: int, refits: int) -> list[int]:

@@ -24,6 +24,7 @@ _CHUNK = 1 << 21  # values converted to float64 at a time
 _STRIP = 128  # columns mirrored at a time
 MOST = 1 << 40  # sums of one Hessian; memory may hold fewer
 PARTS = ("sum", "total", "absmax", "tokens")
+TWINS = ("cross", "unrounded")  # if the inputs of the unrounded network were given
 
 
 class Hessian:
@@ -47,6 +48,8 @@ class Hessian:
         groups, arrays have the shapes (groups, k, k) and (groups, k).
     cross : ndarray of float64, (k, k), or None
         ``sum x_float x^T``, if the inputs of the unrounded network were given too.
+    unrounded : ndarray of float64, (k, k), or None
+        ``sum x_float x_float^T``, if they were given.
     mean, absmax : ndarray of float64, (k,)
         Mean and largest magnitude of each input; 0 before any input is added.
     tokens : int
@@ -59,7 +62,7 @@ class Hessian:
 
     Notes
     -----
-    Memory: 8 groups k^2 bytes, the same for `cross`, and 64 MiB while inputs are added.
+    Memory: 8 groups k^2 bytes, the same for each of `cross` and `unrounded`, and 64 MiB while inputs are added.
 
     Examples
     --------
@@ -82,6 +85,7 @@ class Hessian:
         self._sum = np.zeros((self.groups, self.k, self.k))  # the upper triangle with the diagonal
         self._mirrored = True
         self._cross: Array | None = None
+        self._unrounded: Array | None = None  # the upper triangle with the diagonal
         self._total = np.zeros((self.groups, self.k))
         self._absmax = np.zeros((self.groups, self.k))
         self._tokens = np.zeros(self.groups, np.int64)
@@ -95,8 +99,8 @@ class Hessian:
         x : array_like, (..., k), or (..., groups, k) of several
             Floats: the actual inputs of the layer, after any rounded layers before it.
         x_float : array_like, optional
-            The same inputs in the unrounded network. `gptq` then corrects for the difference. Give it for all inputs or
-            for none.
+            The same inputs in the unrounded network. `gptq` and `qronos` then correct for the difference, and `error`
+            compares with the outputs of the unrounded network. Give it for all inputs or for none.
 
         Raises
         ------
@@ -115,13 +119,17 @@ class Hessian:
         if self.tokens and tokens and (twins is None) != (self._cross is None):
             raise WrongValue("Hessian: x_float was given for some inputs alone, expected it for all or none")
         if twins is not None and self._cross is None:
-            self._cross = np.zeros(self._sum.shape)
+            self._cross, self._unrounded = np.zeros(self._sum.shape), np.zeros(self._sum.shape)
         for group in range(self.groups):
             self._add(group, inputs[..., group, :], None if twins is None else twins[..., group, :])
 
     def add_to(self, group: int, x: Any) -> None:
         """Add inputs (..., k) of one group, such as one expert of a stack."""
         self._add(group, self._inputs(x, "Hessian: x", 1)[..., 0, :])
+
+    def forget_twins(self) -> None:
+        """Drop the sums with inputs of the unrounded network."""
+        self._cross = self._unrounded = None
 
     def _add(self, group: int, inputs: Array, twins: Array | None = None) -> None:
         tokens = inputs.size // self.k
@@ -132,7 +140,10 @@ class Hessian:
         for block in _blocks(inputs, buffers[0]):
             _core.ptq_gram(runtime.run(), len(block), self.k, block, block, self._sum[group])
             if twin_blocks is not None and self._cross is not None:
-                _core.ptq_gram(runtime.run(), len(block), self.k, next(twin_blocks), block, self._cross[group])
+                twin = next(twin_blocks)
+                _core.ptq_gram(runtime.run(), len(block), self.k, twin, block, self._cross[group])
+                if self._unrounded is not None:
+                    _core.ptq_gram(runtime.run(), len(block), self.k, twin, twin, self._unrounded[group])
             self._absmax[group] = np.maximum(self._absmax[group], np.maximum(block.max(axis=0), -block.min(axis=0)))
             block[0] += self._total[group]
             self._total[group] = np.cumsum(block, axis=0, out=block)[-1]
@@ -177,6 +188,11 @@ class Hessian:
 
     @property
     @counts_subnormals
+    def unrounded(self) -> Array | None:
+        return None if self._unrounded is None else self._each(_whole(self._unrounded))
+
+    @property
+    @counts_subnormals
     def mean(self) -> Array:
         return self._each(self._total / np.maximum(self._tokens, 1)[:, None])
 
@@ -201,8 +217,11 @@ class Hessian:
         both._sum, both._total = self.full() + other.full(), self._total + other._total
         both._absmax = np.maximum(self._absmax, other._absmax)
         both._tokens = self._tokens + other._tokens
-        crosses = [one._cross for one in (self, other) if one._cross is not None]
+        given = [one for one in (self, other) if one._cross is not None]
+        crosses = [one._cross for one in given if one._cross is not None]
+        twins = [one._unrounded for one in given if one._unrounded is not None]
         both._cross = sum(crosses[1:], crosses[0].copy()) if crosses else None
+        both._unrounded = sum(twins[1:], twins[0].copy()) if twins and len(twins) == len(given) else None
         return both
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -215,6 +234,8 @@ class Hessian:
         parts = {"sum": self.full(), "total": self._total, "absmax": self._absmax}
         if self._cross is not None:
             parts["cross"] = self._cross
+        if self._unrounded is not None:
+            parts["unrounded"] = _whole(self._unrounded)
         parts = {name: self._each(part) for name, part in parts.items()}
         parts["tokens"] = self._tokens[: 1 if (self._tokens == self._tokens[0]).all() else None].astype(np.float64)
         save(path, parts)
@@ -249,12 +270,13 @@ class Hessian:
         array([[4.]])
         """
         parts = load(path)
-        if not isinstance(parts, dict) or {*parts} - {"cross"} != {*PARTS}:
+        if not isinstance(parts, dict) or {*parts} - {*TWINS} != {*PARTS}:
             raise WrongValue(f"{os.fspath(path)}: holds no Hessian, expected the tensors {', '.join(PARTS)}")
         shape = getattr(parts["total"], "shape", ())
         groups, k = (1, *shape)[-2:] if len(shape) in (1, 2) else (0, 0)
         tokens = (groups,) if getattr(parts["tokens"], "shape", None) == (groups,) else (1,)
-        wanted = {"sum": (*shape, k), "cross": (*shape, k), "total": shape, "absmax": shape, "tokens": tokens}
+        wanted = {"total": shape, "absmax": shape, "tokens": tokens}
+        wanted |= dict.fromkeys(("sum", *TWINS), (*shape, k))
         for name, part in parts.items():
             if getattr(part, "shape", None) != wanted[name] or part.dtype != np.float64 or not k or not groups:
                 raise WrongValue(f"{os.fspath(path)}: tensor {shown(name)} is not a float64 of {wanted[name]}")
@@ -263,8 +285,17 @@ class Hessian:
         found._sum = parts["sum"].reshape(groups, k, k).copy()
         found._total, found._absmax = (parts[name].reshape(groups, k).copy() for name in PARTS[1:3])
         found._tokens[:], found._mirrored = parts["tokens"], False
-        found._cross = parts["cross"].reshape(groups, k, k).copy() if "cross" in parts else None
+        found._cross, found._unrounded = (
+            parts[name].reshape(groups, k, k).copy() if name in parts and "cross" in parts else None for name in TWINS
+        )
         return found
+
+    def equals(self, other: Hessian) -> bool:
+        """Tell whether another Hessian has the same sums, which means the same inputs."""
+        return self._tokens.tobytes() == other._tokens.tobytes() and all(
+            np.array_equal(one, two)
+            for one, two in ((self._total, other._total), (self._absmax, other._absmax), (self.full(), other.full()))
+        )
 
     def __repr__(self) -> str:
         groups = f", groups={self.groups}" if self.groups > 1 else ""
@@ -296,6 +327,14 @@ def _pieces(inputs: Array) -> Iterator[Array]:
             yield from _pieces(part)
     else:
         yield inputs.reshape(-1, inputs.shape[-1])
+
+
+def _whole(parts: Array) -> Array:
+    """Return copies of matrices of which only the upper triangle is valid."""
+    found = parts.copy()
+    for part in found:
+        _mirror(part)
+    return found
 
 
 def _mirror(matrix: Array) -> None:

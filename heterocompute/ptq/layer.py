@@ -28,11 +28,11 @@ class Layer(NamedTuple):
     report: dict[str, Any]
 
 
-def check_options(options: Mapping[str, Any], name: str) -> Options:
-    """Return options of `gptq` for whole networks; errors name the calling function."""
+def check_options(options: Mapping[str, Any], name: str, method: str = "gptq") -> Options:
+    """Return options of a method for whole networks; errors name the calling function."""
     if unknown := sorted({*options} - {*OPTIONS}):
         raise WrongType(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
-    return Options.of(**options)
+    return Options.of(**options, method=method)
 
 
 def round_layer(x: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Options) -> Layer:

@@ -12,10 +12,12 @@ from ..formats import Format, is_function
 from ..products.grid_of import check_grid
 from ..products.quantize import fake_quantize, quantize
 from .gptq import gptq
+from .qronos import qronos
 
 Array = np.ndarray[Any, Any]
 
-METHODS = ("rtn", "search", "gptq")
+METHODS = ("rtn", "search", "gptq", "qronos")
+CALIBRATED = {"gptq": gptq, "qronos": qronos}  # those that round under a Hessian
 
 
 def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: Any = None) -> QuantizedArray:
@@ -26,18 +28,18 @@ def by_method(w: Any, fmt: Format, axis: int | tuple[int, ...], method: str, h: 
     w : array_like
     axis : int or tuple of int
         The reduction axes.
-    method : {"rtn", "search", "gptq"}
-        The nearest codes under scales of the largest magnitude, those under the best scales, or `gptq`.
+    method : {"rtn", "search", "gptq", "qronos"}
+        The nearest codes under scales of the largest magnitude, those under the best scales, `gptq`, or `qronos`.
     h : Hessian or array_like, optional
-        Needed by ``"gptq"``.
+        Needed by ``"gptq"`` and ``"qronos"``.
 
     Raises
     ------
     ValueError
         The format has no scales to search, or no levels for `gptq`.
     """
-    if method == "gptq":
-        return gptq(w, h, fmt, axis=axis)
+    if method in CALIBRATED:
+        return CALIBRATED[method](w, h, fmt, axis=axis)
     return quantize(w, fmt, axis, clip="search" if method == "search" else None)
 
 

@@ -32,8 +32,9 @@ from .error import layer_error
 from .gptq import Options
 from .hessian import Hessian
 from .layer import check_options, round_layer
-from .methods import METHODS, by_method
-from .recorder import Recorder
+from .methods import CALIBRATED, METHODS, by_method
+from .pairs import Kept, Paired
+from .recorder import Maker, Recorder, plain_sums
 
 __all__ = ["Calibration", "Rounded", "calibrate", "quantize"]
 
@@ -99,6 +100,7 @@ def calibrate(
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     held: Any = None,
+    rounded: Mapping[str, Any] | None = None,
 ) -> Calibration:
     """Collect the Hessian of every layer in one run of the network.
 
@@ -115,6 +117,10 @@ def calibrate(
         Globs of names. Default: float arrays with two or more dimensions.
     held : batches, optional
         For a module: held-out batches (`Calibration.held`). Default: every fourth batch. False: none.
+    rounded : mapping of str to QuantizedArray or array, optional
+        Rounded weights by name. The Hessians then have the inputs of the network with these weights and, as `cross` and
+        `unrounded`, those of the unrounded network, which runs first. Its inputs are kept: those of all selected
+        weights in one run, for a module in one batch. `qronos` and `gptq` correct for the difference.
 
     Returns
     -------
@@ -144,22 +150,55 @@ def calibrate(
     if is_module(weights):
         from ..interop.models.calibration import calibrated  # optional: torch
 
-        return calibrated(weights, evaluate, include, exclude, held)
+        return calibrated(weights, evaluate, include, exclude, held, rounded=rounded)
     if held is not None:
         raise WrongValue("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
     found, call = _network(weights, evaluate, "calibrate")
-    return _recorded_hessians(found, call, chosen_arrays(found, include, exclude, "calibrate"), tied(found))
+    selected = chosen_arrays(found, include, exclude, "calibrate")
+    if rounded is None:
+        return _recorded_hessians(found, call, selected, tied(found))
+    if not isinstance(rounded, Mapping) or (others := {*rounded} - {*found}):
+        given = shown(rounded) if not isinstance(rounded, Mapping) else f"a mapping with {shown(min(others))}"
+        raise WrongValue(f"calibrate: rounded is {given}, expected rounded weights by the names of weights")
+    return _paired_hessians(found, rounded, call, selected, tied(found))
+
+
+def _paired_hessians(
+    arrays: Mapping[str, Any],
+    rounded: Mapping[str, Any],
+    call: Evaluate,
+    selected: Mapping[str, Array],
+    twins: Mapping[str, str],
+) -> Calibration:
+    """Run the unrounded and then the rounded network, and record the inputs of both; those of the first are kept."""
+    kept: dict[str, dict[tuple[int, ...], Kept]] = {twins[name]: {} for name in selected}
+
+    def keeping(name: str) -> Maker:
+        return lambda axes, k, groups: kept[twins[name]].setdefault(axes, Kept())
+
+    def pairing(name: str) -> Maker:
+        def made(axes: tuple[int, ...], k: int, groups: int) -> Paired:
+            return Paired(Hessian(k, groups), kept[twins[name]].get(axes, Kept()).parts)
+
+        return made
+
+    _recorded(arrays, call, selected, twins, keeping)
+    values = {name: rounded[name] for name in selected if name in rounded and rounded[name] is not selected[name]}
+    values = {name: one._values() if isinstance(one, PackedArray) else one for name, one in values.items()}
+    small = {name: as_array(values.get(name, one), f"calibrate: {name}") for name, one in selected.items()}
+    return _recorded_hessians({**arrays, **rounded}, call, small, twins, pairing)
 
 
 def _recorded_hessians(
-    arrays: Mapping[str, Any], call: Evaluate, selected: Mapping[str, Array], twins: Mapping[str, str]
+    arrays: Mapping[str, Any],
+    call: Evaluate,
+    selected: Mapping[str, Array],
+    twins: Mapping[str, str],
+    make: Callable[[str], Maker] = lambda name: plain_sums,
 ) -> Calibration:
     """Run a network once while some of its weights record their inputs."""
-    recorders: dict[str, Recorder] = {}
-    for name, array in selected.items():
-        recorders[name] = Recorder.of(array, name, recorders.get(twins[name]))
-    call({**arrays, **recorders})
+    recorders = _recorded(arrays, call, selected, twins, make)
     answer = Calibration()
     answer.axes = {}
     for name, recorder in recorders.items():
@@ -168,8 +207,23 @@ def _recorded_hessians(
         except ValueError as problem:
             raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
         if recorded is not None:
-            answer.axes[name], answer[name] = recorded
+            answer.axes[name], sums = recorded
+            answer[name] = sums.hessian if isinstance(sums, Paired) else sums
     return answer
+
+
+def _recorded(
+    arrays: Mapping[str, Any],
+    call: Evaluate,
+    selected: Mapping[str, Array],
+    twins: Mapping[str, str],
+    make: Callable[[str], Maker],
+) -> dict[str, Recorder]:
+    recorders: dict[str, Recorder] = {}
+    for name, array in selected.items():
+        recorders[name] = Recorder.of(array, name, recorders.get(twins[name]), make(name))
+    call({**arrays, **recorders})
+    return recorders
 
 
 @dataclass(frozen=True)
@@ -248,12 +302,15 @@ def quantize(
         fourth of its batches.
     progress : callable, optional
         Called as ``progress(done, total, text)`` before each tensor, and once at the end.
-    method : {"gptq", "search", "rtn"}
-        ``"search"`` and ``"rtn"`` round each weight without inputs, see `heterocompute.study`. The report is the same.
+    method : {"gptq", "qronos", "search", "rtn"}
+        ``"qronos"`` calibrates each layer after rounding the layers before it, with its inputs in both networks:
+        `sequential` is always True, and the unrounded network runs once per layer, too. Memory: the inputs of one layer
+        in one run, for a module in one batch. ``"search"`` and ``"rtn"`` round each weight without inputs, see
+        `heterocompute.study`. The report is the same.
     memory : int
         For a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
     **options
-        `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq`.
+        `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq` or `qronos`.
 
     Notes
     -----
@@ -281,18 +338,20 @@ def quantize(
     >>> all(row["after"] > row["before"] for row in found.table)
     True
     """
-    how = check_options(options, "quantize")
-    if method not in METHODS or (options and method != "gptq"):
-        wanted = f"'gptq', the one with options such as {next(iter(options))}" if options else or_words(METHODS)
+    if method not in METHODS or (options and method not in CALIBRATED):
+        wanted = f"{or_words(CALIBRATED)}, with options such as {next(iter(options))}" if options else or_words(METHODS)
         raise WrongValue(f"quantize: method is {shown(method)}, expected {wanted}")
-    sequential = check_flag("quantize", "sequential", sequential)
+    how = check_options(options, "quantize", method if method in CALIBRATED else "gptq")
+    sequential = check_flag("quantize", "sequential", sequential) or method == "qronos"
     memory = int(check_number("quantize", "memory", memory))
     round_ = partial(_round, method=method, how=how)
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch
 
         of_weights = partial(round_layers, round_=round_, progress=progress)
-        found: Rounded = rounded(weights, evaluate, formats, of_weights, sequential, held, include, exclude, memory)
+        found: Rounded = rounded(
+            weights, evaluate, formats, of_weights, sequential, held, include, exclude, memory, method == "qronos"
+        )
         return found
     arrays, call = _network(weights, evaluate, "quantize")
     layers, twins = chosen_arrays(arrays, include, exclude, "quantize"), tied(arrays)
@@ -301,7 +360,10 @@ def quantize(
         raise WrongType(f"quantize: held is {shown(held)}, expected what calibrate returns")
 
     def again(rounded: Mapping[str, Any], names: list[str]) -> Calibration:
-        return _recorded_hessians(rounded, call, {name: layers[name] for name in names}, twins)
+        some = {name: layers[name] for name in names}
+        if method == "qronos":
+            return _paired_hessians({**arrays, **layers}, rounded, call, some, twins)
+        return _recorded_hessians(rounded, call, some, twins)
 
     match = _formats_of(formats, arrays)
     return round_layers(
@@ -342,6 +404,7 @@ def round_layers(
     """
     answer, twins, recorded = dict(arrays), tied(arrays), set[str]()
     table: list[dict[str, Any]] = []
+    last: tuple[Hessian, Hessian] | None = None  # of unrounded inputs, and of those with rounded layers before
     step = Steps(sum(match(name) is not None for name in names), progress, "quantize")
     for hessians in groups:
         recorded.update(hessians)
@@ -359,7 +422,11 @@ def round_layers(
                 continue
             h, axis = hessians[name], hessians.axes[name]
             if again is not None and table:
-                h = again(answer, names=[one for one in chosen if twins[one] == twins[name]])[name]
+                if last is None or not last[0].equals(hessians[name]):
+                    h = again(answer, names=[one for one in chosen if twins[one] == twins[name]])[name]
+                    last = hessians[name], h
+                else:  # the same inputs as those of the weight before
+                    h = last[1]
             try:
                 answer[name], report = round_(name, arrays[name], fmt, axis, h, (judges or {}).get(name))
             except ValueError as problem:
@@ -385,7 +452,7 @@ def _round(
         lost = dict.fromkeys(("before", "after", *held), inf)
         return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
     w = value.dequantize() if isinstance(value, QuantizedArray) else value
-    if method == "gptq":
+    if method in CALIBRATED:
         q, plain, report = round_layer(w, h, fmt, axis, how)
     else:
         plain = by_method(w, fmt, axis, "rtn")

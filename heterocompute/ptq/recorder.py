@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,15 @@ import numpy as np
 from ..base.errors import WrongValue, shown
 from ..products.matmul import matmul
 from .hessian import Hessian
+from .pairs import Sums
 
 Array = np.ndarray[Any, Any]
+Maker = Callable[[tuple[int, ...], int, int], Sums]  # of axes, inputs and groups
+
+
+def plain_sums(axes: tuple[int, ...], k: int, groups: int) -> Sums:
+    """Return an empty Hessian."""
+    return Hessian(k, groups)
 
 
 class Recorder(np.ndarray[Any, Any]):
@@ -20,18 +28,21 @@ class Recorder(np.ndarray[Any, Any]):
     (``stack[3]``), which has sums of its own. Any other slice or copy is a plain array.
     """
 
-    _sums: dict[tuple[int, ...], Hessian] | None
+    _sums: dict[tuple[int, ...], Any] | None
+    _make: Maker
     _turned: bool
     _name: str
     _expert: tuple[int, int] | None  # which matrix of how many
 
     def __array_finalize__(self, source: Any) -> None:
         self._sums, self._turned, self._name, self._expert = None, False, "", None
+        self._make = plain_sums
 
     @classmethod
-    def of(cls, weight: Array, name: str, twin: Recorder | None = None) -> Recorder:
+    def of(cls, weight: Array, name: str, twin: Recorder | None = None, make: Maker = plain_sums) -> Recorder:
         """Return a recording view of a weight, with a name for messages; it shares its sums with its twin."""
         view = weight.view(cls)
+        view._make = make
         view._sums, view._name = {} if twin is None else twin._sums, name
         return view
 
@@ -39,19 +50,20 @@ class Recorder(np.ndarray[Any, Any]):
     def T(self) -> Any:  # noqa: N802 (NumPy's name)
         turned = np.asarray(self).T.view(type(self))
         turned._sums, turned._turned, turned._name = self._sums, not self._turned, self._name
-        turned._expert = self._expert
+        turned._expert, turned._make = self._expert, self._make
         return turned
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         if self.ndim == 3 and self._sums is not None and not self._turned and isinstance(index, (int, np.integer)):
             found._sums, found._name = self._sums, f"{self._name}[{index}]"
+            found._make = self._make
             found._expert = int(index) % len(self), len(self)
         return found
 
     @property
-    def recorded(self) -> tuple[tuple[int, ...], Hessian] | None:
-        """Return the reduction axes with which the weight was used, and the Hessian; None if it was not used.
+    def recorded(self) -> tuple[tuple[int, ...], Any] | None:
+        """Return the reduction axes with which the weight was used, and its sums; None if it was not used.
 
         Raises
         ------
@@ -88,7 +100,7 @@ class Recorder(np.ndarray[Any, Any]):
     def _add(self, axes: tuple[int, ...], inputs: Array, groups: int = 1) -> None:
         assert self._sums is not None
         if axes not in self._sums:
-            self._sums[axes] = Hessian(inputs.shape[-1], groups if self._expert is None else self._expert[1])
+            self._sums[axes] = self._make(axes, inputs.shape[-1], groups if self._expert is None else self._expert[1])
         try:
             if self._expert is None:
                 self._sums[axes].add(inputs)

@@ -140,7 +140,86 @@ def score(grid: Any, w: Array, weight: Array) -> Array:
     return sums
 
 
-def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any = None) -> Array:
+def largest(matrix: Array, steps: int = 30) -> float:
+    """Return an estimate of the largest eigenvalue of a symmetric matrix, by power iteration from (1, 1 ... 1).
+
+    Parameters
+    ----------
+    matrix : ndarray of float64, (k, k)
+        Symmetric, without negative eigenvalues.
+    steps : int
+
+    Returns
+    -------
+    float
+        The length of the last product; 0 if a length is not above 0.
+    """
+    x, length = np.ones(len(matrix)), 0.0
+    for _ in range(steps):
+        y = _chain(matrix, x[:, None], slice(None))[:, 0]
+        squares = float(np.cumsum(y * y)[-1]) if len(y) else 0.0
+        length = float(np.sqrt(squares)) if squares > 0 else 0.0
+        if not squares > 0:
+            break
+        x = y / length
+    return length
+
+
+def without_drift(w: Array, h: Array, cross: Array, amount: float) -> Array:
+    """Return real weights whose output on the actual inputs is closest to that of w on the unrounded network's inputs.
+
+    ``(w cross + l w) (H + l I)^-1``, by two triangular systems, columns one after the other.
+
+    Parameters
+    ----------
+    w : ndarray of float64, (columns, rows)
+    h, cross : ndarray of float64, (columns, columns)
+        ``sum x x^T`` and ``sum x_float x^T``.
+    amount : float
+        l.
+
+    Returns
+    -------
+    ndarray of float64, (columns, rows)
+    """
+    upper, pivots = factor(h + amount * np.eye(len(h)))
+    solved = amount * w + gram(cross, w)
+    for j in range(len(w) - 1, -1, -1):
+        solved[:j] -= upper[:j, j, None] * solved[j]
+    solved /= (pivots * pivots)[:, None]
+    for j in range(len(w)):
+        solved[j + 1 :] -= upper[j, j + 1 :, None] * solved[j]
+    return solved
+
+
+def first_of(w: Array, h: Array, cross: Array, column: int) -> Array:
+    """Return what Qronos rounds in its first column: the best value while all other weights are those of w.
+
+    ``w_p + sum_i w_i (cross_ip - h_ip) / h_pp``, i ascending, products and sums rounded.
+
+    Parameters
+    ----------
+    w : ndarray of float64, (columns, rows)
+    h, cross : ndarray of float64, (columns, columns)
+    column : int
+        p.
+
+    Returns
+    -------
+    ndarray of float64, (rows,)
+    """
+    own: Array = w[column]
+    if not h[column, column] > 0:
+        return own
+    total: Array = np.zeros(w.shape[1])
+    for i in range(len(w)):
+        total = total + (cross[i, column] - h[i, column]) * w[i]
+    return np.asarray(own + total / h[column, column])
+
+
+def columns(
+    grid: Any, w: Array, upper: Array | None, order: Array, choice: Any = None, first: Array | None = None
+) -> Array:
     """Round column ``order[j]`` from ``w_j + sum_{i<j} (w_i - q_i) upper_ij``, i ascending.
 
     With a choice the grid's mask is written: at the start of a block of columns, the n are kept whose rounding gains
@@ -155,6 +234,8 @@ def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any 
     order : ndarray of integers, (columns,)
     choice : (n, block, weight), optional
         The block of each column, and the weight of each column in the order, (columns,).
+    first : ndarray of float64, (rows,), optional
+        Rounded for the first column instead of w; its error is still that of w.
 
     Returns
     -------
@@ -162,6 +243,8 @@ def columns(grid: Any, w: Array, upper: Array | None, order: Array, choice: Any 
     """
     codes = np.zeros(w.shape, np.int32)
     wanted = w[order]
+    if first is not None and len(wanted):
+        wanted[0] = first
     for j, column in enumerate(order):
         if choice is not None and (j == 0 or choice[1][column] != choice[1][order[j - 1]]):
             members = [i for i in range(j, len(order)) if choice[1][order[i]] == choice[1][column]]

@@ -3,7 +3,7 @@
 For each format, all matrices are quantized. The text runs once through the stored network, and once through every
 combination of activations and KV cache. Memory holds the network and one format of it. All combinations of a format
 share the logits of the stored network. For `gptq` the text runs layer by layer, and memory holds the Hessians of one
-layer.
+layer. For `qronos` it runs through the stored and through the rounded network.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from ..files.selection import check_patterns, escaped, select
 from ..formats import Format, is_function
 from ..products.clock import Clock
 from ..products.error import error
-from ..ptq.methods import codes_or_values
+from ..ptq.methods import CALIBRATED, codes_or_values
 from ..ptq.network import calibrate
+from ..ptq.rotate import NORM_OF
 from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
 from .callers import finite
@@ -55,7 +56,7 @@ from .tensor import Measured, layer_row, pooled
 
 FORMATS = "q8_0 int8 int4-g32 int4-g32-f16 vsq4-g16-s4 mxfp4 nvfp4 vsq3-g16-s4".split()
 FEW = 1000  # with fewer tokens, perplexities of formats differ by chance
-CALIBRATION = 2048  # most tokens for the calibration of `gptq`; they are not evaluated
+CALIBRATION = 2048  # most tokens for the calibration of `gptq` and `qronos`; they are not evaluated
 
 
 def is_language_model(weights: object) -> bool:
@@ -81,7 +82,9 @@ def study_text(request: Request) -> Study:
     for entry in entries:
         check_patterns(names, entry.formats)
     ids = calibration = text_ids_of(net, request.text, "study: text")
-    is_calibrated = any(entry.of(name).method == "gptq" for entry in entries for name in names)
+    every = {entry.of(name).method for entry in entries for name in names}
+    calibrated = sorted(method for method in every if method in CALIBRATED)
+    is_calibrated = bool(calibrated)
     if is_calibrated:
         calibration, ids = _divided(ids)
     emulations = emulations_of(emulate, net.judged)
@@ -101,7 +104,7 @@ def study_text(request: Request) -> Study:
         made: dict[str, Any] = {}
 
         def work(entry: Entry = entry, ways: list[Any] = ways, made: dict[str, Any] = made) -> dict[str, Any]:
-            of = _rounded(net, entry, names, _Hessians(net, names, calibration), clock, kinds, step, made)
+            of = _rounded(net, entry, names, _Hessians(net, names, calibration, made), clock, kinds, step, made)
             step(f"judge  {entry.text if entry.formats else STORED}")
             numbers = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
             each = []
@@ -155,7 +158,8 @@ def study_text(request: Request) -> Study:
     if len(ids) < FEW:
         notes.append(f"the text has only {counted(len(ids), 'token')}: another text may rank formats otherwise")
     if is_calibrated:
-        notes.append(f"gptq is calibrated with the first {len(calibration)} tokens, which are not evaluated")
+        which = " and ".join(f"{method} is" for method in calibrated)
+        notes.append(f"{which} calibrated with the first {len(calibration)} tokens, which are not evaluated")
     return Study(rows, layers, ["perplexity", "kl", "agreement"], [], per_layer, notes=notes + kept.notes)
 
 
@@ -200,8 +204,8 @@ def _divided(ids: Any) -> tuple[Any, Any]:
     count = min(CALIBRATION, len(ids) // 2)
     if count < 2:
         raise WrongValue(
-            f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq, which is calibrated with "
-            "the first half"
+            f"study: text has {counted(len(ids), 'token')}, expected at least 4 with gptq and qronos, which are "
+            "calibrated with the first half"
         )
     return ids[:count], ids[count:]
 
@@ -256,28 +260,78 @@ def hessians_by_layer(net: Any, names: Iterable[str], ids: Any) -> Iterator[dict
     yield _heard(net, own, output)
 
 
-def _heard(net: Any, names: list[str], call: Callable[[Any], None]) -> dict[str, Any]:
+def paired_by_layer(net: Any, names: Iterable[str], ids: Any, made: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the Hessians of matrices with the inputs of the stored network and of the one that is rounded so far.
+
+    Matrices with the same inputs come together. `made` gets each rounded matrix before the next Hessians are computed.
+    Memory: the states of the text in both networks, and for one layer the weights, the inputs of the matrices that come
+    together, and three matrices for each.
+    """
+    tokens = [some for some, _ in net.windows(ids[:CALIBRATION], stride=None)]
+    wanted, listed = set(names), net.roles
+    states = [[net.run().embedded(some[None]) for some in tokens]] * 2  # of the stored network, of the rounded one
+    for i in range(net.shape.layers):
+        together: dict[str, list[str]] = {}
+        for _, role in net.layer_roles[i]:
+            if listed.get(role) in wanted:
+                part = role.removesuffix(".weight").rpartition(".")[2]
+                together.setdefault(NORM_OF.get(part, part), []).append(listed[role])
+        for some in together.values():
+            turns = iter(states)
+
+            def layer(weights: Any, i: int = i, turns: Iterator[Any] = turns) -> None:
+                for x in next(turns):
+                    net.run(weights).layer(i, x)
+
+            yield _heard(net, some, layer, made)
+        own = {listed[role]: made[listed[role]] for _, role in net.layer_roles[i] if listed.get(role) in made}
+        states = [[net.run(way).layer(i, x) for x in given] for way, given in zip((None, own), states, strict=True)]
+    turns = iter(states)
+
+    def output(weights: Any) -> None:
+        for x in next(turns):
+            run = net.run(weights)
+            run.scores(run.normed(x))
+
+    tables = [name for name in net.tables if name in wanted]
+    if tables:
+        yield _heard(net, tables, output, made)
+
+
+def _heard(net: Any, names: list[str], call: Callable[[Any], None], rounded: Any = None) -> dict[str, Any]:
     """Run a part of the network while some matrices record their inputs; None for those that were not multiplied."""
     if not names:
         call(None)
         return {}
     held = {name: np.asarray(net.weights[name], np.float32) for name in names}
-    found = calibrate(held, call)
+    if rounded is None:
+        found = calibrate(held, call)
+    else:  # the matrices of this layer that are rounded are weights of the network, too
+        inside = {name: np.asarray(net.weights[name], np.float32) for name in rounded if name in _siblings(net, names)}
+        some = list(map(escaped, names))
+        found = calibrate({**inside, **held}, call, include=some, rounded={name: rounded[name] for name in inside})
     return {name: found.get(name) for name in names}
+
+
+def _siblings(net: Any, names: list[str]) -> set[str]:
+    """Return the matrices of the layers that have one of these."""
+    found = [{net.roles.get(role) for _, role in roles} for roles in net.layer_roles]
+    return {name for own in found if own & {*names} for name in own if name is not None}
 
 
 class _Hessians:
     """The Hessians of the matrices in the order of the layers, those of one layer at a time."""
 
-    def __init__(self, net: object, names: list[str], ids: object) -> None:
-        self._layers, self._held = hessians_by_layer(net, names, ids), dict[str, Any]()
+    def __init__(self, net: Any, names: list[str], ids: Any, made: Mapping[str, Any]) -> None:
+        self._layers = {"gptq": hessians_by_layer(net, names, ids), "qronos": paired_by_layer(net, names, ids, made)}
+        self._held = dict[str, Any]()
 
     def of(self, name: str, method: str | None) -> Any:
         """Return the Hessian of a matrix if the method needs one. Calls must follow the order of the matrices."""
-        if method != "gptq":
+        if method not in self._layers:
             return None
         while name not in self._held:
-            self._held = next(self._layers)
+            self._held = next(self._layers[method])
         return self._held[name]
 
 

@@ -16,7 +16,7 @@ from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format, is_function
-from ..ptq.methods import METHODS, takes
+from ..ptq.methods import CALIBRATED, METHODS, takes
 from ..report.study import labelled
 
 PLAIN = "fp32"  # the baseline: unchanged arrays
@@ -62,7 +62,7 @@ class RunOptions(NamedTuple):
 
     @property
     def slow(self) -> bool:
-        return self.method in ("search", "gptq")
+        return self.method in ("search", *CALIBRATED)
 
     @property
     def text(self) -> str:
@@ -116,10 +116,11 @@ def methods_of(methods: object, hessians: object) -> list[str | None]:
             raise WrongValue(f"study: methods has {shown(one)}, expected some of {', '.join(METHODS)}")
     if not given:
         raise WrongValue(f"study: methods is empty, expected some of {', '.join(METHODS)}")
-    if "gptq" in given and hessians is None:
+    needy = [one for one in given if one in CALIBRATED]
+    if needy and hessians is None:
         raise WrongValue(
-            "study: methods has 'gptq', which needs hessians=, the inputs of the layers: heterocompute.ptq.calibrate "
-            "gathers them (on the command line, --calibration)"
+            f"study: methods has {shown(needy[0])}, which needs hessians=, the inputs of the layers: "
+            "heterocompute.ptq.calibrate gathers them (on the command line, --calibration)"
         )
     return list(dict.fromkeys(given))
 
@@ -153,7 +154,7 @@ def hessians_of(hessians: object, names: list[str], needed: bool) -> dict[str, A
     if missing and needed:
         more = f" and {len(missing) - 1} more" * (len(missing) > 1)
         raise WrongValue(
-            f"study: hessians has none of tensor {quoted(missing[0])}{more}, which the method 'gptq' needs: "
+            f"study: hessians has none of tensor {quoted(missing[0])}{more}, which 'gptq' and 'qronos' need: "
             "include= and exclude= choose the tensors"
         )
     return {name: hessians[name] for name in names if name in hessians}

@@ -26,7 +26,7 @@ from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
-from ..ptq.methods import codes_or_values
+from ..ptq.methods import CALIBRATED, codes_or_values
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
 from .keeping import KeptStudy, KeptTensor, ways_of
 from .notes import notes_on
@@ -104,7 +104,7 @@ def run(request: Request) -> Study:
         axes = axes_of(names, source.shapes, source.roles, request.axis, "study")
         if isinstance(request.axis, Mapping):
             check_patterns(source.infos, request.axis)
-        known = hessians_of(request.hessians, names, "gptq" in ways)
+        known = hessians_of(request.hessians, names, not CALIBRATED.keys().isdisjoint(ways))
         lengths = {name: math.prod(source.infos[name][1][a] for a in axes[name]) for name in names}
         plan = plan_of(entries, kinds, emulations, lengths)
         wanted = {name: list(dict.fromkeys(entry.of(name) for entry in entries)) for name in names}

@@ -89,19 +89,19 @@ def study(
         Number of trainings, ``retrain(weights, changed, seed=0)`` and on. The row then has the mean of each number, and
         its ``_lowest`` and ``_highest`` as further columns.
     methods : sequence of str, optional
-        Rounding methods, each applied to each format: ``"rtn"`` (round to nearest), ``"search"`` (searched scales) or
-        ``"gptq"`` (calibration inputs, see `heterocompute.ptq.gptq`). Formats that a method does not support are left
-        out. Default: round to nearest, and no column ``method``.
+        Rounding methods, each applied to each format: ``"rtn"`` (round to nearest), ``"search"`` (searched scales), or
+        ``"gptq"`` and ``"qronos"`` (calibration inputs, see `heterocompute.ptq.gptq` and `qronos`). Formats that a
+        method does not support are left out. Default: round to nearest, and no column ``method``.
     hessians : mapping of str to Hessian, optional
-        Result of `heterocompute.ptq.calibrate`. ``"gptq"`` needs one Hessian per tensor. The tables then have
-        ``output_db``, the signal-to-noise ratio of layers' outputs on these inputs.
+        Result of `heterocompute.ptq.calibrate`. ``"gptq"`` and ``"qronos"`` need one Hessian per tensor. The tables
+        then have ``output_db``, the signal-to-noise ratio of layers' outputs on these inputs.
     per_layer : bool, optional
         Also evaluate with each tensor alone rounded to each format. `Study.alone` shows the most sensitive tensors.
     text : str or array_like of int, optional
         Text for evaluating a language model of `heterocompute.zoo.open_llm`. Rows then have ``perplexity``, ``kl`` and
         ``agreement`` (against the network as stored, the first row, ``stored``) and ``kv_bits``. Default of `include`:
-        all matrices except the embedding and the output. ``"gptq"`` is calibrated with the beginning of this text: at
-        most 2048 tokens, and at most half of it. The rest is evaluated.
+        all matrices except the embedding and the output. ``"gptq"`` and ``"qronos"`` are calibrated with the beginning
+        of this text: at most 2048 tokens, and at most half of it. The rest is evaluated.
     kv_cache : sequence of str, Format or None, optional
         Formats of a language model's keys and values, each combined with each of `activations`. Column ``kv_cache``.
     workers : int, str or callable, optional
@@ -127,7 +127,7 @@ def study(
         - An emulation or `per_layer` is given without `evaluate`, or an emulation applies to no row.
         - An emulation, axis or retraining is given for a module, or `evaluate` changes the module's parameters.
         - Retraining is requested without `evaluate`, or returns something else.
-        - ``"gptq"`` is given without Hessians.
+        - ``"gptq"`` or ``"qronos"`` is given without Hessians.
         - There is nothing to study, or a tensor holds NaN or infinity.
     OSError
         A file cannot be read, or the file of `keep` cannot be written.

@@ -124,7 +124,7 @@ def test_rounding_helps_on_batches_that_were_held_out():
     assert all(row["held_after"] > row["held_before"] for row in found.table)
     small = ht.convert(model, found)
     assert small[0].packed() == found.weights["0.weight"]
-    again = ht.convert(model, {"2": "int3-g16", "*": "int4-g32"}, method="gptq", calibration=batches)
+    again = ht.convert(model, {"2": "int3-g16", "*": "int4-g32"}, method="gptq", inputs=batches)
     assert again[0].weight.format == small[0].weight.format
     few = hc.ptq.quantize(model, batches, {"2": "int3-g16", "*": "int4-g32"}, memory=8 * 32 * 32)  # a layer at a time
     assert all(few.weights[name] == found.weights[name] for name in ("0.weight", "2.weight"))
@@ -218,7 +218,7 @@ def test_what_nothing_is_multiplied_by_is_left():
 
     found = hc.ptq.quantize(Unused(), inputs(8, 16), "int8")
     assert found.left == ["unused.weight"]
-    small = ht.convert(Unused(), "int8", method="gptq", calibration=inputs(8, 16))
+    small = ht.convert(Unused(), "int8", method="gptq", inputs=inputs(8, 16))
     assert isinstance(small.unused, ht.PackedLinear)  # rounded without inputs
 
 
@@ -245,7 +245,7 @@ class Router(torch.nn.Module):
 def test_weights_that_have_no_packed_form_are_not_in_the_way_of_calibration():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 16), Router())
-    small = ht.convert(model, "int4-g16", method="gptq", calibration=inputs(8, 16))
+    small = ht.convert(model, "int4-g16", method="gptq", inputs=inputs(8, 16))
     assert isinstance(small[0], ht.PackedLinear) and type(small[1].weight) is torch.nn.Parameter
     rounded = hc.ptq.quantize(model, inputs(8, 16), "int4-g16")
     with pytest.raises(ValueError, match="'1.weight' is rounded, but cannot be packed: how Router uses weight"):
@@ -263,14 +263,17 @@ def test_weights_that_have_no_packed_form_are_not_in_the_way_of_calibration():
         (lambda m, x: hc.ptq.calibrate(nn.ReLU(), x), "calibrate: the model has no float weight"),
         (lambda m, x: hc.ptq.quantize(m, x, {"head": "int8"}), "quantize: pattern 'head', which is not a weight"),
         (lambda m, x: hc.ptq.quantize(m, x, "int8", method="best"), "quantize: method is 'best', expected"),
-        (lambda m, x: hc.ptq.quantize(m, x, "int8", method="rtn", sweeps=1), "expected 'gptq', the one with options"),
+        (
+            lambda m, x: hc.ptq.quantize(m, x, "int8", method="rtn", sweeps=1),
+            "expected gptq or qronos, with options",
+        ),
         (lambda m, x: hc.ptq.quantize(m, x, "bf16"), "quantize: '0.weight': "),
         (
             lambda m, x: hc.ptq.quantize(m, hc.ptq.calibrate(m, x), "int8", sequential=True),
             "quantize: sequential runs the model again: pass the batches",
         ),
-        (lambda m, x: ht.convert(m, "int4", method="gptq"), "convert: calibration is missing"),
-        (lambda m, x: ht.convert(m, "int4", calibration=x), "convert: calibration is for method='gptq'"),
+        (lambda m, x: ht.convert(m, "int4", method="gptq"), "convert: inputs is missing"),
+        (lambda m, x: ht.convert(m, "int4", calibration=x), "there is no argument calibration, expected inputs"),
         (lambda m, x: ht.convert(m, "int4", method="best"), "convert: method is 'best'"),
     ],
 )

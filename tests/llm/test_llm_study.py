@@ -14,7 +14,7 @@ import pytest
 import heterocompute as hc
 from heterocompute import hardware as hw
 from heterocompute.cli import main
-from heterocompute.studies.language import hessians_by_layer
+from heterocompute.studies.language import hessians_by_layer, paired_by_layer
 
 IDS = np.random.default_rng(0).integers(2, 96, 60)
 
@@ -187,6 +187,21 @@ def test_gptq_is_given_the_text(net: Any) -> None:
     assert nearest["method"] == "rtn" and rounded["method"] == "gptq"
     assert rounded["sqnr_db"] < nearest["sqnr_db"]  # weights have a larger error, outputs on this text a smaller one
     assert rounded["kl"] < nearest["kl"]
+
+
+def test_qronos_walks_both_networks_layer_by_layer(net: Any) -> None:
+    names = [name for name in net.matrices if "blk" in name] + net.tables
+    made: dict[str, Any] = {}
+    seen = []
+    for found in paired_by_layer(net, names, IDS, made):
+        for name, h in found.items():
+            seen.append((name, h.cross is not None, np.array_equal(h.matrix, h.unrounded)))
+            made[name] = hc.quantize(np.asarray(net.weights[name], np.float32), "int3-g16")
+    assert sorted(name for name, _, _ in seen) == sorted(names) and all(paired for _, paired, _ in seen)
+    assert [same for _, _, same in seen] == [True] * 3 + [False] * (len(seen) - 3)
+    rows = hc.study(net, ["int3-g16"], text=np.tile(IDS, 2), methods=["rtn", "gptq", "qronos"]).table
+    assert [row["method"] for row in rows] == [None, "rtn", "gptq", "qronos"]
+    assert rows[3]["kl"] < rows[1]["kl"]
 
 
 def test_tokens_that_calibrate_are_not_evaluated(net: Any) -> None:

@@ -16,6 +16,7 @@ from heterocompute.base import runtime
 from heterocompute.products.columns import to_columns
 from heterocompute.products.grid import Grid, Scales
 from heterocompute.products.grid_of import grid_of
+from heterocompute.ptq.gptq import turn_of
 from heterocompute.ptq.levels import Part, refit_levels
 from heterocompute.reference import ptq as definition
 
@@ -87,6 +88,38 @@ def test_columns_and_scores_are_the_definition(fmt: str) -> None:
                 core.ptq_score(runtime.run(), grid.core(), w, weight, sums)
             assert same_bits(codes, wanted[0]) and same_bits(sums, wanted[1])
         assert same_bits(grid.nearest(w), definition.columns(grid.core(), w, None, order))
+
+
+@pytest.mark.parametrize("fmt", ["int4-g32", "mxfp4", "cb3-g16", "log4-1-g16", "int4-g6+3:7"])
+def test_qronos_is_the_definition(fmt: str) -> None:
+    """The solution without drift, the first column's value, the loop and the damping."""
+    columns, rows = 135, 21
+    rng = np.random.default_rng(4)
+    w = reals((rows, columns), 1)
+    x_float = rng.standard_normal((400, columns)) * np.exp(rng.standard_normal(columns))
+    x = x_float + rng.standard_normal(x_float.shape) / 4
+    h = hc.ptq.Hessian(columns)
+    h.add(x, x_float)
+    cross, matrix, own = h.cross, h.matrix, to_columns(w, (1,))
+    assert cross is not None
+    amount = 1e-3 * definition.largest(matrix)
+    solved = definition.without_drift(own, matrix, cross, amount)
+    grid = grid_of(hc.quantize(solved.T.astype(np.float32), fmt))
+    pattern = grid.pattern
+    turn = turn_of(np.diagonal(matrix), "activation", None if pattern is None else pattern.block)
+    damped = matrix[turn][:, turn] + amount * np.eye(columns)
+    upper, diagonal = definition.factor(damped)
+    choice = None if pattern is None else (pattern.fmt.n, pattern.block, diagonal * diagonal)
+    first = definition.first_of(own, matrix, cross, turn[0])
+    assert np.abs(first - solved[turn[0]]).max() > 1e-3
+    wanted = definition.columns(grid.core(), solved, upper, turn, choice, first)
+    for context in contexts():
+        with context:
+            assert core.ptq_largest(runtime.run(), columns, matrix, 30) == definition.largest(matrix)
+            codes = np.empty(solved.shape, np.int32)
+            core.ptq_columns(runtime.run(), grid.core(), solved, upper, turn, choice, codes, first)
+        assert same_bits(codes, wanted)
+    assert definition.largest(np.zeros((3, 3))) == core.ptq_largest(runtime.run(), 3, np.zeros((3, 3)), 30) == 0
 
 
 def scale_of(scales: Scales) -> Any:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from ...base.errors import WrongValue, shown
 from ...ptq.calibration import Calibration
+from ...ptq.hessian import Hessian
+from ...ptq.pairs import Kept, Paired
 from ..torch.walk import Layer
 from .batches import Batches
+from .copies import put, shared_copy
 from .recording import ProductRecorder, recording
 from .weights import chosen_layers, weight_source
+
+Array = np.ndarray[Any, Any]
 
 EVERY = 4  # one of this many batches is held out
 
@@ -23,8 +29,13 @@ def calibrated(
     exclude: object = None,
     held: object = None,
     name: str = "calibrate",
+    rounded: Mapping[str, Any] | None = None,
 ) -> Calibration:
     """Calibrate a module as `heterocompute.ptq.calibrate` describes."""
+    if rounded is not None:
+        small = shared_copy(model, name)
+        put(small, _values_of(model, rounded, name), name)
+        return calibrated_in_pairs(model, small, batches, include, exclude, held, name)
     found = Calibration()
     found.axes, found.held = {}, Calibration()
     found.held.axes = {}
@@ -56,6 +67,52 @@ def calibrated_in_groups(
             _record(model, judges, left, recorders[1:])
         yield _calibration(recorders, order)
         left = [one for one in left if one.name in recorders[0].postponed]
+
+
+def _values_of(model: Any, rounded: Any, name: str) -> dict[str, Any]:
+    known = {one.name for one in chosen_layers(model, None, None, name)}
+    if not isinstance(rounded, Mapping) or (others := {*rounded} - known):
+        given = f"a mapping with {shown(min(others))}" if isinstance(rounded, Mapping) else shown(rounded)
+        raise WrongValue(f"{name}: rounded is {given}, expected rounded weights by the names of weights")
+    return {one: getattr(value, "dequantize", lambda value=value: value)() for one, value in rounded.items()}
+
+
+def calibrated_in_pairs(
+    model: Any, small: Any, batches: object, include: Any, exclude: Any, held: object, name: str
+) -> Calibration:
+    """Calibrate a copy of a model with rounded weights: each batch runs through the model, and then through the copy.
+
+    Memory: in addition to three matrices per weight, the inputs of the weights in one batch.
+    """
+    layers = chosen_layers(model, include, exclude, name), chosen_layers(small, include, exclude, name)
+    kept: dict[str, Kept] = {}
+    first = ProductRecorder(_tensors(layers[0]), make=lambda one, k, groups: kept.setdefault(one, Kept()))
+    seconds = [ProductRecorder(_tensors(layers[1]), make=lambda one, k, groups: _pair(kept, one, k, groups))
+               for _ in range(2)]  # fmt: skip
+    source = Batches(batches, f"{name}: batches")
+    for index, batch in enumerate(source):
+        second = seconds[1 if held is None and index % EVERY == EVERY - 1 else 0]
+        for one, net, own in ((first, model, layers[0]), (second, small, layers[1])):
+            one.keep = _tokens(batch)
+            with recording(net, one, own):
+                source.run(net, batch, index)
+            one.forget()
+        for parts in kept.values():
+            parts.parts.clear()
+    for recorder in seconds:
+        recorder.hessians = {one: pair.hessian for one, pair in recorder.hessians.items()}
+    return _calibration(seconds, [one.name for one in layers[1]])
+
+
+def _pair(kept: dict[str, Kept], name: str, k: int, groups: int) -> Paired:
+    """Return the sums of a weight, whose twins are removed as they are read."""
+    parts = kept.setdefault(name, Kept()).parts
+
+    def drained() -> Iterator[Array]:
+        while parts:
+            yield parts.pop(0)
+
+    return Paired(Hessian(k, groups), drained())
 
 
 def _record(model: object, batches: Batches, weights: list[Layer], recorders: list[ProductRecorder]) -> None:

@@ -40,6 +40,8 @@ class ProductRecorder:
         The parameters whose products are recorded, by name.
     memory : int, optional
         Bytes of Hessians at most, though always one: further weights are `postponed`.
+    make : callable, optional
+        Returns the sums of a weight's inputs: of its name, the number of inputs and groups.
 
     Attributes
     ----------
@@ -52,8 +54,14 @@ class ProductRecorder:
         What of a batch is a token, not padding. It is used for layers that are called with an input of this shape.
     """
 
-    def __init__(self, weights: dict[str, Any], memory: int | None = None) -> None:
-        self.hessians: dict[str, Hessian] = {}
+    def __init__(
+        self,
+        weights: dict[str, Any],
+        memory: int | None = None,
+        make: Callable[[str, int, int], Any] = lambda name, k, groups: Hessian(k, groups),
+    ) -> None:
+        self.hessians: dict[str, Any] = {}
+        self._make = make
         self.axes: dict[str, tuple[int, ...]] = {}
         self.postponed: set[str] = set()
         self.keep: Any = None
@@ -135,7 +143,7 @@ class ProductRecorder:
                 self.postponed.update(names)
                 return
             self._used += size
-            self.hessians[first], self.axes[first] = Hessian(k, groups), axes
+            self.hessians[first], self.axes[first] = self._make(first, k, groups), axes
             for other in others:  # tied weights share their inputs
                 self.hessians[other], self.axes[other] = self.hessians[first], axes
         if self.axes[first] != axes:
@@ -264,6 +272,21 @@ def recording(model: Any, recorder: ProductRecorder, layers: list[Layer]) -> Ite
                 stack.callback(layer.module.register_forward_pre_hook(call).remove)
         stack.enter_context(_mode()(recorder))
         yield
+
+
+@contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Run a model in evaluation mode without gradients; its modes are restored afterwards."""
+    import torch  # optional
+
+    modes = [(one, one.training) for one in model.modules()]
+    try:
+        model.eval()
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    finally:
+        for one, training in modes:
+            one.training = training
 
 
 def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool) -> None:

@@ -15,7 +15,7 @@ from ...ptq.calibration import Calibration
 from ..torch.forms import recipe_of
 from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
-from .calibration import calibrated, calibrated_in_groups
+from .calibration import calibrated, calibrated_in_groups, calibrated_in_pairs
 from .copies import put, shared_copy
 from .weights import chosen_layers, weight_source
 
@@ -30,6 +30,7 @@ def rounded(
     include: Any,
     exclude: Any,
     memory: int,
+    in_pairs: bool = False,
 ) -> Any:
     """Round the layers of a module.
 
@@ -42,6 +43,8 @@ def rounded(
         `heterocompute.ptq.network.round_layers` with its method.
     sequential, held, include, exclude, memory
         As in `heterocompute.ptq.quantize`.
+    in_pairs : bool
+        Calibrate with the inputs of the rounded and of the unrounded network.
 
     Returns
     -------
@@ -54,14 +57,15 @@ def rounded(
     judges = held if isinstance(held, Calibration) else None
     if isinstance(calibration, Calibration):
         if sequential:
-            raise WrongValue("quantize: sequential runs the model again: pass the batches, not what calibrate returned")
+            why = "method='qronos'" if in_pairs else "sequential"
+            raise WrongValue(f"quantize: {why} runs the model again: pass the batches, not what calibrate returned")
         groups = [_chosen(calibration, names)]
         if held is not None and judges is None:
             judges = calibrated(model, held, include, exclude, False, "quantize")
     else:
         apart = False if judges is not None else held
         groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize")
-    again = _Again(model, layers, calibration, held) if sequential else None
+    again = _Again(model, layers, calibration, held, in_pairs) if sequential else None
     arrays = {
         name: as_array(value, name) if name in names and not isinstance(value, QuantizedArray) else value
         for name, value in computed_with(model).items()
@@ -87,8 +91,9 @@ def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
 class _Again:
     """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
-    def __init__(self, model: object, layers: list[Layer], batches: object, held: object) -> None:
+    def __init__(self, model: object, layers: list[Layer], batches: object, held: object, in_pairs: bool) -> None:
         self._model, self._batches = shared_copy(model, "quantize"), batches
+        self._unrounded = model if in_pairs else None
         self._held_out = None if held is None else False
         self._held = {one.name for one in layers if weight_source(one) == "held"}
 
@@ -98,4 +103,8 @@ class _Again:
         }
         self._held -= {*done}  # they stay in the copy
         put(self._model, {name: value.dequantize() for name, value in done.items()}, "quantize")
-        return calibrated(self._model, self._batches, list(map(escaped, names)), None, self._held_out, "quantize")
+        patterns = list(map(escaped, names))
+        if self._unrounded is None:
+            return calibrated(self._model, self._batches, patterns, None, self._held_out, "quantize")
+        given = self._unrounded, self._model, self._batches
+        return calibrated_in_pairs(*given, patterns, None, self._held_out, "quantize")

@@ -35,6 +35,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     from .recipes.optimizer import Madam, RecipeOptimizer, optimizer_in
     from .recipes.watching import watch
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
+    from .steps import report
     from .summary import Summary, summary
     from .walk import Layer, layers
     from .weights import PackedWeight
@@ -73,6 +74,7 @@ __all__ = [
     "optimizer_in",
     "packed",
     "parametrize",
+    "report",
     "summary",
     "train_in",
     "watch",

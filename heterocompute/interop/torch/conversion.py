@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -13,18 +13,18 @@ import torch
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import quoted
+from ...base.values import check_flag
 from ...files.selection import escaped, patterns, unknown
 from ...formats import Format
-from ...formats.base import or_words
 from ...products.arguments import as_format
-from ...ptq.methods import METHODS
 from ...ptq.network import quantize as rounded_network
 from . import modules
 from .attention import PackedMultiheadAttention
 from .carrying import carry, copied
 from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .modules import Packed
-from .walk import Layer, check_matches, check_replaceable, every_layer, matching
+from .steps import REPORTS, accepted, biases_of, checked, reported, same_layer, take_parameters
+from .walk import Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
 
 
@@ -37,7 +37,14 @@ def convert(
     exclude: str | Iterable[str] | None = None,
     inplace: bool = False,
     method: str = "rtn",
-    calibration: object = None,
+    inputs: object = None,
+    smooth: float | str | None = None,
+    clip: str | None = None,
+    correct_bias: bool = False,
+    accept: Callable[[Any], Any] | None = None,
+    at_least: float | None = None,
+    evaluations: int | None = None,
+    **old: Any,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
 
@@ -55,23 +62,47 @@ def convert(
         Patterns of names of weights or modules, as in `layers`.
     inplace : bool
         Change the model itself. By default the packed layers are put into a copy.
-    method : {"rtn", "search", "gptq"}
-        Round to nearest; searched scales; or `heterocompute.ptq.gptq` with calibration inputs. With ``"gptq"``, weights
-        that are not multiplied, such as lookup tables, use searched scales.
-    calibration : batches or Calibration, optional
-        Required by ``"gptq"``: batches for `heterocompute.ptq.calibrate`, or its result.
+    method : {"rtn", "search", "awq", "gptq", "qronos"}
+        Round to nearest; searched scales; or with inputs `heterocompute.ptq.gptq` or `qronos`. ``"awq"`` moves scales
+        of inputs into the weights, as `smooth` does, by the root mean squares of the inputs, and then searches scales.
+        Except with ``"rtn"``, weights that are not multiplied, such as lookup tables, use searched scales.
+    inputs : batches or Calibration, optional
+        Batches for `heterocompute.ptq.calibrate`, or its result, of which ``"qronos"``, ``"awq"`` and `smooth` cannot
+        use the latter. With inputs, `report` has the output error of each layer.
+    smooth : float or "search", optional
+        Before rounding, divide the inputs of linear layers by ``max|x|^a / max|w|^(1 - a)`` (SmoothQuant), and multiply
+        the weights by it. The division is multiplied into the norm or linear layer before. "search" tries 0.1 to 0.9.
+        The identity is always a candidate, by the error of the outputs with weights and activations rounded.
+    clip : "search", optional
+        Searched scales also with ``"rtn"``.
+    correct_bias : bool
+        Add to the biases of linear layers and convolutions the mean output that rounding loses.
+    accept : callable, optional
+        ``accept(model)`` returns a number, the higher the better. `format` is then a ladder: a list of formats, recipes
+        or pairs (format, method). The smallest one with a score of `at_least` is packed.
+    at_least : float, optional
+        The score that is good enough. Required with `accept`.
+    evaluations : int, optional
+        Maximum number of calls of `accept`.
 
     Returns
     -------
     torch.nn.Module
-        The copy, or the model. If the model itself is one layer, the packed layer.
+        The copy, or the model. If the model itself is one layer, the packed layer. With `accept` a pair: the model,
+        which is the unconverted one if no step of the ladder passes, and a `heterocompute.ptq.Gate`.
 
     Raises
     ------
     TypeError
         The model is not a module, or is not on the CPU.
     ValueError
-        A pattern matches nothing, there is no layer to pack, or a format does not fit a weight.
+        A pattern matches nothing, there is no layer to pack, or a format does not fit a weight. Also if no layer can
+        take scales of `smooth` or ``"awq"``; the message has the reason of the first.
+
+    Notes
+    -----
+    Xiao et al., "SmoothQuant", ICML 2023 (arXiv 2211.10438), equation 4. Lin et al., "AWQ", MLSys 2024 (arXiv
+    2306.00978), section 3.2. Scales are moved only if the copy computes the outputs of the model on the first batch.
 
     Examples
     --------
@@ -82,16 +113,37 @@ def convert(
     """
     found = every_layer(model, "convert")
     check_replaceable(model, "convert")
-    if method not in METHODS:
-        raise WrongValue(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
-    if method == "gptq" and calibration is None:
-        raise WrongValue("convert: calibration is missing, expected the batches that method='gptq' rounds under")
-    if method != "gptq" and calibration is not None:
-        raise WrongValue(f"convert: calibration is for method='gptq', not for {shown(method)}")
+    if old:
+        name = next(iter(old))
+        new = "inputs" if name == "calibration" else "an argument of convert"
+        raise WrongType(f"convert: there is no argument {name}, expected {new}")
+    if accept is not None or at_least is not None:
+        options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
+        options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias}
+        return accepted(convert, model, format, accept, at_least, evaluations, method, options)
+    if evaluations is not None:
+        raise WrongValue("convert: evaluations is for a ladder with accept=")
+    how = checked(method, inputs, smooth, clip, check_flag("convert", "correct_bias", correct_bias))
     recipe = recipe_of(format)
-    if method == "gptq":
+    given, moved = model, dict[str, Any]()
+    if how.folds is not None:
+        from ..models.folding import folded
+
+        of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+        some = layers(model, include, exclude)
+        plain = None if activations is None else as_format(activations, "convert: activations")
+        wide = folded(
+            model, [one for one in some if not one.problem], lambda one: (of_format(one) or (None,))[0], inputs,
+            how.folds, how.alpha, plain, how.clip,
+        )  # fmt: skip
+        model, moved = wide.model, wide.rows
+        found = every_layer(model, "convert")
+    heard: Any = None
+    if inputs is not None:
         wanted_formats: Any = recipe
-        heard = rounded_network(model, calibration, wanted_formats, include=include, exclude=exclude, held=False)
+        heard = rounded_network(
+            model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding
+        )
         unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
         packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}
         recipe = {**packable, **recipe}
@@ -115,11 +167,21 @@ def convert(
         chosen.append((layer, fmt))
     if not chosen:
         raise WrongValue(f"convert: no layer is left to pack: {_why_none(found)}")
-    weights = packed_weights(chosen, activations, method)
+    weights = packed_weights(chosen, activations, how.rounding)
     picked = [layer for layer, _ in chosen]
+    biases = biases_of(model, picked, weights, inputs) if how.corrects else {}
+    if moved and inplace:
+        take_parameters(given, model)
+        model, picked = given, [same_layer(given, layer) for layer in picked]
     if not inplace:
         model = _copy(model, picked, "convert")
-    return unsaved(replaced(model, picked, weights))
+    small = unsaved(replaced(model, picked, weights))
+    for path, bias in biases.items():
+        module = small.get_submodule(path)
+        module.bias = torch.nn.Parameter(torch.from_numpy(bias).to(module.bias.dtype), module.bias.requires_grad)
+    if heard is not None:
+        REPORTS[small] = reported(heard, moved, biases)
+    return small
 
 
 def load_packed(

@@ -1,0 +1,285 @@
+"""The smallest recipe of a ladder that is good enough: `accept` and its result, `Gate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from ..arrays.base import PackedArray
+from ..arrays.components import stored_bytes
+from ..base.errors import WrongType, WrongValue, shown
+from ..base.float_env import call_back, counts_subnormals
+from ..base.values import as_int, as_real
+from ..files.recipes import parse_recipe
+from ..files.selection import FirstMatch, select
+from ..formats import Format
+from ..formats.base import or_words
+from ..products.arguments import as_format
+from ..report.files import Tabular
+from .methods import CALIBRATED, METHODS, by_method
+from .network import quantize
+
+NEIGHBOURS = 2  # smaller recipes than the answer that are evaluated, too
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a ladder: formats, and the method that rounds to them."""
+
+    formats: Any
+    method: str
+    text: str
+
+    @classmethod
+    def of(cls, given: Any, method: str, name: str, methods: Sequence[str]) -> Step:
+        """Return a step from a format, a recipe, or a pair of one and its method."""
+        if isinstance(given, tuple) and len(given) == 2:
+            given, method = given
+        if method not in methods:
+            raise WrongValue(f"{name}: the ladder has the method {shown(method)}, expected {or_words(methods)}")
+        formats: Any
+        if isinstance(given, Mapping):
+            formats = parse_recipe(given)
+            text = " ".join(f"{pattern}={fmt or 'float'}" for pattern, fmt in formats.items())
+        else:
+            formats = as_format(given, f"{name}: ladder")
+            text = str(formats)
+        return cls(formats, method, text if method == "rtn" else f"{text} / {method}")
+
+
+def ladder_of(ladder: Any, method: str, name: str, methods: Sequence[str] = METHODS) -> list[Step]:
+    """Return the steps of a ladder."""
+    if isinstance(ladder, (str, Format, Mapping)) or not isinstance(ladder, Sequence):
+        raise WrongType(f"{name}: ladder is {shown(ladder)}, expected a list of formats, recipes or (format, method)")
+    if not ladder:
+        raise WrongValue(f"{name}: ladder is empty, expected formats, recipes or pairs (format, method)")
+    return [Step.of(one, method, name, methods) for one in ladder]
+
+
+@dataclass(frozen=True)
+class Gate(Tabular):
+    """Hold the answer of `accept`.
+
+    Attributes
+    ----------
+    recipe : str or None
+        The smallest accepted recipe with its method; None if the float weights remain.
+    passed : bool
+        Whether a recipe was accepted.
+    score : float or None
+        Its score; without a recipe the best score of the ladder.
+    evaluations : int
+        Number of calls of the function.
+    table : list of dict
+        One row per recipe, by bytes: ``recipe method bytes score passed``. The score of a recipe that was not evaluated
+        is None.
+    reason : str
+        One sentence.
+    """
+
+    recipe: str | None
+    passed: bool
+    score: float | None
+    evaluations: int
+    table: list[dict[str, Any]]
+    reason: str
+
+    @counts_subnormals
+    def __str__(self) -> str:
+        width = max(len(row["recipe"]) for row in self.table)
+        lines = [f"{'recipe':{width}}  {'bytes':>12}  score"]
+        for row in self.table:
+            score = "not evaluated" if row["score"] is None else f"{row['score']:.6g}{'' if row['passed'] else '  no'}"
+            lines.append(f"{row['recipe']:{width}}  {row['bytes']:12,}  {score}")
+        return "\n".join([*lines, self.reason])
+
+
+def climb(
+    steps: Sequence[Step],
+    sizes: Sequence[int],
+    judge: Callable[[int], float],
+    at_least: float,
+    evaluations: int | None,
+) -> tuple[int | None, Gate]:
+    """Search the smallest step that passes: by bisection over the sizes, then the steps below the answer.
+
+    Returns
+    -------
+    (int or None, Gate)
+        The index of the step.
+    """
+    order = sorted(range(len(steps)), key=lambda i: (sizes[i], i))
+    scores: dict[int, float] = {}
+
+    def passes(at: int) -> bool:
+        if order[at] not in scores:
+            scores[order[at]] = judge(order[at])
+        return scores[order[at]] >= at_least
+
+    def spent() -> bool:
+        return evaluations is not None and len(scores) >= evaluations
+
+    low, high = 0, len(order)  # the answer is at most `high`, steps before `low` are taken as too small
+    while low < high and not spent():
+        middle = (low + high) // 2
+        if passes(middle):
+            high = middle
+        else:
+            low = middle + 1
+    best = high if high < len(order) else None
+    below = [at for at in range((len(order) if best is None else best) - 1, -1, -1) if order[at] not in scores]
+    for at in below[:NEIGHBOURS]:  # a larger recipe may be worse than a smaller one
+        if not spent() and passes(at):
+            best = at
+    table = [
+        {
+            "recipe": steps[i].text,
+            "method": steps[i].method,
+            "bytes": int(sizes[i]),
+            "score": scores.get(i),
+            "passed": None if i not in scores else scores[i] >= at_least,
+        }
+        for i in order
+    ]
+    highest = max(scores.values(), default=None)
+    if best is None:
+        reason = f"no recipe reaches {at_least:g}: the float weights remain; the best of {len(scores)} has {highest:g}"
+        return None, Gate(None, False, highest, len(scores), table, reason)
+    chosen = order[best]
+    reason = (
+        f"{steps[chosen].text} is the smallest recipe found with at least {at_least:g}: {scores[chosen]:g}, after "
+        f"{len(scores)} of {len(steps)} evaluations"
+    )
+    return chosen, Gate(steps[chosen].text, True, scores[chosen], len(scores), table, reason)
+
+
+def scored(evaluate: Callable[[Any], Any], given: Any, name: str) -> float:
+    """Return the score of a network.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is not a finite number.
+    """
+    found = call_back(evaluate, given)
+    found = found.item() if hasattr(found, "item") and np.size(found) == 1 else found
+    score = as_real(found, f"{name}: the score", "a number")
+    if not isfinite(score):
+        raise WrongValue(f"{name}: the score is {shown(score)}, expected a finite number")
+    return score
+
+
+@counts_subnormals
+def accept(
+    weights: Any,
+    ladder: Any,
+    evaluate: Callable[[Any], Any],
+    at_least: float,
+    calibration: Any = None,
+    method: str | None = None,
+    evaluations: int | None = None,
+    include: Any = None,
+    exclude: Any = None,
+) -> tuple[dict[str, Any], Gate]:
+    """Return the smallest rounding of a network that is good enough, or the float weights.
+
+    Parameters
+    ----------
+    weights : mapping of str to array_like
+    ladder : list of Format, str, mapping or tuple
+        Formats, or recipes of patterns and formats. A pair (format, method) has a method of its own.
+    evaluate : callable
+        ``evaluate(weights)`` returns a number, the higher the better: accuracy, agreement, a cosine, or minus a loss.
+    at_least : float
+        The score that is good enough.
+    calibration : callable, optional
+        Runs the network, as `evaluate` of `quantize`. Required by methods with calibration inputs.
+    method : {"rtn", "search", "gptq", "qronos"}, optional
+        Default: ``"gptq"`` with calibration, ``"rtn"`` without.
+    evaluations : int, optional
+        Maximum number of evaluations. Default: those of the search, at most log2 of the length, plus three.
+    include, exclude
+        As in `quantize`.
+
+    Returns
+    -------
+    (dict, Gate)
+        All weights, and the report. Recipes are sorted by bytes and searched by bisection. Two recipes below the answer
+        are evaluated as well, since a larger recipe can be worse.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The ladder is empty or not a list, the score is not a number, or as in `quantize`.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> net = hc.zoo.digits()
+    >>> ladder = ["int2-g16", "int3-g16", "int4-g32", "int8"]
+    >>> small, gate = hc.ptq.accept(net.weights, ladder, net.accuracy, at_least=0.99)
+    >>> gate.passed, gate.evaluations <= 4
+    (True, True)
+    """
+    if not isinstance(weights, Mapping):
+        raise WrongType(f"accept: weights is {shown(weights)}, expected a mapping of names to arrays")
+    if not callable(evaluate):
+        raise WrongType(f"accept: evaluate is {shown(evaluate)}, expected a function of the weights")
+    wanted = as_real(at_least, "accept: at_least", "a number")
+    most = None if evaluations is None else as_int(evaluations, "accept: evaluations", 1)
+    steps = ladder_of(ladder, method or ("rtn" if calibration is None else "gptq"), "accept")
+    if calibration is None and (needy := [step.method for step in steps if step.method in CALIBRATED]):
+        raise WrongValue(f"accept: calibration is missing, expected the function that {needy[0]} rounds with")
+    made: dict[int, dict[str, Any]] = {}
+
+    def built(i: int) -> dict[str, Any]:
+        if i not in made:
+            made[i] = _rounded(weights, steps[i], calibration, include, exclude)
+        return made[i]
+
+    sizes = [_size(weights, step, include, exclude) for step in steps]
+    chosen, gate = climb(steps, sizes, lambda i: scored(evaluate, built(i), "accept"), wanted, most)
+    return (dict(weights) if chosen is None else built(chosen)), gate
+
+
+def _formats_of(weights: Mapping[str, Any], step: Step, include: Any, exclude: Any) -> dict[str, Format]:
+    """Return the format of each weight that a step rounds."""
+    first = FirstMatch(step.formats if isinstance(step.formats, Mapping) else {"*": step.formats})
+    infos = {
+        name: (np.asarray(value).dtype.name, np.shape(value))
+        for name, value in weights.items()
+        if not isinstance(value, PackedArray)
+    }
+    found = {name: first(name) for name in select(infos, include, exclude)}
+    return {name: fmt for name, fmt in found.items() if fmt is not None}
+
+
+def _size(weights: Mapping[str, Any], step: Step, include: Any, exclude: Any) -> int:
+    """Return the bytes of all weights of a step."""
+    formats = _formats_of(weights, step, include, exclude)
+    return sum(
+        stored_bytes(formats[name], np.shape(value), _axes_of(value)) if name in formats else value.nbytes
+        for name, value in ((name, _array(value)) for name, value in weights.items())
+    )
+
+
+def _array(value: Any) -> Any:
+    return value if isinstance(value, PackedArray) else np.asarray(value)
+
+
+def _axes_of(value: Any) -> tuple[int, ...]:
+    return (2, 3, 1) if value.ndim == 4 else (value.ndim - 1,)
+
+
+def _rounded(weights: Mapping[str, Any], step: Step, run: Any, include: Any, exclude: Any) -> dict[str, Any]:
+    """Return the weights of one step; without a calibration run all selected weights are rounded alone."""
+    if run is not None:
+        return quantize(weights, run, step.formats, include=include, exclude=exclude, method=step.method).weights
+    found = dict(weights)
+    for name, fmt in _formats_of(weights, step, include, exclude).items():
+        found[name] = by_method(weights[name], fmt, _axes_of(np.asarray(weights[name])), step.method)
+    return found

@@ -1,0 +1,181 @@
+"""`ht.convert` with inputs: moved scales, corrected biases, methods, reports, and the smallest good recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+
+torch = pytest.importorskip("torch")
+ht = pytest.importorskip("heterocompute.interop.torch")
+D = 32
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """A residual block with its norm in front, as in a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(D)
+        self.gate, self.up = torch.nn.Linear(D, D), torch.nn.Linear(D, D)
+        self.down = torch.nn.Linear(D, D, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        return x + self.down(torch.relu(self.gate(y)) * self.up(y))
+
+
+def network(outliers: float = 30.0) -> tuple[Any, list[Any], Any]:
+    """Return a model whose norms have four large channels, batches, and other inputs."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(Block(), Block(), torch.nn.LayerNorm(D), torch.nn.Linear(D, 10))
+    with torch.no_grad():
+        for block in model[:2]:
+            block.norm.weight[:4] *= outliers
+    return model, [torch.randn(128, D) for _ in range(4)], torch.randn(256, D)
+
+
+def output_db(model: Any, small: Any, x: Any) -> float:
+    with torch.no_grad():
+        exact, found = model(x), small(x)
+    return float(10 * torch.log10(exact.square().mean() / (found - exact).square().mean()))
+
+
+def test_smoothing_restores_the_dB_that_outlier_channels_cost() -> None:
+    model, batches, x = network()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    plain = output_db(model, ht.convert(model, "int8", activations="int8"), x)
+    for smooth in (0.5, "search"):
+        small = ht.convert(model, "int8", activations="int8", inputs=batches, smooth=smooth)
+        assert output_db(model, small, x) > plain + 3
+        rows = {row["name"]: row for row in ht.report(small).table}
+        assert rows["0.gate.weight"]["alpha"] == rows["0.up.weight"]["alpha"] > 0
+        assert rows["0.down.weight"]["alpha"] is None and "no norm or linear layer" in rows["0.down.weight"]["left"]
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name])
+
+
+def test_identity_is_a_candidate_of_smoothing() -> None:
+    model, batches, _ = network(outliers=1.0)
+    with torch.no_grad():
+        for one in model.modules():
+            if isinstance(one, torch.nn.Linear):
+                one.weight.copy_(torch.sign(one.weight))
+    small = ht.convert(model, "int4", inputs=batches, smooth="search")  # weights of 1 and -1 have no error
+    assert all(row["alpha"] in (0.0, None) for row in ht.report(small).table)
+
+
+def test_scales_pass_relu_and_a_tensor_that_others_read_keeps_its_scale() -> None:
+    torch.manual_seed(1)
+    chain = torch.nn.Sequential(torch.nn.Linear(D, D), torch.nn.ReLU(), torch.nn.Linear(D, 8))
+    with torch.no_grad():
+        chain[0].weight[:3] *= 40
+    x = torch.randn(512, D)
+    small = ht.convert(chain, "int8", activations="int8", inputs=x, smooth="search")
+    assert ht.report(small).table[1]["alpha"] > 0
+    assert output_db(chain, small, x) > output_db(chain, ht.convert(chain, "int8", activations="int8"), x) + 3
+
+    class After(Block):
+        def forward(self, x: Any) -> Any:
+            y = self.norm(x)
+            return y + self.down(torch.relu(self.gate(y)) * self.up(y))  # y is read by the addition, too
+
+    net = torch.nn.Sequential(After())
+    with torch.no_grad():
+        net[0].norm.weight[:4] *= 30
+    with pytest.raises(ValueError, match="convert: smooth moves no scales: 0.down.weight"):
+        ht.convert(net, "int8", activations="int8", inputs=x, smooth="search")
+
+
+def test_every_method_of_inputs_beats_rounding_to_nearest() -> None:
+    model, batches, x = network(outliers=4.0)
+    found = {}
+    for method in ("rtn", "search", "awq", "gptq", "qronos"):
+        small = ht.convert(model, "int3-g16", inputs=batches, method=method)
+        found[method] = output_db(model, small, x)
+        assert [row["format"] for row in ht.report(small).table] == ["int3-g16"] * 7
+    assert min(found, key=found.__getitem__) == "rtn" and max(found, key=found.__getitem__) == "qronos"
+    plain = ht.convert(model, "int3-g16")
+    assert plain[3].weight.array() == ht.convert(model, "int3-g16", inputs=batches)[3].weight.array()
+    clipped = ht.convert(model, "int3-g16", clip="search")
+    assert clipped[3].weight.array() == ht.convert(model, "int3-g16", method="search")[3].weight.array()
+
+
+def test_biases_restore_the_mean_of_outputs() -> None:
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(128, 5))
+    x = torch.randn(64, 3, 6, 6) + 2
+    small = ht.convert(model, "int3-g9", inputs=x, correct_bias=True, include="0")
+    with torch.no_grad():
+        means = [one[0](x).mean(dim=(0, 2, 3)) for one in (model, small, ht.convert(model, "int3-g9", include="0"))]
+    assert (means[1] - means[0]).abs().max() < 1e-4 < (means[2] - means[0]).abs().max()
+    assert [row["bias"] for row in ht.report(small).table] == [True]
+
+
+def test_in_place_conversion_moves_scales_of_the_model_itself() -> None:
+    model, batches, x = network()
+    wanted = ht.convert(model, "int8", activations="int8", inputs=batches, smooth=0.5)(x)
+    same = ht.convert(model, "int8", activations="int8", inputs=batches, smooth=0.5, inplace=True)
+    assert same is model and torch.equal(model(x), wanted)
+
+
+@pytest.mark.parametrize("at_least", [0.5, 0.97, 0.995, 0.9999])
+def test_the_gate_is_the_exhaustive_search(at_least: float) -> None:
+    model, batches, x = network(outliers=2.0)
+    with torch.no_grad():
+        exact = model(x)
+
+    def cosine(small: Any) -> Any:
+        with torch.no_grad():
+            return torch.nn.functional.cosine_similarity(small(x), exact).mean()
+
+    ladder = ["int8", "int2-g16", ("int3-g16", "gptq"), "int4-g16", ("int4-g16", "qronos"), "int6-g16"]
+    small, gate = ht.convert(model, ladder, accept=cosine, at_least=at_least, inputs=batches)
+    scores = {}
+    for step in ladder:
+        fmt, method = step if isinstance(step, tuple) else (step, "rtn")
+        one = ht.convert(model, fmt, method=method, inputs=batches)
+        if float(cosine(one)) >= at_least:
+            scores[fmt if method == "rtn" else f"{fmt} / {method}"] = sum(t.numel() * t.element_size() for t in (
+                *one.parameters(), *one.buffers()))  # fmt: skip
+    assert gate.passed and scores[gate.recipe] == min(scores.values())
+    assert gate.evaluations <= 5 and gate.recipe in str(gate) and gate.score == float(cosine(small))
+
+
+def test_without_an_accepted_recipe_the_model_itself_is_returned() -> None:
+    model, _, _ = network()
+    small, gate = ht.convert(model, ["int8", "int4"], accept=lambda net: 0.0, at_least=1)
+    assert small is model and gate.recipe is None and not gate.passed and "the float weights remain" in gate.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"method": "qronos"}, "convert: inputs is missing, expected the batches for method='qronos'"),
+        ({"smooth": 0.5}, "convert: inputs is missing, expected the batches for smooth"),
+        ({"correct_bias": True}, "convert: inputs is missing"),
+        ({"smooth": 2.0, "inputs": np.ones((4, D), np.float32)}, "convert: smooth is 2.0, expected 'search' or 0 to 1"),
+        ({"smooth": 0.5, "method": "awq", "inputs": 1}, "smooth and method='awq' both move scales"),
+        ({"clip": 0.9}, "convert: clip is 0.9"),
+        ({"accept": len}, "convert: at_least is missing"),
+        ({"at_least": 0.9}, "convert: accept is None"),
+        ({"accept": len, "at_least": 1}, "convert: ladder is 'int4'"),
+        ({"evaluations": 3}, "convert: evaluations is for a ladder"),
+        ({"inplace": 3.5, "unknown": 1}, "convert: there is no argument unknown"),
+    ],
+)
+def test_bad_input_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        ht.convert(network()[0], "int4", **options)
+    with pytest.raises(ValueError, match="report: model was not converted with inputs="):
+        ht.report(network()[0])
+
+
+def test_calibrated_inputs_do_not_serve_methods_that_run_the_model() -> None:
+    model, batches, _ = network()
+    heard = hc.ptq.calibrate(model, batches)
+    with pytest.raises(ValueError, match="inputs is what calibrate returned, but method='qronos' runs the model"):
+        ht.convert(model, "int4", method="qronos", inputs=heard)
