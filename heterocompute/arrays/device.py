@@ -285,7 +285,7 @@ def tensor_view(tensor: Any, name: str) -> tuple[int, View]:
 
 
 def _name_of(kind: Any, name: str) -> str:
-    """Return the name of a dtype of PyTorch, the first time that it is asked for."""
+    """Return the name of a PyTorch dtype, and store it in `NAMES` for later calls."""
     word = str(kind).removeprefix("torch.")
     if word not in _FLOATS:
         raise WrongType(f"{name} has dtype {word}, expected float16, bfloat16, float32 or float64")

@@ -121,7 +121,7 @@ def _is_text(text: object) -> bool:
 
 
 def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[str]) -> Located | None:
-    """Return the state of a checkpoint before parts of it were deleted, or None if none were to be deleted.
+    """Return the checkpoint's description from before its first deletion, None if the run deletes nothing.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def source_in(manifest: dict[str, Any], root: str, in_path: str | os.PathLike[st
     Raises
     ------
     ValueError
-        The remains are another checkpoint's, or files are not in its index.
+        The files that are left belong to another checkpoint, or are not in its index.
     """
     if not manifest.get("consume"):
         return None

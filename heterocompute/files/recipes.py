@@ -109,12 +109,12 @@ def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
     text : str
         As in `heterocompute.prune`.
     formats : bool
-        Whether a format with a pattern, such as ``"int8+2:4"``, is one as well.
+        Accept a format with a pattern, such as ``"int8+2:4"``, too.
 
     Raises
     ------
     ValueError
-        Neither.
+        The text is not a pattern, nor a format with a pattern if `formats` is set.
 
     Examples
     --------

@@ -219,9 +219,9 @@ def roles_from(weights: object) -> Roles:
 
 
 def turned_in(reader: Tensors, names: Iterable[str]) -> list[str]:
-    """Return those weights in the layout of another program that the model has as matrices (in, out).
+    """Return the names of weights that the model stores as matrices (in, out), for a file in another program's layout.
 
-    Their shapes are not known yet: `TABLE` alone decides.
+    The shapes are not known yet, so only `TABLE` decides.
     """
     if not reader.is_configured:
         return []

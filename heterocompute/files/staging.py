@@ -101,12 +101,12 @@ class Staging:
             )
 
     def source(self, in_path: str | os.PathLike[str]) -> Located | None:
-        """Return the checkpoint's description before parts of it were deleted, or None if it was not to be deleted.
+        """Return the checkpoint's description from before its first deletion, None if the run deletes nothing.
 
         Raises
         ------
         ValueError
-            The remains are another checkpoint's, or files are not in its index.
+            The files that are left belong to another checkpoint, or are not in its index.
         """
         return source_in(self.begun, self.root, in_path)
 
@@ -119,7 +119,7 @@ class Staging:
     def begin(
         self, shards: Sequence[Shard], source: Located, companions: Collection[str], consume: bool, resume: bool
     ) -> list[Shard] | None:
-        """Find out which parts are there already, and make room for the others.
+        """Find the parts that exist already, and prepare the output for the rest.
 
         Parameters
         ----------
@@ -127,18 +127,17 @@ class Staging:
             Without paths.
         source : Located
             The checkpoint.
-        beside : collection of str
-            Names of other files that go along.
+        companions : collection of str
+            Names of the other files of the output, such as ``config.json``.
         consume : bool
-            Whether its files shall be deleted.
+            Delete the files of the source that are no longer needed.
         resume : bool
-            Whether to take what an earlier run has left; else that is deleted.
+            Use the parts that an earlier run left; otherwise they are deleted.
 
         Returns
         -------
         list of Shard, or None
-            All of them, with paths; None if the output has its name already, because the run that made it was ended
-            just then.
+            All shards, with paths. None if the output is complete: the earlier run ended after it renamed the output.
 
         Raises
         ------

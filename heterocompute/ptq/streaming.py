@@ -311,7 +311,7 @@ class _Gatherer(Mapping[str, Any]):
         return answer
 
     def _finished(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
-        """Return the Hessians of an earlier run, None if it ended before."""
+        """Return the Hessians that an earlier run stored, None if it ended before it stored them."""
         if not self._parts.has(done):
             return None
         try:

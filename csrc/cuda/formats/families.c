@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-/* In the order of formats.def; NULL: there is none. words: of codes of 4 and of 8 bits, of one vector, of several, and of a pattern
- * 2:4. by_record: kernels that read such formats are those of "own". */
+/* In the order of formats.def. NULL: there is no kernel, as for every format that has no line here. words: of codes of 4 and of
+ * 8 bits, of one vector, of several, and of a pattern 2:4. by_record: kernels that read such formats are those of "own". */
 static const struct {
     const char *module, *kernel[HC_CUDA_N_KERNELS], *words[2][HC_CUDA_N_WORDS_KERNELS];
     bool by_record;
-} FAMILIES[] = {
+} FAMILIES[N_FAMILIES] = {
 #define WORDS(name, bits) "hc_gemv_" #name "_b" #bits "_v1", "hc_gemv_" #name "_b" #bits "_v8"
 #define KEPT(name, bits) {WORDS(name, bits), "hc_gemv_kept_" #name "_b" #bits}
 #define FAMILY(name, integers, ...)                                                                                    \

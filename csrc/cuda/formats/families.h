@@ -10,6 +10,7 @@ enum {
 #include "formats/formats.def"
 #undef HC_FORMAT
 #undef HC_SIMD
+    N_FAMILIES
 };
 
 typedef enum {

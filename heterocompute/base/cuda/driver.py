@@ -42,7 +42,7 @@ def _driver() -> tuple[int, tuple[Device, ...]]:
     path = os.environ.get("HETEROCOMPUTE_CUDA_DRIVER") or DRIVER
     if path not in _open:
         if _open:
-            raise Unsupported(f"cuda: this process uses the driver {shown(next(iter(_open)))} already")
+            raise Unsupported(f"{KIND}: this process uses the driver {shown(next(iter(_open)))} already")
         try:
             version, found = _core.cuda_open(path)
         except (NotImplementedError, RuntimeError) as problem:  # its text has the path
@@ -74,7 +74,7 @@ def check_device(number: int, name: str) -> int:
     """Return the number of a device; ValueError if the driver has fewer."""
     found = devices()
     if not 0 <= number < len(found):
-        raise WrongValue(f"{name}: there is no device 'cuda:{number}', the driver has {len(found)}")
+        raise WrongValue(f"{name}: there is no device '{KIND}:{number}', the driver has {len(found)}")
     return number
 
 
@@ -86,9 +86,9 @@ def driver_text() -> str:
     try:
         version, found = _driver()
     except (NotImplementedError, RuntimeError) as problem:
-        reason = str(problem).removeprefix("cuda: ")
+        reason = str(problem).removeprefix(f"{KIND}: ")
         return f"{kernels}; {reason}" if built else reason
-    listed = ", ".join(f"cuda:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))
+    listed = ", ".join(f"{KIND}:{i} {one.name} (sm_{one.major}{one.minor})" for i, one in enumerate(found))
     return f"{kernels}; driver {version // 1000}.{version % 1000 // 10}; {listed}"
 
 
@@ -99,5 +99,5 @@ def device_number(name: object, caller: str) -> int | None:
     if text == "cpu":
         return None
     if kind != KIND or (colon and not (number.isdecimal() and len(number) < 6)):
-        raise WrongValue(f"{caller}: device is {shown(name)}, expected 'cpu', 'cuda' or 'cuda:<number>'")
+        raise WrongValue(f"{caller}: device is {shown(name)}, expected 'cpu', '{KIND}' or '{KIND}:<number>'")
     return check_device(int(number or 0), caller)

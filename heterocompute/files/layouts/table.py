@@ -9,7 +9,7 @@ from ...base.errors import WrongValue, shown
 from ...base.tensors import Tensors
 from ...base.texts import near_words
 from .bitnet import BitNet
-from .compressed_tensors import CompressedTensors
+from .compressed.compressed_tensors import CompressedTensors
 from .configuration import auto_round, config_in, is_auto_round, is_fp8_of_quark, method_of
 from .eetq import EETQ
 from .fp8 import FP8

@@ -54,7 +54,7 @@ def peak_elements(network: Network) -> int:
 
 
 def last_uses(flows: Sequence[Flow]) -> dict[str, int]:
-    """Return the place of each value's last use; the network's output is used behind the last node."""
+    """Return the index of the last node that uses each value; that of the network's output is ``len(flows)``."""
     uses = {source: i for i, flow in enumerate(flows) for source in flow.node.inputs}
     if flows:
         uses[flows[-1].name] = len(flows)

@@ -418,9 +418,9 @@ class Recorder:
     def prepare(
         self, kind: str, sizes: tuple[int, int, int, int], shape: Shape, names: tuple[str, ...], results: list[Any]
     ) -> None:
-        """Add the node of a product of parameters, whose output is a weight, too.
+        """Add the node of a matmul of two parameters, and mark its results as parameters.
 
-        Products with a vector are left out, as in torch's own counter: they are norms of weights.
+        Matmuls with a vector get no node, as in torch's own counter: they compute norms of weights.
         """
         if min(sizes[1:3]) > 1:
             self.add(kind, Product(kind, sizes, shape, once=True), [INPUT], [])

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.bits import pack, unpack
-from ...arrays.quantized import QuantizedArray
-from ...base.container import numpy_dtype
-from ...base.errors import WrongValue, shown
-from ...base.texts import quoted
-from ...formats import MX, NVFP4, Float, Int
-from . import scaled
-from .layout import Layout
-from .linear import (
+from ....arrays.bits import pack, unpack
+from ....arrays.quantized import QuantizedArray
+from ....base.container import numpy_dtype
+from ....base.errors import WrongValue, shown
+from ....base.texts import quoted
+from ....formats import MX, NVFP4, Float, Int
+from .. import scaled
+from ..layout import Layout
+from ..linear import (
     ROWS,
     WORD_COLUMNS,
     Array,
@@ -46,8 +46,8 @@ from .linear import (
     unordered,
     words,
 )
+from ..weight import Weight, of_array, of_codes, of_values
 from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
-from .weight import Weight, of_array, of_codes, of_values
 
 NAME = "compressed-tensors"
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)

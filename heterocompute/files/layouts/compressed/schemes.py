@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.errors import WrongValue, shown
-from ...base.texts import counted
-from . import scaled
-from .expressions import matches
-from .linear import Array, one_of, spaced_words, words
+from ....base.errors import WrongValue, shown
+from ....base.texts import counted
+from .. import scaled
+from ..expressions import matches
+from ..linear import Array, one_of, spaced_words, words
 
 MXFP8 = "mxfp8-quantized"
 NAIVE = ("int-quantized", "float-quantized", "naive-quantized", MXFP8)

@@ -1,0 +1,1 @@
+"""compressed-tensors: its layout, and the schemes of its configuration."""
