@@ -211,9 +211,10 @@ class Own(Format):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
             largest = self.element.largest
-            allowed = f"1e-09 to {shown(largest)}" if largest >= 1e-9 else f"None below 1e-09"
+            allowed = f"1e-09 to {shown(largest)}" if largest >= 1e-9 else "None below 1e-09"
             raise WrongValue(
-                f"define: target is {shown(value)}, the largest number of {self.element} is {shown(largest)}, expected {allowed}"
+                f"define: target is {shown(value)}, the largest number of {self.element} is {shown(largest)}, "
+                f"expected {allowed}"
             )
         if float(f"{value:.9f}") != value or value >= 1e9:
             raise WrongValue(f"define: target is {shown(value)}, expected below 1e9, with at most 9 decimals")
