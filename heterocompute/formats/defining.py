@@ -17,7 +17,7 @@ from .own import NAMES, Own
 from .sparse import Sparse, has_pattern, parse_pattern
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-FIELDS = {"element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name"}
+FIELDS = ("element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name")
 MOST_LEVEL = 2.0**1023  # of a level in a definition; integers beyond it have no float64
 MOST = 1 << 16  # characters of a definition: 256 levels and thresholds take a fifth
 _lock = threading.Lock()
@@ -235,8 +235,11 @@ def from_definition(definition: Any, text: str) -> Format:
     >>> str(from_definition({"element": "e3m4", "scale": "e8m0", "group": 32}, "e3m4-g32-e8m0+2:4"))
     'e3m4-g32-e8m0+2:4'
     """
-    if not isinstance(definition, Mapping) or not definition.keys() <= FIELDS or "element" not in definition:
-        raise WrongValue(f"definition: {shown(definition)} is no definition of a format")
+    if not isinstance(definition, Mapping) or not definition.keys() <= set(FIELDS) or "element" not in definition:
+        raise WrongValue(
+            f"definition: {shown(definition)} is not a definition, expected 'element' and any of "
+            f"{', '.join(map(repr, FIELDS[1:]))}"
+        )
     try:
         base = _own_from(definition)
     except TypeError as problem:
@@ -272,6 +275,28 @@ def carried(fmt: Format) -> str:
     return json.dumps({"format": str(fmt), "definition": definition})
 
 
+def readable(fmt: Format) -> str:
+    """Return a format as a text that this process reads by `heterocompute.format`.
+
+    Returns
+    -------
+    str
+        The format string. If `define` of this process did not give it, because the format came with its definition:
+        the text of `carried`.
+
+    Examples
+    --------
+    >>> import heterocompute as hc
+    >>> from heterocompute.formats.defining import readable
+    >>> text = '{"format": "theirs", "definition": {"element": "int12", "name": "theirs"}}'
+    >>> readable(hc.format("int4-g32")), hc.format(readable(hc.format(text))) == hc.format(text)
+    ('int4-g32', True)
+    """
+    own = fmt.base if has_pattern(fmt) else fmt
+    is_known = not isinstance(own, Own) or own.name is None or NAMES.get(own.name) == own
+    return str(fmt) if is_known else carried(fmt)
+
+
 def from_carried(text: str) -> Format:
     """Return the format of JSON that `carried` made, which may come from anywhere.
 
@@ -292,7 +317,10 @@ def from_carried(text: str) -> Format:
         found = None
     wanted = {"format", "definition"}
     if not isinstance(found, dict) or found.keys() != wanted or not isinstance(found["format"], str):
-        raise WrongValue(f"format: {shown(text[:64])} is no definition of a format")
+        raise WrongValue(
+            f"format: {shown(text[:64])} is not a definition, expected JSON such as "
+            '{"format": "mine", "definition": {"element": "e3m4", "name": "mine"}}'
+        )
     return from_definition(found["definition"], found["format"])
 
 

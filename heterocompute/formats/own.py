@@ -117,7 +117,10 @@ class Own(Format):
         self._check_rule()
         self._check_levels()
         if not self.saturate and not self._has_beyond:
-            raise WrongValue(f"define: {self.element} has neither infinity nor NaN, expected saturate=True")
+            raise WrongValue(
+                f"define: saturate is False with {self.element}, which has no infinity or NaN beyond its largest "
+                "number; expected True"
+            )
         if self.name is not None and re.match(r"levels[0-9]+_[0-9a-f]{8}", self.name):
             raise WrongValue(
                 f"define: name is {shown(self.name)}, which is how levels without a name begin; choose another"
@@ -139,9 +142,11 @@ class Own(Format):
         except (TypeError, ValueError, OverflowError):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
         if not 1e-9 <= value <= self.element.largest:
+            largest = self.element.largest
+            allowed = f"1e-09 to {shown(largest)}" if largest >= 1e-9 else "None below 1e-09"
             raise WrongValue(
-                f"define: target is {shown(value)}, expected above 0 and at most {shown(self.element.largest)}, "
-                f"the largest number of {self.element}"
+                f"define: target is {shown(value)}, the largest number of {self.element} is {shown(largest)}, "
+                f"expected {allowed}"
             )
         if float(f"{value:.9f}") != value or value >= 1e9:
             raise WrongValue(f"define: target is {shown(value)}, expected below 1e9, with at most 9 decimals")
@@ -200,6 +205,13 @@ class Own(Format):
         """Refuse elements that no scale can map."""
         if self.scale is not None and not 0 < np.float32(self.used_target) < np.inf:
             raise WrongValue(f"define: {self.element} has no number above 0 that a scale could map to")
+        if self.second is not None and self.scale_type is not None:
+            product = self.used_target * self.scale_type.largest  # of float32, that the second level divides by
+            if np.float32(product) == 0:
+                raise WrongValue(
+                    f"define: target {shown(self.used_target)} times {shown(self.scale_type.largest)}, the largest "
+                    f"scale of {shown(self.scale)}, is 0 in float32, expected larger numbers"
+                )
 
     @property
     def used_target(self) -> float:

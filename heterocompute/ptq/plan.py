@@ -26,8 +26,8 @@ class Plan(Tabular):
     Attributes
     ----------
     recipe : dict of str to str
-        Name -> format string, as accepted by ``recipe=`` and ``--recipe``. ``*``, ``?`` and ``[`` in a name are in
-        brackets.
+        Name -> format string, as accepted by ``recipe=`` and ``--recipe``, or JSON of a definition that came from
+        another process. ``*``, ``?`` and ``[`` in a name are in brackets.
     weights : dict of str to QuantizedArray or original type
     table : list of dict
         One row per tensor: ``name shape method format bits bytes probe error alpha loss``. error is relative, loss is

@@ -25,6 +25,7 @@ from ..files.opening import check_weights
 from ..files.roles import roles_from
 from ..files.selection import axes_of, escaped, unknown
 from ..formats import Format
+from ..formats.defining import readable
 from ..products.arguments import as_format
 from ..products.columns import to_columns
 from .budgets import cost_tables, limits
@@ -205,7 +206,7 @@ def search(
         for kind, amount in zip(allowed, found.costs, strict=True)
     }
     return Plan(
-        {escaped(name): str(choices[of[name]]) for name in names},
+        {escaped(name): readable(choices[of[name]]) for name in names},
         {**arrays, **chosen},
         rows,
         total,

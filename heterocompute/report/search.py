@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,7 @@ def page(title: str, found: Mapping[str, Any], words: str) -> str:
         ]
         for row in found["rows"]
     ]  # fmt: skip
-    counts = {fmt: sum(row["format"] == fmt for row in found["rows"]) for fmt in found["recipe"].values()}
+    counts = Counter(row["format"] for row in found["rows"])
     proof = "a proven optimum" if found["gap"] == 0 else f"at most {found['gap']:.3g} above the optimum"
     figure = [(f"{found['bits']:.3f}", "stored bits a value")]
     figure.append((f"{found['predicted']:.4g}", f"predicted loss: {proof}"))

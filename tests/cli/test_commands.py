@@ -239,4 +239,4 @@ def test_a_definition_is_a_format_of_the_command_line(tmp_path: Path, capsys: py
     code, _, err = run(capsys, "quantize", *files, "--format", f"int8,{carried(fmt)}")
     assert code == 2 and "are several, expected one format" in err
     code, _, err = run(capsys, "quantize", *files, "--format", '{"a": 1, "b": 2}')
-    assert code == 2 and "is no definition of a format" in err
+    assert code == 2 and "is not a definition, expected JSON" in err

@@ -143,5 +143,9 @@ def test_training_in_torch_and_jax_takes_functions() -> None:
     assert np.array_equal(y.detach().numpy(), quarters(x)) and (t.grad == 1).all()
     layer = ht.QuantLinear(20, 3, mine)
     assert np.array_equal(layer.rounded(layer.weight).detach().numpy(), quarters(layer.weight.detach().numpy()))
+    net = torch.nn.Sequential(layer)
+    with pytest.raises(ValueError, match="packed: fmt is 'quarters', a function"):
+        ht.packed(net)
+    assert str(ht.convert(net, "int8")[0].weight.format) == "int8"  # the format before was that of the training
     found = jax.jit(lambda w: hj.fake_quantize(w, mine))(x)
     assert np.array_equal(np.asarray(found), quarters(x))

@@ -184,6 +184,9 @@ def test_onnx_has_scales_in_two_levels_to_the_last_digit_and_refuses_by_name(tmp
     for fmt in ("binary+2:4", "cb4-g16", "q4_1", "fp16", "2:4", "int24"):
         with pytest.raises(ValueError, match=f"'0.weight' is {re.escape(fmt)}, which no operators of ONNX decode"):
             ht.export_onnx(ht.convert(model(), fmt), (torch.from_numpy(x),), tmp_path / "none.onnx")
+    rounded = ht.convert(model(), "int8", activations=formats()[0])
+    with pytest.raises(ValueError, match="activations of '0.weight' are carried-e3m4, expected None or int8"):
+        ht.export_onnx(rounded, (torch.from_numpy(x),), tmp_path / "none.onnx")
     assert not (tmp_path / "none.onnx").exists()
 
 

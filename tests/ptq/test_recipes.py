@@ -17,7 +17,7 @@ from heterocompute.files.recipes import read_recipe
 from heterocompute.files.selection import FirstMatch, escaped, literal
 from heterocompute.formats import Own
 from heterocompute.ptq.checkpoint import _key
-from heterocompute.report.search import METRIC, rows_of
+from heterocompute.report.search import METRIC, page as search_page, rows_of
 
 NAMES = [
     'a"b', "a\\b", "a.b.c", "x\ny", "ü.é", "w[0]", "w0", "w*", "wq", "w?", "[ab]", "a", "b", "[!a]", "'a'.'b'", "\r",
@@ -141,6 +141,19 @@ for name in "ab":
     with pytest.raises(ValueError, match="save: 'a' has the format recipe-halves, a function of values"):
         found.save(tmp_path / "c.toml")
     assert not (tmp_path / "c.toml").exists()
+
+
+def test_a_search_of_a_definition_from_elsewhere_saves_it(tmp_path: Path) -> None:
+    """The name is unknown here, or that of another format."""
+    hc.define("recipe-taken", hc.Levels([-1, 0, 1]), group=16)
+    weights = {"a": reals((4, 64), 1)}
+    for name in ("recipe-theirs", "recipe-taken"):
+        theirs = hc.format(f'{{"format": "{name}", "definition": {{"element": "e2m2b5", "name": "{name}"}}}}')
+        found = hc.ptq.search(weights, [theirs], {"bits": 8})
+        assert hc.format(found.recipe["a"]) == theirs and found.table[0]["format"] == name
+        assert f"1 x {name}" in search_page("", found.to_dict(), "")
+        found.save(tmp_path / "recipe.toml")
+        assert hc.format(read_recipe(tmp_path / "recipe.toml")["a"]) == theirs
 
 
 def test_results_of_another_definition_are_not_reused() -> None:

@@ -114,8 +114,8 @@ static void own_finish(const hc_format *format, int pass, hc_encode_state *state
             sum += load_shared(state, i);
         state->maximum = mean_of(sum, rows * state->geometry->columns);
     }
-    state->coarse =
-        own->sharing == OWN_TENSOR ? state->maximum / (float)own->target : second_scale(own, state->maximum);
+    state->coarse = own->sharing == OWN_TENSOR ? saturated_quotient(state->maximum, (float)own->target)
+                                               : second_scale(own, state->maximum);
 }
 
 static void own_share(const hc_format *format, const hc_geometry *geometry, const hc_encode_state *state,

@@ -75,11 +75,17 @@ static inline void store_shared(hc_encode_state *state, int64_t i, double value)
     memcpy(state->shared + 2 * i, &value, sizeof value);
 }
 
+/* A quotient in float32. Targets below 1 may take it beyond the largest number, which it becomes, as scales do. */
+static inline float saturated_quotient(float a, float b) {
+    const float quotient = a / b;
+    return quotient <= FLT_MAX ? quotient : FLT_MAX;
+}
+
 /* The number that small floats below a second level are multiplied by. */
 static inline float second_scale(const hc_sentence *own, float maximum) {
     if (own->scale == OWN_INTEGER)
-        return maximum / (float)own->target / (float)((1 << own->scale_bits) - 1);
-    const float p = maximum / (float)(own->target * own->largest_scale);
+        return saturated_quotient(maximum, (float)own->target) / (float)((1 << own->scale_bits) - 1);
+    const float p = saturated_quotient(maximum, (float)(own->target * own->largest_scale));
     return p == 0 ? 1.0f : p;
 }
 
@@ -112,7 +118,7 @@ static inline uint8_t scale_code(const hc_own_float *own, float value) {
 
 /* Writes the scale of a limit; returns S. p: the second level, or 1. */
 static inline double store_scale(const hc_sentence *own, double limit, float p, uint8_t *scales, int64_t group) {
-    const float s = (float)limit / (float)own->target;
+    const float s = saturated_quotient((float)limit, (float)own->target);
     switch (own->scale) {
     case OWN_F32:
         hc_store_f32(scales + 4 * group, s);
@@ -234,7 +240,7 @@ static inline double encode_scale(const hc_sentence *own, const hc_geometry *geo
         return (double)load_factor(own, geometry, out, row, group);
     if (own->scale != OWN_INTEGER)
         return store_scale(own, limit, second, hc_part(out, HC_SCALES, row), group);
-    const double s = (double)((float)limit / (float)own->target);
+    const double s = (double)saturated_quotient((float)limit, (float)own->target);
     const int32_t top = (1 << own->scale_bits) - 1;
     const int32_t code = second == 0 ? 0 : hc_quotient(s, (double)second, 0, top);
     hc_write_bits(integers, (uint32_t)code, own->scale_bits);

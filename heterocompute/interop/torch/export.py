@@ -125,7 +125,7 @@ def _largest(name: str, activations: str) -> int:
     fmt = parse_format(activations)
     if activations != f"int{fmt.bits}" or fmt.bits > 8:
         raise WrongValue(
-            f"export_onnx: activations of {quoted(name)} are {activations}, expected None or int8: one scale a row"
+            f"export_onnx: activations of {quoted(name)} are {fmt}, expected None or int8: one scale per row"
         )
     return int(2 ** (fmt.bits - 1) - 1)
 

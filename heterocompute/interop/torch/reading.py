@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...base.errors import WrongType, WrongValue
-from ...formats import Format
+from ...formats import Format, is_function
 from ...formats.defining import carried
 from ...products.arguments import as_format, core_clip
 from ...products.quantize import quantize
@@ -177,7 +177,7 @@ def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
     name : str
         Of the weight.
     fmt : Format, optional
-        None is also the answer for a weight that is rounded to another format.
+        None is also the answer for a weight that is rounded to another format, or by a function of values.
 
     Returns
     -------
@@ -187,7 +187,10 @@ def trained_in(module: Any, name: str, fmt: Format | None = None) -> Any:
     last: Any = (
         module if name == "weight" and hasattr(module, "rounded") else steps[name][-1] if name in steps else None
     )
-    if not hasattr(last, "fmt") or fmt not in (None, as_format(last.fmt, "fmt")):
+    if not hasattr(last, "fmt"):
+        return None
+    rounds = as_format(last.fmt, "packed: fmt", functions=fmt is not None)
+    if fmt not in (None, rounds) or is_function(rounds):
         return None
     return module.packed() if last is module else _last_rounding(steps[name])
 

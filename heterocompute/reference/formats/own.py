@@ -1,6 +1,6 @@
 """Formats that a sentence defines. S is the scale of a group, a row, a block or the array; `csrc/formats/own/own.c`.
 
-    limit = absmax, threshold of a clip, float32(mean of |x|)      S = limit / target, rounded to the scale's type
+    limit = absmax, threshold of a clip, float32(mean of |x|)      S = limit / target, saturated, of the scale's type
     code = the element nearest to x / S, 0 where S is 0            value = float32(level of the code * S)
 
 Two levels: of floats p = maximum / (target * largest scale) or 1, S = float32(RNE((limit / target) / p) * p); of
@@ -61,7 +61,7 @@ def encode(fmt: Any, sizes: Geometry, x: Array, clip: Any) -> dict[str, Array]:
     limit = _limits(fmt, sizes, x, clip)  # of every group of every row; a block has the same in its rows
     if wide:
         return _with_powers(fmt, sizes, x, limit)
-    scales = limit.astype(np.float32) / np.float32(fmt.used_target)
+    scales = _quotient(limit.astype(np.float32), fmt.used_target)
     stored: dict[str, Array] = {}
     if fmt.second is not None:
         most = limit.max(axis=-1, initial=0.0) if fmt.second == "row" else np.asarray(limit.max(initial=0.0))
@@ -228,10 +228,16 @@ def _exponent(fmt: Any, absmax: Array) -> Array:
     return np.asarray(exponent - emax)
 
 
+def _quotient(limit: Array, target: float) -> Array:
+    """Return limit / target in float32, saturated."""
+    with np.errstate(over="ignore"):
+        return np.minimum(limit / np.float32(target), np.finfo(np.float32).max)
+
+
 def _second(fmt: Any, most: Array) -> Array:
     if fmt.scale_kind == "integer":
-        return np.asarray(most / np.float32(fmt.used_target) / np.float32(2**fmt.scale_bits - 1))
-    p = most / np.float32(fmt.used_target * fmt.scale_type.largest)
+        return np.asarray(_quotient(most, fmt.used_target) / np.float32(2**fmt.scale_bits - 1))
+    p = _quotient(most, fmt.used_target * fmt.scale_type.largest)
     return np.where(p == 0, np.float32(1), p).astype(np.float32)
 
 
