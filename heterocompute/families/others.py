@@ -28,8 +28,8 @@ ERNIE = Family(
     pairs=True, rotates_neighbors=True, base=5e5, period=None,
 )  # fmt: skip
 ARCEE = Family(
-    "arcee", (Kind("arcee", {"rms_norm_eps": 1e-5}, biases={**FLAG, "mlp_bias": INNER}),), pairs=True, activation="relu2", is_gated=False,
-    period=None, has_divisors=True, biases=(*ATTENTION, *INNER),
+    "arcee", (Kind("arcee", {"rms_norm_eps": 1e-5}, biases={**FLAG, "mlp_bias": INNER}),),
+    pairs=True, activation="relu2", is_gated=False, period=None, has_divisors=True, biases=(*ATTENTION, *INNER),
 )  # fmt: skip
 SEED = Family(
     "seed_oss",
