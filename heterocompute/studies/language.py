@@ -109,7 +109,7 @@ def study_text(request: Request) -> Study:
         step(f"judge  {entry.text if entry.formats else STORED}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
-            bits = bits_of_cache(cache, net.shape.head_width)
+            bits = bits_of_cache(cache, net.shape.cached[1])
             rows.append(
                 {
                     "format": entry.text if entry.formats else STORED,
