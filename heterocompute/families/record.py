@@ -290,8 +290,10 @@ class Family:
         Further keys of RoPE's parameters.
     biases : tuple of str
         Those that may have a bias in llama.cpp.
-    has_output : bool
-        The output may be another matrix than the embedding in llama.cpp.
+    has_output, needs_output : bool
+        The output may be another matrix than the embedding in llama.cpp; it must be one.
+    needs_biases : bool
+        All of `biases` must be there in llama.cpp.
     in_gguf : bool
         GGUF files of the architecture are read and written.
     factors : tuple of str
@@ -347,6 +349,8 @@ class Family:
     rope_keys: tuple[str, ...] = ()
     biases: tuple[str, ...] = QKV
     has_output: bool = True
+    needs_output: bool = False
+    needs_biases: bool = False
     in_gguf: bool = True
     factors: tuple[str, ...] = ()
     windowed_layers: int = 0
