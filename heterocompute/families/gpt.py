@@ -36,6 +36,7 @@ GPT_NEOX = Family(
         ),
     ),
     is_gated=False, activation="gelu_erf", centered=True, norm_bias=True, parallel="use_parallel_residual",
+    needs_output=True, needs_biases=True,
     fused=("attn_qkv",), interleaved=True, is_partial=True, share=0.25, period=None, biases=(*FUSED, *INNER),
     prefix="gpt_neox.", names={"token_embd": "embed_in", "output_norm": "final_layer_norm", "output": "embed_out"},
     layer={"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
@@ -64,7 +65,8 @@ PHI2 = Family(
              biases={"": (*ATTENTION, *INNER)}, title="Phi"),
     ),
     is_gated=False, activation="gelu", centered=True, norm_bias=True, parallel="always", shares_norm=True,
-    is_partial=True, share=0.5, output_bias=True, period=None, biases=(*ATTENTION, *INNER),
+    is_partial=True, share=0.5, output_bias=True, needs_output=True, needs_biases=True,
+    period=None, biases=(*ATTENTION, *INNER),
     names={"output_norm": "final_layernorm"},
     layer={"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
 )  # fmt: skip
@@ -75,7 +77,7 @@ STABLELM = Family(
              keys=EPSILON, reads=("use_parallel_residual",), biases={"use_qkv_bias": QKV}, title="StableLm"),
     ),
     centered=True, norm_bias=True, parallel="use_parallel_residual", shares_norm=True, is_partial=True, share=0.25,
-    period=None, is_square=True,
+    period=None, is_square=True, needs_output=True,
 )  # fmt: skip
 STARCODER2 = Family(
     "starcoder2",
@@ -85,7 +87,8 @@ STARCODER2 = Family(
              keys={"rms_norm_eps": ("norm_epsilon",)}, biases={"use_bias": (*ATTENTION, *INNER)},
              windows=Windows(every=True), title="Starcoder2"),
     ),
-    is_gated=False, activation="gelu", centered=True, norm_bias=True, period=None, biases=(*ATTENTION, *INNER),
+    is_gated=False, activation="gelu", centered=True, norm_bias=True, period=None, needs_biases=True,
+    biases=(*ATTENTION, *INNER),
     layer={"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 )  # fmt: skip
 COHERE_DEFAULTS = {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "logit_scale": 0.0625,

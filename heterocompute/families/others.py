@@ -28,8 +28,8 @@ ERNIE = Family(
     pairs=True, rotates_neighbors=True, base=5e5, period=None,
 )  # fmt: skip
 ARCEE = Family(
-    "arcee", (Kind("arcee", {"rms_norm_eps": 1e-5}, biases={**FLAG, "mlp_bias": INNER}),), pairs=True, activation="relu2", is_gated=False,
-    period=None, has_divisors=True, biases=(*ATTENTION, *INNER),
+    "arcee", (Kind("arcee", {"rms_norm_eps": 1e-5}, biases={**FLAG, "mlp_bias": INNER}),),
+    pairs=True, activation="relu2", is_gated=False, period=None, has_divisors=True, biases=(),
 )  # fmt: skip
 SEED = Family(
     "seed_oss",
@@ -61,7 +61,7 @@ OLMO2 = Family(
              windows=Windows(is_listed=True, period=4), base=5e5, has_local_rope=True, title="Olmo3"),
     ),
     pre_norms=False, post_norms=True, qk_norm="all", layer=POST, period=4, has_windows="read",
-    is_square=True, biases=(),
+    is_square=True, biases=(), needs_output=True,
 )  # fmt: skip
 EXAONE4 = Family(
     "exaone4",

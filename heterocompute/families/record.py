@@ -101,6 +101,8 @@ class Experts:
         A gate scales the shared experts.
     shares : str
         Flag that the shares of the used experts sum to 1; "": they always do.
+    are_raw : bool
+        The shares of the used experts do not sum to 1, whatever a flag says.
     router : {"softmax", "sigmoid", "mixer"}
         Function of the scores of experts; `mixer` is that of Phi-3.5-MoE, for two experts.
     factor : str
@@ -121,6 +123,7 @@ class Experts:
     shared: Literal["", "count", "width"] = ""
     is_shared_gated: bool = False
     shares: str = ""
+    are_raw: bool = False
     router: Literal["softmax", "sigmoid", "mixer"] = "softmax"
     factor: str = ""
     is_corrected: bool = False
@@ -287,8 +290,10 @@ class Family:
         Further keys of RoPE's parameters.
     biases : tuple of str
         Those that may have a bias in llama.cpp.
-    has_output : bool
-        The output may be another matrix than the embedding in llama.cpp.
+    has_output, needs_output : bool
+        The output may be another matrix than the embedding in llama.cpp; it must be one.
+    needs_biases : bool
+        All of `biases` must be there in llama.cpp.
     in_gguf : bool
         GGUF files of the architecture are read and written.
     factors : tuple of str
@@ -344,6 +349,8 @@ class Family:
     rope_keys: tuple[str, ...] = ()
     biases: tuple[str, ...] = QKV
     has_output: bool = True
+    needs_output: bool = False
+    needs_biases: bool = False
     in_gguf: bool = True
     factors: tuple[str, ...] = ()
     windowed_layers: int = 0
@@ -364,7 +371,8 @@ class Family:
         """Return the norms of a layer, by role; `parallel`: its parts read the same input."""
         before = ("attn_norm", *(() if parallel and self.shares_norm else ("ffn_norm",))) if self.pre_norms else ()
         after = ("post_attention_norm", "post_ffw_norm") if self.post_norms else ()
-        return (*before, *after, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
+        latent = ("attn_q_a_norm", "attn_kv_a_norm") if self.is_latent else ()
+        return (*before, *after, *latent, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
 
     @property
     def has_local_rope(self) -> bool:

@@ -16,7 +16,7 @@ from .record import LOGIT_CAPS, Experts, Family, Kind
 
 MAX_LAYERS = 4096
 MAX_HEADS, MAX_EXPERTS = 1 << 16, 1 << 12
-OFF = ("sliding_window", *LOGIT_CAPS)  # null is a value of these
+OFF = ("sliding_window", "q_lora_rank", *LOGIT_CAPS)  # null is a value of these
 KINDS = {"full_attention": False, "sliding_attention": True}
 COUNTS_OF_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # of one value
 # Keys of other families, or of code outside of transformers, that say which layers have experts.
@@ -24,6 +24,17 @@ UNREAD = ("moe_layer_freq", "interleave_moe_layer_step", "moe_layer_interval", "
           "expert_layer_period", "moe_every_n_layers")  # fmt: skip
 
 Windows = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Latent:
+    """DeepSeek's attention: ranks of the latents, 0 without one of queries, and the parts of a head."""
+
+    query: int
+    keys: int
+    plain: int
+    rotary: int
+    value: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +108,16 @@ def sizes_of_config(keys: Keys, kind: Kind, context: int | None = None) -> Sizes
 
 def _hidden(keys: Keys, kind: Kind) -> int:
     return keys.count("intermediate_size", kind.hidden * keys.count("hidden_size") or None)
+
+
+def latent_of_config(keys: Keys, family: Family) -> Latent | None:
+    """Return the sizes of attention over latents; None in other families."""
+    if not family.is_latent:
+        return None
+    return Latent(
+        keys.count("q_lora_rank", 0, 0), keys.count("kv_lora_rank"), keys.count("qk_nope_head_dim"),
+        keys.count("qk_rope_head_dim"), keys.count("v_head_dim"),
+    )  # fmt: skip
 
 
 def biases_of_config(keys: Keys, kind: Kind) -> frozenset[str]:

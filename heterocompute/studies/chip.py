@@ -41,15 +41,17 @@ def decoding(
     unknown = any(isinstance(one, np.ndarray) for one in changed.values())  # values of a function
     for role, name in net.roles.items():
         array = changed.get(name, net.weights[name])
-        if len(array.shape) < 2 or role == lookup:  # rows of an embedding are looked up
+        if (
+            len(array.shape) < 2 or role.endswith(".bias") or role in (lookup, "position_embd.weight")
+        ):  # rows of an embedding are looked up
             continue
         share = s.experts_used / s.experts if len(array.shape) == 3 else 1.0
         rows = round(math.prod(array.shape[:-1]) * share)
         matrices.append((rows, array.shape[-1], round(array.nbytes * share), getattr(array, "format", None)))
     for window in s.windows:
         seen = min(CONTEXT, s.context, CONTEXT if window is None else window)
-        stored = 2 * s.kv_heads * s.head_width * seen * bits / 8
-        attentions.append((2 * s.heads * s.head_width, seen, round(stored), cache))
+        stored = 2 * math.prod(s.cached) * seen * bits / 8
+        attentions.append((s.attended, seen, round(stored), cache))
         held += stored
     times = [format_columns(chip, matrices, activations), format_columns(chip, attentions, None)]
     total = (

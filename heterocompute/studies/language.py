@@ -113,7 +113,7 @@ def study_text(request: Request) -> Study:
                 each = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             columns = [
                 {} if chip in (None, "mac")
-                else decoding(net, chip, made, kind, cache, bits_of_cache(cache, net.shape.head_width))
+                else decoding(net, chip, made, kind, cache, bits_of_cache(cache, net.shape.cached[1]))
                 for _, kind, cache, _ in ways
             ]  # fmt: skip
             return {

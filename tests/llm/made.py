@@ -15,6 +15,10 @@ CONFIG: dict[str, Any] = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "bos_token_id": 0, "eos_token_id": 1,
 }  # fmt: skip
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12, "first_k_dense_replace": 1,
+}  # fmt: skip
 # Families that run: the class of transformers without its ending, and options of a small model.
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
@@ -64,6 +68,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                              "head_dim": 16, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
                              "use_qk_norm": True}),
     "gpt_oss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "sliding_window": 8}),
+    "deepseek_v2": ("DeepseekV2", {
+        **LATENT, "q_lora_rank": None, "n_routed_experts": 4, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 0.7, "mscale_all_dim": 0.9,
+            "original_max_position_embeddings": 32}}),
+    "deepseek_v3": ("DeepseekV3", {
+        **LATENT, "q_lora_rank": 24, "n_routed_experts": 8, "n_group": 2, "topk_group": 1}),
     "glm": ("Glm", {"head_dim": 32, "eos_token_id": 2}),
 }  # fmt: skip
 ENDING = {"GPT2": "LMHeadModel"}

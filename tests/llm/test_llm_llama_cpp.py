@@ -35,12 +35,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 PROMPTS = ("the cat sat in", "in the winter: 12 hats", "a")
 
 
-def folder_of(path: Path, family: str) -> tuple[Path, Any]:
+def folder_of(
+    path: Path, family: str, options: dict[str, Any] | None = None, kind: str | None = None
+) -> tuple[Path, Any]:
     """Return a folder that transformers wrote, and its model."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    name, more = FAMILIES[family]
-    kind = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
-    config = getattr(transformers, kind)(**{
+    name, more = (kind, options) if kind and options is not None else FAMILIES[family]
+    module = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
+    config = getattr(transformers, module)(**{
         "vocab_size": len(made.vocabulary()), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": 0,
         "eos_token_id": 1, "pad_token_id": None, **more,
@@ -160,6 +162,26 @@ CHANGES = {
         folder / "model.safetensors", {**made.weights(), "extra.weight": np.ones((2, 32), np.float32)}
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "words"),
+    [
+        ("olmo2", {"tie_word_embeddings": True}, "needs an output of its own"),
+        ("gpt_neox", {"attention_bias": False}, "needs a bias of attn_qkv"),
+        ("arcee", {"mlp_bias": True}, "has no tensor blk.0.ffn_"),
+        ("exaone4", {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}, "with 64 layers"),
+        ("smollm3", {"no_rope_layers": [0, 1]}, "differ in unrotated"),
+    ],
+)
+def test_what_llama_cpp_does_not_load_is_refused(family: str, more: dict[str, Any], words: str, tmp_path: Path) -> None:
+    from heterocompute.files.layouts.gguf.llama_cpp import model_in
+    from heterocompute.files.opening import reader_of
+
+    kind, usual = FAMILIES[family]
+    folder, _ = folder_of(tmp_path / "in", family, {**usual, **more, "num_hidden_layers": 2}, kind)
+    with pytest.raises(ValueError, match=words):
+        model_in(reader_of(str(folder)))
 
 
 def changed(path: Path, **more: Any) -> None:

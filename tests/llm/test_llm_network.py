@@ -12,7 +12,7 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
-from heterocompute.zoo.llm.run import Run
+from heterocompute.zoo.llm.run import Run, RunOptions
 
 IDS = np.random.default_rng(3).integers(2, 200, (2, 24))
 
@@ -287,6 +287,56 @@ def test_logits_are_those_of_transformers(family: str, tmp_path: Path, monkeypat
         assert_one_call_is_all_steps(net, ids, monkeypatch)
     # 4 layers of sums of 64 to 96 float32, each read by norms: some 40 roundings of the largest
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
+
+
+def made_network(tmp_path: Path, family: str) -> Any:
+    """Return a small network of a family, with drawn weights of transformers."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    name, more = made.FAMILIES[family]
+    config = getattr(transformers, f"{name}Config")(**{
+        "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "pad_token_id": 0, **more,
+    })  # fmt: skip
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}{made.ENDING.get(name, 'ForCausalLM')}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(tmp_path)
+    return hc.zoo.open_llm(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "gpt_oss", "gpt2", "ministral3"])
+def test_tokens_one_by_one_are_those_of_the_whole_text(family: str, tmp_path: Path) -> None:
+    net, ids = made_network(tmp_path, family), np.random.default_rng(1).integers(0, 128, 30)
+    for kv_cache in (None, "bf16"):
+        run, wanted = Run(net, RunOptions(kv_cache=kv_cache), 1), net.logits(ids, kv_cache=kv_cache)
+        found = np.concatenate([run.logits(ids[None, i : i + 1])[0] for i in range(len(ids))])
+        assert np.abs(found - wanted).max() <= (1e-5 if kv_cache is None else 1e-3) * np.abs(wanted).max()
+        assert run.cache.nbytes * (2 if kv_cache else 1) == 2 * 4 * net.shape.layers * len(ids) * np.prod(
+            net.shape.cached
+        )
+
+
+def test_latents_alone_are_cached(tmp_path: Path) -> None:
+    from heterocompute import hardware as hw
+
+    net = made_network(tmp_path, "deepseek_v3")
+    assert net.shape.cached == (1, 10)  # halves of a latent of 16 and of 4 rotated values
+    assert hw.memory.kv_cache(net, 50, dtype="bf16") == 2 * 50 * 20 * 2
+    assert np.isfinite(net.logits(IDS[0] % 128, kv_cache="int8", activations="int8")).all()
+
+
+def test_a_gguf_file_of_gpt2_is_the_folder(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    net, ids = made_network(tmp_path, "gpt2"), np.random.default_rng(1).integers(0, 128, 30)
+    keys = {"general.architecture": "gpt2", "gpt2.block_count": 2, "gpt2.context_length": 128,
+            "gpt2.embedding_length": 64, "gpt2.feed_forward_length": 96, "gpt2.attention.head_count": 4,
+            "gpt2.attention.layer_norm_epsilon": 1e-5}  # fmt: skip
+    tensors = {role: np.asarray(net.weights[name], np.float32) for role, name in net.roles.items()}
+    hc.save_gguf(tmp_path / "g.gguf", tensors, keys, {"*": "f32"})
+    found = hc.zoo.open_llm(tmp_path / "g.gguf").logits(ids)
+    assert np.abs(found - net.logits(ids)).max() < 1e-5 * np.abs(found).max()
 
 
 def test_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:

@@ -349,8 +349,9 @@ def kv_cache(
     batch = check_count("memory.kv_cache", "batch", batch)
     positions = check_count("memory.kv_cache", "positions", positions)
     shape: Any = getattr(model, "shape", None)
-    if hasattr(shape, "kv_heads"):
-        rows = [[(2 * shape.kv_heads, shape.head_width)]] * shape.layers
+    if hasattr(shape, "cached"):
+        heads, width = shape.cached
+        rows = [[(2 * heads, width)]] * shape.layers
         windows = shape.windows if windows is None else windows
     else:
         network, rows, held, windows_of = as_network(model), [], set(), []

@@ -15,7 +15,15 @@ from typing import Any
 from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.record import Family
-from ...families.sizes import Sizes, biases_of_config, completed, sizes_of_config, sizes_of_keys
+from ...families.sizes import (
+    Latent,
+    Sizes,
+    biases_of_config,
+    completed,
+    latent_of_config,
+    sizes_of_config,
+    sizes_of_keys,
+)
 from ...families.table import FAMILIES, KINDS, kind_named
 from .graph import Builder, Network
 from .heads import Experts, HeadNorm, Heads, Sinks
@@ -25,17 +33,6 @@ from .plain import Activation, Add, Multiply, Softmax
 QKV = ("attn_q", "attn_qkv")
 POSITIONS = 2048  # number of tokens unless given
 UNREAD = ("add_cross_attention",)
-
-
-@dataclass(frozen=True)
-class Latent:
-    """DeepSeek's attention: ranks of the latents, and the parts of a head."""
-
-    query: int
-    keys: int
-    plain: int
-    rotary: int
-    value: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,12 +208,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
     for key in UNREAD:
         if config.get(key):
             keys.fail(f"{key} is {shown(config[key])}, which is not read, expected none")
-    sizes, latent = sizes_of_config(keys, kind, POSITIONS), None
-    if family.is_latent:
-        latent = Latent(
-            keys.count("q_lora_rank", 0, 0), keys.count("kv_lora_rank"), keys.count("qk_nope_head_dim"),
-            keys.count("qk_rope_head_dim"), keys.count("v_head_dim"),
-        )  # fmt: skip
+    sizes, latent = sizes_of_config(keys, kind, POSITIONS), latent_of_config(keys, family)
     return Decoder(
         **vars(sizes), name=name, kind=kind.name, options=family, tied=keys.flag("tie_word_embeddings"),
         biases=biases_of_config(keys, kind), qk_norm=bool(family.qk_norm), post_norms=family.post_norms,

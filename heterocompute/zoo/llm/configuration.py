@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...base.errors import shown
@@ -19,11 +20,12 @@ from ...families.sizes import (
     Sizes,
     biases_of_config,
     completed,
+    latent_of_config,
     sizes_of_config,
     unrotated_of_config,
 )
 from ...families.table import RUN_KINDS, kind_named
-from .positions import ropes_of, temperature_of
+from .positions import ropes_of, scores_factor, temperature_of
 from .shape import Routing, Shape, checked
 
 ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new"), "gelu_erf": ("gelu",),
@@ -56,11 +58,17 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     if sizes.vocabulary != vocabulary:
         keys.fail(f"vocab_size is {shown(config['vocab_size'])}, expected {vocabulary}, the rows of the embedding")
     _check_experts(keys, config, kind, sizes)
-    rope, local, long_rope = ropes_of(keys, config, family, kind, sizes.head_width)
+    latent = latent_of_config(keys, family)
+    head_width = sizes.head_width if latent is None else latent.rotary
+    rope, local, long_rope = ropes_of(keys, config, family, kind, head_width)
+    if latent is not None:
+        sizes, rope = replace(sizes, head_width=head_width), replace(rope, pairs=keys.flag("rope_interleave", True))
     scale, caps = sizes.head_width**-0.5, dict[str, float | None]()
     if "query_pre_attn_scalar" in kind.reads:
         scale = keys.number("query_pre_attn_scalar", float(sizes.head_width)) ** -0.5
     factors = {meaning: keys.number(key, 1.0) for key, meaning in kind.factors.items()}
+    if latent is not None:
+        scale = (latent.plain + latent.rotary) ** -0.5 * scores_factor(keys, config)
     for key in LOGIT_CAPS:
         caps[key] = cap = keys.number(key) if key in kind.reads and key in keys else None
         if cap is not None and key not in family.caps:
@@ -78,8 +86,11 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             embedding_factor=factors.get("embedding", math.sqrt(sizes.width) if family.scaled_embedding else 1.0),
             residual_factor=factors.get("residual", 1.0),
             logit_factor=factors.get("logits", 1 / factors.get("logits divided", 1.0)),
-            routing=_routing(keys, kind, sizes), qk_norm=not family.qk_norm_flag or keys.flag(family.qk_norm_flag),
-            shares_sum_to_one=kind.experts is None or not kind.experts.shares or keys.flag(kind.experts.shares),
+            latent=latent, routing=_routing(keys, kind, sizes),
+            qk_norm=not family.qk_norm_flag or keys.flag(family.qk_norm_flag),
+            shares_sum_to_one=kind.experts is None or (
+                not kind.experts.are_raw and (not kind.experts.shares or keys.flag(kind.experts.shares))
+            ),
         ),
     )  # fmt: skip
 
@@ -140,8 +151,15 @@ def _routing(keys: Keys, kind: Kind, sizes: Sizes) -> Routing:
     experts = kind.experts
     if experts is None or not sizes.experts:
         return Routing()
-    groups = keys.count("n_group", 1) if experts.has_groups else 1
-    used = keys.count("topk_group", groups, high=groups) if experts.has_groups else 1
+    method, scoring = keys.found.get("topk_method"), keys.found.get("scoring_func")
+    known = {None: True, "greedy": False, "group_limited_greedy": True, "noaux_tc": True}
+    if "topk_method" in kind.reads and method not in known:
+        keys.fail(f"topk_method is {shown(method)}, expected one of {', '.join(str(one) for one in known if one)}")
+    if "scoring_func" in kind.reads and scoring not in (None, experts.router):
+        keys.fail(f"scoring_func is {shown(scoring)}, expected {experts.router}")
+    has_groups = experts.has_groups and ("topk_method" not in kind.reads or known[method])
+    groups = keys.count("n_group", 1) if has_groups else 1
+    used = keys.count("topk_group", groups, high=groups) if has_groups else 1
     if sizes.experts % groups or (groups > 1 and sizes.experts < 2 * groups):
         keys.fail(f"n_group is {groups}, expected a divisor of {sizes.experts} experts with 2 or more in each group")
     if sizes.experts_used > sizes.experts // groups * used:

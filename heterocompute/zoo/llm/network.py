@@ -40,6 +40,7 @@ Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+TABLES = ("token_embd", "output", "position_embd")
 WINDOW = 512  # tokens of a window of `perplexity`
 
 
@@ -83,12 +84,12 @@ class LanguageModel:
     @property
     def matrices(self) -> list[str]:
         """Return the names of the matmul weights, including the embedding."""
-        return [self._roles[role] for role, shape in self._expected.items() if len(shape) > 1]
+        return [self._roles[one] for one, shape in self._expected.items() if len(shape) > 1 and one.endswith(".weight")]
 
     @property
     def tables(self) -> list[str]:
-        """Return the names of the embedding and, if stored separately, of the output."""
-        return [self._roles[role] for role in ("token_embd.weight", "output.weight") if role in self._roles]
+        """Return the names of the embedding and, if stored separately, of the output and of a table of positions."""
+        return [self._roles[f"{role}.weight"] for role in TABLES if f"{role}.weight" in self._roles]
 
     @counts_subnormals
     def quantized(self, fmt: object, progress: Progress | None = None) -> dict[str, Any]:

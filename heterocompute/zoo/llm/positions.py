@@ -58,6 +58,16 @@ def ropes_of(
     return rope, windowed, long_rope
 
 
+def scores_factor(keys: Keys, config: Mapping[str, Any]) -> float:
+    """Return the factor of scores in attention over latents, by ``mscale_all_dim`` of a scaled RoPE."""
+    given = _object(keys, config, "rope_scaling") or _object(keys, config, "rope_parameters")
+    if given.get("rope_type", given.get("type", "default")) == "default" or not given.get("mscale_all_dim"):
+        return 1.0
+    found = Keys(keys.path, given)
+    factor, weight = found.number("factor", 1.0, 1e-3, 1e6), found.number("mscale_all_dim", 0.0, 0.0)
+    return float((0.1 * weight * math.log(factor) + 1.0) ** 2) if factor > 1 else 1.0
+
+
 def temperature_of(keys: Keys, config: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return beta and length of the factor of queries that grows with positions."""
     given = _object(keys, config, "rope_parameters") or _object(keys, config, "rope_scaling")

@@ -20,6 +20,7 @@ from ...products.layers.attention import KVCache, attention
 from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
 from .experts import stack_of
+from .latents import attended
 from .mixture import mixed
 from .weights import embedding_rows
 
@@ -73,10 +74,19 @@ class Run:
         self.cache = self._empty()
         self._ids = np.empty((batch, 0), np.int64)  # of a network whose RoPE depends on the length
         self._is_long = False
+        self.maps: dict[int, tuple[FloatArray, FloatArray]] = {}  # of latents, by layer
 
     def _empty(self) -> KVCache:
-        s = self.shape
-        return KVCache(self._kv_cache, s.layers, s.kv_heads, s.head_width, self._batch, s.windows)
+        return KVCache(self._kv_cache, self.shape.layers, *self.shape.cached, self._batch, self.shape.windows)
+
+    def kept(self, i: int, latents: FloatArray) -> FloatArray:
+        """Store the latents (batch, n, width) of new tokens, and return those of all tokens, (batch, tokens, width)."""
+        half, width = self.cache.width, latents.shape[-1]
+        padded = np.pad(latents, ((0, 0), (0, 0), (0, 2 * half - width)))[:, None]
+        parts = self.cache.add(i, padded[..., :half], padded[..., half:])
+        values = [np.asarray(one.dequantize() if hasattr(one, "dequantize") else one, np.float32) for one in parts]
+        found: FloatArray = np.concatenate(values, axis=-1)[:, 0, :, :width]
+        return np.ascontiguousarray(found)
 
     def logits(self, ids: IntArray, last: bool = False) -> FloatArray:
         """Append tokens (batch, n) and return their logits, or those of the last token only."""
@@ -153,7 +163,7 @@ class Run:
 
     def _is_plain(self) -> bool:
         """Tell whether layers have only steps that the C core computes in one call."""
-        return not self.shape.experts and self._emulate is None and not tuned()
+        return not self.shape.experts and self.shape.latent is None and self._emulate is None and not tuned()
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
@@ -272,7 +282,7 @@ class Run:
     def _linear(self, x: FloatArray, w: object, bias: object) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
 
-    def _product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
+    def product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
         return self._multiplied(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
 
     def _multiplied(self, x: FloatArray, w: object, bias: object = None) -> FloatArray:
@@ -284,10 +294,12 @@ class Run:
     def _attention(self, i: int, part: dict[str, Any], x: FloatArray, turns: Turns | None) -> FloatArray:
         s, (batch, n) = self.shape, x.shape[:2]
         d, kv = s.head_width, s.kv_heads
+        if s.latent is not None and turns is not None:
+            return self.product(attended(self, i, part, x, turns), part, "attn_output")
         if "attn_qkv.weight" in part:
-            q, k, v = np.split(self._product(x, part, "attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
+            q, k, v = np.split(self.product(x, part, "attn_qkv"), [s.heads * d, (s.heads + kv) * d], axis=-1)
         else:
-            q, k, v = (self._product(x, part, name) for name in ("attn_q", "attn_k", "attn_v"))
+            q, k, v = (self.product(x, part, name) for name in ("attn_q", "attn_k", "attn_v"))
         split = (batch, n, -1, d)
         if s.options.qk_norm != "all":
             q, k = q.reshape(split), k.reshape(split)
@@ -299,7 +311,7 @@ class Run:
         q = q if factor is None else q * factor[:, None, None]
         q, k, v = (one.transpose(0, 2, 1, 3) for one in (q, k, v))
         y = self._attended(i, q, k, v)
-        return self._product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
+        return self.product(y.transpose(0, 2, 1, 3).reshape(batch, n, -1), part, "attn_output")
 
     def _attended(self, i: int, q: FloatArray, k: FloatArray, v: FloatArray) -> FloatArray:
         """Store the keys and values of new tokens, and return attention of the queries, (batch, heads, n, width)."""
@@ -313,12 +325,12 @@ class Run:
 
     def _feed_forward(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
         if "ffn_gate_up.weight" in part:
-            gate, up = np.split(self._product(x, part, "ffn_gate_up"), 2, axis=-1)
+            gate, up = np.split(self.product(x, part, "ffn_gate_up"), 2, axis=-1)
         elif not self.shape.options.is_gated:
-            gate, up = self._product(x, part, "ffn_up"), None
+            gate, up = self.product(x, part, "ffn_up"), None
         else:
-            gate, up = self._product(x, part, "ffn_gate"), self._product(x, part, "ffn_up")
-        return self._product(self._gated(gate, up), part, "ffn_down")
+            gate, up = self.product(x, part, "ffn_gate"), self.product(x, part, "ffn_up")
+        return self.product(self._gated(gate, up), part, "ffn_down")
 
     def _mixed(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
         return mixed(self.shape, part, x, self._multiplied, self._gated)

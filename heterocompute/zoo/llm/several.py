@@ -30,7 +30,13 @@ FEW = 8  # rows of a matmul with the order of sums of GEMV
 
 def _share(net: LanguageModel, way: RunOptions) -> bool:
     """Tell whether sequences may share matmuls; experts and RoPE that depends on the length exclude this."""
-    if net.shape.experts or net.shape.long_rope is not None or way.emulate is not None or tuned():
+    if (
+        net.shape.experts
+        or net.shape.latent is not None
+        or net.shape.long_rope is not None
+        or way.emulate is not None
+        or tuned()
+    ):
         return False
     return way.activations is None or rows_stand_alone(as_format(way.activations, "activations"), net.shape.width)
 

@@ -17,7 +17,7 @@ from ...base.errors import shown
 from ...families.keys import Keys
 from ...families.known import check_gguf
 from ...families.record import FACTOR_KEYS, LOGIT_CAPS, Family
-from ...families.sizes import Sizes, sizes_of_keys
+from ...families.sizes import Latent, Sizes, sizes_of_keys
 from ...families.table import FAMILIES, family_of
 
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
@@ -148,6 +148,8 @@ class Shape(Sizes):
         How experts are chosen.
     qk_norm : bool
         Queries and keys are normalized, if the family does so.
+    latent : Latent or None
+        Sizes of attention over latents.
     long_rope : Rope or None
         Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
     parallel : bool
@@ -180,6 +182,21 @@ class Shape(Sizes):
     shares_sum_to_one: bool = True
     routing: Routing = Routing()
     qk_norm: bool = True
+    latent: Latent | None = None
+
+    @property
+    def cached(self) -> tuple[int, int]:
+        """Heads of a token in the cache, and values of each, of keys and again of values."""
+        if self.latent is None:
+            return self.kv_heads, self.head_width
+        return 1, -(-(self.latent.keys + self.latent.rotary) // 2)  # each has one half of a latent
+
+    @property
+    def attended(self) -> int:
+        """Multiplications of attention per cached token."""
+        if self.latent is None:
+            return 2 * self.heads * self.head_width
+        return self.heads * (2 * self.latent.keys + self.latent.rotary)
 
     @property
     def options(self) -> Family:

@@ -14,6 +14,7 @@ from ...base.errors import WrongValue, printable
 from ...base.float_env import converted
 from ...base.texts import quoted
 from ...families.record import HF_NAMES, LAYER, Family
+from ...families.sizes import Latent
 from ...products.quantize import quantize
 from .memory import Memory
 from .shape import Shape
@@ -141,6 +142,8 @@ def _has(shape: Shape, role: str) -> bool:
         return end == "weight" or shape.options.norm_bias
     if part == "output":
         return end == "weight" or shape.options.output_bias
+    if part in ("attn_q_a", "attn_kv_a_mqa"):
+        part = "attn_output"  # one flag for all three
     return end == "weight" or shape.biases is None or part in shape.biases
 
 
@@ -181,20 +184,25 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
         found["output.weight"] = (shape.vocabulary, width)
     if "output.bias" in roles and family.output_bias:
         found["output.bias"] = (shape.vocabulary,)
-    head = {"attn_q_norm": q, "attn_k_norm": kv} if family.qk_norm == "all" else {}
+    head: dict[str, int] = {"attn_q_norm": q, "attn_k_norm": kv} if family.qk_norm == "all" else {}
     if family.qk_norm == "head":
         head = {"attn_q_norm": shape.head_width, "attn_k_norm": shape.head_width}
+    if shape.latent is not None:
+        head = {"attn_q_a_norm": shape.latent.query, "attn_kv_a_norm": shape.latent.keys}
     for i in range(shape.layers):
         at = f"blk.{i}."
         names = (name for name in family.norms(shape.parallel) if shape.qk_norm or f".{name}." not in QK_NORMS)
-        norms = {f"{at}{name}": head.get(name, width) for name in names}
+        norms = {f"{at}{name}": head.get(name, width) for name in names if head.get(name, width)}
         found |= _norms(family, norms)
+        if shape.latent is not None:
+            found |= _latents(shape, shape.latent, roles, at)
         parts = (
             {"attn_qkv": q + 2 * kv} if f"{at}attn_qkv.weight" in roles else {"attn_q": q, "attn_k": kv, "attn_v": kv}
         )
-        for part, rows in parts.items():
+        for part, rows in parts.items() if shape.latent is None else ():
             found[f"{at}{part}.weight"] = (rows, width)
-        found[f"{at}attn_output.weight"] = (width, q)
+        columns = q if shape.latent is None else shape.heads * shape.latent.value
+        found[f"{at}attn_output.weight"] = (width, columns)
         if family.sinks:
             found[f"{at}attn_sinks.weight"] = (shape.heads,)
         for part, rows in {**parts, "attn_output": width}.items():
@@ -214,6 +222,19 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
             if f"{at}{part}.bias" in roles:
                 found[f"{at}{part}.bias"] = (rows,)
     return found
+
+
+def _latents(shape: Shape, latent: Latent, roles: Mapping[str, str], at: str) -> dict[str, tuple[int, ...]]:
+    """Return the matrices of attention over latents, and their biases."""
+    queries, width = shape.heads * (latent.plain + latent.rotary), shape.width
+    found = {f"{at}attn_kv_a_mqa.weight": (latent.keys + latent.rotary, width),
+             f"{at}attn_kv_b.weight": (shape.heads * (latent.plain + latent.value), latent.keys)}  # fmt: skip
+    if latent.query:
+        found |= {f"{at}attn_q_a.weight": (latent.query, width), f"{at}attn_q_b.weight": (queries, latent.query)}
+    else:
+        found[f"{at}attn_q.weight"] = (queries, width)
+    biases = {name.replace(".weight", ".bias"): (size[0],) for name, size in found.items()}
+    return {**found, **{name: size for name, size in biases.items() if name in roles}}
 
 
 def _norms(family: Family, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

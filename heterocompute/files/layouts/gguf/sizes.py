@@ -12,7 +12,7 @@ The keys are read again as `zoo.open_llm` reads them, and a model that they do n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ def factors_of(rope: Rope) -> Array:
     return (plain / rope.frequencies()).astype(np.float32)
 
 
-def _refusal(shape: Shape, roles: Iterable[str]) -> str | None:
+def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
     """Return why the architecture cannot hold a model, as a sentence; None if it can."""
     family, name = shape.options, shape.family
     if not family.in_gguf:
@@ -95,6 +95,11 @@ def _refusal(shape: Shape, roles: Iterable[str]) -> str | None:
         is_known = is_known or (end == "bias" and (has_norm or role in ("output.bias", "output_norm.bias")))
         if not is_known and (role.startswith("blk.") or end == "bias"):
             return f"the architecture {name} has no tensor {role}"
+    if family.needs_output and "output.weight" not in roles:
+        return f"the architecture {name} needs an output of its own, and this model has that of the embedding"
+    parts = [part for part in family.biases if family.needs_biases and f"blk.0.{part}.weight" in roles]
+    if missing := next((part for part in parts if f"blk.0.{part}.bias" not in roles), None):
+        return f"the architecture {name} needs a bias of {missing}, which this model does not have"
     if "output.weight" in roles and not family.has_output:
         return f"the output of the architecture {name} is the embedding, and this model has another one"
     if family.is_square and shape.heads * shape.head_width != shape.width:
