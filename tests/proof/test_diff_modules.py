@@ -137,7 +137,8 @@ def setting(path: str, key: str, value: Any) -> Callable[[Any], Any]:
 
 
 FAULTS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
-    "transposed": (edit("blocks.2.attention.q", lambda m: m.weight.copy_(m.weight.T.clone())), "blocks.2.attention.q", "layout"),
+    "transposed": (edit("blocks.2.attention.q", lambda m: m.weight.copy_(m.weight.T.clone())), "blocks.2.attention.q",
+                   "layout"),
     "one weight": (edit("blocks.1.up", lambda m: m.weight[3].mul_(1.01)), "blocks.1.up", "weights"),
     "bias": (edit("blocks.5.down", lambda m: m.bias[1].add_(0.01)), "blocks.5.down", "weights"),
     "scale of a norm": (edit("blocks.0.norm2", lambda m: m.weight[0].mul_(1.5)), "blocks.0.norm2", "weights"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     from .products import conv2d, linear
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
     from .summary import Summary, summary
+    from .unit import as_device
     from .walk import Layer, layers
     from .weights import PackedWeight
 else:
@@ -58,6 +59,7 @@ __all__ = [
     "PackedWeight",
     "QuantLinear",
     "Summary",
+    "as_device",
     "conv2d",
     "convert",
     "export_onnx",
