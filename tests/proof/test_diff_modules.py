@@ -166,6 +166,7 @@ def net() -> Any:
     return Transformer().eval()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found_at_its_layer(net: Any, fault: str) -> None:
     act, layer, cause = FAULTS[fault]
@@ -188,6 +189,7 @@ CNN_FAULTS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("fault", CNN_FAULTS)
 def test_faults_of_a_convolutional_network(fault: str) -> None:
     torch.manual_seed(1)

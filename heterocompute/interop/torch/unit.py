@@ -26,7 +26,8 @@ KINDS = {"fp16": "", "bf16": "-bf16", "tf32": "-tf32", "fp8_e4m3fn": "-e4m3", "f
 CHIPS = sorted({text.split("-")[1] for text in emulate.INSTRUCTIONS if text.startswith("hmma-")})
 # Operators that multiply inside and are not replaced: a model with them is refused.
 OPAQUE = ("rnn", "lstm", "gru_", "multi_head", "transformer_encoder", "scaled_dot_product", "_scaled_mm", "int_mm",
-          "cdist", "_trilinear", "bilinear", "addmv", "addr", "addbmm", "_addmm_activation", "convolution_backward")  # fmt: skip
+          "cdist", "_trilinear", "bilinear", "addmv", "addr", "addbmm", "_addmm_activation",
+          "convolution_backward")  # fmt: skip
 aten = torch.ops.aten
 
 
