@@ -7,6 +7,7 @@ Every matmul, convolution and attention product of PyTorch becomes one of a few 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -126,7 +127,7 @@ class _Mode(TorchDispatchMode):
     def __init__(self, unit: as_device) -> None:
         super().__init__()
         self._unit = unit
-        self._replaced = {
+        self._replaced: dict[Any, Callable[..., Any]] = {
             aten.mm: self._mm,
             aten.bmm: self._mm,
             aten.mv: self._mv,
