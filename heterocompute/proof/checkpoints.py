@@ -12,9 +12,8 @@ from ..base.float_env import call_back
 from ..base.progress import Progress
 from ..base.tensors import Tensors
 from ..base.texts import quoted
-from ..files.foreign import Weights
 from .difference import Difference
-from .opened import opened
+from .opened import array_in, declared_in, opened
 from .reasons import steps_between
 
 Array = np.ndarray[Any, Any]
@@ -60,21 +59,15 @@ def _row(left: Tensors, right: Tensors, name: str) -> dict[str, Any]:
     row |= {"name": name, "status": "equal"}
     for key, reader in (("a", left), ("b", right)):
         if name in reader:
-            row[key] = (
-                reader.declared(name)
-                if isinstance(reader, Weights)
-                else reader.format_of(name) or reader.info(name).dtype
-            )
+            row[key] = declared_in(reader, name)
             row["shape"] = list(reader.info(name).shape)
     if name not in left or name not in right:
         return row | {"status": "only in a" if name in left else "only in b"}
     shapes = left.info(name).shape, right.info(name).shape
     if shapes[0] != shapes[1]:
         return row | {"status": "shape", "shape": [list(shape) for shape in shapes]}
-    packed = [reader.weight(name) if isinstance(reader, Weights) and name in reader.weights else None
-              for reader in (left, right)]  # fmt: skip
-    if all(one is not None and one.array is not None and one.order is None for one in packed) and row["a"] == row["b"]:
-        first, second = (one.packed() for one in packed if one is not None)
+    first, second = (array_in(reader, name) if row["a"] == row["b"] else None for reader in (left, right))
+    if first is not None and second is not None:
         try:
             share, steps = steps_between(first, second)
             row |= {"codes": share, "steps": steps}

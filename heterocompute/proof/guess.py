@@ -13,10 +13,9 @@ from ..arrays.unpacked import codes_of
 from ..base.container import numpy_dtype
 from ..base.float_env import converted
 from ..base.tensors import Tensors
-from ..files.foreign import Weights
 from ..files.layouts.gguf.rounding import rounded
 from ..products.quantize import quantize
-from .opened import opened
+from .opened import array_in, declared_in, is_packed, opened
 from .reasons import CLIPS, siblings, steps_between
 from .result import DIFFERENT, DIFFERS, EQUAL, EXTRA, MISSING, SKIPPED, UNCHECKED, VERIFIED, TensorCheck, Verification
 from .rules import casts, integer_rules, levels_of
@@ -64,12 +63,11 @@ def guessed(
 def _tensor(there: Tensors, base: Tensors, name: str, first: str) -> tuple[TensorCheck, str]:
     """Check one tensor; return its row and the name of the nearest recipe."""
     values = np.array(base.tensor(name))
-    if not isinstance(there, Weights) or name not in there.weights:
+    q = array_in(there, name)
+    if q is None and not is_packed(there, name):
         return _plain(there.tensor(name), values, name)
-    weight = there.weight(name)
-    if weight.array is None or weight.order is not None:
-        return TensorCheck(name, SKIPPED, None, f"no recipe is known for {weight.declared}"), ""
-    q = weight.packed()
+    if q is None:
+        return TensorCheck(name, SKIPPED, None, f"no recipe is known for {declared_in(there, name)}"), ""
     if q.shape != values.shape:
         return TensorCheck(name, DIFFERS, None, f"has the shape {q.shape} instead of {values.shape}"), ""
     return _packed(q, values, name, first)

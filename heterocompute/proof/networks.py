@@ -22,8 +22,13 @@ from .difference import Difference
 
 Array = np.ndarray[Any, Any]
 
-ACCUMULATORS = ({"accumulator": "fp22", "rounding": "truncate"}, {"accumulator": "fp22"}, {"accumulator": "bf16"},
-                {"accumulator": "fp16"}, {"accumulator": "fp32", "rounding": "truncate"})  # fmt: skip
+ACCUMULATORS: tuple[dict[str, Any], ...] = (
+    {"accumulator": "fp22", "rounding": "truncate"},
+    {"accumulator": "fp22"},
+    {"accumulator": "bf16"},
+    {"accumulator": "fp16"},
+    {"accumulator": "fp32", "rounding": "truncate"},
+)
 LARGEST_EMULATED = 1 << 30  # multiply-adds
 # Parts of the names of arguments, and the cause that a difference in them has.
 ARGUMENTS = {"mask": "mask", "position": "position", "rotary": "position", "past": "cache", "cache": "cache"}

@@ -137,7 +137,8 @@ def setting(path: str, key: str, value: Any) -> Callable[[Any], Any]:
 
 
 FAULTS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
-    "transposed": (edit("blocks.2.attention.q", lambda m: m.weight.copy_(m.weight.T.clone())), "blocks.2.attention.q", "layout"),
+    "transposed": (edit("blocks.2.attention.q", lambda m: m.weight.copy_(m.weight.T.clone())), "blocks.2.attention.q",
+                   "layout"),
     "one weight": (edit("blocks.1.up", lambda m: m.weight[3].mul_(1.01)), "blocks.1.up", "weights"),
     "bias": (edit("blocks.5.down", lambda m: m.bias[1].add_(0.01)), "blocks.5.down", "weights"),
     "scale of a norm": (edit("blocks.0.norm2", lambda m: m.weight[0].mul_(1.5)), "blocks.0.norm2", "weights"),
@@ -165,6 +166,7 @@ def net() -> Any:
     return Transformer().eval()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found_at_its_layer(net: Any, fault: str) -> None:
     act, layer, cause = FAULTS[fault]
@@ -187,6 +189,7 @@ CNN_FAULTS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("fault", CNN_FAULTS)
 def test_faults_of_a_convolutional_network(fault: str) -> None:
     torch.manual_seed(1)

@@ -340,3 +340,11 @@ def test_exit_codes_of_the_command(base: str, tmp_path: Path, capsys: pytest.Cap
         assert main(["verify", str(other), "--from", base, "--recipe", "int8"]) == 2
     with pytest.raises(ValueError, match="no statement"):
         hc.verify(out, base)
+
+
+def test_filters_have_recipes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    base, out = (str(tmp_path / f"{name}.safetensors") for name in ("base", "out"))
+    hc.save(base, {"conv.weight": rng.standard_normal((8, 4, 3, 3), dtype=np.float32)})
+    hc.quantize_checkpoint(base, out, "int8")
+    assert hc.verify(out, base, guess=True).nearest == "int8: 1" and hc.verify(out, base, "int8").ok

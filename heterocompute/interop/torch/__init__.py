@@ -37,6 +37,7 @@ if TYPE_CHECKING or find_spec("torch") is not None:
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
     from .steps import report
     from .summary import Summary, summary
+    from .unit import as_device
     from .walk import Layer, layers
     from .weights import PackedWeight
 else:
@@ -64,6 +65,7 @@ __all__ = [
     "QuantLinear",
     "RecipeOptimizer",
     "Summary",
+    "as_device",
     "conv2d",
     "convert",
     "export_onnx",
