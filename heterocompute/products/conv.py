@@ -144,8 +144,9 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
-    key = None
-    if _is_plain(x, or_half=True) and (bias is None or _is_plain(bias)) and (activations is None or type(activations) is str):
+    key: tuple[Any, ...] | None = None
+    is_known = activations is None or type(activations) is str
+    if is_known and _is_plain(x, or_half=True) and (bias is None or _is_plain(bias)):
         words = repr((stride, padding, dilation, groups, activations, algorithm, layout, relu, accuracy))
         shapes = x.shape, x.dtype, () if bias is None else bias.shape, words
         if _is_plain(w):
@@ -204,8 +205,9 @@ def _again(x: FloatArray, w: Any, bias: FloatArray | None, out: Any, seen: tuple
     result = checked_out(out, shape, "conv2d", () if out is None else (x, w, bias), at_line=True)
     images, target = (x, result) if is_nchw else (x.transpose(0, 3, 1, 2), result.transpose(0, 3, 1, 2))
     filters = w if fmt is None else w._packed()
+    core: tuple[Any, ...] = (runtime.run(), images, filters, bias, *where, target, *words, None)
     try:
-        _core.conv2d(runtime.run(), images, filters, bias, *where, target, *words, None)
+        _core.conv2d(*core)
     except Refused:
         return None
     return result if out is None else out
