@@ -1,9 +1,11 @@
-"""Gradients of `conv2d`, as convolutions themselves, so that they run on the same kernels.
+"""Gradients of `conv2d`: for x as convolutions, which run on the same kernels, for w by kernels of their own.
 
 for x   along one axis, u = i + padding: tap r meets pixel i where u - r dilation is a multiple of the stride. Pixels
         with one remainder of u see every (stride / gcd)-th tap, so they are a convolution of dy with stride 1 and
         these taps from the last to the first; nothing is multiplied by the zeros between strides.
-for w   dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride and dilation exchanged.
+for w   csrc/ops/conv/gradient.c; 1 x 1 filters are a matmul over pixels and images. If the windows of all images are
+        too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride and dilation
+        exchanged.
 """
 
 from __future__ import annotations
@@ -154,7 +156,8 @@ def conv2d_backward_weight(
 
     Notes
     -----
-    The definition is `heterocompute.reference.loops.conv2d_backward_weight`. Memory: one more copy of dy and of x.
+    The definition is `heterocompute.reference.loops.conv2d_backward_weight`. Memory: about 1 MiB per thread, up to
+    16 MiB more for one window of many images; for 1 x 1 filters and larger windows, one more copy of dy and of x.
 
     Examples
     --------

@@ -144,10 +144,11 @@ def conv2d(
     array([[ 8., 12.],
            [20., 24.]], dtype=float32)
     """
-    key = None
-    if _is_plain(x) and (bias is None or _is_plain(bias)) and (activations is None or type(activations) is str):
+    key: tuple[Any, ...] | None = None
+    is_known = activations is None or type(activations) is str
+    if is_known and _is_plain(x, or_half=True) and (bias is None or _is_plain(bias)):
         words = repr((stride, padding, dilation, groups, activations, algorithm, layout, relu, accuracy))
-        shapes = x.shape, () if bias is None else bias.shape, words
+        shapes = x.shape, x.dtype, () if bias is None else bias.shape, words
         if _is_plain(w):
             key = (*shapes, w.shape, None)
         elif type(w) is QuantizedArray and w._axis == (2, 3, 1) and not w._is_far:
@@ -179,13 +180,15 @@ def conv2d(
     return call.result if out is None else out
 
 
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
 _SEEN: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # arguments that were checked before, for arrays of these shapes
 
 
-def _is_plain(value: object) -> TypeGuard[FloatArray]:
+def _is_plain(value: object, or_half: bool = False) -> TypeGuard[FloatArray]:
     """Tell whether the core reads an array as it is: nothing but its shape has to be checked."""
-    return type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.aligned
+    if type(value) is not np.ndarray or not value.flags.aligned:
+        return False
+    return value.dtype is _FLOAT32 or (or_half and value.dtype is _FLOAT16)
 
 
 def _remember(key: tuple[Any, ...], call: Call, layout: str) -> None:
@@ -202,8 +205,9 @@ def _again(x: FloatArray, w: Any, bias: FloatArray | None, out: Any, seen: tuple
     result = checked_out(out, shape, "conv2d", () if out is None else (x, w, bias), at_line=True)
     images, target = (x, result) if is_nchw else (x.transpose(0, 3, 1, 2), result.transpose(0, 3, 1, 2))
     filters = w if fmt is None else w._packed()
+    core: tuple[Any, ...] = (runtime.run(), images, filters, bias, *where, target, *words, None)
     try:
-        _core.conv2d(runtime.run(), images, filters, bias, *where, target, *words, None)
+        _core.conv2d(*core)
     except Refused:
         return None
     return result if out is None else out

@@ -1,4 +1,4 @@
-"""The layers of transformers: norms, gates, softmax, rotary positions and attention, as the C core computes them.
+"""The layers of transformers (norms, gates, softmax, rotary positions, attention) and pooling, as the C core has them.
 
     sum       16 accumulators, value i to accumulator i mod 16, folded i with i + 8, + 4, + 2, + 1
     exp(x)    x = n log(2) + r; a polynomial of r times 2^n
@@ -142,6 +142,49 @@ def rope(x: FloatArray, cosine: FloatArray, sine: FloatArray, pairs: bool = Fals
     a, b = x[..., first], x[..., second]
     y[..., first], y[..., second] = a * cosine - b * sine, a * sine + b * cosine
     return y
+
+
+def pooled(
+    x: FloatArray, size: tuple[int, int], stride: tuple[int, int], before: tuple[int, int], answer: tuple[int, int],
+    means: bool,
+) -> FloatArray:  # fmt: skip
+    """Return the maxima or means of the windows of x (N, C, H, W).
+
+    Parameters
+    ----------
+    before : (int, int)
+        Padding above and left.
+    answer : (int, int)
+        Height and width of the result.
+
+    Returns
+    -------
+    ndarray of float32
+        Maxima down each column of a window, then across; a pixel replaces the maximum so far if it is greater or NaN.
+        Means are float64 sums over r, s ascending, divided and rounded once.
+    """
+    out = np.zeros((*x.shape[:2], *answer), F)
+    for n, c, p, q in np.ndindex(*out.shape):
+        first, left = p * stride[0] - before[0], q * stride[1] - before[1]
+        rows = [i for i in range(first, first + size[0]) if 0 <= i < x.shape[2]]
+        columns = [j for j in range(left, left + size[1]) if 0 <= j < x.shape[3]]
+        if means:
+            total = np.float64(0)
+            for i in rows:
+                for j in columns:
+                    total += np.float64(x[n, c, i, j])
+            out[n, c, p, q] = total / (size[0] * size[1])
+        else:
+            out[n, c, p, q] = _largest([_largest([x[n, c, i, j] for i in rows]) for j in columns])
+    return out
+
+
+def _largest(values: list[Any]) -> Any:
+    most = F(-np.inf)
+    for value in values:
+        if value > most or value != value:
+            most = value
+    return most
 
 
 def attention(

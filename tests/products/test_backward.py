@@ -21,6 +21,12 @@ CASES = [
     (1, 2, 4, 5, 3, 1, 1, 3, 0, 1, 1),  # pixels that no window sees
     (2, 2, 2, 3, 1, 5, 4, 1, 2, 1, 1),  # images smaller than the filter
     (1, 2, 3, 3, 2, 2, 2, 4, 3, 1, 1),  # windows on padding alone
+    (2, 2, 14, 13, 33, 3, 3, 1, 1, 1, 1),  # two chunks of filters, two bands of rows
+    (3, 18, 5, 5, 18, 3, 3, 2, 1, 1, 18),  # two chunks of channels, several images, stride
+    (2, 6, 4, 5, 16, 3, 2, 1, 1, (1, 2), 2),  # groups of many filters
+    (1, 12, 4, 4, 18, 2, 3, 1, 1, 1, 6),  # groups of few filters, in part of a chunk
+    (17, 2, 2, 2, 3, 2, 2, 1, 0, 1, 1),  # more images than are transposed at once
+    (3, 5, 3, 4, 6, 1, 1, 1, 0, 1, 1),
 ]
 
 

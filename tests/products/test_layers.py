@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import reals, same_bits
+from common import isas, reals, same_bits
 
 import heterocompute as hc
+from heterocompute.reference import layers as reference
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,33 @@ def test_pooling_is_that_of_loops(size: Any, stride: Any, padding: Any) -> None:
             values = padded[n, c, p * step[0] : p * step[0] + r, q * step[1] : q * step[1] + s]
             wanted = values.max() if kind == "max" else values.sum() / (r * s)
             assert found[n, c, p, q] == pytest.approx(wanted, rel=2.0**-23, abs=1e-12)
+
+
+@pytest.mark.parametrize("isa", isas("pool_max"))
+@pytest.mark.parametrize("seed", range(12))
+def test_pooling_has_the_bits_of_its_definition(seed: int, isa: str) -> None:
+    rng = np.random.default_rng(seed)
+    size, stride = rng.integers(1, 5, 2), rng.integers(1, 4, 2)
+    before, after = rng.integers(0, 3, 2), rng.integers(0, 3, 2)
+    height, width = (int(rng.integers(1, 40)) for _ in range(2))
+    x = reals((2, 3, height, width), seed) * (rng.random((2, 3, height, width)) < 0.8).astype(np.float32)
+    x[rng.random(x.shape) < 0.02], x[rng.random(x.shape) < 0.02] = np.nan, -np.inf
+    edges = (*zip(before.tolist(), after.tolist(), strict=True),)
+    for kind in ("max", "avg"):
+        with hc.use(isa=isa, threads=2):
+            found = getattr(hc.layers, f"{kind}_pool2d")(x, tuple(size.tolist()), tuple(stride.tolist()), edges)
+        wanted = reference.pooled(
+            x, *(tuple(a.tolist()) for a in (size, stride, before)), found.shape[2:], kind == "avg"
+        )
+        assert same_bits(found, wanted)
+
+
+def test_pooling_reads_views_and_float16() -> None:
+    x = reals((2, 6, 9, 3), 1)
+    plain = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    for pool in (hc.layers.max_pool2d, hc.layers.avg_pool2d):
+        assert same_bits(pool(x.transpose(0, 3, 1, 2), 3, 2, 1), pool(plain, 3, 2, 1))
+        assert same_bits(pool(plain.astype(np.float16), 2), pool(plain.astype(np.float16).astype(np.float32), 2))
 
 
 def test_pooling_of_nothing_and_of_nan() -> None:

@@ -1,6 +1,6 @@
 /* The maxima of the windows of a plane: down the rows of pixels first, then across. Included after a header of base/lanes/
  * and `larger`, kernels/layers/layers.h. */
-#include "kernels/layers/layers.h"
+#include "kernels/kernel.h"
 
 #include <math.h>
 #include <string.h>

@@ -165,6 +165,6 @@ def _pooled(name: str, x: object, size: object, stride: object, padding: object,
     window = as_window(name, image.shape[2:], kernel, size if stride is None else stride, padding)
     out = np.empty((*image.shape[:2], *window.answer), np.float32)
     if out.size:
-        plain = np.require(image, requirements="CA")
+        plain = np.require(image, requirements=("C", "A"))
         _core.pool2d(runtime.run(), plain, means, kernel, window.stride, window.before, out)
     return out

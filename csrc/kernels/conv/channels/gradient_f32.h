@@ -65,9 +65,14 @@ INLINE void block(const bool one, const int taps, const int across, const hc_gra
 HC_TAPS(1)
 HC_TAPS(2)
 HC_TAPS(3)
-HC_TAPS(4) HC_TAPS(5) HC_TAPS(6) HC_TAPS(7) HC_TAPS(8) HC_TAPS(9)
+HC_TAPS(4)
+HC_TAPS(5)
+HC_TAPS(6)
+HC_TAPS(7)
+HC_TAPS(8)
+HC_TAPS(9)
 
-    typedef void taps_fn(const hc_gradient *g, int64_t j, const int64_t *tap, float *c);
+typedef void taps_fn(const hc_gradient *g, int64_t j, const int64_t *tap, float *c);
 
 /* Blocks of taps of about the same size, at most `most`. */
 INLINE void all(taps_fn *const *by_taps, int64_t most, int64_t step, const hc_gradient *g) {
