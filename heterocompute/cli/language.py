@@ -72,12 +72,10 @@ def sampling_of(arguments: argparse.Namespace) -> Any:
     """Return the options of the draw, checked."""
     from ..zoo.llm.sampling import Sampling  # 16 ms
 
+    if arguments.seed < 0:
+        raise UsageError(f"--seed is {arguments.seed}, expected 0 or more")
     given = (arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
-    try:
-        return Sampling(*given).checked("generate")
-    except ValueError as error:
-        name, _, words = str(error).removeprefix("generate: ").partition(" ")
-        raise UsageError(f"--{name.replace('_', '-')} {words}") from None
+    return Sampling(*given).checked("generate")
 
 
 def run(arguments: argparse.Namespace) -> int:
