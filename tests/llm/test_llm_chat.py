@@ -14,9 +14,9 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.cli import main
-from heterocompute.zoo.llm.chat import Chat
-from heterocompute.zoo.llm.sampling import Pieces, Sampling
-from heterocompute.zoo.llm.template import rendered
+from heterocompute.zoo.llm.chat.conversation import Chat
+from heterocompute.zoo.llm.chat.sampling import Pieces, Sampling
+from heterocompute.zoo.llm.chat.template import rendered
 
 pytest.importorskip("jinja2")
 
