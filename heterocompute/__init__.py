@@ -96,7 +96,7 @@ else:  # hidden from type checkers, which would accept any name
             "products.conv": "conv2d",
             "products.divergence": "kl_divergence",
             "products.explain": "Explanation explain",
-            "products.error": "Error error",
+            "products.error": "ErrorReport error",
             "products.layers": "",
             "products.layers.attention": "KVCache attention",
             "products.matmul": "linear matmul",
@@ -121,6 +121,6 @@ else:  # hidden from type checkers, which would accept any name
             "training.codebooks": "codebook_gradient codebook_step",
             "zoo": "",
         },
-        renamed={"encode_csr": "encode_eie"},
+        renamed={"encode_csr": "encode_eie", "Error": "ErrorReport"},
     )
     __getattr__("matmul")  # import everything that matmuls need now, so that the first matmul does not wait

@@ -70,14 +70,12 @@ def add_generation(add: Options, tokens: int | None = None) -> None:
 
 def sampling_of(arguments: argparse.Namespace) -> Any:
     """Return the options of the draw, checked."""
-    from ..zoo.llm.sampling import Sampling  # 16 ms
+    from ..zoo.llm.chat.sampling import Sampling  # 16 ms
 
+    if arguments.seed < 0:
+        raise UsageError(f"--seed is {arguments.seed}, expected 0 or more")
     given = (arguments.temperature, arguments.top_k, arguments.top_p, arguments.min_p, arguments.seed)
-    try:
-        return Sampling(*given).checked("generate")
-    except ValueError as error:
-        name, _, words = str(error).removeprefix("generate: ").partition(" ")
-        raise UsageError(f"--{name.replace('_', '-')} {words}") from None
+    return Sampling(*given).checked("generate")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -194,7 +192,7 @@ def talk(arguments: argparse.Namespace) -> int:
         raise UsageError("--against stored needs --format, --activations or --kv-cache: otherwise both are the same")
 
     def opened() -> Any:
-        from ..zoo.llm.chat import Chat  # 16 ms
+        from ..zoo.llm.chat.conversation import Chat  # 16 ms
 
         net = language_model(arguments.model)
         net.chat_ids([{"role": "user", "content": ""}], template, arguments.template_name)  # fails early

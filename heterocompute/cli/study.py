@@ -82,6 +82,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
     add.common("--device-file")
     add("--emulate", "A,B", "accumulators or instructions to emulate", parse=_emulation_list)
+    add("--timing", None, "also measure times of fewer than 100,000 values", alone="timing", default=None,
+        action="store_true")  # fmt: skip
+    add("--no-timing", None, "measure no times", alone="timing", default=None)
     add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
         "interrupted command continues")  # fmt: skip
     add("--save", "PATH", "also write the result as JSON, for hc.Study.load")
@@ -191,7 +194,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         from ..studies.study import study  # 40 ms
 
         given = options_of(study, arguments)
-        options = {name: value for name, value in given.items() if value not in (None, False, [])}
+        options = {name: value for name, value in given.items() if value not in (None, False, []) or name == "timing"}
         if recipe is not None:
             options["formats"] = [*(arguments.formats or []), recipe]
         if arguments.evaluate is not None:

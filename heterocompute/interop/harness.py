@@ -17,9 +17,9 @@ import numpy as np
 from ..base.errors import WrongType, shown
 from ..products.layers import softmax
 from ..zoo import open_llm
+from ..zoo.llm.chat.sampling import Sampling
 from ..zoo.llm.judge import log_softmax
 from ..zoo.llm.run import Run, RunOptions
-from ..zoo.llm.sampling import Sampling
 from ..zoo.llm.several import continued
 
 NAME = "heterocompute"

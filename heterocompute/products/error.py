@@ -17,14 +17,14 @@ from ..base import runtime
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 
-__all__ = ["Error", "error"]
+__all__ = ["ErrorReport", "error"]
 
 _BLOCK = 1 << 22  # values decoded at a time
 _LEAST = 2.0**-900  # sums of squares below it lose digits
 
 
 @dataclass(frozen=True)
-class Error:
+class ErrorReport:
     """Report the difference between an array and the original.
 
     Attributes
@@ -50,7 +50,7 @@ class Error:
 
 
 @counts_subnormals
-def error(w: Any, q: Any) -> Error:
+def error(w: Any, q: Any) -> ErrorReport:
     """Measure the error of a quantized array against the original.
 
     Parameters
@@ -62,7 +62,7 @@ def error(w: Any, q: Any) -> Error:
 
     Returns
     -------
-    Error
+    ErrorReport
         Sums are float64 in a fixed order, identical on every machine. Positions where both arrays hold the same
         infinity count as 0 in all sums.
 
@@ -90,12 +90,12 @@ def error(w: Any, q: Any) -> Error:
     bits = q.bits_per_value if packed else 8.0 * y.itemsize
     norm = sqrt(xx) * sqrt(yy)
     if not isfinite(ee):  # a NaN or an infinity on either side
-        return Error(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)
+        return ErrorReport(nan, ee, ee if np.isnan(ee) else max_abs, nan, bits)
     sqnr = inf if ee == 0 else 10 * (log10(xx) - log10(ee) + 2 * (differs - sizes[0]) * log10(2)) if xx > 0 else -inf
     cosine = xy / norm if norm > 0 else float(ee == 0)
     with np.errstate(over="ignore", under="ignore"):
         mse = float(np.ldexp(ee / max(x.size, 1), -2 * differs))
-    return Error(sqnr, mse, max_abs, cosine, bits)
+    return ErrorReport(sqnr, mse, max_abs, cosine, bits)
 
 
 def _pairs(x: Any, y: object) -> Iterator[tuple[Any, Any]]:

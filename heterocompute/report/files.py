@@ -91,7 +91,7 @@ class Tabular:
         try:
             import pandas  # optional
         except ImportError:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from None
+            raise ImportError("to_pandas needs pandas: pip install 'heterocompute[pandas]'") from None
         return pandas.DataFrame(self.table)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:

@@ -14,11 +14,15 @@ DECADES = 30.0  # the largest over the smallest from which an axis is logarithmi
 
 
 class Scale(NamedTuple):
-    """An axis: `place` puts a value on [0, 1], 0 the lower end; `value` is its inverse; `ticks` have their texts."""
+    """An axis: `place` puts a value on [0, 1], 0 the lower end; `value` is its inverse; `ticks` have their texts.
+
+    `words` name an axis on which equal distances are not equal differences.
+    """
 
     place: Callable[[float], float]
     value: Callable[[float], float]
     ticks: Ticks
+    words: str = ""
 
 
 def short(value: float) -> str:
@@ -116,7 +120,7 @@ def from_best(values: Sequence[float], higher: bool) -> Scale:
         at = ((1 - share if higher else share) * 1.18 - 0.08) * (end or 1.0)
         return best + sign * math.copysign(floor * (10 ** abs(at) - 1), at)
 
-    return Scale(place, value, _ticks_from_best(best, sign, floor, end))
+    return Scale(place, value, _ticks_from_best(best, sign, floor, end), "axis stretched near the best")
 
 
 def _ticks_from_best(best: float, sign: float, floor: float, end: float) -> Ticks:
@@ -166,7 +170,7 @@ def for_metric(values: Sequence[float], higher: bool) -> Scale:
     """
     positive = [v for v in values if v > 0]
     if not higher and min(values) >= 0 and positive and max(positive) >= DECADES * min(positive):
-        return logarithmic(values)
+        return logarithmic(values)._replace(words="logarithmic axis")
     best, worst = (max(values), min(values)) if higher else (min(values), max(values))
     gaps = sorted(abs(best - v) for v in values)
     if len(values) > 4 and gaps[len(gaps) // 2] < CROWD * abs(best - worst):

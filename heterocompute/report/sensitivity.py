@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .page import sortable
+from .palette import FAMILIES, family
 from .plot import new_figure
 from .study import labelled, number
 from .table import Column, clean, print_table, print_words
@@ -142,7 +143,9 @@ def figure(rows: Sequence[Row], base: Row, metric: str, higher: bool) -> Any:
     for i, fmt in enumerate(formats):
         places = [j + i * height for j, name in enumerate(names) if found.get((name, fmt)) is not None]
         values = [found[name, fmt] for name in names if found.get((name, fmt)) is not None]
-        axes.barh(places, [value - base[metric] for value in values], height, left=base[metric], label=fmt)
+        marks = [one for one in formats if family(one) == family(fmt)]
+        style = {"color": FAMILIES[family(fmt)].color, "alpha": 1 - 0.6 * marks.index(fmt) / len(marks)}
+        axes.barh(places, [value - base[metric] for value in values], height, left=base[metric], label=fmt, **style)
     axes.axvline(base[metric], color="#888", linewidth=1)
     axes.set_yticks([j + 0.4 - height / 2 for j in range(len(names))], [clean(name) for name in names], fontsize=8)
     axes.invert_yaxis()

@@ -7,7 +7,7 @@ tellRows((i) => {
   const r = data.rows[i];
   const metrics = data.metrics.filter((key) => key !== "sqnr_db").map((key) => `\n${key} ${fixed(r[key], 4)}`).join("");
   const loss = r.sqnr_db === null ? "exact" : `SQNR ${fixed(r.sqnr_db, 1)} dB`;
-  const speed = r.speed ? `\nproducts ${r.speed.toFixed(2)} x fp32's speed` : "";
+  const speed = r.speed ? `\nmatmuls ${r.speed.toFixed(2)} x the speed of ${data.rows[0].format}` : "";
   return `${name(r)}\n${fixed(r.bits, 2)} bits a value${metrics}\n${loss}${speed}`;
 });
 

@@ -22,7 +22,8 @@ Row = dict[str, Any]
 
 TEXTS = ("format", "method", "activations", "kv_cache", "emulate", "retrained")
 FIXED = (*TEXTS, "bits", "bytes", "sqnr_db", "output_db", "seconds")
-STORED = "stored"  # the baseline of a language model, whose file may be quantized
+STORED = "stored"  # the baseline of a language model, whose file may be quantized, and of arrays that are not float32
+BASELINES = ("fp32", STORED)
 DECIBELS = ("sqnr_db", "output_db")  # None if nothing was lost
 TITLES = {
     "bits": "bits",
@@ -107,7 +108,9 @@ def number(value: Any, digits: int = 2) -> str:
 def _columns(rows: Sequence[Row]) -> list[str]:
     metrics = [key for key in rows[0] if key not in FIXED] if rows else []
     shown = [*FIXED[:-1], *metrics, "seconds", "speed"]
-    present = [key for key in shown if key not in TEXTS[1:] or any(row.get(key) for row in rows)]
+    empty = (*TEXTS[1:], "seconds")  # columns that are left out if they hold nothing
+    present = [key for key in shown if key not in empty or any(row.get(key) for row in rows)]
+    present = [key for key in present if key != "speed" or "seconds" in present]
     return [key for key in present if key != "output_db" or key in rows[0]]
 
 
@@ -177,7 +180,7 @@ def layer_table(layers: Sequence[Row]) -> tuple[list[Column], list[Row], int]:
 
 def pivot(layers: Sequence[Row]) -> tuple[list[str], list[str], dict[tuple[str, str], Any]]:
     """Return names worst first, formats (and methods) that lose something, and dB by both."""
-    lossy = [row for row in layers if row["format"] != "fp32"]
+    lossy = [row for row in layers if row["format"] not in BASELINES]
     key = layer_key(lossy)
     found = {(row["name"], labelled(row["format"], row.get("method"))): row[key] for row in lossy}
     return worst_first(lossy), list(dict.fromkeys(fmt for _, fmt in found)), found
@@ -215,7 +218,7 @@ def show(
         left = f"{len(rows) - len(places)} rows with activations that are not on the front"
         print_words(f"... and {left} ({', '.join(more)})", console)
     console.print()
-    if any(row["format"] != "fp32" for row in layers) and len({row["name"] for row in layers}) > 1:
+    if any(row["format"] not in BASELINES for row in layers) and len({row["name"] for row in layers}) > 1:
         columns, cells, left_out = layer_table(layers)
         print_table(columns, cells, console, more=more_layers)
         if left_out:
@@ -242,14 +245,15 @@ def _told(rows: Sequence[Row], chosen: Collection[int]) -> list[int]:
     """Return the rows for a terminal: all, or if they are many, the front and the rows without activations."""
     if len(rows) <= MAX_TEXT_ROWS:
         return list(range(len(rows)))
-    return [i for i, row in enumerate(rows) if i in chosen or not row.get("activations") or row["format"] == "fp32"]
+    return [i for i, row in enumerate(rows) if i in chosen or not row.get("activations") or row["format"] in BASELINES]
 
 
 def time_words(rows: Sequence[Row]) -> str:
     """Return a description of the time, with a warning if the weights are small."""
     held = rows[0]["bytes"] if rows else 0
     if rows and all(row.get("seconds") is None for row in rows):
-        return "no times: several workers measured the tensors"
+        few = held < 4 * 100_000
+        return f"no times: {'too few values to tell formats apart' if few else 'several workers, or timing is off'}"
     if held >= SMALL_BYTES:
         return TIME_WORDS
     return f"{TIME_WORDS}; {quantity(held, 'B')} of weights are too few for the time to tell formats apart"

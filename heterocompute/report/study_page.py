@@ -180,8 +180,10 @@ def chart_of(
     x = logarithmic([dot.x for dot in dots], ticks)
     y = for_metric([dot.y for dot in dots] or [0.0], judge.higher)
     title = f"{judge.title} against {axis}"
+    y_title = f"{judge.title} ({y.words})" if y.words else judge.title
     return Chart(
-        x, y, width, height, axis, judge.title, title=title, dots=dots, named=named, front=front, keys=keys_of(rows)
+        x, y, width, height, axis, y_title, title=title, dots=dots, named=named, front=front,
+        keys=keys_of([row for row in rows if not elsewhere(row)])
     )  # fmt: skip
 
 
@@ -229,7 +231,12 @@ def _headlines(rows: Sequence[Row], layers: Sequence[Row], judge: Judge) -> list
     quick = max(good, key=lambda row: speed(row, rows) or 0, default=base)
     gain = speed(quick, rows)
     if gain and gain > 1:
-        found.append((f"{gain:.2f} x", f"products against fp32, measured: {row_name(quick)}, the fastest {near}"))
+        found.append(
+            (
+                f"{gain:.2f} x",
+                f"speed of matmuls against {base['format']}, measured: {row_name(quick)}, the fastest {near}",
+            )
+        )
     return found
 
 

@@ -16,7 +16,8 @@ from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
-MODELLED = ("device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")  # columns that `device` adds
+# columns that `emulate` and `device` add
+MODELLED = ("accumulator_bits", "device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")
 
 
 def retrainer(retrain: object, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:
@@ -108,9 +109,11 @@ def evaluator(
             wanted = f"evaluate({', '.join(['weights', *(f'{key}=...' for key in keys)])})"
             raise WrongType(f"{study}: evaluate cannot be called as {wanted}: {error}") from None
 
+    name = _name_of(evaluate, reserved)
+
     def call(weights: dict[str, Any], options: dict[str, Any]) -> dict[str, float | None]:
         answer = call_back(evaluate, weights, **{key: options[key] for key in keys})
-        found = answer if isinstance(answer, Mapping) else {"metric": answer}
+        found = answer if isinstance(answer, Mapping) else {name: answer}
         numbers: dict[str, float | None] = {}
         for key, value in found.items():
             if not isinstance(key, str) or key in reserved:
@@ -124,6 +127,22 @@ def evaluator(
         return numbers
 
     return call
+
+
+def _name_of(evaluate: object, reserved: Sequence[str]) -> str:
+    """Return the column of a function that returns one number: its name, if it says what the number is.
+
+    Examples
+    --------
+    >>> def acc(weights): ...
+    >>> _name_of(acc, ["bits"]), _name_of(lambda weights: 0, ["bits"])
+    ('acc', 'metric')
+    """
+    while isinstance(evaluate, functools.partial):
+        evaluate = evaluate.func
+    name = str(getattr(evaluate, "__name__", "")).strip("_")
+    tells = name.isidentifier() and name not in (*reserved, "evaluate", "judge", "metric", "f", "fn", "call")
+    return name if tells else "metric"
 
 
 @contextmanager

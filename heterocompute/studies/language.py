@@ -45,6 +45,7 @@ from .request import (
     chip_asked,
     emulations_of,
     formats_of,
+    is_timed,
     methods_of,
     modelled_by,
     plan_of,
@@ -92,7 +93,8 @@ def study_text(request: Request) -> Study:
     plan = plan_of([_whole(entry, net, lengths) for entry in entries], kinds, emulations, lengths)
     each = len(names) + bool(request.per_layer)  # steps of an entry that quantizes
     step = Steps(sum(each * bool(entry.formats) + 1 for entry in entries), request.progress)
-    clock = _Times()
+    values = sum(math.prod(net.weights[name].shape) for name in names)
+    clock = _Times(is_timed(request.timing, values, "study"))
     rows, layers, per_layer = [], [], []
     states: dict[int, Any] = {}  # states of the stored network
     kept = KeptStudy(request.keep)
@@ -123,7 +125,7 @@ def study_text(request: Request) -> Study:
                 "columns": columns,
             }
 
-        result = kept.get((ways_of(entry, names), ways, kinds, bool(request.per_layer), chip), work)
+        result = kept.get((ways_of(entry, names), ways, kinds, bool(request.per_layer), chip, clock.measures), work)
         found = [_again(net, entry, one) for one in result["found"]]
         layers += [one.row for one in found if one.row["format"] != PLAIN]
         for (i, kind, cache, emulated), numbers, columns in zip(
@@ -344,13 +346,14 @@ def _by_layer(net: Any, names: list[str]) -> list[str]:
 class _Times:
     """Times of matmuls with one row; tensors with the same shape and format take the same time."""
 
-    def __init__(self) -> None:
-        self._clock = Clock()
+    def __init__(self, measures: bool) -> None:
+        self._clock = Clock() if measures else None
+        self.measures = measures
         self._known: dict[tuple[tuple[int, ...], str], list[float | None]] = {}
 
     def of(self, w: Any, kinds: list[Format | None], fmt: Format | None = None) -> list[float | None]:
         matrix = w if w.ndim == 2 else w[0] if w.ndim == 3 and len(w) else None
-        if matrix is None or not matrix.size or is_function(fmt):
+        if self._clock is None or matrix is None or not matrix.size or is_function(fmt):
             return [None] * len(kinds)
         key = (tuple(w.shape), str(getattr(w, "format", "fp32")))
         if key not in self._known:

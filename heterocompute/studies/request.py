@@ -11,7 +11,7 @@ from ..base.cached import cached
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.progress import Progress
 from ..base.texts import quoted
-from ..base.values import as_list
+from ..base.values import as_list, check_flag
 from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
@@ -20,6 +20,7 @@ from ..ptq.methods import CALIBRATED, METHODS, takes
 from ..report.study import labelled
 
 PLAIN = "fp32"  # the baseline: unchanged arrays
+TIMED = 100_000  # values of all tensors from which their times tell formats apart
 PLAIN_TEXTS = (PLAIN, "none", "skip")
 FormatOrMix = str | Format | Mapping[str, str | Format]
 
@@ -47,6 +48,7 @@ class Request:
     kv_cache: Any = None
     workers: Workers = None
     keep: Any = None  # path of kept results
+    timing: Any = None
     study: str = "study"  # the name of the function in errors
 
     def entries(self, formats: Sequence[str], methods: list[str | None]) -> list[Entry]:
@@ -89,6 +91,11 @@ class Entry:
     def of(self, name: str) -> RunOptions:
         fmt = self._first(name)
         return RunOptions(fmt, None if fmt is None else self.method)
+
+
+def is_timed(timing: object, values: int, study: str) -> bool:
+    """Tell whether matmuls are timed: as asked for, otherwise where they are long enough to tell formats apart."""
+    return values >= TIMED if timing is None else check_flag(study, "timing", timing)
 
 
 def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:

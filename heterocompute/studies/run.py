@@ -22,15 +22,18 @@ from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_int, check_flag
 from ..base.workers import Workers, checked_workers, in_workers, is_serial
+from ..emulate.text import accumulator_bits
 from ..files.selection import axes_of, check_patterns, select
 from ..formats import Format
 from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import CALIBRATED, codes_or_values
+from ..report.study import STORED
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
 from .keeping import KeptStudy, KeptTensor, ways_of
 from .notes import notes_on
 from .request import (
+    PLAIN,
     Entry,
     Request,
     RunOptions,
@@ -38,6 +41,7 @@ from .request import (
     emulations_of,
     formats_of,
     hessians_of,
+    is_timed,
     methods_of,
     modelled_by,
     plan_of,
@@ -125,18 +129,20 @@ def run(request: Request) -> Study:
                 packed[name, way] = found
             return found
 
+        values = sum(math.prod(source.infos[name][1]) for name in names)
+        clock = Clock() if is_timed(request.timing, values, "study") and is_serial(who) else None
         digests = {name: digest_of(source.original(name)) for name in source.names} if kept else {}
         tensors, of_file = [], []
         for name in names:
             h = known.get(name)
-            about = (name, digests[name], axes[name], h, kinds, is_serial(who)) if kept else ()
+            about = (name, digests[name], axes[name], h, kinds, clock is not None) if kept else ()
             of_file.append(KeptTensor(kept, about, wanted[name]))
             tensors.append(
                 Tensor(name, source.of(name), axes[name], of_file[-1].missing, h, tuple(kinds), call is not None)
             )
         packed: dict[tuple[str, RunOptions], Any] = {}  # slowly rounded arrays that are judged later
         left = [i for i, one in enumerate(of_file) if not one.complete]
-        for i, (of_ways, slow, picture) in _answers(who, [tensors[i] for i in left], source, step):
+        for i, (of_ways, slow, picture) in _answers(who, [tensors[i] for i in left], source, clock, step):
             of_file[left[i]].add(of_ways, picture)
             packed |= {(tensors[left[i]].name, way): one for way, one in slow.items()}
         measured: dict[tuple[str, RunOptions], Measured] = {}
@@ -148,7 +154,19 @@ def run(request: Request) -> Study:
         rows: list[dict[str, Any]] = []
         everything = {name: source.original(name) for name in source.names} if call else {}
         kept.belongs_to(digests, evaluate, axes, list(names))
-        judge = _Judge(names, everything, rounded, trainings, call, modelled, step, kept, known, kept.same(trainings))
+        judge = _Judge(
+            names,
+            everything,
+            rounded,
+            trainings,
+            call,
+            modelled,
+            step,
+            kept,
+            known,
+            kept.same(trainings),
+            len(emulations) > 1,
+        )
         for entry, kinds_of_entry, twice in zip(entries, plan, again, strict=True):
             chosen = [measured[name, entry.of(name)] for name in names]
             rows += judge.rows(entry, kinds_of_entry, chosen, bool(twice))
@@ -157,14 +175,18 @@ def run(request: Request) -> Study:
 
     rows, metrics = _in_order(rows, request.hessians is not None)
     layers = [measured[name, way].row for name in names for way in wanted[name]]
+    if any(source.infos[name][0] != "float32" for name in names):
+        rows, layers = ([{**row, "format": STORED} if row["format"] == PLAIN else row for row in some]
+                        for some in (rows, layers))  # fmt: skip
     shapes = {name: tuple(source.infos[name][1]) for name in names}
     return Study(rows, layers, metrics, pictures, alone, notes_on(shapes, axes, _formats_of(wanted)) + kept.notes)
 
 
-def _answers(who: Workers, tensors: list[Tensor], source: Source, step: Steps) -> Iterator[tuple[int, Any]]:
+def _answers(
+    who: Workers, tensors: list[Tensor], source: Source, clock: Clock | None, step: Steps
+) -> Iterator[tuple[int, Any]]:
     """Yield the index and the measurements of each tensor."""
     if is_serial(who):
-        clock = Clock()
         for i, tensor in enumerate(tensors):
             yield i, tensor.measured(source.load(tensor.name), clock, step)
         return
@@ -188,6 +210,7 @@ class _Judge:
     kept: KeptStudy
     hessians: Mapping[str, Any]
     training: str  # digest of the functions that train
+    emulates: bool
 
     def rows(self, entry: Entry, kinds: list[Kind], chosen: list[Measured], twice: bool) -> Iterator[dict[str, Any]]:
         """Yield the rows of an entry from the measurements of its tensors; `twice`: also after training."""
@@ -262,6 +285,8 @@ class _Judge:
             row["seconds"] = None  # the hardware's time is unknown
         if retrained:
             row["output_db"] = None  # the inputs have changed as well
+        if self.emulates:
+            row["accumulator_bits"] = text and accumulator_bits(text)
         row.update(self.modelled([one.matrix for one in chosen], kind))
         if (call := self.call) is not None:
             given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]

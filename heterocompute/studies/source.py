@@ -12,6 +12,7 @@ import numpy as np
 
 from ..arrays.dense import as_any, as_array
 from ..arrays.foreign import Unreadable
+from ..arrays.quantized import QuantizedArray
 from ..base.errors import TooLarge, WrongType, WrongValue, shown
 from ..base.texts import quoted, sentence
 from ..files.opening import Checkpoint, Place, check_weights, open_checkpoint, place_of
@@ -50,6 +51,8 @@ class Source:
         self.names = list(weights)
         self.roles = roles_from(weights)
         self.infos = weights.plain_infos() if isinstance(weights, Checkpoint) else self._in_memory()
+        if not self.infos and not isinstance(weights, Checkpoint):
+            self.infos = self._decoded()
         self.shapes = {name: shape for name, (_, shape) in self.infos.items()}
         is_named = weights.names_operands if isinstance(weights, Checkpoint) else bool(getattr(weights, "axes", {}))
         if is_named:
@@ -65,6 +68,11 @@ class Source:
                 raise
             except TypeError:
                 continue  # tensors that cannot be quantized stay unchanged
+        return {name: (array.dtype.name, array.shape) for name, array in self._plain.items()}
+
+    def _decoded(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Decode arrays that are all packed: their values are what is studied."""
+        self._plain = {n: q.dequantize() for n, q in self._arrays.items() if isinstance(q, QuantizedArray)}
         return {name: (array.dtype.name, array.shape) for name, array in self._plain.items()}
 
     def original(self, name: str) -> Any:

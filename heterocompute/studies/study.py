@@ -43,6 +43,7 @@ def study(
     kv_cache: str | Format | Sequence[str | Format | None] | None = None,
     workers: Workers = None,
     keep: str | os.PathLike[str] | None = None,
+    timing: bool | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -112,6 +113,8 @@ def study(
         File of results, such as ``"study.jsonl"``. Each measurement and each answer of `evaluate` is appended as soon
         as it is known, and results in the file are not computed again, so an interrupted study continues. Results
         belong to the weights, the formats, and the code and data of the functions; one file may hold several studies.
+    timing : bool, optional
+        Whether to measure ``seconds``. Default: for 100,000 values or more, because fewer do not tell formats apart.
 
     Returns
     -------
@@ -142,6 +145,6 @@ def study(
     """
     request = Request(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
-        methods, hessians, per_layer, text, kv_cache, workers, keep,
+        methods, hessians, per_layer, text, kv_cache, workers, keep, timing,
     )  # fmt: skip
     return study_text(request) if is_language_model(weights) else run(request)

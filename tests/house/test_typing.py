@@ -42,7 +42,7 @@ def main(path: Path) -> None:
     q = compress(w, "vsq4-g16-s4")
     y: NDArray[np.float32] = hc.matmul(w, q.T, activations="int8")
     rounded: NDArray[np.float32] = hc.fake_quantize(w, hc.VSQ(bits=4, group=16))
-    error: hc.Error = hc.error(w, rounded)
+    error: hc.ErrorReport = hc.error(w, rounded)
     decibel: float = error.sqnr_db
     shape: tuple[int, ...] = q[1:].shape
     bits: float = q.bits_per_value

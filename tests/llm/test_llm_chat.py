@@ -14,9 +14,9 @@ import pytest
 
 import heterocompute as hc
 from heterocompute.cli import main
-from heterocompute.zoo.llm.chat import Chat
-from heterocompute.zoo.llm.sampling import Pieces, Sampling
-from heterocompute.zoo.llm.template import rendered
+from heterocompute.zoo.llm.chat.conversation import Chat
+from heterocompute.zoo.llm.chat.sampling import Pieces, Sampling
+from heterocompute.zoo.llm.chat.template import rendered
 
 pytest.importorskip("jinja2")
 
@@ -209,7 +209,9 @@ def test_the_command_answers_standard_input(
     code, out, err = answered("--format", "int4", "--against", "stored")
     assert code == 0 and "stored: " in out and "nats a token" in err
     assert answered(text=" ")[0] == 2 and answered("--against", "stored")[0] == 2
-    assert answered("--top-p", "2")[0] == 2
+    assert answered("--seed", "-1")[0] == 2
+    code, _, err = answered("--top-p", "2")
+    assert code == 1 and "top_p is 2.0, expected a number from 0 to 1" in err
 
 
 def test_a_terminal_has_commands(

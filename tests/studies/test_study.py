@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import math
 import re
@@ -46,7 +47,7 @@ def distance(weights: dict[str, Any]) -> float:
 
 def test_table_agrees_with_measuring_by_hand() -> None:
     formats = ["int4", "vsq4-g16-s4", hc.Int(3, group=8)]
-    r = hc.study(WEIGHTS, formats)
+    r = hc.study(WEIGHTS, formats, timing=True)
     assert [row["format"] for row in r.table] == ["fp32", "int4", "vsq4-g16-s4", "int3-g8"]
     base = r.table[0]
     assert (base["bits"], base["bytes"], base["sqnr_db"]) == (32, CONV.nbytes + LINEAR.nbytes, None)
@@ -106,7 +107,7 @@ def test_activations_make_a_row_each_and_reach_evaluate() -> None:
         calls.append((isinstance(weights["fc"], hc.QuantizedArray), activations))
         return 1.0
 
-    r = hc.study(WEIGHTS, ["int4"], evaluate, activations=["none", "int8", hc.Int(8), "vsq8-g16"])
+    r = hc.study(WEIGHTS, ["int4"], evaluate, activations=["none", "int8", hc.Int(8), "vsq8-g16"], timing=True)
     kinds = [None, hc.Int(8), hc.VSQ(8, 16, None)]
     assert calls == [(quantized, kind) for quantized in (False, True) for kind in kinds]
     texts = [None, "int8", "vsq8-g16"]
@@ -127,7 +128,36 @@ def test_the_baseline_is_first_once_and_plain() -> None:
     for formats in (["int8", "fp32", "none", "int8"], ["int8"], "int8", hc.Int(8)):
         assert [row["format"] for row in hc.study(LINEAR, formats).table] == ["fp32", "int8"]
     half = hc.study(LINEAR.astype(np.float16), [])
-    assert [(row["format"], row["bits"]) for row in half.table] == [("fp32", 16)]
+    assert [(row["format"], row["bits"]) for row in half.table] == [("stored", 16)]
+    mixed = hc.study({"a": LINEAR, "b": LINEAR.astype(np.float64)}, ["int4"])
+    assert [row["format"] for row in mixed.table] == ["stored", "int4"] and "stored" in repr(mixed)
+    assert [row["format"] for row in mixed.layers if row["sqnr_db"] is None] == ["stored"] * 2
+
+
+def test_a_number_has_the_name_of_its_function() -> None:
+    def word_error(weights: dict[str, Any], scale: float = 1.0) -> float:
+        return scale
+
+    for evaluate, name in ((word_error, "word_error"), (functools.partial(word_error, scale=2.0), "word_error"),
+                           (lambda weights: 1.0, "metric")):  # fmt: skip
+        assert hc.study(LINEAR, ["int4"], evaluate).metrics == [name]
+
+
+def test_packed_arrays_alone_are_studied_by_their_values() -> None:
+    q = hc.quantize(LINEAR, "int8")
+    assert hc.study({"w": q}, ["int4"]).table[1]["sqnr_db"] == hc.study(q.dequantize(), ["int4"]).table[1]["sqnr_db"]
+    assert {row["name"] for row in hc.study({"w": q, "v": LINEAR}, ["int4"]).layers} == {"v"}
+
+
+def test_few_values_are_not_timed_unless_asked() -> None:
+    few, many = np.ones((4, 64), np.float32), np.ones((400, 256), np.float32)
+    few[0, 0] = many[0, 0] = 2
+    for array, timing, timed in ((few, None, False), (few, True, True), (many, None, True), (many, False, False)):
+        r = hc.study(array, ["int4"], timing=timing)
+        assert all((row["seconds"] is not None) == timed for row in (*r.table, *r.layers))
+        assert ("vs fp32" in repr(r)) == timed and ("no times" in repr(r)) != timed
+    with bad_argument(TypeError, "timing", "type"):
+        hc.study(few, ["int4"], timing="yes")  # type: ignore[arg-type]
 
 
 def test_mixed_precision_gives_each_tensor_its_format() -> None:

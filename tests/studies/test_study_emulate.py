@@ -301,6 +301,7 @@ def test_rows_that_make_no_sense_are_left_out() -> None:
         formats=formats,
         activations=["int8"],
         emulate=["none", "int16-sat-p4", "dp4a", "dp4a", "fp32"],
+        timing=True,
         progress=lambda done, total, text: steps.append((done, total)),
     )
     found = [(row["format"], row["activations"], row["emulate"]) for row in r.table]
@@ -350,13 +351,16 @@ def test_the_column_is_everywhere_and_only_where_asked_for(tmp_path: Path) -> No
     assert plain.table[0]["emulate"] is None and "emulate" not in repr(plain)
 
 
-def test_the_figure_marks_emulated_rows() -> None:
+def test_emulated_rows_are_drawn_against_the_width_of_their_accumulator() -> None:
     pytest.importorskip("matplotlib")
     r = study_of(lambda weights, emulate: 0.5 if emulate else 1.0, formats="int8", emulate="fp16")
     figure = r.plot()
-    assert "with a point: accumulator emulated" in [text.get_text() for text in figure.legends[0].get_texts()]
-    marked = [float(y) for line in figure.axes[0].lines if line.get_gid() == "point" for y in line.get_ydata()]
-    assert marked == [0.5, 0.5]
+    bits, widths = [
+        sorted(point for line in axes.lines if line.get_gid() == "dot" for point in zip(*line.get_data(), strict=True))
+        for axes in (figure.axes[0], figure.axes[-1])
+    ]
+    assert [y for _, y in bits] == [1.0, 1.0] and widths == [(16, 0.5), (64, 1.0)]
+    assert "accumulator" in figure.axes[-1].get_xlabel()
 
 
 @pytest.mark.sweep(every=0)

@@ -24,15 +24,15 @@ from ...base.texts import counted, quoted
 from ...base.values import as_int, check_flag
 from ...products.arguments import as_format
 from ...products.quantize import quantize
-from .chat import Answer, Following
+from .chat.conversation import Answer, Following
+from .chat.sampling import NOT_FINITE, Sampling, stops_of
+from .chat.template import prompt_of
 from .inputs import ids_of, is_list, sequences_of, text_ids_of
 from .judge import Reference, Totals, pieces
 from .memory import Memory
 from .run import Run, RunOptions
-from .sampling import NOT_FINITE, Sampling, stops_of
 from .several import continued
 from .shape import Rope, Shape
-from .template import prompt_of
 from .tokens import Tokens
 from .weights import expected
 

@@ -17,9 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import WrongType, WrongValue, printable, shown
-from ...base.json_text import json_object
-from ...base.texts import read_small
+from ....base.errors import WrongType, WrongValue, printable, shown
+from ....base.json_text import json_object
+from ....base.texts import read_small
 
 MAX_TEMPLATE = 1 << 20  # bytes
 MAX_ANSWER = 4 << 20  # bytes
@@ -42,7 +42,7 @@ def templates_of(path: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _of_gguf(path: str) -> tuple[dict[str, str], dict[str, str]]:
-    from ...files.opening import reader_of  # files stand above the networks
+    from ....files.opening import reader_of  # files stand above the networks
 
     with reader_of(path) as reader:
         known: Mapping[str, Any] = reader.metadata

@@ -1,4 +1,4 @@
-"""How the next token is drawn from logits, and where an answer ends."""
+"""Draws of the next token from logits, and the end of an answer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.errors import WrongType, WrongValue, shown
-from ...base.values import as_int, as_list, as_real
-from .tokens import REPLACEMENT, Tokens
+from ....base.errors import WrongType, WrongValue, shown
+from ....base.values import as_int, as_list, as_real
+from ..tokens import REPLACEMENT, Tokens
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.errors import WrongValue
-from ...base.float_env import counts_subnormals
-from ...base.texts import counted
-from ...products.divergence import kl_divergence
-from .run import Run, RunOptions
+from ....base.errors import WrongValue
+from ....base.float_env import counts_subnormals
+from ....base.texts import counted
+from ....products.divergence import kl_divergence
+from ..run import Run, RunOptions
 from .sampling import Pieces, Sampling
 
 if TYPE_CHECKING:
-    from .network import LanguageModel
+    from ..network import LanguageModel
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]

@@ -21,9 +21,9 @@ def main() -> None:
     """Render what stdin states."""
     asked = json.loads(sys.stdin.buffer.read())
     sys.path.append(asked["path"])
-    import jinja2
-    import jinja2.ext
-    import jinja2.sandbox
+    import jinja2  # optional
+    import jinja2.ext  # optional
+    import jinja2.sandbox  # optional
 
     _bound(asked["seconds"], asked["memory"])
     try:
@@ -47,7 +47,7 @@ def _bound(seconds: float, memory: int) -> None:
     timer.daemon = True
     timer.start()
     try:
-        import resource
+        import resource  # optional: POSIX
     except ImportError:  # not POSIX
         return
     used = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,0 +1,1 @@
+"""Chats with a language model: prompts from templates, draws of tokens, conversations."""
