@@ -49,7 +49,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         type=texts_of, default=list(RECIPES))  # fmt: skip
     add("--steps", "N", "steps of each training")
     add("--seeds", "N", "trainings per recipe, with other first weights and batches")
-    add("--batch", "N", "batch size")
+    add("--batch", "N", "batch size", type=int)
     add_threads(added)
     add.common("--csv")
     add("--html", "PATH", "also write a page with the curves")

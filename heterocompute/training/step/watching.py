@@ -176,10 +176,10 @@ class Watch:
                              f'height="{bar - 8}" fill="#dcebdc"/>')  # fmt: skip
             parts.append(f'<text x="4" y="{top + 22}">{html.escape(" ".join(key))}</text>')
             for exponent in range(low, high + 1):
-                size = (bar - 8) * int(counts[exponent - LOWEST]) / most
+                tall = (bar - 8) * int(counts[exponent - LOWEST]) / most
                 left = 180 + (exponent - low) / span * width
-                parts.append(f'<rect x="{left:.1f}" y="{top + bar - 8 - size:.1f}" width="{width / span * 0.85:.1f}" '
-                             f'height="{size:.1f}" fill="#33658a"/>')  # fmt: skip
+                parts.append(f'<rect x="{left:.1f}" y="{top + bar - 8 - tall:.1f}" width="{width / span * 0.85:.1f}" '
+                             f'height="{tall:.1f}" fill="#33658a"/>')  # fmt: skip
         title = f"exponents from 2^{low} to 2^{high}; green: range of the format"
         size = f'width="{width + 200}" height="{32 + len(keys) * bar}"'
         return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
