@@ -11,7 +11,7 @@ from typing import Any
 from ..base.errors import printable, shown
 from ..base.texts import read_small
 from .options import Options
-from .parts import ProgressBar, UsageError, add_threads, format_list, interruptible, print_json, print_line
+from .parts import ProgressBar, UsageError, add_threads, cache_list, format_list, interruptible, print_json, print_line
 
 MAX_TEXT = 64 << 20  # bytes
 
@@ -37,7 +37,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--tokens", "N", "maximum number of new tokens", type=_count, of="n")
     add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
     add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)
-    add("--kv-cache", "F", "format of keys and values; default: unchanged", type=_one_format)
+    add("--kv-cache", "F", "format of keys and values, perhaps with +had; default: unchanged", type=_one_cache)
     add("--temperature", "T", "sampling temperature; 0: always the most likely token")
     add("--seed", "S", "random seed of the sampling")
     add_threads(generate)
@@ -108,6 +108,13 @@ def naming_text(path: str) -> Iterator[None]:
 
 def _one_format(text: str) -> Any:
     found = format_list(text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected one format")
+    return found[0]
+
+
+def _one_cache(text: str) -> Any:
+    found = cache_list(text)
     if len(found) != 1:
         raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected one format")
     return found[0]

@@ -26,6 +26,7 @@ from ..files.selection import check_patterns, escaped, select
 from ..formats import Format, is_function
 from ..products.clock import Clock
 from ..products.error import error
+from ..products.layers.turned import stored_format
 from ..ptq.methods import CALIBRATED, codes_or_values
 from ..ptq.network import calibrate
 from ..ptq.rotate import NORM_OF
@@ -38,6 +39,7 @@ from .request import (
     Entry,
     Request,
     RunOptions,
+    caches_of,
     chip_asked,
     emulations_of,
     formats_of,
@@ -70,7 +72,7 @@ def study_text(request: Request) -> Study:
         raise WrongValue("study: workers does not apply to a language model, which is evaluated in one process")
     if request.text is None:
         raise WrongValue("study: text is None, expected the text that judges the language model")
-    kinds, caches = formats_of(request.activations, "activations"), formats_of(request.kv_cache, "kv_cache")
+    kinds, caches = formats_of(request.activations, "activations"), caches_of(request.kv_cache)
     entries = request.entries(FORMATS, methods_of(request.methods, {}))
     chip = chip_asked(request.device)
     modelled = modelled_by(chip)
@@ -112,7 +114,7 @@ def study_text(request: Request) -> Study:
         step(f"judge  {entry.text if entry.formats else STORED}")
         compared = net.judged(ids, [(made, *way[1:]) for way in ways], compare=True, states=states)
         for (i, kind, cache, emulated), numbers in zip(ways, compared, strict=True):
-            bits = bits_of_cache(cache, net.shape.head_width)
+            bits = bits_of_cache(stored_format(cache), net.shape.head_width)
             rows.append(
                 {
                     "format": entry.text if entry.formats else STORED,
@@ -127,7 +129,7 @@ def study_text(request: Request) -> Study:
                     "kv_bits": bits,
                     **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
                     **modelled([one.matrix for one in found], kind),
-                    **({} if chip in (None, "mac") else decoding(net, chip, made, kind, cache, bits)),
+                    **({} if chip in (None, "mac") else decoding(net, chip, made, kind, stored_format(cache), bits)),
                 }
             )
         if request.per_layer and made:
