@@ -17,6 +17,7 @@ from .parts import (
     ProgressBar,
     UsageError,
     add_threads,
+    cache_list,
     format_list,
     interruptible,
     note,
@@ -60,7 +61,7 @@ def add_generation(add: Options, tokens: int | None = None) -> None:
     add("--tokens", "N", "maximum number of new tokens", type=_count, of="n", **more)
     add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
     add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)
-    add("--kv-cache", "F", "format of keys and values; default: unchanged", type=_one_format)
+    add("--kv-cache", "F", "format of keys and values, perhaps with +had; default: unchanged", type=_one_cache)
     add("--temperature", "T", "sampling temperature; 0: always the most likely token")
     add("--top-k", "K", "draw from the K most likely tokens", type=_count)
     add("--top-p", "P", "draw from the most likely tokens whose shares reach P", type=float)
@@ -143,6 +144,13 @@ def naming_text(path: str) -> Iterator[None]:
 
 def _one_format(text: str) -> Any:
     found = format_list(text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected one format")
+    return found[0]
+
+
+def _one_cache(text: str) -> Any:
+    found = cache_list(text)
     if len(found) != 1:
         raise argparse.ArgumentTypeError(f"{shown(text[:40])}, expected one format")
     return found[0]

@@ -21,6 +21,7 @@ from .parts import (
     UsageError,
     add_patterns,
     add_threads,
+    cache_list,
     format_list,
     interruptible,
     print_json,
@@ -35,6 +36,7 @@ NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "de
                     "labels", "methods", "calibration", "evaluate")  # fmt: skip
 NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate")
 LISTS: dict[str, Any] = {"type": format_list, "action": "extend"}
+CACHES: dict[str, Any] = {"type": cache_list, "action": "extend"}
 EXAMPLES = 256  # training examples of a built-in network that are used for calibration
 
 
@@ -69,7 +71,13 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     add("--formats --format", "A,B", "formats to compare; fp32 is always added", **LISTS)
     add("--activations", "A,B", "formats of the activations; 'none' is always added", **LISTS)
-    add("--kv-cache", "A,B", "with --text: formats of keys and values; 'none' is always added", **LISTS)
+    add(
+        "--kv-cache",
+        "A,B",
+        "with --text: formats of keys and values; 'none' is always added",
+        type=cache_list,
+        action="extend",
+    )
     add("--methods", "A,B", "rounding methods: rtn (to nearest), search (of scales), gptq, qronos", type=_method_list)
     add("--calibration", "C", "inputs for gptq and qronos: x.npz or module:function, see the command ptq")
     add("--retrain", None, "also evaluate every format after a short training")

@@ -96,7 +96,8 @@ def format(text: str | Format) -> Format:
     if "had" in text.split("+")[1:]:
         raise WrongValue(
             f"format: {shown(text)} is not a format; a rotation changes values before they are rounded, also those "
-            "that they are multiplied with: use hc.ptq.hadamard, or hc.ptq.rotate for language models"
+            "that they are multiplied with: use hc.ptq.hadamard, hc.ptq.rotate for language models, or "
+            "hc.KVCache('int4-g32+had') for keys and values"
         )
     nearest = nearest or _nearest(text)
     if nearest:

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Sums(Protocol):
-    """What recorders add inputs to: a `Hessian`, or a class of this file."""
+    """Receive the inputs that recorders hear: a `Hessian`, or a class of this file."""
 
     def add(self, x: Any, /) -> None: ...
 

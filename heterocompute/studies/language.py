@@ -28,6 +28,7 @@ from ..files.selection import check_patterns, escaped, select
 from ..formats import Format, is_function
 from ..products.clock import Clock
 from ..products.error import error
+from ..products.layers.turned import stored_format
 from ..ptq.methods import CALIBRATED, codes_or_values
 from ..ptq.network import calibrate
 from ..ptq.rotate import NORM_OF
@@ -42,6 +43,7 @@ from .request import (
     Entry,
     Request,
     RunOptions,
+    caches_of,
     chip_asked,
     emulations_of,
     formats_of,
@@ -75,7 +77,7 @@ def study_text(request: Request) -> Study:
         raise WrongValue("study: workers does not apply to a language model, which is evaluated in one process")
     if request.text is None:
         raise WrongValue("study: text is None, expected the text that judges the language model")
-    kinds, caches = formats_of(request.activations, "activations"), formats_of(request.kv_cache, "kv_cache")
+    kinds, caches = formats_of(request.activations, "activations"), caches_of(request.kv_cache)
     entries = request.entries(FORMATS, methods_of(request.methods, {}))
     chip = chip_asked(request.device)
     modelled = modelled_by(chip)
@@ -115,7 +117,7 @@ def study_text(request: Request) -> Study:
                 each = net.judged(ids, [({name: q},) for name, q in made.items()], compare=True, states=states)
             columns = [
                 {} if chip in (None, "mac")
-                else decoding(net, chip, made, kind, cache, bits_of_cache(cache, net.shape.cached[1]))
+                else decoding(net, chip, made, kind, stored_format(cache), _cache_bits(net, cache))
                 for _, kind, cache, _ in ways
             ]  # fmt: skip
             return {
@@ -142,7 +144,7 @@ def study_text(request: Request) -> Study:
                     **pooled(found, i),
                     **({} if emulated is None else {"seconds": None}),  # times of emulated hardware are unknown
                     **numbers,
-                    "kv_bits": bits_of_cache(cache, net.shape.head_width),
+                    "kv_bits": _cache_bits(net, cache),
                     **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
                     **modelled([one.matrix for one in found], kind),
                     **columns,
@@ -195,6 +197,11 @@ def _again(net: Any, entry: Entry, found: dict[str, Any]) -> Measured:
     """Return measurements as they were kept."""
     name = found["row"]["name"]
     return Measured.from_plain(found, entry.of(name), getattr(net.weights[name], "format", None))
+
+
+def _cache_bits(net: Any, cache: Any) -> float:
+    """Return the bits of a cached value, of a format that may end in +had."""
+    return bits_of_cache(stored_format(cache), net.shape.cached[1])
 
 
 def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:

@@ -16,6 +16,7 @@ from ..base.workers import Workers
 from ..emulate import accepts, parse
 from ..files.selection import FirstMatch
 from ..formats import Format, format as parse_format, is_function
+from ..products.layers.turned import Turned, cache_format
 from ..ptq.methods import CALIBRATED, METHODS, takes
 from ..report.study import labelled
 
@@ -175,14 +176,24 @@ def text_of(fmt: Format | None) -> str:
     return PLAIN if fmt is None else fmt.label
 
 
-def formats_of(formats: object, name: str) -> list[Format | None]:
-    """Return the formats of activations or of a KV cache, None (float32) first."""
-    items = (
-        [formats]
-        if formats is None or isinstance(formats, (str, Format))
-        else as_list(formats, f"study: {name}", "formats")
+def caches_of(formats: object) -> list[Format | Turned | None]:
+    """Return the formats of a KV cache, None (float32) first."""
+    found = (
+        None if isinstance(one, str) and one in PLAIN_TEXTS else cache_format(one, "study: kv_cache")
+        for one in _items(formats, "kv_cache")
     )
-    found = list(dict.fromkeys([None, *map(_format, items)]))
+    return list(dict.fromkeys([None, *found]))
+
+
+def _items(formats: object, name: str) -> list[Any]:
+    if formats is None or isinstance(formats, (str, Format, Turned)):
+        return [formats]
+    return list(as_list(formats, f"study: {name}", "formats"))
+
+
+def formats_of(formats: object, name: str) -> list[Format | None]:
+    """Return the formats of activations, None (float32) first."""
+    found = list(dict.fromkeys([None, *map(_format, _items(formats, name))]))
     for one in found:
         if is_function(one) and name == "activations":
             raise one.refusal("study: activations")

@@ -306,3 +306,36 @@ def test_sizes_beyond_64_bits_are_refused_by_the_binding() -> None:
         rows, n, half, repeat, turns = (*sizes, 0, 1, 1)[:5] if len(sizes) == 2 else sizes
         with pytest.raises(ValueError, match="layer"):
             _core.layer(run, kind, rows, n, x, x, None, x.copy(), 0.0, half, repeat, turns, False)
+
+
+@pytest.mark.parametrize("fmt", ["int4-g32", "mxfp4", "int3"])
+@pytest.mark.parametrize("heads", [(4, 2), (3, 3)])
+def test_a_rotated_cache_rounds_outliers_less(fmt: str, heads: tuple[int, int]) -> None:
+    rng = np.random.default_rng(5)
+    q_heads, kv_heads = heads
+    q = rng.standard_normal((1, q_heads, 40, 64), dtype=np.float32)
+    k, v = (rng.standard_normal((1, kv_heads, 40, 64), dtype=np.float32) for _ in range(2))
+    k[..., 3], v[..., 7] = 12 * k[..., 3], 20 * v[..., 7]
+    exact, lost = hc.attention(q, k, v), {}
+    for text in (fmt, f"{fmt}+had"):
+        cache = hc.KVCache(text, layers=1, heads=kv_heads, width=64)
+        found = [cache.add(0, k[:, :, i : i + 20], v[:, :, i : i + 20]) for i in (0, 20)][-1]
+        lost[text] = float(np.square(hc.attention(q, *found) - exact).mean())
+        plain = hc.attention(q, found[0].dequantize(), found[1].dequantize())
+        assert np.allclose(hc.attention(q, *found), plain, atol=1e-4 * np.abs(plain).max())
+        assert cache.nbytes == 2 * hc.quantize(k, fmt).nbytes
+    assert lost[f"{fmt}+had"] < lost[fmt] / 2
+
+
+def test_a_rotation_of_heads_is_refused_where_there_is_none() -> None:
+    for bad, sentence in (("int4-g32+had+had", "is not a format"), ("none+had", "is not a format")):
+        with pytest.raises(ValueError, match=sentence):
+            hc.KVCache(bad, layers=1, heads=1, width=64)
+    with pytest.raises(ValueError, match="KVCache: width is 96, expected a power of two"):
+        hc.KVCache("int4-g32+had", layers=1, heads=1, width=96)
+    cache, token = hc.KVCache("int8+had", layers=1, heads=1, width=64), np.ones((1, 1, 1, 64), np.float32)
+    with pytest.raises(ValueError, match="KVCache.room: "):
+        cache.room(0, 1)
+    k, v = cache.add(0, token, token)
+    with pytest.raises(ValueError, match="attention: one of k and v is rotated"):
+        hc.attention(token, k, v.dequantize())

@@ -10,6 +10,7 @@ A batch that is a tuple or a list fills the arguments that `forward` requires; f
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -24,6 +25,21 @@ _WANTED = (
     "expected a DataLoader, a list of batches, a tensor, a dict of tensors, or a function without arguments that "
     "returns batches"
 )
+
+
+@contextlib.contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Run a model in evaluation mode without gradients; its modes are restored afterwards."""
+    import torch  # optional
+
+    modes = [(one, one.training) for one in model.modules()]
+    try:
+        model.eval()
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    finally:
+        for one, training in modes:
+            one.training = training
 
 
 class Problem(WrongValue):

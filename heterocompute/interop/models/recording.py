@@ -274,21 +274,6 @@ def recording(model: Any, recorder: ProductRecorder, layers: list[Layer]) -> Ite
         yield
 
 
-@contextlib.contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Run a model in evaluation mode without gradients; its modes are restored afterwards."""
-    import torch  # optional
-
-    modes = [(one, one.training) for one in model.modules()]
-    try:
-        model.eval()
-        with torch.inference_mode(False), torch.no_grad():
-            yield
-    finally:
-        for one, training in modes:
-            one.training = training
-
-
 def _restore(torch: Any, modes: list[tuple[Any, bool]], fast: bool, onednn: bool) -> None:
     for one, training in modes:
         one.training = training

@@ -21,6 +21,7 @@ from ...ptq.network import quantize as rounded_network
 from . import modules
 from .attention import PackedMultiheadAttention
 from .carrying import carry, copied
+from .folding import folded
 from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .modules import Packed
 from .steps import REPORTS, accepted, biases_of, checked, reported, same_layer, take_parameters
@@ -127,8 +128,6 @@ def convert(
     recipe = recipe_of(format)
     given, moved = model, dict[str, Any]()
     if how.folds is not None:
-        from ..models.folding import folded
-
         of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
         some = layers(model, include, exclude)
         plain = None if activations is None else as_format(activations, "convert: activations")

@@ -19,13 +19,14 @@ from ...base.float_env import converted, counts_subnormals
 from ...base.texts import counted
 from ...base.values import as_int, as_list, as_real, check_flag
 from ...formats import Format, has_pattern, is_function
-from ..arguments import FloatArray, as_format
+from ..arguments import FloatArray
 from ..device import settle
 from ..given.functions import rounded_by
 from ..quantize import quantize
 from .device import TOGETHER, device_attention, device_heads, in_batches, in_library_of_first, is_device_input
 from .device_cache import DeviceTokens, check_row, device_tokens
 from .transformer import as_floats
+from .turned import Turned, cache_format, check_width, stored_format, turned
 
 __all__ = ["KVCache", "attention"]
 
@@ -46,6 +47,7 @@ class Kept(NamedTuple):
     """Rows of keys or values of a `KVCache`: a packed array (tokens, batch, heads, width)."""
 
     packed: Any  # a QuantizedArray, or one on a device
+    is_turned: bool = False  # the heads are rotated, see turned.py
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,7 +57,8 @@ class Kept(NamedTuple):
 
     def dequantize(self) -> Any:
         """Return the values, float32 (batch, heads, tokens, width)."""
-        return _by_heads(self.packed.dequantize())
+        values = _by_heads(self.packed.dequantize())
+        return turned(values) if self.is_turned else values
 
 
 @counts_subnormals
@@ -123,6 +126,11 @@ def attention(
     """
     qs = _heads(q, "q")
     shape = qs.shape
+    are_turned = [isinstance(one, Kept) and one.is_turned for one in (k, v)]
+    if any(are_turned):
+        if not all(are_turned):
+            raise WrongValue("attention: one of k and v is rotated, expected both to be of one KVCache")
+        qs = turned(qs)
     qs = _in_batches(qs, "q")
     kept = [_kept(one, shape, name) for one, name in ((k, "k"), (v, "v"))]
     (k_shape, keys, ks), (v_shape, values, vs) = kept
@@ -152,6 +160,8 @@ def attention(
     out = np.empty((batch, n, heads, width), np.float32).transpose(0, 2, 1, 3)  # the order that the next matmul reads
     if out.size:
         _core.attention(runtime.run(), qs, keys, values, out, k_shape[1], hides, seen, times, limit, scores)
+    if are_turned[1]:
+        out = turned(out)
     return out if len(shape) == 4 else out.reshape(shape)
 
 
@@ -220,6 +230,8 @@ class KVCache:
     ----------
     format : Format or str, optional
         Format of keys and values. When a token is added, each head is quantized along its width. Default: float32.
+        With the suffix ``+had``, such as ``"int4-g32+had"``, heads are rotated by a Hadamard matrix before. `attention`
+        rotates queries and results alike, so that only the rounding changes. On the CPU, for widths of powers of two.
         A function (`define` with ``round=``) rounds float32 tokens as they are added, on the CPU.
     layers, heads, width : int
         `heads` is the number of key heads.
@@ -245,14 +257,16 @@ class KVCache:
 
     def __init__(
         self,
-        format: Format | str | None = None,
+        format: Format | Turned | str | None = None,
         layers: int = 1,
         heads: int = 1,
         width: int = 64,
         batch: int = 1,
         windows: object = None,
     ) -> None:
-        self.format = None if format is None else as_format(format, "KVCache: format", functions=True)
+        given_format = cache_format(format, "KVCache: format")
+        self.format = stored_format(given_format)
+        self.is_turned = isinstance(given_format, Turned)
         sizes = {"layers": layers, "heads": heads, "width": width, "batch": batch}
         self.layers, self.heads, self.width, self.batch = (
             as_int(value, f"KVCache: {name}", 1, MAX_LAYERS if name == "layers" else 1 << 40)
@@ -263,6 +277,8 @@ class KVCache:
         self.windows = [None if one is None else as_int(one, "KVCache: windows", 1) for one in given]
         if len(self.windows) != self.layers:
             raise WrongValue(f"KVCache: windows has {len(self.windows)} entries, expected {self.layers}")
+        if self.is_turned:
+            check_width(self.width, "KVCache")
         self.rows = self.heads * self.batch  # rows per token
         self._parts: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
         self._parts = {"values": (np.dtype(np.float32), (self.width,))}
@@ -351,6 +367,8 @@ class KVCache:
         """Append tokens on a device; `place` has the device and the stream of the tokens so far."""
         if is_function(self.format):
             raise self.format.refusal("KVCache.add: the format of tokens on a device")
+        if self.is_turned:
+            raise WrongValue(f"KVCache.add: k or v is on {A_DEVICE} and the format {self.format}+had, expected the CPU")
         if place is None and any(one.seen for one in self._tokens):
             raise WrongType(f"KVCache.add: k or v is on {A_DEVICE} and the cache on the CPU, {TOGETHER}")
         number, stream = place or (None, None)
@@ -382,6 +400,8 @@ class KVCache:
         """
         if is_function(self.format):
             raise WrongValue(f"KVCache.room: {self.format} is a function of values, expected add, which calls it")
+        if self.is_turned:
+            raise WrongValue(f"KVCache.room: {self.format}+had rotates heads, expected add, which does it")
         if self._device_stream is not None:
             raise WrongType(f"KVCache.room: the cache is on {self.device}, expected one on the CPU: use add")
         begin, memory = self._with_room(layer, n)
@@ -420,6 +440,8 @@ class KVCache:
         return QuantizedArray._trusted(made, self.format, sizes, (3,), "float32")
 
     def _write(self, whole: Any, begin: int, n: int, tokens: FloatArray) -> None:
+        if self.is_turned:
+            tokens = turned(converted(tokens, np.float32))
         if is_function(self.format):
             tokens = rounded_by(self.format, tokens, (3,), "KVCache.add: k or v")
         if self.format is None or not self._is_packed:
@@ -434,7 +456,7 @@ class KVCache:
             return whole[:tokens].transpose(1, 2, 0, 3)
         found = {name: whole.components[name][: tokens * self.rows] for name in self._parts}
         sizes = (tokens, self.batch, self.heads, self.width)
-        return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"))
+        return Kept(QuantizedArray._trusted(found, self.format, sizes, (3,), "float32"), self.is_turned)
 
     def _too_old(self, layer: int) -> int:
         """Return the number of tokens that no query will see, in whole tiles, which keeps the order of sums."""

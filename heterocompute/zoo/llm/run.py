@@ -148,7 +148,7 @@ class Run:
     def _through(self, layers: range, x: FloatArray) -> FloatArray:
         """Run consecutive layers: as many as possible in one call of the C core, the rest step by step."""
         turns = self._turns(x.shape[1])
-        is_plain = self._is_plain() and not is_function(self.cache.format)
+        is_plain = self._is_plain() and not is_function(self.cache.format) and not self.cache.is_turned
         at, end = layers.start, layers.stop
         while at < layers.stop:
             if is_plain:

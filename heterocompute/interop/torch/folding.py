@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...base.errors import WrongValue, shown
 from ...base.values import as_real
 from ...formats import Format
 from ...products.quantize import fake_quantize, quantize
-from ..torch.walk import Layer
-from .batches import Batches
-from .copies import shared_copy
-from .recording import evaluating
+from ..models.batches import Batches, evaluating
+from .carrying import copied
+from .walk import Layer
 
 Array = np.ndarray[Any, Any]
 
@@ -91,7 +91,8 @@ def folded(
     source = Batches(batches, "convert: inputs")
     wanted = [layer for layer in layers if layer.kind == "linear" and format_of(layer) is not None]
     groups, reasons = _groups(model, wanted, source)
-    small = shared_copy(model, "convert")
+    shared = {id(one): one for one in model.parameters()}
+    small = copied(model, shared, model.modules(), "convert", "a model without it")
     rows: dict[str, dict[str, Any]] = {name: {"alpha": None, "left": reason} for name, reason in reasons.items()}
     first = next(iter(source)) if groups else None
     exact = _answer(model, source, first) if groups else None
@@ -235,8 +236,6 @@ def _scale(x: Array, largest: Array, way: str, alpha: float) -> Array:
 
 def _fold(small: Any, group: Group, scale: Array) -> list[tuple[Any, str, Any]]:
     """Move scales, and return the parameters that were replaced."""
-    import torch  # optional
-
     s = torch.from_numpy(scale)
     producer, consumers = _parts(small, group)
     before: list[tuple[Any, str, Any]] = []
