@@ -75,7 +75,9 @@ static const char *lacks(const hc_format *format, const hc_geometry *geometry, b
     const hc_format_ops *ops = hc_format_find(format->family);
     const hc_stored_form form = hc_form_of(format);
     if (!hc_cuda_kernel_of(format, HC_CUDA_DECODE).name)
-        return form.codes == HC_CODES_LEARNED ? "learned codebooks" : "affine integers";
+        return form.codes == HC_CODES_LEARNED    ? "learned codebooks"
+               : format->family == FAMILY_affine ? "affine integers"
+                                                 : "formats of this family";
     if (format->m > 0)
         return "patterns";
     if (geometry->rows == 0 || geometry->padded == 0)

@@ -183,8 +183,8 @@ class Staging:
         ----------
         shards, source
             As of `begin`.
-        beside : mapping of str to bytes, or str
-            As of `finish`, which does not have them.
+        companions : mapping of str to bytes, or str
+            As of `finish`, which this call does not store.
         count : int
             How many runs share the work.
 
@@ -252,8 +252,8 @@ class Staging:
             Tensor -> file.
         total : int
             Bytes of all tensors.
-        beside : mapping of str to bytes, or str
-            Other files: what they hold, or where to copy it from.
+        companions : mapping of str to bytes, or str
+            Name of each other file -> its content, or the path to copy it from.
         """
         for name in os.listdir(self.inner):
             if TEMPORARY.fullmatch(name):  # of a killed worker

@@ -104,7 +104,7 @@ def refuse_codes(infos: Mapping[str, tuple[str, tuple[int, ...]]], declared: str
     ----------
     infos : mapping of str to (str, tuple of int)
         Name -> NumPy's name of the dtype, shape.
-    said : str, optional
+    declared : str, optional
         The program, if it is known from elsewhere.
     """
     found = program_in(infos)

@@ -87,7 +87,7 @@ def weight_of(prefix: str, kind: str, declared: Mapping[str, Any], tensors: Mapp
     ----------
     kind : str
         Of `KINDS`.
-    said : mapping
+    declared : mapping
         The attributes of the tensor: `block_size` and `shape`.
     ends : tuple of str
         Ends of the names of codes, scales, zero points, and scales with zero points.

@@ -45,7 +45,7 @@ def array_of(
     ----------
     kind : str
         Of `KINDS`.
-    said : mapping
+    declared : mapping
         The attributes of the tensor: `block_size`, `elem_dtype`, `is_swizzled_scales`.
     ends : tuple of str
         Ends of the names of codes, scales and the scale of the tensor.
