@@ -77,7 +77,7 @@ def format(text: str | Format) -> Format:
         raise WrongValue(
             f"format: {shown(text[:64])} is not a format: an empty text, expected one such as 'vsq4-g16-s4'"
         )
-    if text.startswith("{"):
+    if text.lstrip().startswith("{"):
         return from_carried(text)
     reason = ""
     nearest: list[str] = []

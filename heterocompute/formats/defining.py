@@ -18,6 +18,7 @@ from .sparse import Sparse, has_pattern, parse_pattern
 
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 FIELDS = ("element", "scale", "group", "block_rows", "per", "second", "rule", "target", "saturate", "name")
+WORDS = {"none", "skip", "f16", "f32", "f64"}
 MOST_LEVEL = 2.0**1023  # of a level in a definition; integers beyond it have no float64
 MOST = 1 << 16  # characters of a definition: 256 levels and thresholds take a fifth
 _lock = threading.Lock()
@@ -147,22 +148,32 @@ def _registered(made: Own | Function) -> Own | Function:
     """Return a format whose name is its format string from now on; the same again is the same."""
     name = str(made)
     with _lock:
-        try:
-            taken = NAMES.get(name) or parse_family(name)
-        except ValueError:
-            taken = None
-            reads = True
-        else:
-            reads = taken is not None
+        taken = NAMES.get(name)
         if taken == made:
             return made
         if isinstance(taken, Function) and isinstance(made, Function) and taken.does_as(made):
             return taken
-        if reads:
-            owner = "a family of formats" if taken is None else shown(taken)
-            raise WrongValue(f"define: name is {shown(name)}, which is the format string of {owner}; choose another")
+        if taken is not None:
+            raise _taken(name, "define", shown(taken))
+        _check_free(name, "define")
         NAMES[name] = made
     return made
+
+
+def _check_free(name: str, caller: str) -> None:
+    """Refuse a name that a family reads, or that recipes and lists of formats read as another word."""
+    if name in WORDS:
+        raise WrongValue(f"{caller}: name is {shown(name)}, which recipes and formats= read as a word; choose another")
+    try:
+        found = parse_family(name)
+    except ValueError:
+        raise _taken(name, caller, "a family of formats") from None
+    if found is not None:
+        raise _taken(name, caller, shown(found))
+
+
+def _taken(name: str, caller: str, owner: str) -> WrongValue:
+    return WrongValue(f"{caller}: name is {shown(name)}, which is the format string of {owner}; choose another")
 
 
 def _read(text: str, target: float | None) -> tuple[Element, float | None]:
@@ -330,14 +341,18 @@ def _own_from(definition: Mapping[str, Any]) -> Own:
     if isinstance(element, Mapping):
         if not element.keys() <= {"levels", "thresholds"} or not isinstance(element.get("levels"), list):
             raise WrongValue(f"definition: element is {shown(element)}, expected levels")
-        numbers = [*element["levels"], *(element.get("thresholds") or [])]
-        if not all(type(one) in (int, float) and abs(one) <= MOST_LEVEL for one in numbers):
-            raise WrongValue("definition: levels and thresholds are finite numbers")
-        made: Element = Levels(tuple(element["levels"]), element.get("thresholds") and tuple(element["thresholds"]))
+        values, thresholds = element["levels"], element.get("thresholds")
+        if thresholds is not None and not isinstance(thresholds, list):
+            raise WrongValue(f"definition: thresholds is {shown(thresholds)}, expected a list of numbers")
+        if not all(type(one) in (int, float) and abs(one) <= MOST_LEVEL for one in [*values, *(thresholds or [])]):
+            raise WrongValue("definition: levels or thresholds are not finite numbers, expected finite numbers alone")
+        made: Element = Levels(tuple(values), None if thresholds is None else tuple(thresholds))
     elif isinstance(element, str):
         made = element_of(element)
     else:
         raise WrongValue(f"definition: element is {shown(element)}, expected a text or levels")
     if name is not None and (not isinstance(name, str) or not NAME.fullmatch(name)):
         raise WrongValue(f"definition: name is {shown(name)}, which no format has")
+    if name is not None and name not in NAMES:
+        _check_free(name, "definition")
     return Own(made, **given)

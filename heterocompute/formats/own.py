@@ -29,6 +29,7 @@ SECONDS = (None, "row", "tensor")
 RULES = ("absmax", "absmean", "floor", "ceil", "rceil", "even")
 CODES = {"integer": 1, "float": 2, "table": 3, "log": 4}  # hc_code_kind of base/form.h
 TABLE = 256
+LEAST_FLOAT32 = 2.0**-149
 NAMES: dict[str, Own | Function] = {}  # that `define` gave in this process
 
 _SENTENCE = re.compile(
@@ -138,6 +139,8 @@ class Own(Format):
         if self.target is None:
             return
         try:
+            if isinstance(self.target, (str, bytes, bool)):
+                raise TypeError
             value = float(self.target)
         except (TypeError, ValueError, OverflowError):
             raise WrongType(f"define: target is {shown(self.target)}, expected a number above 0") from None
@@ -207,7 +210,7 @@ class Own(Format):
             raise WrongValue(f"define: {self.element} has no number above 0 that a scale could map to")
         if self.second is not None and self.scale_type is not None:
             product = self.used_target * self.scale_type.largest  # of float32, that the second level divides by
-            if np.float32(product) == 0:
+            if product <= LEAST_FLOAT32 / 2:
                 raise WrongValue(
                     f"define: target {shown(self.used_target)} times {shown(self.scale_type.largest)}, the largest "
                     f"scale of {shown(self.scale)}, is 0 in float32, expected larger numbers"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +96,7 @@ def test_levels_of_the_literature() -> None:
         (lambda: Integer(4, signed=False, full=True), "full is True"),
         (lambda: Levels([]), "0 numbers"),
         (lambda: Levels([1.0]), "1 numbers"),
-        (lambda: Levels(range(257)), "257 numbers"),
+        (lambda: Levels(range(257)), "more than 256 numbers"),
         (lambda: Levels([0, math.nan]), r"values\[1\] is nan"),
         (lambda: Levels([0, math.inf]), r"values\[1\] is inf"),
         (lambda: Levels([1, 0]), "ascend"),
@@ -119,3 +121,17 @@ def test_wide_floats_that_float32_cannot_shift_are_refused() -> None:
         with pytest.raises(ValueError):
             element(text)
     assert element("e8m1b128").largest == 2.0**126 * 1.5
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (([0, 10**400],), "finite numbers of float64"), (("0123",), "a sequence of numbers"),
+        (({0: 1, 1: 2},), "a sequence of numbers"), ((itertools.count(),), "has more than 256 numbers"),
+        (([0, 1], [0.5] * 300), "thresholds has more than 256 numbers"), (([0, 1], None, "int4"), "text is 'int4'"),
+        (([0, 1], None, "ternary"), "text is 'ternary'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_levels_is_refused(arguments: Any, words: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"Levels: .*{words}"):
+        Levels(*arguments)

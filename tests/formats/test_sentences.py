@@ -335,6 +335,23 @@ def test_scales_of_small_targets_saturate(sharing: str, tmp_path: Path) -> None:
     assert hc.load(tmp_path / "q.safetensors")["q"] == q
 
 
+@pytest.mark.parametrize("name", ["int8", "e3m4-row", "q4_k", "int99", "none", "skip", "f16"])
+def test_names_do_not_shadow_other_formats_and_words(name: str) -> None:
+    text = json.dumps({"format": name, "definition": {"element": "binary", "scale": "f32", "name": name}})
+    for call in (lambda: hc.define(name, "binary"), lambda: hc.format(text)):
+        with pytest.raises(ValueError, match=f"name is '{name}', .*; choose another"):
+            call()
+
+
+def test_pickles_of_levels_are_checked_and_known_where_they_are_read() -> None:
+    fmt = hc.define(None, Levels([-1, 0.375, 2], [-0.5, 1]), group=4)
+    code = "import pickle, sys, heterocompute as hc; f = pickle.load(sys.stdin.buffer); print(hc.format(str(f)) == f)"
+    call = [sys.executable, "-c", code]
+    assert subprocess.run(call, input=pickle.dumps(fmt), capture_output=True, check=True).stdout.strip() == b"True"
+    with pytest.raises(ValueError, match="numbers that as float32 ascend"):
+        pickle.loads(pickle.dumps(fmt, 0).replace(b"F0.375", b"F-3.75"))
+
+
 def test_an_own_mask_is_kept() -> None:
     w, rng = reals((4, 10, 3), 1), np.random.default_rng(2)
     for axis in (-1, 1, (2, 1), 0):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,11 @@ from .element import LARGEST, LEAST, Element, Table
 from .tapered import Posit, Takum
 
 MAX_LEVELS = 256
+Numbers = tuple[float, ...]
+TEXTS: dict[Any, tuple[Numbers, Numbers | None]] = {  # levels and thresholds of elements that have a text
+    "ternary": ((-1.0, 0.0, 1.0), None),
+    "binary": ((-1.0, 1.0), (-LEAST,)),
+}
 _known: dict[str, Levels] = {}  # levels of this process that no text says, by their text
 
 
@@ -62,7 +68,7 @@ class Levels(Element):
     def __post_init__(self) -> None:
         given = _numbers(self.values, "values")
         if not 2 <= len(given) <= MAX_LEVELS:
-            raise WrongValue(f"Levels: values has {len(given)} numbers, expected 2 to {MAX_LEVELS}")
+            raise WrongValue(f"Levels: values has {_count(given)} numbers, expected 2 to {MAX_LEVELS}")
         values = tuple(float(np.float32(min(max(one, -LARGEST), LARGEST))) + 0.0 for one in given)
         _check_ascending(values, "values", "as float32 ")
         object.__setattr__(self, "values", values)
@@ -71,12 +77,17 @@ class Levels(Element):
             self._check_thresholds(values)
         if self.text is None:
             _known[str(self)] = self
+        elif TEXTS.get(self.text) != (values, self.thresholds):
+            raise WrongValue(f"Levels: text is {shown(self.text)}, expected None: 'ternary' and 'binary' have one")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.values, self.thresholds, self.text)  # checked, and known to the process that reads it
 
     def _check_thresholds(self, values: tuple[float, ...]) -> None:
         between = _numbers(self.thresholds, "thresholds")
         if len(between) != len(values) - 1:
             raise WrongValue(
-                f"Levels: thresholds has {len(between)} numbers, expected {len(values) - 1}, one between each two "
+                f"Levels: thresholds has {_count(between)} numbers, expected {len(values) - 1}, one between each two "
                 "levels"
             )
         for i, one in enumerate(between):
@@ -112,7 +123,7 @@ class Levels(Element):
         -------
         Levels
         """
-        return Levels((-1.0, 0.0, 1.0), text="ternary")
+        return Levels(*TEXTS["ternary"], text="ternary")
 
     @staticmethod
     def binary() -> Levels:
@@ -122,7 +133,7 @@ class Levels(Element):
         -------
         Levels
         """
-        return Levels((-1.0, 1.0), (-LEAST,), text="binary")
+        return Levels(*TEXTS["binary"], text="binary")
 
     @staticmethod
     def posit(bits: int, es: int) -> Element:
@@ -206,11 +217,19 @@ class Levels(Element):
         return Levels(quantiles.apot(bits, term_bits))
 
 
+def _count(found: Numbers) -> str:
+    return str(len(found)) if len(found) <= MAX_LEVELS else f"more than {MAX_LEVELS}"
+
+
 def _numbers(given: Any, name: str) -> tuple[float, ...]:
     try:
-        found = tuple(float(one) for one in given)
+        if isinstance(given, (str, bytes, Mapping, Set)):  # their items are no sequence of numbers
+            raise TypeError
+        found = tuple(float(one) for one in islice(given, MAX_LEVELS + 1))
     except (TypeError, ValueError):
         raise WrongType(f"Levels: {name} is {shown(given)}, expected a sequence of numbers") from None
+    except OverflowError:
+        raise WrongValue(f"Levels: {name} is {shown(given)}, expected finite numbers of float64") from None
     for i, one in enumerate(found):
         if not math.isfinite(one):
             raise WrongValue(f"Levels: {name}[{i}] is {shown(one)}, expected a finite number")
