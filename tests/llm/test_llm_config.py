@@ -13,8 +13,8 @@ import pytest
 import heterocompute as hc
 from heterocompute.families.keys import Keys
 from heterocompute.families.known import check_config
-from heterocompute.families.record import LAYER, Kind
-from heterocompute.families.table import FAMILIES, KINDS, MODULES
+from heterocompute.families.record import LAYER, Family, Kind
+from heterocompute.families.table import FAMILIES, KINDS, MODULES, RUN, RUN_KINDS
 from heterocompute.hardware.network.language import decoder_of_config
 from heterocompute.zoo.llm.configuration import of_config
 
@@ -107,7 +107,8 @@ def test_windows_of_layers_by_kind_and_by_number() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"hidden_act": "gelu"}, "hidden_act is 'gelu', expected silu in the family llama"),
+        ({"hidden_act": "tanh"}, "hidden_act is 'tanh', expected one of silu, swish, gelu_pytorch_tanh, gelu_new"),
+        ({"hidden_activation": "gelu"}, "hidden_activation is 'gelu', which is not read in the family llama"),
         ({"model_type": "gemma2", "hidden_activation": "gelu"}, "hidden_activation is 'gelu', expected gelu_pytorch"),
         ({"use_bidirectional_attention": True}, "use_bidirectional_attention is set"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5, expected 1 in the family"),
@@ -212,7 +213,8 @@ def test_lists_of_sizes_are_refused(tmp_path: Path) -> None:
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 64}  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+LATENT = {"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 16, "v_head_dim": 8}
 
 
 def test_names_are_unique_and_tensors_known() -> None:
@@ -226,6 +228,7 @@ def test_names_are_unique_and_tensors_known() -> None:
 @pytest.mark.parametrize("kind", [name for name, (family, _) in KINDS.items() if family.runs])
 def test_networks_and_counts_read_the_same_sizes(kind: str) -> None:
     config: dict[str, Any] = {"model_type": kind, **SIZES, **(EXPERTS if KINDS[kind][1].experts else {})}
+    config |= LATENT if KINDS[kind][0].is_latent else {}
     shape, decoder = of_config("c", config, 100), decoder_of_config("c", config, "m")
     for size in ("head_width", "kv_heads", "hidden", "context", "windows", "experts", "experts_used", "expert_hidden"):
         assert getattr(shape, size) == getattr(decoder, size), size
@@ -243,3 +246,54 @@ def test_a_key_of_one_kind_stays_refused_in_others() -> None:
 def test_counts_refuse_a_window_without_a_size() -> None:
     with pytest.raises(ValueError, match="sliding_window is null, expected a number"):
         decoder_of_config("c", {"model_type": "gemma2", **SIZES, "sliding_window": None}, "m")
+
+
+# The table of families in docs/llm.md.
+
+PAGE = Path(__file__).parents[2] / "docs" / "llm.md"
+HEAD = "| Hugging Face `model_type` | GGUF `general.architecture` | block |"
+
+
+def block_of(family: Family) -> str:
+    """Return what differs from the block of Llama."""
+    experts = [kind.experts for kind in family.kinds if kind.experts is not None]
+    parts = {
+        "latents": family.is_latent,
+        "layer norms": family.centered,
+        "norms after": family.post_norms and not family.pre_norms,
+        "norms before and after": family.post_norms and family.pre_norms,
+        "norms of queries and keys": bool(family.qk_norm),
+        "parallel parts": family.parallel == "always",
+        "parallel parts by a flag": family.parallel not in ("", "always"),
+        "no gate": not family.is_gated,
+        family.activation.replace("gelu_erf", "exact gelu"): family.activation != "silu",
+        "fused matrices": bool(family.fused),
+        "learned positions": family.learned_positions,
+        "layers without RoPE": bool(family.unrotated),
+        "partial RoPE": family.share < 1,
+        "windows": any(kind.windows is not None for kind in family.kinds),
+        "caps": bool(family.caps),
+        "sinks": family.sinks,
+        "factors": any(kind.factors for kind in family.kinds),
+        "experts": bool(experts),
+        "shared experts": any(one.shared for one in experts),
+        "sigmoid router": any(one.router == "sigmoid" for one in experts),
+    }
+    return ", ".join(name for name, has in parts.items() if has) or "that of Llama"
+
+
+def rows() -> list[str]:
+    found = []
+    for family in RUN.values():
+        kinds = ", ".join(f"`{kind.name}`" for kind in family.kinds)
+        found.append(f"| {kinds} | {f'`{family.name}`' if family.in_gguf else ''} | {block_of(family)} |")
+    return found
+
+
+def test_the_page_lists_the_families_of_the_records() -> None:
+    wanted = "\n".join([HEAD, "|---|---|---|", *rows()])
+    assert wanted in PAGE.read_text(), f"replace the table of {PAGE.name} by\n{wanted}"
+
+
+def test_every_family_that_runs_has_a_small_model() -> None:
+    assert {*RUN_KINDS} - {*made.FAMILIES} == {"gemma3_text"}  # the model of gemma3

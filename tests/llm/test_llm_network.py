@@ -248,6 +248,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm in parallel": ("StableLm", {"use_parallel_residual": True, "use_qkv_bias": True}),
     "exaone4 without windows": ("Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}),
     "smollm3 by a list": ("SmolLM3", {"bos_token_id": 1, "eos_token_id": 2, "no_rope_layers": [0, 1, 1, 0]}),
+    **{f"{name} with {act}": (made.FAMILIES[name][0], {**made.FAMILIES[name][1], "hidden_act": act})
+       for name, act in (("llama", "gelu"), ("gpt_neox", "gelu_fast"), ("qwen2_moe", "relu"), ("arcee", "silu"))},
     "arcee with biases": ("Arcee", {
         "bos_token_id": 1, "eos_token_id": 2, "attention_bias": True, "mlp_bias": True}),
     "llama3": ("Llama", {"rope_parameters": {

@@ -28,7 +28,7 @@ from ...families.table import RUN_KINDS, kind_named
 from .positions import ropes_of, scores_factor, temperature_of
 from .shape import Routing, Shape, checked
 
-ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new"), "gelu_erf": ("gelu",),
+ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_new", "gelu_fast"), "gelu_erf": ("gelu",),
                "relu": ("relu",), "relu2": ("relu2",)}  # fmt: skip
 
 
@@ -53,7 +53,8 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
         given = {**given, "vocab_size": vocabulary}
     config = completed(given, kind)
     keys = Keys(path, config, kind.keys)
-    _check_options(keys, config, family, kind)
+    activation = _activation(keys, config, family, kind)
+    _check_options(keys, config)
     sizes = sizes_of_config(keys, kind)
     if sizes.vocabulary != vocabulary:
         keys.fail(f"vocab_size is {shown(config['vocab_size'])}, expected {vocabulary}, the rows of the embedding")
@@ -78,7 +79,8 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     return checked(
         keys,
         Shape(
-            **vars(sizes), family=family.name, epsilon=keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope=rope,
+            **vars(sizes), family=family.name, activation=activation,
+            epsilon=keys.number("rms_norm_eps", 1e-6, 0.0, 1.0), rope=rope,
             local_rope=local, scale=factors.get("attention", scale), attention_cap=caps[LOGIT_CAPS[0]],
             logit_cap=caps[LOGIT_CAPS[1]],
             long_rope=long_rope, biases=biases_of_config(keys, kind), parallel=_is_parallel(keys, family),
@@ -126,13 +128,27 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"model_type": config.get("model_type"), **inner} if isinstance(inner, Mapping) else config
 
 
-def _check_options(keys: Keys, config: Mapping[str, Any], family: Family, kind: Kind) -> None:
+def _activation(keys: Keys, config: Mapping[str, Any], family: Family, kind: Kind) -> str:
+    """Return the activation of the feed-forward part; Gemma has two keys, which must agree."""
+    given, other = config.get("hidden_act"), config.get("hidden_activation")
+    if family.scaled_embedding:
+        allowed = ACTIVATIONS[family.activation]
+        for key, value, more in (("hidden_act", given, kind.activations), ("hidden_activation", other, ())):
+            if value is not None and value not in (*allowed, *more):
+                keys.fail(f"{key} is {shown(value)}, expected {allowed[0]} in the family {kind.name}")
+        return family.activation
+    named = next((name for name, names in ACTIVATIONS.items() if given in names), None)
+    found: str | None = family.activation if given is None else named
+    if found is not None and other not in (None, *ACTIVATIONS[found]):
+        keys.fail(f"hidden_activation is {shown(other)}, which is not read in the family {kind.name}")
+    if found is None:
+        every = ", ".join(one for names in ACTIVATIONS.values() for one in names)
+        keys.fail(f"{keys.called('hidden_act')} is {shown(given)}, expected one of {every}")
+    return found
+
+
+def _check_options(keys: Keys, config: Mapping[str, Any]) -> None:
     """Raise ValueError for options that change what transformers computes."""
-    allowed = ACTIVATIONS[family.activation]
-    for key, more in (("hidden_act", kind.activations), ("hidden_activation", ())):
-        given = config.get(key)
-        if given is not None and given not in (*allowed, *more):
-            keys.fail(f"{key} is {shown(given)}, expected {allowed[0]} in the family {kind.name}")
     if config.get("use_bidirectional_attention"):
         keys.fail("use_bidirectional_attention is set: a network that reads later tokens is not supported")
     for key in ("attention_bias", "mlp_bias", "tie_word_embeddings"):

@@ -238,7 +238,7 @@ class Run:
         if found is None:
             s, part, options = self.shape, self._tensors(i), self.shape.options
             numbers = (s.heads, s.kv_heads, s.head_width, s.hidden, s.rope.width // 2, s.rope.pairs,
-                     GATES[options.activation], options.centered, s.parallel, options.qk_norm == "all",
+                     GATES[s.activation], options.centered, s.parallel, options.qk_norm == "all",
                      s.windows[i] or 0)  # fmt: skip
             found = self._whole[i] = (
                 numbers,
@@ -321,7 +321,7 @@ class Run:
         return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap, sinks)
 
     def _gated(self, gate: FloatArray, up: FloatArray | None = None) -> FloatArray:
-        return activated(self.shape.options.activation, gate, up)
+        return activated(self.shape.activation, gate, up)
 
     def _feed_forward(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
         if "ffn_gate_up.weight" in part:

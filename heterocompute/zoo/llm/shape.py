@@ -152,6 +152,8 @@ class Shape(Sizes):
         Sizes of attention over latents.
     long_rope : Rope or None
         Replaces `rope` for more than ``rope.original`` tokens (`longrope`).
+    activation : str
+        Of the feed-forward part, a name of `Family.activation`.
     parallel : bool
         Attention and the feed-forward part of a layer read the same input.
     unrotated : tuple of int
@@ -172,6 +174,7 @@ class Shape(Sizes):
     attention_cap: float | None = None
     logit_cap: float | None = None
     long_rope: Rope | None = None
+    activation: str = "silu"
     parallel: bool = False
     unrotated: tuple[int, ...] = ()
     embedding_factor: float = 1.0
@@ -298,7 +301,8 @@ def of_gguf(
     return checked(
         keys,
         Shape(
-            **vars(sizes), family=name, epsilon=keys.number(f"{name}.{family.epsilon}", None, 0.0, 1.0),
+            **vars(sizes), family=name, activation=family.activation,
+            epsilon=keys.number(f"{name}.{family.epsilon}", None, 0.0, 1.0),
             embedding_factor=times.get("embedding", sizes.width**0.5 if family.scaled_embedding else 1.0),
             residual_factor=times.get("residual", 1.0),
             logit_factor=times.get("logits", 1 / times.get("logits divided", 1.0)),

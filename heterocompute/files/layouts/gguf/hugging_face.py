@@ -137,7 +137,7 @@ def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
 
 def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None) -> dict[str, Any]:
     kind = _kind(shape)
-    activation = ACTIVATIONS[shape.options.activation][0]
+    activation = ACTIVATIONS[shape.activation][0]
     name = kind.title or shape.family.capitalize()
     found: dict[str, Any] = {
         "architectures": [f"{name}ForCausalLM"], "model_type": kind.name, "hidden_act": activation,

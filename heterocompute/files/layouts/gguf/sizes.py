@@ -86,6 +86,8 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
     family, name = shape.options, shape.family
     if not family.in_gguf:
         return f"the architecture {name} is not written"
+    if shape.activation != family.activation:
+        return f"the architecture {name} has the activation {family.activation}, and this model {shape.activation}"
     if family.windowed_layers not in (0, shape.layers) and any(shape.windows):
         return f"llama.cpp computes windows of {name} with {family.windowed_layers} layers only"
     for role in roles:
