@@ -72,7 +72,7 @@ READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels",
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "convert", "finish", "ptq", "vectors")  # whose OUT may be a folder
-READ |= {"base": "--from", "other": "B", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
+READ |= {"base": "--from", "other": "FILE", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 
 
 class _Help(argparse.HelpFormatter):

@@ -112,7 +112,7 @@ class Options:
             more["type"] = functools.partial(_parsed, parse, flags[0])
         name = more.get("dest") or flags[0].lstrip("-").replace("-", "_").removeprefix("no_" if is_off else "")
         default, text = (
-            _documented(self._function).get(more.pop("of", name), (None, "")) if self._function else (None, "")
+            _documented(_named(self._function)).get(more.pop("of", name), (None, "")) if self._function else (None, "")
         )
         help = help or text
         if flags[0].startswith("-") and "action" not in more and metavar is None and "choices" not in more:
@@ -154,9 +154,8 @@ def _parsed(parse: str | Callable[[str], Any], flag: str, text: str) -> Any:
 
 
 @functools.cache
-def _documented(function: str) -> dict[str, tuple[Any, str]]:
+def _documented(found: Callable[..., Any]) -> dict[str, tuple[Any, str]]:
     """Return the default and the first sentence on each parameter of a function."""
-    found = _named(function)
     texts: dict[str, str] = {}
     section = PARAMETERS.search(inspect.getdoc(found) or "")
     for names, text in PARAMETER.findall(section[1] + "\n" if section else ""):

@@ -14,7 +14,7 @@ from ..files.opening import reader_of
 from ..files.safetensors import contents, entries, read_array
 
 
-class Own(Tensors):
+class OwnArrays(Tensors):
     """The arrays of a file of this package, along any axes; packed ones are read as values by `tensor`."""
 
     def __init__(self, reader: Tensors) -> None:
@@ -53,7 +53,7 @@ def opened(path: str, layout: str | None = None) -> Tensors:
         reader = reader_of(path)
         try:
             if entries(reader)[0]:
-                return Own(reader)
+                return OwnArrays(reader)
         except BaseException:
             reader.close()
             raise
@@ -68,14 +68,14 @@ def opened(path: str, layout: str | None = None) -> Tensors:
 
 def is_packed(reader: Tensors, name: str) -> bool:
     """Tell whether an array is stored as codes."""
-    return reader.array(name) is not None if isinstance(reader, Own) else (
+    return reader.array(name) is not None if isinstance(reader, OwnArrays) else (
         isinstance(reader, Weights) and name in reader.weights
     )  # fmt: skip
 
 
 def array_in(reader: Tensors, name: str) -> Any:
     """Return a packed array; None for plain tensors, and for weights that no format of this package holds."""
-    if isinstance(reader, Own):
+    if isinstance(reader, OwnArrays):
         return reader.array(name)
     if not isinstance(reader, Weights) or name not in reader.weights:
         return None
@@ -85,6 +85,6 @@ def array_in(reader: Tensors, name: str) -> Any:
 
 def declared_in(reader: Tensors, name: str) -> str:
     """Return a description of how an array is stored."""
-    if isinstance(reader, (Own, Weights)):
+    if isinstance(reader, (OwnArrays, Weights)):
         return reader.declared(name)
     return reader.format_of(name) or reader.info(name).dtype

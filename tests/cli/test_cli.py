@@ -133,6 +133,9 @@ def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
         "finish": ["a"],
         "ptq": ["a", "b"],
         "generate": ["a", "b"],
+        "verify": ["a"],
+        "diff": ["a", "b"],
+        "vectors": ["a", "b"],
     }
     for arguments in ([*needed.get(command, []), "--no-such-option"], [*"abcdef"]):
         if arguments == [*"abcdef"] and command in ("map", "bench", "explore"):  # these accept any number of arguments
@@ -482,7 +485,8 @@ def test_every_file_that_is_read_is_asked_for_by_a_known_name():
     names = set()
     for command in cli._parser()._subparsers._group_actions[0].choices.values():
         command.fill()
-        names |= {action.dest for action in command._actions if action.metavar in ("FILE", "IN", "MODEL", "C", "NPY")}
+        kinds = ("FILE", "IN", "MODEL", "C", "NPY", "BASE")
+        names |= {action.dest for action in command._actions if action.metavar in kinds}
     assert names == set(cli.READ)
 
 

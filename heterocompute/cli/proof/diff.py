@@ -44,8 +44,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "diff model-Q4_0.gguf model-folder --html differences.html",
     )
     add = Options(added, "proof.diff:diff")
-    add("file", "A", "a checkpoint")
-    add("other", "B", "another checkpoint")
+    add("file", "FILE", "a checkpoint, A")
+    add("other", "FILE", "another checkpoint, B")
     add("--layout-a", "L", "layout of A; default: read from the file")
     add("--layout-b", "L", "layout of B; default: read from the file")
     add.common("--csv")
