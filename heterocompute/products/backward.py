@@ -3,9 +3,9 @@
 for x   along one axis, u = i + padding: tap r meets pixel i where u - r dilation is a multiple of the stride. Pixels
         with one remainder of u see every (stride / gcd)-th tap, so they are a convolution of dy with stride 1 and
         these taps from the last to the first; nothing is multiplied by the zeros between strides.
-for w   csrc/ops/conv/gradient.c; 1 x 1 filters are a matmul over pixels and images. If the windows of all images are
-        too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride and dilation
-        exchanged.
+for w   csrc/ops/conv/backward/filters.c; 1 x 1 filters are a matmul over pixels and images. If the windows of all
+        images are too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride
+        and dilation exchanged.
 """
 
 from __future__ import annotations

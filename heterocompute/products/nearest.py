@@ -54,7 +54,7 @@ def nearest(
 
 
 class Layout(NamedTuple):
-    """What follows from a format, axes and a shape.
+    """Layout of the components of a format, for axes and a shape.
 
     Attributes
     ----------

@@ -27,6 +27,8 @@ CASES = [
     (1, 12, 4, 4, 18, 2, 3, 1, 1, 1, 6),  # groups of few filters, in part of a chunk
     (17, 2, 2, 2, 3, 2, 2, 1, 0, 1, 1),  # more images than are transposed at once
     (3, 5, 3, 4, 6, 1, 1, 1, 0, 1, 1),
+    (2, 1, 2, 90, 1, 1, 3, 1, 0, 1, 1),  # bands of columns
+    (26, 2, 1, 122, 2, 1, 3, 1, 0, 1, 2),
 ]
 
 

@@ -23,7 +23,8 @@ enum {
     PIXELS = 16 << 10,
     SUMS = 64 << 10,
     GRADIENTS = 48 << 10,
-    SHARED_GRADIENTS = 5 << 10
+    SHARED_GRADIENTS = 5 << 10,
+    BAND = 64 << 10 /* floats of pixels of a band, at most, of one channel */
 };
 
 typedef struct {
@@ -269,6 +270,11 @@ static void gradient_task(void *context, int64_t task, int thread) {
     store(job, &part, sums);
 }
 
+/* How many windows, at least 1, `size` pixels have. */
+static int64_t fitting(int64_t size, int64_t reach, int64_t stride) {
+    return size <= reach ? 1 : (size - reach) / stride + 1;
+}
+
 /* Sizes of bands, parts and memory. */
 static void divide(gradient_job *job) {
     const hc_window *window = job->window;
@@ -282,10 +288,14 @@ static void divide(gradient_job *job) {
     job->parts = hc_ceil_div(job->depth, job->part);
     const int64_t row = hc_max(1, job->across * job->n * job->lanes);
     const int64_t limit = job->one ? SHARED_GRADIENTS : GRADIENTS;
-    job->rows = hc_min(job->down, hc_max(1, limit / row));
+    const int64_t reach[] = {(job->r - 1) * window->dilation[0] + 1, (job->s - 1) * window->dilation[1] + 1};
+    const int64_t pixel = hc_max(1, job->n * job->x_lanes);
     job->columns = hc_min(job->across, row <= limit ? job->across : hc_max(1, limit / (job->n * job->lanes)));
-    job->x_rows = (job->rows - 1) * window->stride[0] + (job->r - 1) * window->dilation[0] + 1;
-    job->x_columns = (job->columns - 1) * window->stride[1] + (job->s - 1) * window->dilation[1] + 1;
+    job->columns = hc_min(job->columns, fitting(BAND / pixel / reach[0], reach[1], window->stride[1]));
+    job->x_columns = (job->columns - 1) * window->stride[1] + reach[1];
+    const int64_t rows = hc_min(job->columns < job->across ? 1 : job->down, hc_max(1, limit / row));
+    job->rows = hc_min(rows, fitting(BAND / pixel / hc_max(1, job->x_columns), reach[0], window->stride[0]));
+    job->x_rows = (job->rows - 1) * window->stride[0] + reach[0];
     job->plane = hc_max(1, job->x_rows * job->x_columns * job->n * job->x_lanes);
     job->together = job->one ? hc_min(job->part, hc_max(1, PIXELS / job->plane)) : 1;
     job->sums_at = hc_round_up(job->together * taps * (int64_t)sizeof(int64_t), HC_CACHE_LINE);
