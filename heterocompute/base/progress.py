@@ -14,13 +14,27 @@ LOGGER = "heterocompute"
 
 
 class Steps:
-    """Tell the caller how far the work is."""
+    """Tell the caller how far the work is.
 
-    def __init__(self, total: int, progress: Progress | None, name: str = "study") -> None:
-        if progress is not None and not callable(progress):
-            raise WrongType(f"{name}: progress is {shown(progress)}, expected a function or None")
+    Parameters
+    ----------
+    progress : callable, bool or None
+        ``progress(done, total, text)``; True: a bar of tqdm; False: nothing; None: a bar in notebooks.
+    """
+
+    def __init__(self, total: int, progress: Progress | bool | None, name: str = "study") -> None:
+        if progress is not None and not isinstance(progress, bool) and not callable(progress):
+            raise WrongType(f"{name}: progress is {shown(progress)}, expected a function, True, False or None")
         self.done, self.total, self.name = 0, total, name
-        self.progress = notebook_bar(name, total) if progress is None else progress
+        self.progress: Progress | None
+        if progress is True:
+            self.progress = bar(name, total)
+            if self.progress is None:
+                raise ImportError(f"{name}: progress=True needs tqdm: pip install tqdm")
+        elif progress is None:
+            self.progress = bar(name, total) if in_notebook() else None
+        else:
+            self.progress = progress or None
 
     def __call__(self, text: str) -> None:
         logging = sys.modules.get("logging")  # a caller who wants messages has imported it
@@ -35,11 +49,14 @@ class Steps:
             call_back(self.progress, self.total, self.total, "done")
 
 
-def notebook_bar(name: str, total: int) -> Progress | None:
-    """Return a function that moves a tqdm bar; None outside notebooks, or if tqdm is not installed."""
+def in_notebook() -> bool:
+    """Tell whether this process is the kernel of a notebook."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if not hasattr(shell, "kernel"):
-        return None
+    return hasattr(shell, "kernel")
+
+
+def bar(name: str, total: int) -> Progress | None:
+    """Return a function that moves a tqdm bar; None if tqdm is not installed."""
     try:
         from tqdm.auto import tqdm  # optional
     except ImportError:

@@ -96,6 +96,7 @@ class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         if "invalid choice" in message or "unrecognized" in message:  # argparse quotes the whole word
             message = re.sub(r"[^\s']{81,}", lambda word: shortened(word[0], 80), message)
+        message = _with_nearest(message)
         self.show_error(message)
         sys.exit(2)
 
@@ -113,6 +114,15 @@ class _Parser(Parser):
             nearest = "".join(f"; the nearest is {option}" for words in near for option in words)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{nearest}")
         return found, unknown
+
+
+def _with_nearest(message: str) -> str:
+    """Return argparse's message on an unknown choice with the nearest one in place of all, if one is near."""
+    found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message, re.DOTALL)
+    near = near_words(found[1], re.findall(r"[\w.-]+", found[2])) if found and len(found[1]) > 3 else []
+    if found is None or not near:
+        return message
+    return f"{message[: found.start()]}invalid choice: '{found[1]}'; the nearest is {near[0]}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

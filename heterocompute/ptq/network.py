@@ -19,6 +19,7 @@ from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
+from ..base.texts import counted
 from ..base.values import check_flag, check_number
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
@@ -226,7 +227,7 @@ def _recorded(
     return recorders
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rounded(Tabular):
     """Hold the rounded weights of a network, and a report.
 
@@ -258,6 +259,9 @@ class Rounded(Tabular):
             Heading of the page.
         """
         write_text(path, report.page(title, self.table, self.left))
+
+    def __repr__(self) -> str:
+        return f"<Rounded: {counted(len(self.table), 'tensor')}, {len(self.left)} left as they were>"
 
     @counts_subnormals
     def __str__(self) -> str:

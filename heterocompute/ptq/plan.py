@@ -19,7 +19,7 @@ from ..report import search as report
 from ..report.files import Tabular, write_figure, write_text
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan(Tabular):
     """Assign a format to each tensor; returned by `search`.
 
@@ -154,6 +154,9 @@ class Plan(Tabular):
         if path is not None:
             write_figure(path, figure)
         return figure
+
+    def __repr__(self) -> str:
+        return f"<Plan of {counted(len(self.table), 'tensor')}: {self}>"
 
     @counts_subnormals
     def __str__(self) -> str:

@@ -55,7 +55,7 @@ def search(
     exclude: str | Iterable[str] | None = None,
     device: Any = None,
     activations: Format | str | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Callable[[int, int, str], None] | bool | None = None,
     calibration: Any = None,
 ) -> Plan:
     """Choose a format for every tensor that minimizes the network's loss within a budget.
@@ -92,8 +92,8 @@ def search(
         Device of the budget, as in `heterocompute.study`.
     activations : Format or str, optional
         Format of the other operand, for budgets of time, energy and area. Default: float.
-    progress : callable, optional
-        Called as ``progress(done, total, text)`` before each step, and once at the end.
+    progress : callable or bool, optional
+        As in `heterocompute.study`. Called as ``progress(done, total, text)`` before each step, and once at the end.
     calibration : Calibration or batches, optional
         For a module, instead of `hessians`: the result of `calibrate`, or the calibration batches.
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .page import rows_html
+
 Row = dict[str, Any]
 
 
@@ -75,6 +77,9 @@ class Tabular:
     """Base of the results that have a `table`."""
 
     table: list[Row]
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.table, str(self).partition("\n")[0] if type(self).__str__ is not object.__str__ else "")
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas DataFrame.

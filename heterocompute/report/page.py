@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,32 @@ def tiles(found: Iterable[tuple[str, str]]) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], texts: Sequence[int] = (0,), caption: str = "") -> str:
     """Return a table that sorts and scrolls; `texts` are the columns of words."""
     return f'<div class="wide">{sortable(heads, rows, texts, caption)}</div>'
+
+
+MOST_ROWS = 30  # of a table that a notebook shows
+
+
+def rows_html(rows: Sequence[Mapping[str, Any]], words: str = "") -> str:
+    """Return a table of the texts and numbers in rows, for notebooks; `words` stand above it.
+
+    Examples
+    --------
+    >>> "<td" in rows_html([{"name": "fc1", "seconds": 1.5e-6}], "words")
+    True
+    """
+    plain = (str, int, float, type(None))
+    keys = [key for key in (rows[0] if rows else ()) if all(isinstance(row.get(key), plain) for row in rows)]
+    lines = [[(_plainly(row.get(key)), row.get(key)) for key in keys] for row in rows[:MOST_ROWS]]
+    texts = [i for i, key in enumerate(keys) if any(isinstance(row.get(key), str) for row in rows)]
+    left = f"<p>... and {len(rows) - MOST_ROWS} rows</p>" if len(rows) > MOST_ROWS else ""
+    told = f"<p>{html.escape(words)}</p>" if words else ""
+    return f"{told}{sortable([key.replace('_', ' ') for key in keys], lines, texts)}{left}" if keys else told
+
+
+def _plainly(value: Any) -> str:
+    if value is None or isinstance(value, (str, bool)):
+        return "–" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def sortable(

@@ -170,7 +170,7 @@ def for_metric(values: Sequence[float], higher: bool) -> Scale:
     """
     positive = [v for v in values if v > 0]
     if not higher and min(values) >= 0 and positive and max(positive) >= DECADES * min(positive):
-        return logarithmic(values)._replace(words="logarithmic axis")
+        return logarithmic(values)
     best, worst = (max(values), min(values)) if higher else (min(values), max(values))
     gaps = sorted(abs(best - v) for v in values)
     if len(values) > 4 and gaps[len(gaps) // 2] < CROWD * abs(best - worst):

@@ -42,7 +42,7 @@ def study_density(
     exclude: str | Iterable[str] | None = None,
     axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
     slack: float = 0.005,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> DensityStudy:
     """Prune the layers of a network to decreasing densities and measure the loss, per kind of layer.
@@ -68,8 +68,8 @@ def study_density(
         otherwise the last axis.
     slack : float, optional
         Tolerated loss, in units of the first number of `evaluate`. 0.005 is half a point of accuracy.
-    progress : callable, optional
-        Called as ``progress(done, total, text)`` before each step, and once at the end.
+    progress : callable or bool, optional
+        As in `heterocompute.study`. Called as ``progress(done, total, text)`` before each step, and once at the end.
     keep : path, optional
         File of results, as in `heterocompute.study`: an interrupted study continues.
 

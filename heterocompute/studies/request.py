@@ -37,7 +37,7 @@ class Request:
     exclude: Any = None
     activations: Any = None
     axis: Any = None
-    progress: Progress | None = None
+    progress: Progress | bool | None = None
     device: Any = None
     emulate: Any = None
     retrain: Any = None

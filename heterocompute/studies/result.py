@@ -318,7 +318,8 @@ class Study(Tabular, Stored):
 
     @counts_subnormals
     def _repr_html_(self) -> str:
-        return report.table_html(self.table, self._judge(self._metric), notes=self.notes)
+        more = "" if not self.alone else sensitivity.section(*self._harm)
+        return report.table_html(self.table, self._judge(self._metric), notes=self.notes) + more
 
 
 def more_is_better(metric: str) -> bool:

@@ -31,7 +31,7 @@ def study(
     exclude: str | Iterable[str] | None = None,
     activations: str | Format | Sequence[str | Format | None] | None = None,
     axis: int | tuple[int, ...] | Mapping[str, int | tuple[int, ...]] | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Callable[[int, int, str], None] | bool | None = None,
     device: object = None,
     emulate: str | Sequence[str | None] | None = None,
     retrain: bool | Callable[..., Any] | None = None,
@@ -72,8 +72,9 @@ def study(
     axis : int, tuple of int or mapping of str to these, optional
         Reduction axes, for all tensors or by name pattern. Default: the axes that the operators of an ONNX file reduce;
         (2, 3, 1) for a 4-D tensor; (2, 1) for 1-D convolution filters (K, C, S); otherwise the last axis.
-    progress : callable, optional
-        Called as ``progress(done, total, text)`` before each step, and once at the end.
+    progress : callable or bool, optional
+        Called as ``progress(done, total, text)`` before each step, and once at the end. True: a bar of tqdm. False:
+        nothing. Default: a bar in notebooks.
     device : str or Device, optional
         A chip of `heterocompute.hardware` by name, or a Device. The table then has the modelled time and energy of one
         batch-1 matmul with every studied tensor. ``"mac"``: the energy and area of one multiply-add in silicon.

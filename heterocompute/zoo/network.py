@@ -26,7 +26,7 @@ from ..products.matmul import linear
 from .layers import STRIDES
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Network:
     """A small network with held-out examples, which evaluates and trains its own weights.
 
@@ -54,6 +54,11 @@ class Network:
     train_y: NDArray[np.int64]
     layers: ClassVar[Mapping[str, tuple[int, ...]]]
     batch: ClassVar[int]
+
+    def __repr__(self) -> str:
+        size = sum(w.size for w in self.weights.values())
+        sizes = f"{len(self.layers)} layers, {size:,} weights, {len(self.test_x)} held-out examples"
+        return f"<{type(self).__name__}: {sizes}>"
 
     @counts_subnormals
     def forward(

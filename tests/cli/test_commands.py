@@ -11,6 +11,7 @@ import pytest
 from common import run
 
 import heterocompute as hc
+from heterocompute.cli.command import main
 from heterocompute.cli.parts import format_list
 from heterocompute.files import checkpoint
 from heterocompute.files.safetensors import save
@@ -240,3 +241,14 @@ def test_a_definition_is_a_format_of_the_command_line(tmp_path: Path, capsys: py
     assert code == 2 and "are several, expected one format" in err
     code, _, err = run(capsys, "quantize", *files, "--format", '{"a": 1, "b": 2}')
     assert code == 2 and "is not a definition, expected JSON" in err
+
+
+def test_a_mistyped_command_or_choice_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["quantise", "a", "b"], "invalid choice: 'quantise'; the nearest is quantize"),
+        (["study", "--network", "digit"], "invalid choice: 'digit'; the nearest is digits"),
+        (["xyzzy"], "invalid choice: 'xyzzy' (choose from "),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert stop.value.code == 2 and said in capsys.readouterr().err

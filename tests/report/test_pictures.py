@@ -170,7 +170,7 @@ def test_picture_front_table_and_advice_have_one_metric() -> None:
 def test_a_study_draws_any_metric() -> None:
     pytest.importorskip("matplotlib")
     found = Study(ROWS, [], ["accuracy", "kl"], [])
-    assert found.plot().axes[0].get_ylabel() == "accuracy"
+    assert found.plot().axes[0].get_ylabel() == "accuracy (axis stretched near the best)"
     assert found.plot(metric="kl").axes[0].get_ylabel() == "kl"
     with bad_argument(ValueError, None, "value", "no column of numbers 'f1'"):
         found.plot(metric="f1")

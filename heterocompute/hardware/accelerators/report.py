@@ -9,6 +9,7 @@ from typing import Any
 
 from ...base.errors import printable
 from ...report.numbers import four_digits
+from ...report.page import rows_html
 
 #: Where energy goes.
 PARTS = ("arithmetic", "weights", "activations", "accumulators", "collectors", "movement", "instructions", "DRAM")
@@ -210,6 +211,9 @@ class AcceleratorReport:
             f"{self.seconds * 1e3:.4g} ms, {self.energy * 1e3:.4g} mJ ({shares}), {self.utilisation:.1%} of the peak, "
             f"{self.dram_bytes / 1e6:.4g} MB of DRAM, bound by {self.bound}"
         )
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.to_dict()["layers"], self.summary())
 
     def __repr__(self) -> str:
         return f"<AcceleratorReport: {self.summary()}>"

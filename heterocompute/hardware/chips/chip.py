@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.values import as_list, check_choice, check_flag, check_text
+from ...report.page import rows_html
 
 __all__ = ["Device"]
 
@@ -249,6 +250,10 @@ class Device:
             if value is not None:
                 found[figure] = value
         return found | {f"links.{link}": rate for link, rate in self.links.items()}
+
+    def _repr_html_(self) -> str:
+        rows = [{"type": dtype, "operations/s": rate} for dtype, rate in self.dense_rates.items()]
+        return rows_html(rows, repr(self).strip("<>"))
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{dtype} {rate / 1e12:.4g}T" for dtype, rate in self.dense_rates.items())

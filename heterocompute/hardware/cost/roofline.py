@@ -17,6 +17,7 @@ from ...base.errors import WrongValue, shown
 from ...base.values import check_count, check_flag
 from ...formats import Format
 from ...report.files import write_figure, write_text
+from ...report.page import rows_html
 from ...report.roofline import roofline_figure, roofline_page
 from ..chips.chip import LARGEST, Device, dtype_bits
 from ..chips.database import device
@@ -150,6 +151,9 @@ class Roofline:
             Heading of the page. Default: the network and the device.
         """
         write_text(path, roofline_page(self.to_dict(), title))
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.layers, repr(self).strip("<>"))
 
     def __repr__(self) -> str:
         weights = "" if self.format == self.dtype else f", weights {self.format}"

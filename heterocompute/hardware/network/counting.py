@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.values import check_count
+from ...report.page import rows_html
 from ..chips.chip import dtype_bits
 from .conventions import convention, counts_activations
 from .graph import Flow
@@ -68,6 +69,9 @@ class Counts:
         """
         keys = ("network", "convention", "unit", "total", "macs", "flops", "params", "activations", "bytes", "batch")
         return {**{key: getattr(self, key) for key in keys}, "leaves_out": self.leaves_out, "layers": self.layers}
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.layers, repr(self).strip("<>"))
 
     def __repr__(self) -> str:
         return (

@@ -1,0 +1,63 @@
+"""The last line of a cell: results have a short text and an HTML table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import heterocompute as hc
+from heterocompute import hardware as hw
+from heterocompute.report.page import MOST_ROWS, rows_html
+
+NET = hc.zoo.digits()
+RESULTS: dict[str, Callable[[], Any]] = {
+    "roofline": lambda: hw.roofline("digits", "t4", "fp16"),
+    "count": lambda: hw.count("digits"),
+    "device": lambda: hw.device("t4"),
+    "accelerator": lambda: hw.accelerators.accelerator("eyeriss").report("digits"),
+    "plan": lambda: hc.ptq.search(NET.weights, ["int4", "int8"], {"bits": 5}),
+    "rounded": lambda: hc.ptq.quantize(NET, lambda weights: NET.forward(weights, NET.train_x[:8]), "int4"),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_has_a_short_text_and_a_table(name: str) -> None:
+    found = RESULTS[name]()
+    assert len(repr(found)) < 250 and "\n" not in repr(found)
+    text = found._repr_html_()
+    assert text.count("<tr") >= 4 and text.count("<table") == 1
+
+
+def test_the_shipped_networks_have_one_line() -> None:
+    assert repr(NET) == "<Digits: 5 layers, 72,842 weights, 599 held-out examples>"
+    assert repr(hc.zoo.adder()).startswith("<Adder: ")
+
+
+def test_a_table_of_rows_is_escaped_and_short() -> None:
+    rows = [{"name": "<b>", "value": i / 3, "many": [1], "none": None} for i in range(MOST_ROWS + 5)]
+    text = rows_html(rows, "<i>")
+    assert "<b>" not in text and "<i>" not in text and "many" not in text and "... and 5 rows" in text
+    assert text.count("<tr") == 1 + MOST_ROWS and "0.3333" in text
+    assert rows_html([], "none") == "<p>none</p>"
+
+
+def test_a_study_of_single_layers_shows_them() -> None:
+    w = np.random.default_rng(0).standard_normal((8, 32), dtype=np.float32)
+    r = hc.study(
+        {"first": w, "second": w}, ["int4"], lambda held: float(np.asarray(held["first"]).sum()), per_layer=True
+    )
+    assert "with one layer alone" in r._repr_html_() and r._repr_html_().count("<table") == 2
+
+
+def test_progress_is_a_function_a_bar_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    w = np.ones((4, 32), np.float32)
+    hc.study(w, ["int4"], progress=False)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(TypeError, match="progress is 3, expected a function, True, False or None"):
+        hc.study(w, ["int4"], progress=3)  # type: ignore[arg-type]
+    pytest.importorskip("tqdm")
+    hc.study(w, ["int4"], progress=True)
+    assert "study" in capsys.readouterr().err
