@@ -1,4 +1,4 @@
-"""What rounding does to the tensors of a step: values lost to 0, values beyond the range, error, exponents."""
+"""Statistics of the roundings of a step: values lost to 0, values beyond the range, error, exponents."""
 
 from __future__ import annotations
 

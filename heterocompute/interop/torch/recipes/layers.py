@@ -157,7 +157,7 @@ CALLED: dict[str, Any] = {"run": _run}  # train_in excludes it from torch.compil
 
 
 class _Layer:
-    """What the layers of a recipe share."""
+    """Base of the layers of a recipe: one call, and the state in `state_dict`."""
 
     recipe_state: LayerState
 
