@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,6 +138,8 @@ def module_of(request: Request) -> Request:
     weights, evaluate = module_network(
         request.weights, request.evaluate, request.include, request.exclude, request.study
     )
+    if isinstance(evaluate, FunctionType):  # the column of a single number has the name of the caller's function
+        evaluate.__name__ = getattr(request.evaluate, "__name__", "")
     return replace(request, weights=weights, evaluate=evaluate, include=None, exclude=None)
 
 

@@ -166,7 +166,8 @@ CALLS = {
     "use": call(hc.use, isa=None, threads=None, blas=None, path=None, tuned=None),
 }  # fmt: skip
 # Values that functions return, and functions without arguments.
-OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "EIELoad", "Error", "Explanation", "Format",
+OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "EIELoad", "ErrorReport", "Explanation",
+          "Format",
           "OuterCounts",
           "Prepacked", "PrepackedFilters", "Study", "get_num_threads", "emulate.Instruction", "ptq.OutputError",
           "ptq.Plan", "ptq.Rescaling", "ptq.Rounded", "zoo.Adder", "zoo.Digits", "zoo.Network", "zoo.adder",

@@ -113,7 +113,7 @@ def test_include_exclude_and_files(tmp_path: Path) -> None:
     assert {row["layers"] for row in hc.study_density(Network(), "50%", exclude="conv").table[1:]} == {"linear"}
     save(tmp_path / "a.safetensors", WEIGHTS)
     from_file = hc.study_density(tmp_path / "a.safetensors", SHORT, kept)
-    assert [row["metric"] for row in from_file.table] == [
+    assert [row["kept"] for row in from_file.table] == [
         row["score"] for row in hc.study_density(Network(), SHORT).table
     ]
 

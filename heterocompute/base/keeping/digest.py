@@ -40,7 +40,7 @@ def digest_of(*values: object) -> str:
 def _add(found: Any, value: object, held: dict[int, tuple[int, object]], depth: int) -> None:
     """Add a value to a hash; `held` has the values that were added and their numbers, by identity."""
     if isinstance(value, PLAIN):
-        found.update(f"{type(value).__name__} {value!r};".encode("utf-8", "surrogatepass"))
+        found.update(" ".join((type(value).__name__, repr(value), ";")).encode("utf-8", "surrogatepass"))
         return
     if id(value) in held or depth > DEEP:
         found.update(f"seen {held[id(value)][0] if id(value) in held else None};".encode())
