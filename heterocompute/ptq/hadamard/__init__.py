@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.dense import as_array, normalize_axes
-from ..base.errors import WrongValue, shown
-from ..base.float_env import counts_subnormals
-from ..base.texts import counted
-from ..base.values import as_int, check_flag
-from ..products.arguments import checked_out
-from .hadamard_matrices import as_product, matrix_of, nearest_possible
+from ...arrays.dense import as_array, normalize_axes
+from ...base.errors import WrongValue, shown
+from ...base.float_env import counts_subnormals
+from ...base.texts import counted
+from ...base.values import as_int, check_flag
+from ...products.arguments import checked_out
+from .matrices import as_product, matrix_of, nearest_possible
 
 Array = np.ndarray[Any, Any]
 

@@ -144,7 +144,7 @@ def as_product(size: int) -> tuple[tuple[int, ...], int] | None:
 
     Examples
     --------
-    >>> from heterocompute.ptq.hadamard_matrices import as_product
+    >>> from heterocompute.ptq.hadamard.matrices import as_product
     >>> as_product(11008), as_product(29568), as_product(11)
     (((172,), 64), ((12, 28, 44), 2), None)
     """
