@@ -73,6 +73,7 @@ READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels",
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "convert", "finish", "ptq", "vectors")  # whose OUT may be a folder
 READ |= {"base": "--from", "other": "FILE", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
+READ |= {"template": "--template"}
 
 
 class _Help(argparse.HelpFormatter):

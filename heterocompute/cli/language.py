@@ -171,7 +171,6 @@ def _register_chat(command: Callable[..., argparse.ArgumentParser]) -> None:
         f"the model and jinja2. In a terminal {WORDS}; piped input is one message.",
         "chat model.gguf --format vsq4-g16-s4 --kv-cache int8",
         "chat model.gguf --format vsq4-g16-s4 --against stored",
-        "echo 'What is the capital of France?' | heterocompute chat model.gguf --activations int8",
     )
     add = Options(chat, "zoo.llm.network:LanguageModel.generate")
     add("model", "MODEL", "GGUF file or Hugging Face folder")

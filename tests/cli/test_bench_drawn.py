@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from heterocompute.bench import KINDS, drawn
-from heterocompute.bench.drawn import call as calls_of, convolutions, products, shapes
+from heterocompute.bench.drawn import call as calls_of, products, shapes
 from heterocompute.bench.measure import CheckFailed, Options
 from heterocompute.cli import command as cli
+from heterocompute.products.matmul import linear
+from heterocompute.products.quantize import quantize
 
 KEYS = {"kind", "call", "seed", "ms", "peer", "peer_ms", "ratio", "path", "estimate_ms", "fastest_path", "fastest_ms"}
 
@@ -92,8 +94,12 @@ def test_the_summary_counts_calls():
     assert found["without another library"]["cases"] == 1
 
 
-def test_formats_with_integers_have_an_error():
-    assert set(products.INTEGERS) | set(convolutions.INTEGERS) | set(convolutions.OTHERS) <= set(products.ERRORS)
+def test_a_product_of_other_values_is_a_failure():
+    x, w = np.random.default_rng(0).standard_normal((2, 3, 64), np.float32)
+    q, out = quantize(w, "int4"), np.empty((3, 3), np.float32)
+    products._checked(lambda: linear(x, q, out=out), x, q, None, None, out)()
+    with pytest.raises(CheckFailed, match="linear"):
+        products._checked(lambda: linear(x, w, out=out), x, q, None, None, out)()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from common import bad_argument, isas, reals
 
 import heterocompute as hc
-from heterocompute.ptq.hadamard_matrices import FIRST, as_product, is_order, matrix_of, nearest_possible
+from heterocompute.ptq.hadamard.matrices import FIRST, as_product, is_order, matrix_of, nearest_possible
 
 GAUSSIAN = np.random.default_rng(0).standard_normal((16, 4096)).astype(np.float32)
 

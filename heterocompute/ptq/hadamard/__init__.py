@@ -61,7 +61,7 @@ def hadamard(
     Raises
     ------
     ValueError
-        The size is not a power of two times orders of `heterocompute/ptq/hadamard_matrices.py`: all multiples of 4 up
+        The size is not a power of two times orders of `heterocompute/ptq/hadamard/matrices.py`: all multiples of 4 up
         to 184, and most up to 1024. Padding would not be a rotation.
 
     Notes
