@@ -131,7 +131,8 @@ class Sparse(Format):
         return self.base == Float("fp32")
 
     def __str__(self) -> str:
-        return f"{self.n}:{self.m}" if self.is_plain else f"{self.base}+{self.n}:{self.m}"
+        pattern = f"{self.n}:{self.m}"
+        return pattern if self.is_plain else str(self.base) + "+" + pattern  # torch.compile compares no text of a format
 
     @classmethod
     def _parse(cls, text: str) -> Sparse | None:

@@ -16,7 +16,7 @@ import numpy as np
 from .. import emulate
 from ..arrays.bits import pack, unpack
 from ..arrays.unpacked import code_geometry, row_codes
-from ..base.errors import WrongValue
+from ..base.errors import WrongValue, shown
 from ..formats import Format, Sparse, has_pattern
 from ..products.quantize import quantize
 from ..training.chance import chances
@@ -82,7 +82,7 @@ def table(order: Order, kind: str) -> dict[str, Words]:
 
 
 def _refuse(order: Order, kind: str, why: str) -> WrongValue:
-    return WrongValue(f"vectors: kinds has {kind!r}, which {order.format} does not have: {why}")
+    return WrongValue(f"vectors: kinds has {shown(kind)}, which {order.format} does not have: {why}")
 
 
 def _levels(order: Order, kind: str) -> Array:

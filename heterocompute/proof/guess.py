@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays.unpacked import codes_of
 from ..base.container import numpy_dtype
+from ..base.errors import shown
 from ..base.float_env import converted
 from ..base.tensors import Tensors
 from ..files.layouts.gguf.rounding import rounded
@@ -144,7 +145,7 @@ def _makers(q: Any, values: Array) -> Iterator[tuple[str, Any]]:
             yield f"{fmt} after {dtype}", lambda narrow=narrow: quantize(narrow(), fmt, axis=axes)
             yield f"{fmt} after {dtype}, as ggml rounds", lambda narrow=narrow: rounded(narrow(), fmt, axes)
     for clip in CLIPS:
-        yield f"{fmt}, clip={clip!r}", lambda clip=clip: quantize(values, fmt, axis=axes, clip=clip)
+        yield f"{fmt}, clip={shown(clip)}", lambda clip=clip: quantize(values, fmt, axis=axes, clip=clip)
 
 
 def _equal(q: Any, made: Any) -> bool:

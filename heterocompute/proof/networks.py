@@ -75,7 +75,7 @@ def diff_modules(a: Any, b: Any, inputs: Any, inputs_b: Any = None) -> Differenc
             if call.name not in modules[1]:
                 rows[-1] |= {"status": "differs", "residual": None}
                 return Difference(False, call.name, "operation", None, [("operation", 0.0)], rows,
-                                  [f"b has no module {call.name!r}"])  # fmt: skip
+                                  [f"b has no module {shown(call.name)}"])  # fmt: skip
             pair = modules[0][call.name], modules[1][call.name]
             found = _again(pair[1], call)
             bound = _bound(pair[0], call)

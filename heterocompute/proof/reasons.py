@@ -12,6 +12,7 @@ from ..arrays.base import PackedArray
 from ..arrays.layout import Entry, parts_of
 from ..arrays.unpacked import codes_of
 from ..base.container import numpy_dtype
+from ..base.errors import shown
 from ..base.tensors import Tensors
 from ..files.changes import Change, with_quantizer
 from ..files.safetensors import read_array
@@ -120,7 +121,7 @@ def alternatives(change: Change, base: Any) -> Iterator[tuple[str, Any]]:
     if fmt is None:
         return
     rules = [("rule of quantize", _Rule()), *((f"format {other}", _Rule(other)) for other in siblings(fmt))]
-    rules += [(f"clip={clip!r}", _Rule(clip=clip)) for clip in CLIPS]
+    rules += [(f"clip={shown(clip)}", _Rule(clip=clip)) for clip in CLIPS]
     for label, rule in rules:
         make = with_quantizer(change.make, rule)
         if make is None:

@@ -122,9 +122,9 @@ def read_statement(path: str | os.PathLike[str], begun: bool = False) -> Stateme
     where = printable(os.fsdecode(place))
     found = json_object(place, MAX_STATEMENT)
     if found.get("_type") != TYPE:
-        raise WrongValue(f"{where}: _type is {shown(found.get('_type'))}, expected {TYPE!r}")
+        raise WrongValue(f"{where}: _type is {shown(found.get('_type'))}, expected {shown(TYPE)}")
     if found.get("predicateType") != PREDICATE:
-        raise WrongValue(f"{where}: predicateType is {shown(found.get('predicateType'))}, expected {PREDICATE!r}")
+        raise WrongValue(f"{where}: predicateType is {shown(found.get('predicateType'))}, expected {shown(PREDICATE)}")
     predicate = found.get("predicate")
     if not isinstance(predicate, dict) or set(predicate) != set(FIELDS):
         got = shown(sorted(predicate)) if isinstance(predicate, dict) else shown(predicate)

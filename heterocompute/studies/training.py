@@ -194,7 +194,7 @@ def _named(recipes: Iterable[Recipe | str]) -> dict[str, Recipe]:
         recipe = as_recipe(one, f"study_training: recipes[{index}]")
         name = recipe.name or f"recipe {index + 1}"
         if name in found:
-            raise WrongValue(f"study_training: recipe {name!r} occurs twice, expected different names: set name=")
+            raise WrongValue(f"study_training: recipe {shown(name)} occurs twice, expected different names: set name=")
         found[name] = replace(recipe, pad=True)
     base = found.pop(BASE, None) or replace(as_recipe(BASE, "recipes"), pad=True)
     return {BASE: base, **found}

@@ -6,6 +6,7 @@ import inspect
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,10 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("function, given", CALLS, ids=lambda one: getattr(one, "__name__", ""))
-def test_errors_name_a_parameter(function: Callable[..., Any], given: dict[str, Any]) -> None:
+def test_errors_name_a_parameter(
+    function: Callable[..., Any], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a text may be the name of a file to write
     parameters = inspect.signature(function).parameters
     found: Counter[str] = Counter()
     for name in parameters:

@@ -19,6 +19,7 @@ NET = hw.Network("net", (hw.layers.Node("fc", hw.layers.Linear(8, 4), ("input",)
 CONV = hw.layers.Conv2d(3, 4, 3, padding=1)
 RUN = hw.systems.pipeline(0.05, 0.02, 0.13, 0.01, steps=3)
 WORK = hw.systems.product_work(64, 64, 64)
+STEP = hw.training_step(NET, CHIP, batch=4)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ RESULTS = {
     "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "PublishedFigures", "Roofline", "Stats",
     "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
-    "accelerators.Layer", "Operand", "Quantity",
+    "accelerators.Layer", "Operand", "Quantity", "TrainingStep",
 }  # fmt: skip
 # Callables without arguments, or without numbers and strings as arguments.
 PLAIN = {
@@ -65,6 +66,13 @@ CALLS: dict[str, Call] = {
     "Activation": call(hw.layers.Activation, kind="relu", functional=False),
     "AdaptiveAvgPool2d": call(hw.layers.AdaptiveAvgPool2d, size=(2, 2), functional=False),
     "AddTable": call(hw.layers.AddTable, rows=16, width=8, limits=True),
+    "Parallel": call(hw.Parallel, data=4, tensor=1, pipeline=1, expert=1, zero=1, microbatch=1, interleaved=1,
+                     recompute="none", expert_copies=None, sequence=False, fused_attention=False, overlapped=0.0),
+    "TrainingStep.days": call(STEP.days, samples=1000.0),
+    "TrainingStep.device_hours": call(STEP.device_hours, samples=1000.0),
+    "training_step": call(hw.training_step, net=NET, device=CHIP, recipe="bf16", batch=4, fabric=None, parallel=None,
+                          input_shape=None, sustained=1.0),
+    "zero_memory": call(hw.zero_memory, parameters=7.5e9, devices=64, stage=3, optimizer_bytes=12.0),
     "Arch": call(hw.mapper.Arch, levels=LEVELS, mac=1.0, macs=4),
     "Arch.fanout": call(ARCH.fanout, place=0),
     "Attention": call(hw.layers.Attention, width=16, heads=4, kv_heads=2, bias=True, residual=False),

@@ -75,7 +75,7 @@ def test_three_times_that_agree_are_enough() -> None:
 
 
 def test_every_row_with_weights_has_its_time() -> None:
-    r = hc.study({"w": W, "empty": np.zeros((0, 64), np.float32)}, ["int4"], activations=None)
+    r = hc.study({"w": W, "empty": np.zeros((0, 64), np.float32)}, ["int4"], activations=None, timing=True)
     assert all(row["seconds"] > 0 for row in r.table)
     times = {(row["name"], row["format"]): row["seconds"] for row in r.layers}
     assert times["empty", "int4"] is None and times["w", "int4"] == r.table[1]["seconds"]

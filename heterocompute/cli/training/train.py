@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from ...base.errors import shown
 from ...report.table import Column
 from ..options import Options
 from ..parts import ProgressBar, UsageError, add_threads, interruptible, print_json, print_table, texts_of
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = list(recipes()) if arguments.recipes == ["all"] else arguments.recipes
     unknown = [name for name in names if name not in recipes()]
     if unknown:
-        raise UsageError(f"--recipes has {unknown[0]!r}, expected {', '.join(recipes())} or all")
+        raise UsageError(f"--recipes has {shown(unknown[0])}, expected {', '.join(recipes())} or all")
     model, data = _network(arguments.model)
     with ProgressBar("train", arguments.model) as progress:
         found = interruptible(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, shown
 from ...formats import Format, is_function
 from ...products.matmul import matmul
 from ...products.quantize import fake_quantize, quantize
@@ -144,8 +144,8 @@ class LayerState:
             group = getattr(self.formats[key], "group", None)
             if group is not None and size % group:
                 raise WrongValue(
-                    f"train_in: layer {self.name!r} has {size} {what} features, expected a multiple of {group}, the "
-                    f"group of {key} in {self.formats[key]}: set pad=True, or keep={{{self.name!r}: 'bf16'}}"
+                    f"train_in: layer {shown(self.name)} has {size} {what} features, expected a multiple of {group}, "
+                    f"the group of {key} in {self.formats[key]}: set pad=True, or keep={{{shown(self.name)}: 'bf16'}}"
                 )
 
     def begin(self) -> None:
@@ -264,7 +264,7 @@ class LayerState:
         """
         sizes = {key: len(value) for key, value in state["history"].items()}
         if sizes != {key: len(value) for key, value in self.history.items()}:
-            raise WrongValue(f"load_state_dict: layer {self.name!r} has histories of another recipe: {sizes}")
+            raise WrongValue(f"load_state_dict: layer {shown(self.name)} has histories of another recipe: {sizes}")
         self.step, self._seen = int(state["step"]), dict(state["seen"])
         self.history = {key: np.array(value, np.float32) for key, value in state["history"].items()}
 

@@ -233,7 +233,7 @@ class Recipe:
         if self.hadamard is not None:
             size = as_int(self.hadamard, "Recipe: hadamard", 2)
             if size & (size - 1):
-                raise WrongValue(f"Recipe: hadamard is {size}, expected a power of two")
+                raise WrongValue(f"Recipe: hadamard is {shown(size)}, expected a power of two")
         if self.sums is not None:
             check_choice("Recipe", "sums", self.sums, SUMS)
         as_int(self.optimizer_size, "Recipe: optimizer_size", 0)

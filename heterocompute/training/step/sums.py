@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, shown
 from ...emulate import INSTRUCTIONS
 from ...emulate.floats import multiply_floats
 from ...emulate.model import parse_model
@@ -43,7 +43,7 @@ def instruction_of(sums: str, a: Format, b: Format) -> str:
     kind = kinds.pop() if len(kinds) == 1 else None
     name = f"hmma-{sums}{kind}"
     if kind is None or name not in INSTRUCTIONS:
-        raise WrongValue(f"Recipe: sums is {sums!r}, which has no matmul of {a} by {b}")
+        raise WrongValue(f"Recipe: sums is {shown(sums)}, which has no matmul of {a} by {b}")
     return name
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import WrongValue
+from ...base.errors import WrongValue, shown
 from ...base.values import as_int
 from ...formats import Format, is_function
 from ...products.quantize import quantize
@@ -67,7 +67,9 @@ class Watch:
         self._limits: dict[tuple[str, str], tuple[float, float]] = {}
         for state in self._states:
             if state.watcher is not None:
-                raise WrongValue(f"watch: layer {state.name!r} is watched already, expected close() of the other watch")
+                raise WrongValue(
+                    f"watch: layer {shown(state.name)} is watched already, expected close() of the other watch"
+                )
             state.watcher = self._record
 
     @property
@@ -105,7 +107,7 @@ class Watch:
         """
         counts = self._exponents.get((layer, tensor))
         if counts is None:
-            raise WrongValue(f"exponents: no rounding of {tensor!r} of layer {layer!r} was recorded")
+            raise WrongValue(f"exponents: no rounding of {shown(tensor)} of layer {shown(layer)} was recorded")
         return {LOWEST + int(index): int(counts[index]) for index in np.flatnonzero(counts)}
 
     def close(self) -> None:

@@ -145,10 +145,10 @@ def _run(module: Any, x: Any) -> Any:
     state = module.recipe_state
     if torch.is_autocast_enabled(x.device.type):
         raise WrongValue(
-            f"train_in: layer {state.name!r} runs inside of torch.autocast, expected float32: a recipe has formats"
+            f"train_in: layer {shown(state.name)} runs inside of torch.autocast, expected float32: a recipe has formats"
         )
     if x.dtype != torch.float32:
-        raise WrongType(f"train_in: layer {state.name!r} receives {x.dtype}, expected torch.float32")
+        raise WrongType(f"train_in: layer {shown(state.name)} receives {x.dtype}, expected torch.float32")
     state.training = module.training
     return module.multiplied(x)
 
@@ -307,7 +307,7 @@ def train_in(model: Any, recipe: Recipe | str) -> Any:
             if chosen.kept(path) != FP32:
                 raise WrongValue(
                     f"train_in: {path or 'model'} is a {type(module).__name__}, whose matmuls are not layers, expected "
-                    f"Linear, Conv1d or Conv2d: set keep={{{path!r}: None}} to leave it in float32"
+                    f"Linear, Conv1d or Conv2d: set keep={{{shown(path)}: None}} to leave it in float32"
                 )
             covered.append(path)
         elif isinstance(module, tuple(CLASSES)):
@@ -339,17 +339,21 @@ def states_of(model: Any) -> list[LayerState]:
 def _state_of(module: Any, path: str, index: int, recipe: Recipe) -> LayerState | None:
     """Return the state of a layer, or None if it is left in float32."""
     if isinstance(module, _Layer):
-        raise WrongValue(f"train_in: layer {path!r} has a recipe already, expected a model without one")
+        raise WrongValue(f"train_in: layer {shown(path)} has a recipe already, expected a model without one")
     if type(module) not in CLASSES or is_parametrized(module) or "forward" in vars(module):
         if recipe.kept(path) == FP32:
             return None
         kind = f"{type(module).__name__} with a forward pass or parametrization of its own"
-        raise WrongValue(f"train_in: layer {path!r} is a {kind}, expected one of PyTorch: set keep={{{path!r}: None}}")
+        raise WrongValue(
+            f"train_in: layer {shown(path)} is a {kind}, expected one of PyTorch: set keep={{{shown(path)}: None}}"
+        )
     if module.weight.dtype != torch.float32:
-        raise WrongType(f"train_in: layer {path!r} has weights of {module.weight.dtype}, expected torch.float32")
+        raise WrongType(f"train_in: layer {shown(path)} has weights of {module.weight.dtype}, expected torch.float32")
     if getattr(module, "padding_mode", "zeros") != "zeros" or getattr(module, "padding", None) == "same":
-        raise WrongValue(f"train_in: layer {path!r} has padding {module.padding!r} of {module.padding_mode}, expected "
-                         "numbers and zeros")  # fmt: skip
+        raise WrongValue(
+            f"train_in: layer {shown(path)} has padding {shown(module.padding)} of {module.padding_mode}, expected "
+            "numbers and zeros"
+        )
     state = LayerState(recipe, path, index, ARRAYS)
     shape = module.weight.flatten(1).shape
     state.check(shape[1], shape[0] // getattr(module, "groups", 1))
