@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
@@ -126,7 +126,7 @@ class DynamicScale:
         as_int(self.interval, "DynamicScale: interval", 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recipe:
     """Formats and scales of every tensor of a training step.
 
@@ -188,6 +188,8 @@ class Recipe:
     ...                        scaling=hc.training.Delayed(history=16))
     >>> str(r.gradients), r.scaling.history
     ('e5m2-tensor', 16)
+    >>> hc.training.Recipe(weights="int8", master="bf16")
+    Recipe(weights='int8', master='bf16')
     """
 
     weights: Any = "fp32"
@@ -211,6 +213,19 @@ class Recipe:
     seed: int = 0
     name: str = ""
     source: str = ""
+
+    def __repr__(self) -> str:
+        """Return the fields that are not those of float32, formats as their strings."""
+
+        def text(one: object) -> object:
+            if isinstance(one, Mapping):
+                return {key: text(inner) for key, inner in one.items()}
+            return str(one) if isinstance(one, Format) else one
+
+        defaults = {one.name: one.default for one in fields(self)}
+        own = {name: text(one) for name, one in vars(self).items() if name in defaults}
+        own = {name: one for name, one in own.items() if one not in (defaults[name], {}, ())}
+        return f"Recipe({', '.join(f'{name}={one!r}' for name, one in own.items())})"
 
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
