@@ -132,9 +132,7 @@ class Sparse(Format):
 
     def __str__(self) -> str:
         pattern = f"{self.n}:{self.m}"
-        return (
-            pattern if self.is_plain else str(self.base) + "+" + pattern
-        )  # torch.compile compares no text of a format
+        return pattern if self.is_plain else str(self.base) + "+" + pattern  # torch.compile compares no f-string
 
     @classmethod
     def _parse(cls, text: str) -> Sparse | None:

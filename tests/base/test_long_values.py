@@ -164,8 +164,8 @@ CALLS = {
                   activations=None),
     "study_density": call(hc.study_density, weights=WEIGHTS, patterns=["2:4"], evaluate=evaluate, include=None,
                           exclude=None, axis=-1),
-    "study_training": call(hc.study_training, make_model=None, recipes=["bf16"], data=None, steps=1, seeds=1, batch=None,
-                           rate=None, progress=None),
+    "study_training": call(hc.study_training, make_model=None, recipes=["bf16"], data=None, steps=1, seeds=1,
+                           batch=None, rate=None, progress=None),
     "training.Current": call(hc.training.Current, margin=0, power_of_two=False),
     "training.Delayed": call(hc.training.Delayed, history=16, margin=0, amax="max", power_of_two=False),
     "training.DynamicScale": call(hc.training.DynamicScale, initial=1.0, growth=2.0, backoff=0.5, interval=10),
@@ -191,9 +191,8 @@ CALLS = {
     "use": call(hc.use, isa=None, threads=None, blas=None, path=None, tuned=None),
 }  # fmt: skip
 # Values that functions return, and functions without arguments.
-OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "Difference", "EIELoad", "ErrorReport", "Explanation",
-          "Format",
-          "OuterCounts",
+OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "Difference", "EIELoad", "ErrorReport",
+          "Explanation", "Format", "OuterCounts",
           "Prepacked", "PrepackedFilters", "Study", "TrainingStudy", "Verification",
           "get_num_threads", "emulate.Instruction", "ptq.AccumulatorBits", "ptq.Gate", "ptq.OutputError",
           "ptq.Plan", "ptq.Rescaling", "ptq.Rounded", "training.LinearStep", "training.Watch",
