@@ -36,6 +36,13 @@
 #else
 #define HC_DECODED_SPLITS false
 #endif
+#ifdef __CUDACC__ /* less code */
+#define HC_FIRST_CODE(codes, row) const uint8_t *codes = row
+#define HC_NEXT_CODE(codes) hc_read_bits(codes, tile->first_column + j, HC_DECODED_BITS)
+#else
+#define HC_FIRST_CODE(codes, row) hc_bit_reader codes = hc_bits_from(row, tile->first_column, HC_DECODED_BITS)
+#define HC_NEXT_CODE(codes) hc_next_bits(&codes, HC_DECODED_BITS)
+#endif
 #define HC_DECODER_(family, what) family##_##what
 #define HC_DECODER(family, what) HC_DECODER_(family, what)
 
@@ -59,11 +66,12 @@ static int64_t HC_DECODER(HC_DECODED, decode_f64)(const hc_format *format, const
                                                   int64_t ld) {
     for (int64_t i = 0; i < tile->rows; i++) {
         const int64_t row = tile->first_row + i;
-        hc_bit_reader codes = hc_bits_from(hc_part(components, HC_CODES, row), tile->first_column, HC_DECODED_BITS);
+        HC_FIRST_CODE(codes, hc_part(components, HC_CODES, row));
         HC_FOR_GROUPS(tile, geometry) {
             const hc_loaded of = load_group(format, geometry, components, row, group);
+            HC_SHORT_LOOP
             for (int64_t j = c; j < last; j++)
-                values[i * ld + j] = exact_of(format, &of, hc_next_bits(&codes, HC_DECODED_BITS));
+                values[i * ld + j] = exact_of(format, &of, HC_NEXT_CODE(codes));
         }
     }
     return HC_DONE;

@@ -187,10 +187,10 @@ static float number_of(const hc_format *format, const hc_loaded *of, uint32_t co
     return (void)format, (float)own_level(of->own, code);
 }
 static double product_of(const hc_loaded *of, double level) {
-    return (double)of->gamma * ((double)of->scale * level) + (double)of->zero;
+    return (double)of->gamma * ((double)of->scale * level);
 }
 static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
-    return (void)format, product_of(of, own_level(of->own, code));
+    return (void)format, product_of(of, own_level(of->own, code)) + (double)of->zero;
 }
 /* Infinite elements stay infinite. */
 static float value_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
