@@ -32,6 +32,7 @@ SUBJECTS = {
     "heterocompute.ptq": ("ptq", "Post-training quantization"),
     "heterocompute.pruning": ("pruning", "Pruning"),
     "heterocompute.training": ("training", "Training"),
+    "heterocompute.proof": ("proof", "Proof and test vectors"),
     "heterocompute.emulate": ("emulate", "Arithmetic of given hardware"),
     "heterocompute.hardware": ("hardware", "Model of hardware"),
     "heterocompute.hardware.chips": ("devices", "Devices"),

@@ -186,9 +186,7 @@ static float whole_scale_of(const hc_format *format, const hc_loaded *of) {
 static float number_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
     return (void)format, (float)own_level(of->own, code);
 }
-static double product_of(const hc_loaded *of, double level) {
-    return (double)of->gamma * ((double)of->scale * level);
-}
+static double product_of(const hc_loaded *of, double level) { return (double)of->gamma * ((double)of->scale * level); }
 static double exact_of(const hc_format *format, const hc_loaded *of, uint32_t code) {
     return (void)format, product_of(of, own_level(of->own, code)) + (double)of->zero;
 }
