@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from heterocompute.zoo.llm.chat.sampling import Pieces, Sampling
 from heterocompute.zoo.llm.chat.template import rendered
 
 pytest.importorskip("jinja2")
+pytestmark = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="sanitizers reserve more memory than a template may have"
+)
 
 TEMPLATE = (
     "{%- for m in messages %}\n    {{- m.role }}: {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
