@@ -49,7 +49,7 @@ CLIPPED: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 @pytest.mark.parametrize(("text", "axis", "clip"), CLIPPED)
-@pytest.mark.sweep(every=24)
+@pytest.mark.sweep(every=6)
 def test_a_clip_is_computed_there_with_the_bits_of_the_cpu(text: str, axis: Any, clip: Any, dtype: Any) -> None:
     if "+" in text and dtype is np.float64:
         pytest.skip("float32 alone")

@@ -41,7 +41,7 @@ def same(there: Any, here: Any) -> bool:
 
 @pytest.mark.parametrize("lend", [Lent, LentByDlpack, turned])
 @pytest.mark.parametrize("text", [None, "int8", "int4-g32", "vsq4-g16-s4", "mxfp8_e4m3", "fp8_e4m3fn-row", "q8_0"])
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_tokens_are_added_on_the_device_with_the_bytes_of_the_cpu(
     lend: Any, text: str | None, driver: driven.Driver
 ) -> None:

@@ -209,7 +209,6 @@ def test_pruning_keeps_what_the_cpu_keeps(pattern: str) -> None:
 
 @pytest.mark.parametrize("text", ["int8", "int3", "vsq4-g16-s4", "vsq3-g5-s6", "fp8_e4m3fn-row", "log4-2"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.sweep(every=4)
 def test_rows_that_fit_in_a_block_are_read_once(text: str, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     for order, (rows, columns) in enumerate([(9, 640), (3, 4000), (2, 5000), (2, 20000), (3, 9216)]):
@@ -291,7 +290,6 @@ def quick_counts(kind: str, scale: float, first: int, step: int) -> tuple[int, i
 
 
 @pytest.mark.parametrize("kind", QUICK_KINDS)
-@pytest.mark.sweep(every=4)
 def test_certain_codes_are_those_of_the_definitions(kind: str) -> None:
     for number, scale in enumerate(QUICK_SCALES):
         certain, wrong, in_range = quick_counts(kind, scale, number, 40_009)

@@ -109,7 +109,7 @@ def test_attention_refuses_in_one_sentence() -> None:
 
 @pytest.mark.parametrize("text", ["int4-g32-f16", "vsq4-g16-s4", "nf4-g64", "fp8_e4m3fn-row"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_the_device_s_order_is_used_by_name_and_within_its_bound(text: str, dtype: type) -> None:
     for m, n, k in [(9, 5, 40), (70, 66, 333)]:
         x, w, bias = values(m, k).astype(dtype), values(n, k), values(n)

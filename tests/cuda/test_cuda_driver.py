@@ -52,7 +52,6 @@ def test_a_machine_without_a_driver_says_so() -> None:
         ({"FAKE_DRIVER_FAILS": "1"}, "cuda: the driver does not start: unknown error (error 999)"),
     ],
 )
-@pytest.mark.sweep(every=4)
 def test_a_driver_that_does_not_start_is_a_sentence(changed: dict[str, str], sentence: str) -> None:
     done = run(**driven.environment(), **changed)
     assert done.returncode == 0, done.stderr

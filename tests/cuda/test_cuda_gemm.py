@@ -24,7 +24,7 @@ SHAPES = [(1, 3, 16), (17, 65, 100), (129, 9, 64)]
 
 
 @pytest.mark.parametrize(("x_text", "w_text"), PAIRS)
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_matmul_gives_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate(SHAPES):
@@ -86,7 +86,7 @@ def test_warpgroups_give_the_bits_of_the_cpu(x_text: str, w_text: str) -> None:
         (128, 1, 70, 110, 320),
     ],
 )
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_tiles_of_each_width_give_the_bits_of_the_cpu(
     w_text: str, columns: int, multiprocessors: int, m: int, n: int, k: int
 ) -> None:
@@ -143,7 +143,7 @@ def test_patterns_on_warpgroups_give_the_bits_of_the_cpu(
         *[("int8", "int4-g32-f16"), ("int8", "int4-g64"), ("int4-g32", "vsq4-g64"), ("int8", "q4_0")],
     ],
 )
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text: str, architecture: int) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate([(3, 70, 64), (66, 9, 192), (130, 140, 320)]):
@@ -165,7 +165,7 @@ def test_codes_of_4_bits_stay_packed_for_any_number_of_rows(x_text: str, w_text:
         *["int8+2:4", "vsq4-g16-s4+2:4", "int4-g32+1:4", "int4-g32-f16"],
     ],
 )
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_prepacked_weights_give_the_same_bits(text: str) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k) in enumerate([(3, 40, 256), (130, 9, 256)]):
@@ -340,7 +340,7 @@ def test_bytes_with_a_scale_per_row_are_multiplied_where_they_are(text: str, act
 
 @pytest.mark.parametrize("activations", ["int8", "vsq4-g16-s4", "mxfp4", "nvfp4", "int4-g32", "int16", "int4"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
-@pytest.mark.sweep(every=16)
+@pytest.mark.sweep(every=4)
 def test_x_becomes_integers_where_it_is_quantized(activations: str, dtype: str) -> None:
     rng = np.random.default_rng(0)
     fmt = hc.format(activations)
@@ -371,7 +371,7 @@ LOST = [
 
 @pytest.mark.parametrize("architecture", [80, 90])
 @pytest.mark.parametrize(("x_text", "w_text"), LOST)
-@pytest.mark.sweep(every=24)
+@pytest.mark.sweep(every=6)
 def test_nan_makes_the_rows_nan_that_depend_on_it(x_text: str, w_text: str, architecture: int) -> None:
     rng = np.random.default_rng(0)
     for order, (m, n, k, value) in enumerate([(3, 40, 256, np.nan), (40, 9, 100, np.inf), (130, 9, 256, -np.nan)]):

@@ -39,7 +39,6 @@ def test_choices_are_those_that_were_recorded() -> None:
     assert not wrong
 
 
-@pytest.mark.sweep(every=0)
 def test_thousands_of_plans_are_those_that_were_recorded() -> None:
     assert planned.digest(planned.steps(case) for case in planned.cases(1, 4000)) == DIGEST
     assert planned.digest(planned.steps_of(case) for case in planned.convolutions(1, 3000)) == CONVOLUTIONS

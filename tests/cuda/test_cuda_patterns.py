@@ -38,7 +38,7 @@ FORMATS = ["2:4", "1:3", "1:1", "int8+2:4", "int4-g32-f16+2:4", "vsq4-g16-s4+1:3
 
 @pytest.mark.parametrize("k", [64, 70, 201])
 @pytest.mark.parametrize("text", FORMATS)
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_floats_times_a_pattern_give_the_bits_of_the_cpu(text: str, k: int) -> None:
     w, bias = values(7, k), values(7)
     q = hc.quantize(w, text)

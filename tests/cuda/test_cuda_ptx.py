@@ -130,7 +130,7 @@ FAULTS = [  # a file, its text, what replaces the text, what the run says
 ]
 
 
-@pytest.mark.sweep(every=48)
+@pytest.mark.sweep(every=12)
 @pytest.mark.parametrize(("file", "text", "other", "said"), FAULTS)
 def test_a_fault_of_the_source_shows(file: str, text: str, other: str, said: str, use: Use, tmp_path: Path) -> None:
     source = (SOURCES / file).read_text()

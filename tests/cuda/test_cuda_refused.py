@@ -56,7 +56,7 @@ def moved(value: Any, lend: Any) -> Any:
 
 @pytest.mark.parametrize("lend", LEND)
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ELSEWHERE])
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep(every=3)
 def test_a_function_takes_arrays_of_a_device_or_says_what_to_do(name: str, lend: str) -> None:
     function, arguments = CALLS[name]
     there = {key: moved(value, LEND[lend]) for key, value in arguments.items()}
