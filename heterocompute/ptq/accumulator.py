@@ -150,6 +150,8 @@ def accumulator_bits(
     """
     if not isinstance(q, QuantizedArray):
         raise WrongType(f"{CALLER}: q is {shown(q)}, expected a QuantizedArray")
+    if q._is_far:
+        raise WrongType(f"{CALLER}: q is on {q.device!s}, expected an array on the CPU: take q.to('cpu')")
     fmt = as_format(activations, f"{CALLER}: activations")
     for name, one in (("q", q.format), ("activations", fmt)):
         if has_pattern(one) or one.form.codes != "integer" or one.form.minima:

@@ -126,7 +126,7 @@ CALLS = {
     "prune": call(hc.prune, w=W, pattern="2:4", axis=-1, scores=None, mask=None),
     "prune_mask": call(hc.prune_mask, w=W, pattern="2:4", axis=-1, scores=None),
     "ptq.Hessian": call(hc.ptq.Hessian, k=32, groups=1),
-    "ptq.accept": call(hc.ptq.accept, weights=WEIGHTS, ladder=["int4", "int8"], evaluate=evaluate, at_least=0.5,
+    "ptq.accept": call(hc.ptq.accept, weights=WEIGHTS, ladder=["int4", "int8"], evaluate=len, at_least=0.5,
                        calibration=None, method=None, evaluations=None, include=None, exclude=None),
     "ptq.accumulator_bits": call(hc.ptq.accumulator_bits, q=hc.quantize(W, "int8"), activations="int8", tile=None,
                                  inputs=None),

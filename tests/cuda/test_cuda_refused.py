@@ -29,7 +29,7 @@ LEND = {
 HOW = (".get()", ".cpu()", ".copy_to_host()", "to('cpu')", "jax.device_get", "use CuPy or torch", "or use torch",
        "expected all on one")  # fmt: skip
 # Arguments that no function takes from a device, whose errors say that much, and calls that end before they are read.
-ELSEWHERE = {"tune", "run_onnx", "save", "study_density"}
+ELSEWHERE = {"tune", "run_onnx", "save", "study_density", "ptq.accept"}
 
 
 @pytest.fixture(autouse=True)
