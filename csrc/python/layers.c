@@ -183,7 +183,7 @@ PyObject *hc_attention_method(PyObject *self, PyObject *args) {
     return hc_finish(status, &error, &held);
 }
 
-/* Whether a view is contiguous float32 with four dimensions. */
+/* True for contiguous float32 with four dimensions, which needs no copy. */
 static bool is_plain(const hc_view *view) {
     int64_t size = sizeof(float);
     bool plain = view->dtype == HC_F32 && view->ndim == 4 && (uintptr_t)view->data % sizeof(float) == 0;

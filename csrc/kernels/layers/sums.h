@@ -59,7 +59,7 @@ static inline float hc_dot_16(int64_t n, const float *a, const float *b) {
 
 static inline float hc_sum_16(int64_t n, const float *x) { HC_SUM_TERMS(n, hc_load(x + i), x[i]) }
 
-/* Of the squares of x - mean. */
+/* The sum of (x - mean)^2 in the same order. */
 static inline float hc_spread_16(int64_t n, const float *x, float mean) {
     HC_SUM_TERMS(n, (hc_load(x + i) - mean) * (hc_load(x + i) - mean), (x[i] - mean) * (x[i] - mean))
 }
