@@ -59,7 +59,8 @@ static hc_status plan_call(const hc_cuda_call *call, void *workspace, hc_cuda_pl
 }
 
 /* Bytes of the workspace of earlier calls, by a hash of what it depends on: a guess, which is checked. 0: there was none, or
- * it needs no workspace. With a guess a call is planned once. */
+ * it needs no workspace. With a guess a call is planned once. A graph gets none: another call may have left it, and nothing
+ * is allocated there that the plan does not need. */
 static _Atomic int64_t guesses[256];
 
 static _Atomic int64_t *guess_of(const hc_cuda_call *call) {
@@ -107,7 +108,7 @@ static hc_status run_entered(hc_settings *settings, const hc_cuda_call *call, hc
     const int64_t guessed = *guess;
     bool fits;
     hc_status status = HC_OK;
-    if (guessed && !must_ask(settings, call, guessed)) {
+    if (guessed && !must_ask(settings, call, guessed) && !hc_cuda_is_captured(number_of(settings), settings->stream)) {
         status = run_in(settings, call, guessed, plan, &fits, error);
         if (status != HC_MEMORY && fits) {
             *guess = status == HC_OK ? plan->workspace_bytes : 0;
