@@ -43,6 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, option) is not None:
             raise UsageError(f"--{option} needs --model: published figures have networks of their own")
     from .. import hardware as hw  # 60 ms
+    from ..hardware.ledger.figure import STATUSES, headline  # loaded by hw.published
 
     figures = interruptible(lambda: hw.published(arguments.name))
     with ProgressBar("reproduce", arguments.name or "published figures") as progress:
@@ -55,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return records
 
         records = interruptible(work)
-    counts = Counter({status: 0 for status in ("reproduced", "restated", "off", "not modelled")})
+    counts = Counter(dict.fromkeys(STATUSES, 0))
     counts.update(record["status"] for record in records)
     if arguments.json:
         return print_json({"counts": counts, "figures": records})
@@ -65,7 +66,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
         write_text(
             arguments.html,
-            published_page(f"Published figures: {arguments.name}" if arguments.name else "Published figures", records),
+            published_page(
+                f"Published figures: {arguments.name}" if arguments.name else "Published figures", records, STATUSES
+            ),
         )
     columns = [
         Column("name", "figure"),
@@ -79,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if why:
             print_words(f"{record['name']}, {verdict}: {why}")
     said = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
-    print_words(f"{counted(len(records), 'figure')}: {said}")
+    print_words(f"{counted(len(records), 'figure')}: {said}. {headline(counts)}")
     return 0
 
 
@@ -105,6 +108,7 @@ def _number(value: float | None) -> str:
 
 
 def _paper(arguments: argparse.Namespace) -> int:
+    from ..hardware.ledger.figure import STATUSES  # loaded by the papers
     from ..studies.papers import PAPERS, reproduce_paper  # 40 ms
 
     if arguments.name not in PAPERS:
@@ -130,7 +134,8 @@ def _paper(arguments: argparse.Namespace) -> int:
         rows = [
             [(_cell(row[key]), "" if row[key] is None else row[key]) for key in found.columns] for row in found.table
         ]
-        write_text(arguments.html, published_page(found.title, found.published, (found.summary, heads, rows)))
+        paper = found.summary, heads, rows
+        write_text(arguments.html, published_page(found.title, found.published, STATUSES, paper))
     columns = [Column(key, title, _cell, left=key in found.texts) for key, title in found.columns.items()]
     print_table(columns, found.table)
     print_words(found.summary)

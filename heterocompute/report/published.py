@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .chart import Chart, Curve, Dot, Key
@@ -22,6 +22,7 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 def published_page(
     title: str,
     records: Sequence[Mapping[str, Any]],
+    statuses: Iterable[str],
     paper: tuple[str, Sequence[str], Sequence[Sequence[Any]]] | None = None,
 ) -> str:
     """Return one whole page.
@@ -30,16 +31,19 @@ def published_page(
     ----------
     records : sequence of mapping
         As `PublishedFigure.to_dict` returns them.
+    statuses : iterable of str
+        Every status, in the order of the page.
     paper : (str, sequence of str, sequence of rows), optional
         A table of a paper on another network: what it is, titles of columns, cells as of `report.page.table`.
     """
     counts = Counter(record["status"] for record in records)
-    shown = [(str(counts[status]), status) for status in ("reproduced", "restated", "off", "not modelled")]
+    shown = [(str(counts[status]), status) for status in statuses]
     words = (
         "A mark is a figure: the model's value over the published one. Figures of one topic share a line. A figure is "
-        "reproduced where the deviation is within the source's rounding plus the stated error for its kind of quantity."
+        "reproduced where the deviation is within the larger of the source's rounding and the stated error for its "
+        "kind of quantity. Claims in words have no mark."
     )
-    heads = ["figure", "claim", "published", "here", "status", "source", "the model takes"]
+    heads = ["figure", "claim", "published", "here", "status", "source", "machine", "the model takes"]
     lines = [[(cell, cell) for cell in _cells(record)] for record in records]
     body = ""
     if paper is not None:
@@ -64,7 +68,16 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
     here = ", ".join(name + value for name, value in zip(names, values, strict=True))
     voltage = f"{record['voltage']:g} V" if record["voltage"] else ""
     source = ", ".join(filter(None, (record["source"], record["version"], record["where"], voltage)))
-    return [record["name"], record["claim"], printed, here, record["verdict"], source, record["takes"]]
+    return [
+        record["name"],
+        record["claim"],
+        printed,
+        here,
+        record["verdict"],
+        source,
+        record["machine"],
+        record["takes"],
+    ]
 
 
 def picture(records: Sequence[Mapping[str, Any]]) -> Chart:
@@ -72,6 +85,8 @@ def picture(records: Sequence[Mapping[str, Any]]) -> Chart:
     topics = list(dict.fromkeys(record["topic"] for record in records))
     dots = []
     for record in records:
+        if record["kind"] == "words":
+            continue
         for row in record["figures"]:
             factor = _factor(row)
             if factor is None:

@@ -25,17 +25,18 @@ SPARSE = {"fp16": 1, "int8": 2, "fp16+2:4 x fp16": 1, "int8+2:4 x int8": 2}
 #: rates
 GENERATIONS = {
     "volta": ("v100-sxm2", "12nm", 1.53, 80, 8, (4, 4, 4), 6, 96, "hbm2", {"fp16": 1}),
+    "turing": ("t4", "12nm", 1.59, 40, 8, (4, 4, 4), 4, 64, "gddr6", {"fp16": 1, "int8": 2}),
     "ampere": ("a100-sxm-80gb", "7nm", 1.41, 108, 4, (8, 4, 8), 40, 164, "hbm2e", SPARSE),
     "hopper": ("h100-sxm", "5nm", 1.83, 132, 4, (8, 4, 16), 50, 228, "hbm2e", SPARSE),
 }
 
 
 def tensor_core(generation: str = "volta") -> Accelerator:
-    """Return the tensor cores of a generation, with the memories of its largest chip.
+    """Return the tensor cores of a generation, with the memories of its largest chip, of Turing's T4.
 
     Parameters
     ----------
-    generation : {"volta", "ampere", "hopper"}
+    generation : {"volta", "turing", "ampere", "hopper"}
 
     Returns
     -------
@@ -82,7 +83,7 @@ def tensor_core(generation: str = "volta") -> Accelerator:
             + ("; for HBM3 no source was found" if generation == "hopper" else ""),
             *(
                 ("with 2:4 weights a lane has two of four products, and multiplexers choose their inputs",)
-                if "int8" in rates
+                if "int8+2:4 x int8" in rates
                 else ()
             ),
             f"an instruction costs {OVERHEAD_PJ:g} pJ at 45 nm beside its arithmetic and does one tile",

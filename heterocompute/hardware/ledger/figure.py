@@ -1,7 +1,7 @@
 """A published figure: the printed value, the modelled value, and a status by one rule.
 
-The limit of a figure is half a unit of the last digit that its source printed, plus the stated error of the model for
-that kind of quantity. No figure has a limit of its own.
+The limit of a figure is the larger of the stated error of the model for that kind of quantity and the rounding of the
+print. The two are never added, and no figure has a limit of its own.
 """
 
 from __future__ import annotations
@@ -17,15 +17,25 @@ from ...base.errors import WrongValue, shown
 
 #: Stated error of the model by kind of quantity: relative, except for a share, whose error is in points.
 KINDS: Mapping[str, tuple[float, str]] = {
-    "count": (0.0, "parameters, operations, bytes of a tensor, units of a chip: counted"),
+    "count": (0.0, "parameters, operations, bytes of a tensor, units of a chip: an integer is exact"),
     "peak": (0.03, "units times clock: data sheets round clocks, or state the rate at another one"),
     "formula": (0.05, "a formula of a few lines on rounded inputs"),
     "share": (0.05, "a share of time, energy, units or values, in points"),
-    "ratio": (0.15, "two results of the same machine model: parts that both omit cancel"),
+    "ratio": (0.10, "two results of the same machine model: parts that both omit cancel"),
     "time": (0.25, "a network on a modelled machine"),
     "traffic": (0.25, "words that a found mapping moves; the authors' mapping is another one"),
     "energy": (0.25, "a table of 2014 scaled to the process; no clock, control or leakage"),
     "area": (0.25, "gates and memories scaled to the process"),
+    "words": (math.inf, "a sentence without a number, such as 'about two thirds'; the number next to it is ours"),
+}
+#: Largest rounding of a print, relative to the printed value.
+ROUNDING = 0.1
+STATUSES: Mapping[str, str] = {
+    "reproduced": "within the limit, and not an input of the model",
+    "restated": "within the limit, but it follows from inputs that the model takes from the same source",
+    "off": "outside the limit, with the deviation and the reason",
+    "not modelled": "a claim without a model, with the reason",
+    "said": "a claim in words, with the model's number and a sentence: no limit, never counted as reproduced",
 }
 NUMBER = re.compile(r"(-?\d+)(?:\.(\d+))?(?:e(-?\d+))?")
 
@@ -66,6 +76,52 @@ def read_printed(text: str) -> tuple[float, float, float]:
     return float(plain), float(plain), float(f"5e{last - 1}")
 
 
+def limit_of(kind: str, text: str) -> float:
+    """Return the largest deviation of a reproduced figure: relative, or in points for shares.
+
+    Parameters
+    ----------
+    kind : str
+        Of `KINDS`.
+    text : str
+        The figure as printed.
+
+    Returns
+    -------
+    float
+        The larger of the error by kind and the rounding of the print. The rounding is half a unit of the last digit,
+        and at most 10 % of the value. A range has none, and neither has a count without decimals.
+
+    Examples
+    --------
+    >>> limit_of("energy", "0.1"), limit_of("peak", "9"), limit_of("count", "576"), limit_of("count", "4.0")
+    (0.25, 0.05555555555555555, 0.0, 0.0125)
+    """
+    error = KINDS[kind][0]
+    if kind == "words" or (kind == "count" and text.replace(",", "").isdecimal()):
+        return error
+    value, _, rounding = read_printed(text)
+    if not rounding:
+        return error
+    size = abs(value)
+    rounding = min(rounding, ROUNDING * size)
+    return max(error, rounding if kind == "share" else rounding / (size or 1.0))
+
+
+def headline(counts: Mapping[str, int]) -> str:
+    """Return the share of reproduced figures among those that are checked, which are reproduced or off.
+
+    Examples
+    --------
+    >>> headline({"reproduced": 3, "off": 1, "restated": 5})
+    '3 of 4 checked figures are reproduced (75 %)'
+    """
+    reproduced = counts.get("reproduced", 0)
+    checked = reproduced + counts.get("off", 0)
+    share = f" ({100 * reproduced / checked:.0f} %)" if checked else ""
+    return f"{reproduced} of {checked} checked figures are reproduced{share}"
+
+
 def as_written(text: str) -> str:
     """Return a printed figure without the power of ten that marks its significant digits.
 
@@ -91,10 +147,16 @@ class PublishedFigure:
     claim : str
         The claim in the source's words, shortened.
     printed : dict of str to str
-        Figures as printed, by the name of their table row. A single figure has the name ``""``.
+        Figures as printed, by the name of their table row. A single figure has the name ``""``. Figures of kind
+        ``words`` hold the words of their source.
     unit : str
     kind : str
-        One of ``count``, ``peak``, ``formula``, ``share``, ``ratio``, ``time``, ``traffic``, ``energy``, ``area``.
+        One of ``count``, ``peak``, ``formula``, ``share``, ``ratio``, ``time``, ``traffic``, ``energy``, ``area``,
+        ``words``.
+    numbers : dict of str to str
+        The number that this package puts next to each figure of kind ``words``, written like a printed figure.
+    machine : str
+        Machine and configuration that the model evaluates, empty if the figure is of no machine.
     source, version, where : str
         Title; edition; page, table or section, empty if unknown.
     process : str
@@ -105,7 +167,7 @@ class PublishedFigure:
     restates : bool
         Whether the figure follows from these inputs, so that it checks the source's own arithmetic.
     why : str
-        Reason for the deviation, or for the lack of a model.
+        Reason for the deviation, or for the lack of a model; for words the sentence that judges them.
     model : callable or None
         Function that computes the figure.
     arguments : mapping
@@ -119,6 +181,8 @@ class PublishedFigure:
     unit: str
     kind: str
     source: str
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
     version: str = ""
     where: str = ""
     process: str = ""
@@ -133,13 +197,14 @@ class PublishedFigure:
     def rows(self) -> dict[str, dict[str, float]]:
         """Return the figures by name: ``low`` and ``high`` as printed, ``modelled``, ``deviation``, ``limit``.
 
-        The deviation is from the nearer end of a range: relative, or in points for shares.
+        The deviation is from the nearer end of a range: relative, or in points for shares. Words have the ends and the
+        deviation of their number.
         """
         if self.model is None:
             return {}
         found = {}
         for name, text in self.printed.items():
-            low, high, rounding = read_printed(text)
+            low, high, _ = read_printed(self.numbers.get(name, text))
             value = float(self.model(name, **self.arguments) if name else self.model(**self.arguments))
             nearest = min(max(value, low), high)
             unit = 1.0 if self.kind == "share" else abs(nearest) or 1.0
@@ -148,14 +213,18 @@ class PublishedFigure:
                 "high": high,
                 "modelled": value,
                 "deviation": (value - nearest) / unit,
-                "limit": rounding / unit + KINDS[self.kind][0],
+                "limit": limit_of(self.kind, text),
             }
         return found
 
     @property
     def worst(self) -> dict[str, float]:
-        """Return the row with the largest deviation; empty without a model."""
-        return max(self.rows.values(), key=lambda row: abs(row["deviation"]), default={})
+        """Return the row that is farthest outside its limit; empty without a model."""
+
+        def excess(row: Mapping[str, float]) -> tuple[float, float]:
+            return abs(row["deviation"]) - row["limit"], abs(row["deviation"])
+
+        return max(self.rows.values(), key=excess, default={})
 
     @property
     def holds(self) -> bool:
@@ -164,28 +233,37 @@ class PublishedFigure:
 
     @property
     def status(self) -> str:
-        """Return ``"reproduced"``, ``"restated"``, ``"off"`` or ``"not modelled"``."""
+        """Return one of `STATUSES`: reproduced, restated, off, not modelled, said."""
         if self.model is None:
             return "not modelled"
+        if self.kind == "words":
+            return "said"
         if not self.holds:
             return "off"
         return "restated" if self.restates else "reproduced"
 
     @property
     def verdict(self) -> str:
-        """Return the status in words, with the model's deviation as a factor or in points, and the reason."""
+        """Return the status in words, with the model's deviation as a factor, in per cent or in points, and the reason.
+
+        A deviation below 5 % is in per cent.
+        """
         if self.status in ("reproduced", "restated"):
             return self.status
-        if self.model is None:
-            return f"not modelled: {self.why}"
+        if self.status == "off":
+            return f"off by {self._deviation}: {self.why}"
+        return f"{self.status}: {self.why}"
+
+    @property
+    def _deviation(self) -> str:
         row = self.worst
         if self.kind == "share":
-            deviation = f"{100 * row['deviation']:+.0f} points"
-        else:
-            nearest = min(max(row["modelled"], row["low"]), row["high"])
-            factor = row["modelled"] / nearest if nearest else math.inf
-            deviation = f"{factor:.2f} x" if 0.1 < factor < 10 else f"{factor:.2g} x"
-        return f"off by {deviation}: {self.why}"
+            return f"{100 * row['deviation']:+.0f} points"
+        if abs(row["deviation"]) < 0.05:
+            return f"{100 * row['deviation']:+.2g} %"
+        nearest = min(max(row["modelled"], row["low"]), row["high"])
+        factor = row["modelled"] / nearest if nearest else math.inf
+        return f"{factor:.2f} x" if 0.1 < factor < 10 else f"{factor:.2g} x"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record and its result as plain values, for JSON.
@@ -194,12 +272,13 @@ class PublishedFigure:
         -------
         dict
         """
-        keys = ("name", "topic", "claim", "unit", "kind", "source", "version", "where", "process", "voltage", "takes",
-                "why", "status", "verdict")  # fmt: skip
+        keys = ("name", "topic", "claim", "unit", "kind", "source", "machine", "version", "where", "process", "voltage",
+                "takes", "why", "status", "verdict")  # fmt: skip
         rows = [
             {
                 "row": name,
                 "printed": as_written(text),
+                "number": self.numbers.get(name),
                 **self.rows.get(name, {"modelled": None, "deviation": None, "limit": None}),
             }
             for name, text in self.printed.items()

@@ -7,20 +7,22 @@ from typing import Any
 
 from ...accelerators.catalogue import accelerator
 from ...chips.database import device
-from ...cost.estimates import break_even_density, doubling_time
+from ...cost.estimates import doubling_time
 from ...cost.roofline import roofline
 from ...network.builtin import networks
-from ...silicon.speedup import explain_gain, overhead, series
+from ...silicon.speedup import INSTRUCTIONS, explain_gain, overhead, series
 from ...systems.arithmetic import ratio as quantity_ratio
 from ...systems.saturation import hbm_bandwidth, utilization
 
 __all__ = [
+    "active_share",
     "attainable",
-    "break_even",
+    "busy_steps",
     "clock_peak",
     "device_figure",
     "device_ratio",
     "doubling",
+    "fetch_left",
     "gain",
     "gain_part",
     "instruction_overhead",
@@ -109,6 +111,16 @@ def instruction_overhead(instruction: str) -> float:
     return overhead(instruction).percent
 
 
+def fetch_left(instruction: str, other: str) -> float:
+    """Return 30 pJ of fetch and decode per operation of an instruction, over those of another one."""
+    return INSTRUCTIONS[other].operations / INSTRUCTIONS[instruction].operations
+
+
+def busy_steps(density: float, lanes: int) -> float:
+    """Return the share of the steps of a vector unit in which at least one product is not zero."""
+    return 1 - (1 - density**2) ** lanes
+
+
 def doubling(rate: float) -> float:
     """Return the years to double at a yearly rate."""
     return doubling_time(rate)
@@ -117,11 +129,6 @@ def doubling(rate: float) -> float:
 def two_times(time: str, other: str) -> float:
     """Return a time over another one."""
     return quantity_ratio(time, other)
-
-
-def break_even(dense_cost: float) -> float:
-    """Return the density of two operands below which skipping zeros wins, from its cost on dense data."""
-    return break_even_density(dense_cost, operands=2)
 
 
 def sm_active(blocks: int, name: str) -> float:
@@ -144,6 +151,11 @@ def attainable(
     ]
     found = roofline(work, name, dtype)
     return found.operations / found.seconds / unit
+
+
+def active_share(row: str) -> float:
+    """Return the share of the cycles in which TPU v1's array is active, on one of the six networks at the roof."""
+    return attainable(row, unit=1.0) / device("tpu-v1").peak("int8")
 
 
 def _served(row: str) -> float:

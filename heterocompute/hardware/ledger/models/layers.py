@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ...accelerators.catalogue import accelerator, groq_lpu, nvdla, tensor_core, tpu_v1
+from ...accelerators.densities import DENSITIES
 from ...accelerators.report import AcceleratorReport
 from ...chips.database import device
 from ...cost.roofline import roofline
@@ -12,8 +13,8 @@ from ...network.builtin import networks
 from ...network.layers import Linear
 from ...network.plain import Activation
 
-__all__ = ["frames", "groq_chips", "groq_over", "groq_tokens", "instructions_share", "mlp0", "mlp0_over", "mlp0_waits",
-           "nvdla_frames", "power"]  # fmt: skip
+__all__ = ["format_gain", "frames", "groq_chips", "groq_over", "groq_tokens", "instructions_share", "matmul_share",
+           "mlp0", "mlp0_over", "mlp0_waits", "nvdla_frames", "nvdla_winograd", "nvdla_zeros", "power"]  # fmt: skip
 
 
 @cache
@@ -30,6 +31,34 @@ def frames(machine: str, network: str) -> float:
 def nvdla_frames(network: str) -> float:
     """Return images/s of NVDLA with Winograd, for one image at a time."""
     return 1 / nvdla(winograd=True).report(network).seconds
+
+
+def nvdla_winograd(row: str) -> float:
+    """Return the cycles of NVDLA's multipliers without Winograd over those with it, without waiting for DRAM."""
+    plain, fast = nvdla().report(row), nvdla(winograd=True).report(row)
+    return sum(layer.work for layer in plain.layers) / sum(layer.work for layer in fast.layers)
+
+
+def nvdla_zeros(network: str) -> float:
+    """Return the share of the DRAM traffic of compressed NVDLA that is zeros, for a network with known densities."""
+    moved = zeros = 0.0
+    for layer in nvdla(compressed=True).report(network).layers:
+        shares = DENSITIES[network][layer.name]
+        moved += sum(layer.stores[f"DRAM {tensor}"] for tensor in "WIO")
+        zeros += sum(layer.stores[f"DRAM {tensor}"] * (1 - shares[tensor]) for tensor in "IO")
+    return zeros / moved
+
+
+def format_gain(row: str, machine: str, format: str, other: str, batch: int = 64) -> float:
+    """Return the speedup of a format over another one, for a network on a machine."""
+    seconds = [accelerator(machine).report(row, one, batch).seconds for one in (format, other)]
+    return seconds[1] / seconds[0]
+
+
+def matmul_share(row: str, size: int) -> float:
+    """Return the share of a machine's multipliers in use on a matmul of three equal sizes."""
+    layer = Linear(size, size, bias=False)
+    return accelerator(row).report([layer], batch=size, input_shape=(size,)).active
 
 
 def power(machine: str, network: str) -> float:

@@ -16,7 +16,7 @@ from ...network.builtin import networks
 from ...network.layers import Linear
 from ...silicon.gate_costs import mux, scaled, sram_area
 
-__all__ = ["dram_over_sram", "eie_frames", "eie_half_dense", "eie_operations", "eie_over_memory", "eie_power",
+__all__ = ["dram_over_sram", "eie_frames", "eie_half_energy", "eie_operations", "eie_over_memory", "eie_power",
            "eie_skipping", "eie_stored", "eie_work", "eie_zero_weights", "scnn_active", "scnn_area",
            "scnn_dense_gating", "scnn_energy", "scnn_energy_mean", "scnn_even", "scnn_layer", "scnn_one_pixel",
            "scnn_speed", "scnn_speed_mean", "zero_share"]  # fmt: skip
@@ -64,9 +64,13 @@ def _filled(density: float) -> AcceleratorReport:
     return eie().report("alexnet_original", layers=("fc8",), zeros=zeros)
 
 
-def eie_half_dense() -> float:
-    """Return the speed with half of the weights and inputs over the speed with dense ones, on AlexNet's fc8."""
-    return _filled(1.0).seconds / _filled(0.5).seconds
+def eie_half_energy() -> float:
+    """Return the energy with half of the weights and inputs over that of a dense machine, on AlexNet's fc8.
+
+    The dense machine is EIE that stores the 4-bit code of every weight, without the 4-bit run next to it.
+    """
+    dense = _filled(1.0).energy_parts
+    return _filled(0.5).energy / (sum(dense.values()) - dense["weights"] / 2)
 
 
 def eie_over_memory(bandwidth: float) -> float:

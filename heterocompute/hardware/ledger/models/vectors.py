@@ -11,8 +11,8 @@ from ...accelerators.exploring import explore
 from ...accelerators.report import AcceleratorReport
 from ...network.layers import Linear
 
-__all__ = ["density_mm2", "magnet_over_ws", "magnet_share", "pattern_gain", "simba_ms", "simba_rate", "tops_a_watt",
-           "femtojoules", "vsq_area", "vsq_energy"]  # fmt: skip
+__all__ = ["density_mm2", "magnet_over_ws", "magnet_part", "magnet_share", "pattern_gain", "simba_ms", "simba_rate",
+           "tops_a_watt", "femtojoules", "vsq_area", "vsq_energy"]  # fmt: skip
 
 
 @cache
@@ -71,6 +71,12 @@ def magnet_over_ws(row: str) -> float:
 def magnet_share(dataflow: str, format: str = "int8") -> float:
     """Return the share of the on-chip energy in multiply-adds."""
     return on_magnet(dataflow, format).arithmetic_share
+
+
+def magnet_part(part: str) -> float:
+    """Return the share of MAGNet's on-chip energy in one part, on ResNet-50 with the dataflow os-lws."""
+    found = on_magnet("os-lws")
+    return found.energy_parts[part] / (found.energy - found.energy_parts["DRAM"])
 
 
 @cache
