@@ -45,10 +45,10 @@ def reductions() -> str:
     dots = []
     for mark, way in zip(SERIES, ("ring", "tree", "switch"), strict=False):
         for size in sizes:
-            seconds = hw.multi.allreduce(size, 1024, pod, 5e-6, way)
+            seconds = hw.multi.allreduce(size, 1024, pod, algorithm=way)
             dots.append(Dot(size, seconds * 1e3, mark, way if size == sizes[1] else "", way))
     x, y = logarithmic(sizes), logarithmic([dot.y for dot in dots])
-    title = "All-reduce among 1,024 A100 in nodes of 8, 5 us a step"
+    title = "All-reduce among 1,024 A100 in nodes of 8, 0.6 and 2.7 us a step"
     chart = Chart(x, y, WIDTH, HEIGHT, "bytes of each", "ms", standalone=True, title=title)
     chart.dots, chart.named = dots, [i for i, dot in enumerate(dots) if dot.name]
     return chart.svg() + "\n"

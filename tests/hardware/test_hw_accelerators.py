@@ -439,7 +439,7 @@ def test_collectors_take_work_from_the_buffers() -> None:
         ),
         (
             lambda: hw.accelerators.tensor_core("kepler"),
-            "generation is 'kepler', expected one of volta, ampere, hopper",
+            "generation is 'kepler', expected one of volta, turing, ampere, hopper",
         ),
         (lambda: hw.accelerators.magnet("rs"), "magnet: dataflow is 'rs', expected one of ws, ws-los, os-lws"),
         (lambda: hw.accelerators.eyeriss().peak("fp16"), "eyeriss: format is 'fp16'"),

@@ -49,12 +49,20 @@ def test_trees_win_where_latency_counts() -> None:
 def test_tiers_follow_each_other_or_overlap() -> None:
     pod = multi.fabric("dgx-a100", 1024)
     inside, outside = multi.allreduce(1e9, 8, 300e9), multi.allreduce(1e9 / 8, 128, 25e9)
-    assert multi.allreduce(1e9, 1024, pod) == pytest.approx(max(inside, outside))
-    assert multi.allreduce(1e9, 1024, pod, pipelined=False) == pytest.approx(inside + outside)
-    assert multi.allreduce(1e9, 8, pod) == pytest.approx(inside)
+    steps = 14 * 0.6e-6 + 254 * 2.7e-6
+    assert multi.allreduce(1e9, 1024, pod) == pytest.approx(max(inside, outside) + steps)
+    assert multi.allreduce(1e9, 1024, pod, pipelined=False) == pytest.approx(inside + outside + steps)
+    assert multi.allreduce(1e9, 8, pod) == pytest.approx(inside + 14 * 0.6e-6)
     assert multi.allreduce(1e9, 1, pod) == 0
     slow = multi.Fabric("mine", (multi.Tier("node", 4, 1e9, 1e-3), multi.Tier("net", 2, 1e8)))
     assert multi.allreduce(0, 8, slow) == pytest.approx(6e-3)
+
+
+def test_a_small_message_waits_for_the_steps_of_its_fabric() -> None:
+    """Steps of NCCL's tuning table: 2 x 7 over NVLink and 2 x 7 over InfiniBand."""
+    pod = multi.fabric("dgx-h100", 64)
+    assert multi.allreduce(4096, 64, pod) == pytest.approx(14 * 0.6e-6 + 14 * 2.7e-6, rel=0.01)
+    assert multi.reduce_bandwidth(64, pod) == pytest.approx(1 / max(14 / 8 / 450e9, 14 / 8 / 8 / 50e9))
 
 
 def test_a_superpod_joins_1024_gpus() -> None:

@@ -155,6 +155,11 @@ _SYSTEMS: Mapping[str, tuple[int, float, str, float, int, str]] = MappingProxyTy
                         "NVIDIA, third-generation NVSwitch: up to 256 GPUs, half of the links leave a node"),
 })  # fmt: skip
 
+# Seconds of a step of a ring between two devices: NCCL's own tuning table (src/graph/tuning.cc, hwLat of rings with
+# protocol LL), for NVLink and for a network. Larger messages use protocols with longer steps: this is a lower bound.
+_NVLINK_STEP, _NETWORK_STEP = 0.6e-6, 2.7e-6
+_STEPS = {f"InfiniBand {rate}": _NETWORK_STEP for rate in ("EDR", "HDR", "NDR")}
+
 
 def fabric(name: str, count: int | None = None) -> Fabric:
     """Return an NVIDIA system by name: NVLink and NVSwitch inside a node, a network between nodes.
@@ -177,7 +182,8 @@ def fabric(name: str, count: int | None = None) -> Fabric:
     Notes
     -----
     The first NVLink generations of DGX-1 are a cube of rings, not a switch. The rate applies to all-reduce, which uses
-    every link, not to two given chips.
+    every link, not to two given chips. A step takes 0.6 us inside a node or over NVLink switches, and 2.7 us over
+    InfiniBand. Both are from NCCL's tuning table for small messages.
 
     Examples
     --------
@@ -190,5 +196,6 @@ def fabric(name: str, count: int | None = None) -> Fabric:
         words = f"; the nearest are {', '.join(near)}" if near else f", expected one of {', '.join(_SYSTEMS)}"
         raise WrongValue(f"fabric: {shown(name)} is not a known system{words}")
     size, inside, network, outside, nodes, source = _SYSTEMS[name]
-    whole = Fabric(name, (Tier("node", size, inside), Tier(network, nodes, outside)), source)
+    tiers = Tier("node", size, inside, _NVLINK_STEP), Tier(network, nodes, outside, _STEPS.get(network, _NVLINK_STEP))
+    whole = Fabric(name, tiers, source)
     return whole.of(size if count is None else count)
