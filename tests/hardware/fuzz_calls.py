@@ -131,7 +131,7 @@ CALLS: dict[str, Call] = {
     "multi.one_process": call(hw.multi.one_process, step_seconds=0.1, gradient_bytes=1e9, count=8, link=1e9,
                               input_bytes=1e6, output_bytes=1e3),
     "multi.collective": call(hw.multi.collective, kind="broadcast", size=1e9, count=8, link=1e9, latency=1e-6),
-    "read_smi": call(hw.systems.read_smi, path="never.csv"),
+    "read_smi": call(hw.systems.read_smi, path="never.csv", columns="index,power.draw"),
     "saturating_sms": call(hw.systems.saturating_sms, chip=CHIP, latency=5e-7, bytes_a_thread=16, threads=1024),
     "published": call(hw.published, name="links"),
     "Quantity.like": call(hw.quantity("1 s").like, other=hw.quantity("2 s"), what="time"),

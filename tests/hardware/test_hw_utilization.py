@@ -195,6 +195,25 @@ def test_logs_of_nvidia_smi(tmp_path: Path) -> None:
     }
 
 
+def test_a_log_without_a_header_has_the_columns_of_the_query(tmp_path: Path) -> None:
+    (tmp_path / "query.csv").write_text(QUERY)
+    head, _, rest = QUERY.lstrip().partition("\n")
+    (tmp_path / "bare.csv").write_text(rest)
+    names = ",".join(one.split("[")[0].strip() for one in head.split(","))
+    assert hw.systems.read_smi(tmp_path / "bare.csv", names) == hw.systems.read_smi(tmp_path / "query.csv")
+    for columns, message in (
+        (None, "columns= names those of a log without a header"),
+        ("a,b", "columns is 'a,b', expected names such as"),
+        ("index,power.draw", "line 1 of .* has 7 values, expected 2"),
+    ):
+        with pytest.raises(ValueError, match=f"read_smi: .*{message}"):
+            hw.systems.read_smi(tmp_path / "bare.csv", columns)
+    with pytest.raises(ValueError, match="begins with names of its own"):
+        hw.systems.read_smi(tmp_path / "query.csv", names)
+    with pytest.raises(TypeError, match="columns"):
+        hw.systems.read_smi(tmp_path / "bare.csv", ["index"])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

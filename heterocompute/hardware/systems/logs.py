@@ -1,19 +1,21 @@
 """Logs of nvidia-smi: the mean of each meter by GPU.
 
 Two kinds are read: ``nvidia-smi --query-gpu=timestamp,index,utilization.gpu,... --format=csv -l 1``, whose first line
-names columns and units, and ``nvidia-smi dmon``, which names them in lines that begin with ``#``.
+names columns and units unless ``noheader`` is given, and ``nvidia-smi dmon``, which names them in lines that begin
+with ``#``.
 """
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from ...base.errors import WrongValue, printable, shown
 from ...base.texts import read_small
+from ...base.values import check_text
 
 MAX_BYTES = 1 << 28
 #: Name of a column, without its unit -> name in the result, and the factor to the base unit.
@@ -42,13 +44,15 @@ MOST = ("memory", "memory_total")  # columns of which the maximum is returned
 Sample = dict[str, Any]
 
 
-def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_smi(path: str | os.PathLike[str], columns: str | None = None) -> list[dict[str, Any]]:
     """Summarize a log of nvidia-smi for each GPU.
 
     Parameters
     ----------
     path : str or os.PathLike
-        Output of ``--query-gpu=... --format=csv`` (with the header line; also with ``nounits``), or of ``dmon``.
+        Output of ``--query-gpu=... --format=csv`` (also with ``nounits`` and ``noheader``), or of ``dmon``.
+    columns : str, optional
+        Names of the columns of a log without a header line: the argument of ``--query-gpu``.
 
     Returns
     -------
@@ -61,7 +65,8 @@ def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises
     ------
     ValueError
-        The file is not a log of nvidia-smi, has no sample, or a value is not a number.
+        The file is not a log of nvidia-smi, has no sample, or a value is not a number; its columns have no names, or
+        have names in the file and in `columns`.
     OSError
         The file cannot be read.
 
@@ -77,12 +82,17 @@ def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     ...     _ = file.write(chr(10).join(lines))
     >>> hw.systems.read_smi("smi.csv")
     [{'gpu': '0', 'samples': 2, 'busy': 95.0, 'watts': 305.0}]
+    >>> with open("bare.csv", "w") as file:  # --format=csv,noheader
+    ...     _ = file.write("0, 90 %")
+    >>> hw.systems.read_smi("bare.csv", "index,utilization.gpu")
+    [{'gpu': '0', 'samples': 1, 'busy': 90.0}]
     """
     text, name = read_small(path, MAX_BYTES), printable(os.fsdecode(path))
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise WrongValue(f"read_smi: {name} is empty, expected a log of nvidia-smi")
-    samples = list(_dmon(lines, name) if lines[0].lstrip().startswith("#") else _query(lines, name))
+    is_dmon = lines[0].lstrip().startswith("#")
+    samples = list(_dmon(lines, name) if is_dmon and columns is None else _query(lines, name, columns))
     if not samples:
         raise WrongValue(f"read_smi: {name} has names of columns and no sample")
     by_gpu: dict[str, list[Sample]] = {}
@@ -91,13 +101,27 @@ def read_smi(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [_summary(gpu, found) for gpu, found in by_gpu.items()]
 
 
-def _query(lines: list[str], name: str) -> Iterator[Sample]:
+def _heads(row: Iterable[str]) -> list[str]:
+    return [head.split("[")[0].strip().lower() for head in row]
+
+
+def _query(lines: list[str], name: str, columns: str | None) -> Iterator[Sample]:
     rows = csv.reader(lines, skipinitialspace=True)
-    heads = [head.split("[")[0].strip().lower() for head in next(rows)]
-    if not any(head in COLUMNS for head in heads):
-        known = "utilization.gpu, memory.used, power.draw"
-        raise WrongValue(f"read_smi: {name} has no line of names with columns such as {known}")
-    yield from (_sample(heads, row, i, name) for i, row in enumerate(rows, 2))
+    known = "utilization.gpu, memory.used, power.draw"
+    if columns is None:
+        heads, first = _heads(next(rows)), 2
+        if not any(head in COLUMNS for head in heads):
+            raise WrongValue(
+                f"read_smi: {name} has no line of names with columns such as {known}; columns= names those of a log "
+                "without a header"
+            )
+    else:
+        heads, first = _heads(check_text("read_smi", "columns", columns).split(",")), 1
+        if not any(head in COLUMNS for head in heads):
+            raise WrongValue(f"read_smi: columns is {shown(columns)}, expected names such as {known}")
+        if any(head in (*COLUMNS, *GPU) for head in _heads(next(csv.reader(lines[:1])))):
+            raise WrongValue(f"read_smi: columns is {shown(columns)}, but {name} begins with names of its own")
+    yield from (_sample(heads, row, i, name) for i, row in enumerate(rows, first))
 
 
 def _dmon(lines: list[str], name: str) -> Iterator[Sample]:
