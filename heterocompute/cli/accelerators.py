@@ -25,10 +25,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "accelerators resnet50",
         "accelerators alexnet_original eyeriss --batch 4",
         "accelerators alexnet_original eie --layers fc6,fc7,fc8",
+        "accelerators resnet18 mine.toml",
     )
     add = Options(found)
     add.common("model", nargs="?")
-    add("machine", "MACHINE", "one accelerator, with one row per layer", nargs="?")
+    add("machine", "MACHINE", "one accelerator, or the TOML file of a machine, with one row per layer", nargs="?")
     add("--format", "F", "only this number format, such as int8")
     add_input(found)
     add("--layers", "L,L,...", "with MACHINE: only these layers, such as fc6,fc7")
@@ -53,7 +54,12 @@ def _run(arguments: argparse.Namespace) -> int:
     batch = batch_of(arguments)
     conditions = {"voltage": arguments.voltage, "dram": _dram(arguments.dram)}
     if arguments.machine is not None:
-        machine = room.accelerator(arguments.machine)
+        if arguments.machine.endswith(".toml"):
+            own = hw.Machine.read(arguments.machine)
+            machine = own.accelerator
+            conditions["voltage"] = own.voltage if arguments.voltage is None else arguments.voltage
+        else:
+            machine = room.accelerator(arguments.machine)
         layers = None if arguments.layers is None else arguments.layers.split(",")
         report = functools.partial(machine.report, network, arguments.format, batch, layers=layers, **conditions)
         return _one(arguments, interruptible(report))

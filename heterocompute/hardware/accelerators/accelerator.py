@@ -82,7 +82,7 @@ class Accelerator:
     Attributes
     ----------
     name, title, source : str
-    year : int
+    year : int or None
     process : str
     clock : float
         Hz.
@@ -126,7 +126,7 @@ class Accelerator:
     name: str
     title: str
     source: str
-    year: int
+    year: int | None
     process: str
     clock: float
     formats: Mapping[str, int]

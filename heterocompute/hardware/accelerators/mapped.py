@@ -243,6 +243,7 @@ def _layer(
                 energy[TENSOR_PARTS[tensor]] = listed[f"registers {tensor}"] = pj
     work = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
     dram, waits = 0.0, 0.0
+    busy: dict[str, float] = {}  # bytes in and out of an instance of a memory whose width is known
     for (name, tensor), access in stats.accesses.items():
         store = by_name[name]
         if name == OUTSIDE:
@@ -265,7 +266,11 @@ def _layer(
             dram += words * bits * groups * share * mask
             joules *= share
             if store.bandwidth is not None:
-                waits = dram / 8 / store.bandwidth * machine.clock
+                waits = max(waits, dram / 8 / store.bandwidth * machine.clock)
+        elif store.bandwidth is not None:
+            words = access.reads + access.fills + access.updates
+            busy[name] = busy.get(name, 0.0) + words * bits / 8 * groups
+            waits = max(waits, busy[name] / store.bandwidth * machine.clock)
         energy[part] = energy.get(part, 0.0) + joules
         listed[f"{name} {tensor}"] = joules
     energy["movement"] = energy.get("movement", 0.0) + groups * math.fsum(
