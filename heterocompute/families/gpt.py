@@ -1,6 +1,10 @@
-"""Families with layer norms: GPT-2, GPT-NeoX, OPT, Phi, StableLM, StarCoder 2, Cohere; and gpt-oss."""
+"""Families with layer norms: GPT-2, GPT-NeoX, OPT, BLOOM, Falcon, Phi, StableLM, StarCoder 2, Cohere; and gpt-oss."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
 
@@ -58,6 +62,70 @@ OPT = Family(
     layer={"attn_norm": "self_attn_layer_norm", "attn_output": "self_attn.out_proj", "ffn_norm": "final_layer_norm",
            "ffn_up": "fc1", "ffn_down": "fc2"},
 )  # fmt: skip
+
+
+def _quotient(width: Any, heads: Any) -> int | None:
+    return width // heads if type(width) is int and type(heads) is int and heads > 0 else None
+
+
+def _widened(width: Any) -> int | None:
+    return 4 * width if type(width) is int else None
+
+
+def _of_bloom(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes that transformers does not read from config.json."""
+    width, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    return {"intermediate_size": _widened(width), "head_dim": _quotient(width, heads), "num_key_value_heads": heads}
+
+
+def _of_falcon(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes and the activation; the heads of keys depend on two flags."""
+    found = _of_bloom(config)
+    if config["new_decoder_architecture"]:
+        found["num_key_value_heads"] = config.get("num_kv_heads", found["num_key_value_heads"])
+    elif config["multi_query"]:
+        found["num_key_value_heads"] = 1
+    return {**found, "intermediate_size": config.get("ffn_hidden_size", found["intermediate_size"]),
+            "hidden_act": config.get("activation", "gelu")}  # fmt: skip
+
+
+def _falcon_of(config: Mapping[str, Any]) -> str:
+    """Return the family of Falcon with one norm in a layer, or with two for parallel parts."""
+    count = config.get("num_ln_in_parallel_attn")
+    return "falcon-two-norms" if config.get("new_decoder_architecture") and count in (None, 2) else "falcon"
+
+
+BLOOM = Family(
+    "bloom",
+    (
+        Kind("bloom", {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 2048},
+             keys={"hidden_size": ("n_embed",), "num_hidden_layers": ("n_layer",), "num_attention_heads": ("n_head",),
+                   "max_position_embeddings": ("seq_length",), "rms_norm_eps": ("layer_norm_epsilon",)},
+             biases={"": (*FUSED, *INNER)}, implied=_of_bloom),
+    ),
+    is_gated=False, activation="gelu", centered=True, norm_bias=True, embedding_norm=True, alibi="always",
+    fused=("attn_qkv",), interleaved=True, period=None, biases=(*FUSED, *INNER), needs_biases=True, is_square=True,
+    prefix="transformer.",
+    names={"token_embd": "word_embeddings", "token_embd_norm": "word_embeddings_layernorm", "layers": "h",
+           "output_norm": "ln_f"},
+    layer={"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense",
+           "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"},
+)  # fmt: skip
+FALCON = replace(
+    BLOOM, name="falcon", embedding_norm=False, alibi="alibi", scales_alibi=True, activation="gelu_erf",
+    parallel="parallel_attn", shares_norm=True, in_gguf=False,
+    kinds=(
+        Kind("falcon", {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 2048,
+                        "multi_query": True, "parallel_attn": True, "new_decoder_architecture": False},
+             keys={"hidden_size": ("n_embed",), "rms_norm_eps": ("layer_norm_epsilon",), "hidden_act": ("activation",)},
+             reads=("alibi", "multi_query", "num_kv_heads", "parallel_attn", "new_decoder_architecture",
+                    "num_ln_in_parallel_attn", "ffn_hidden_size"),
+             biases={"bias": (*FUSED, *INNER)}, implied=_of_falcon, variant=_falcon_of),
+    ),
+    names={"token_embd": "word_embeddings", "layers": "h", "output_norm": "ln_f"},
+)  # fmt: skip
+FALCON_TWO_NORMS = replace(FALCON, name="falcon-two-norms", kinds=(), shares_norm=False,
+                           layer={**FALCON.layer, "attn_norm": "ln_attn", "ffn_norm": "ln_mlp"})  # fmt: skip
 PHI2 = Family(
     "phi2",
     (
@@ -128,4 +196,4 @@ GPT_OSS = Family(
     ),
     sinks=True, period=2, base=150_000.0, in_gguf=False,
 )  # fmt: skip
-FAMILIES = (GPT2, GPT_NEOX, OPT, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)
+FAMILIES = (GPT2, GPT_NEOX, OPT, BLOOM, FALCON, FALCON_TWO_NORMS, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)

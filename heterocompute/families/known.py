@@ -44,6 +44,7 @@ NEUTRAL: dict[str, Collection[Any]] = {
     "n_group": (1,), "topk_group": (1,), "routed_scaling_factor": (1,), "first_k_dense_replace": (0,),
     "swiglu_alpha": (), "swiglu_limit": (), "enable_bias": (True,),
     "reorder_and_upcast_attn": (False,), "do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,),
+    "apply_residual_connection_post_layernorm": (False,),
 }  # fmt: skip
 # Names of other programs, and of other families, for keys that are read. Harmless with the value of these.
 ANOTHER = {
@@ -89,6 +90,9 @@ OTHERS = frozenset(
     "transformers.js_config transformers_version unsloth_fixed unsloth_tiled_mlp unsloth_version use_bfloat16 "
     "use_flash_attention use_flash_attention_2 use_flash_attn use_memory_efficient_attention use_sdpa use_xformers "
     "paddlenlp_version "
+    # of the training of BLOOM
+    "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv "
+    "slow_but_exact "
     # memory and results
     "cache_dtype chunk_size_feed_forward output_attentions output_hidden_states return_dict tie_last_hidden_states "
     "use_cache use_return_dict "

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -167,6 +167,10 @@ class Kind:
         RoPE's base where config.json has none; 0: that of the family.
     has_local_rope : bool
         Layers with a window have other parameters of RoPE.
+    implied : callable or None
+        Returns the values of usual keys that follow from several others, which are its argument.
+    variant : callable or None
+        Returns the name of the family, if values of config.json choose one of several.
     factors : mapping of str to str
         Keys of factors -> their meaning: ``embedding``, ``residual`` (of what a part of a layer adds), ``attention``
         (of scores), ``logits``, or ``logits divided`` for their inverse.
@@ -187,6 +191,8 @@ class Kind:
     title: str = ""
     base: float = 0.0
     has_local_rope: bool = False
+    implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    variant: Callable[[Mapping[str, Any]], str] | None = None
     factors: Mapping[str, str] = field(default_factory=dict)
 
     def read_keys(self) -> set[str]:
@@ -234,6 +240,12 @@ class Family:
         A table of positions is added to the embeddings; there is no RoPE.
     position_offset : int
         Rows of that table before the first position.
+    embedding_norm : bool
+        A norm follows the embeddings.
+    alibi : str
+        Scores have a bias by the distance, and there is no RoPE: ``always``, or the flag of config.json; "": never.
+    scales_alibi : bool
+        These biases are bfloat16, and are multiplied by the factor of scores.
     output_bias : bool
         The output may have a bias.
     plus_one : bool
@@ -253,7 +265,7 @@ class Family:
         Layers without RoPE: those of ``no_rope_layers`` or ``no_rope_layer_interval``; those that see all positions; or
         these if ``sliding_window`` is a number.
     interleaved : bool
-        Rows of ``attn_qkv`` are queries, keys and values of one head after the other in Hugging Face.
+        Rows of ``attn_qkv`` are queries, keys and values of one head of keys after the other in Hugging Face.
     qk_norm_flag : str
         The flag of config.json that they are normalized; "": always.
     sinks : bool
@@ -317,6 +329,9 @@ class Family:
     scaled_embedding: bool = False
     learned_positions: bool = False
     position_offset: int = 0
+    embedding_norm: bool = False
+    alibi: str = ""
+    scales_alibi: bool = False
     output_bias: bool = False
     plus_one: bool = False
     centered: bool = False

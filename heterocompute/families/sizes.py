@@ -77,7 +77,9 @@ def completed(config: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     for usual, names in kind.keys.items():
         if own := next((name for name in names if name in found), None):
             found[usual] = found[own]
-    return {**kind.defaults, **found}
+    found = {**kind.defaults, **found}
+    implied = {} if kind.implied is None else kind.implied(found)
+    return {**found, **{key: value for key, value in implied.items() if value is not None}}
 
 
 def sizes_of_config(keys: Keys, kind: Kind, context: int | None = None) -> Sizes:
@@ -191,13 +193,18 @@ def _windows_of_config(keys: Keys, kind: Kind, layers: int) -> Windows:
 
 def unrotated_of_config(keys: Keys, family: Family, windows: Windows) -> tuple[int, ...]:
     """Return the layers without rotary positions."""
-    if family.learned_positions:
+    if family.learned_positions or has_alibi(keys, family):
         return tuple(range(len(windows)))
     if family.unrotated == "listed":
         return tuple(i for i, one in enumerate(_late(keys, True, len(windows))) if one)
     if family.unrotated == "global" or (family.unrotated == "beside windows" and "sliding_window" in keys):
         return tuple(i for i, window in enumerate(windows) if window is None)
     return ()
+
+
+def has_alibi(keys: Keys, family: Family) -> bool:
+    """Tell whether scores have a bias by the distance."""
+    return family.alibi == "always" or (family.alibi != "" and keys.flag(family.alibi))
 
 
 def _late(keys: Keys, by_rope: bool, layers: int) -> list[bool]:

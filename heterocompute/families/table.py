@@ -30,7 +30,8 @@ def family_of(keys: Keys, architecture: object) -> Family:
 
 def kind_named(keys: Keys, name: object, kinds: Mapping[str, tuple[Family, Kind]]) -> tuple[Family, Kind]:
     """Return the family and the kind of a ``model_type``, or raise ValueError."""
-    return kinds[_checked(keys, name, kinds, "model_type")]
+    family, kind = kinds[_checked(keys, name, kinds, "model_type")]
+    return (family if kind.variant is None else FAMILIES[kind.variant(keys.found)]), kind
 
 
 def _checked(keys: Keys, text: object, names: Mapping[str, Any], key: str) -> str:

@@ -53,6 +53,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2", {"n_inner": 96, "num_key_value_heads": 4}),
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": 4}),
     "opt": ("OPT", {"ffn_dim": 96, "num_key_value_heads": 4, "word_embed_proj_dim": 64}),
+    "bloom": ("Bloom", {"num_key_value_heads": 4, }),
+    "falcon": ("Falcon", {"num_key_value_heads": 1}),
     "phi": ("Phi", {}),
     "stablelm": ("StableLm", {}),
     "starcoder2": ("Starcoder2", {"bos_token_id": 1, "eos_token_id": 2, "sliding_window": 8}),
@@ -78,7 +80,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 ENDING = {"GPT2": "LMHeadModel"}
 # Families that llama.cpp runs from files that are written here.
-IN_GGUF = [name for name in FAMILIES if name not in ("ministral3", "gpt2", "opt", "glm")]
+IN_GGUF = [name for name in FAMILIES if name not in ("ministral3", "gpt2", "opt", "falcon", "glm")]
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ġ", "a"), ("e", "r")]
 TEXT = "the cat sat in the hat, the winter was there: 12 cats and 345 rats.\n" * 4
 

@@ -269,6 +269,8 @@ def block_of(family: Family) -> str:
         family.activation.replace("gelu_erf", "exact gelu"): family.activation != "silu",
         "fused matrices": bool(family.fused),
         "learned positions": family.learned_positions,
+        "biases by the distance": family.alibi == "always",
+        "biases by the distance or RoPE": family.alibi not in ("", "always"),
         "layers without RoPE": bool(family.unrotated),
         "partial RoPE": family.share < 1,
         "windows": any(kind.windows is not None for kind in family.kinds),
@@ -284,7 +286,7 @@ def block_of(family: Family) -> str:
 
 def rows() -> list[str]:
     found = []
-    for family in RUN.values():
+    for family in (one for one in RUN.values() if one.kinds):
         kinds = ", ".join(f"`{kind.name}`" for kind in family.kinds)
         found.append(f"| {kinds} | {f'`{family.name}`' if family.in_gguf else ''} | {block_of(family)} |")
     return found

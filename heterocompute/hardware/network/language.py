@@ -81,6 +81,8 @@ class Decoder(Sizes):
         bias, before = self.options.norm_bias, self.options.pre_norms
         after = self.post_norms or not before
         source = net.add("embeddings.word", Embedding(self.vocabulary, self.width))
+        if self.options.embedding_norm:
+            source = net.add("embeddings.norm", LayerNorm(self.width, bias=bias), source)
         if self.learned_positions:
             source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
         for i in range(self.layers):

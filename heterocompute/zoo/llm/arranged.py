@@ -1,7 +1,7 @@
 """Weights that a Hugging Face folder stores in another order than the forward pass reads.
 
 turned          (in, out), of the module Conv1D -> (out, in)
-interleaved     queries, keys and values of one head after the other -> all queries, all keys, all values
+interleaved     queries, keys and values of one head of keys after the other -> all queries, all keys, all values
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def arrange(
 
 def order_of(shape: Shape) -> IntArray:
     """Return the row of an interleaved matrix for each row of queries, keys and values."""
-    rows = np.arange(3 * shape.heads * shape.head_width).reshape(shape.heads, 3, shape.head_width)
-    return rows.swapaxes(0, 1).reshape(-1)
+    share = shape.heads // shape.kv_heads
+    rows = np.arange((share + 2) * shape.kv_heads * shape.head_width).reshape(shape.kv_heads, share + 2, -1)
+    return np.concatenate([part.reshape(-1) for part in (rows[:, :share], rows[:, share], rows[:, share + 1])])
 
 
 def _turned(read: Callable[[], Any]) -> Any:

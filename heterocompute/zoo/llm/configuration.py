@@ -20,6 +20,7 @@ from ...families.sizes import (
     Sizes,
     biases_of_config,
     completed,
+    has_alibi,
     latent_of_config,
     sizes_of_config,
     unrotated_of_config,
@@ -85,6 +86,7 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             logit_cap=caps[LOGIT_CAPS[1]],
             long_rope=long_rope, biases=biases_of_config(keys, kind), parallel=_is_parallel(keys, family),
             unrotated=unrotated_of_config(keys, family, sizes.windows), temperature=temperature_of(keys, config),
+            alibi=has_alibi(keys, family),
             embedding_factor=factors.get("embedding", math.sqrt(sizes.width) if family.scaled_embedding else 1.0),
             residual_factor=factors.get("residual", 1.0),
             logit_factor=factors.get("logits", 1 / factors.get("logits divided", 1.0)),
@@ -153,6 +155,10 @@ def _check_options(keys: Keys, config: Mapping[str, Any]) -> None:
         keys.fail("use_bidirectional_attention is set: a network that reads later tokens is not supported")
     for key in ("attention_bias", "mlp_bias", "tie_word_embeddings"):
         keys.flag(key)
+    if keys.flag("new_decoder_architecture") and not keys.flag("parallel_attn"):
+        keys.fail("parallel_attn is false, expected true with new_decoder_architecture")
+    if keys.found.get("num_ln_in_parallel_attn") not in (None, 1) and not keys.flag("new_decoder_architecture"):
+        keys.fail("num_ln_in_parallel_attn is 2, expected 1 without new_decoder_architecture")
 
 
 def _check_experts(keys: Keys, config: Mapping[str, Any], kind: Kind, sizes: Sizes) -> None:

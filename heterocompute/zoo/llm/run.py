@@ -19,6 +19,7 @@ from ...products.layers import layer_norm, rms_norm, rope
 from ...products.layers.attention import KVCache, attention
 from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
+from .distances import biased
 from .experts import stack_of
 from .latents import attended
 from .mixture import mixed
@@ -163,13 +164,16 @@ class Run:
 
     def _is_plain(self) -> bool:
         """Tell whether layers have only steps that the C core computes in one call."""
-        return not self.shape.experts and self.shape.latent is None and self._emulate is None and not tuned()
+        s = self.shape
+        return not (s.experts or s.latent is not None or s.alibi or self._emulate is not None or tuned())
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
         factor = self.shape.embedding_factor
         x = embedding_rows(self.operand("token_embd.weight"), ids)
         x = x if factor == 1 else x * np.float32(factor)
+        if self.shape.options.embedding_norm:
+            x = self._norm(x, self.operand("token_embd_norm.weight"), self.operand("token_embd_norm.bias"))
         if not self.shape.options.learned_positions:
             return x
         at = self._positions(ids.shape[1]).astype(np.int64) + self.shape.options.position_offset
@@ -317,6 +321,8 @@ class Run:
         """Store the keys and values of new tokens, and return attention of the queries, (batch, heads, n, width)."""
         s = self.shape
         keys, values = self.cache.add(i, k, v)
+        if s.alibi:
+            return biased(s, q, keys, values)
         sinks = self._tensors(i).get("attn_sinks.weight")
         return attention(q, keys, values, True, s.scale, s.windows[i], s.attention_cap, sinks)
 

@@ -158,6 +158,8 @@ class Shape(Sizes):
         Attention and the feed-forward part of a layer read the same input.
     unrotated : tuple of int
         Layers without RoPE.
+    alibi : bool
+        Scores have a bias by the distance.
     embedding_factor, residual_factor, logit_factor : float
         Multiply the embeddings, what each part of a layer adds, and the logits.
     temperature : tuple of float or None
@@ -177,6 +179,7 @@ class Shape(Sizes):
     activation: str = "silu"
     parallel: bool = False
     unrotated: tuple[int, ...] = ()
+    alibi: bool = False
     embedding_factor: float = 1.0
     residual_factor: float = 1.0
     logit_factor: float = 1.0
@@ -306,7 +309,7 @@ def of_gguf(
             embedding_factor=times.get("embedding", sizes.width**0.5 if family.scaled_embedding else 1.0),
             residual_factor=times.get("residual", 1.0),
             logit_factor=times.get("logits", 1 / times.get("logits divided", 1.0)),
-            parallel=_is_parallel(keys, family), unrotated=_unrotated(family, sizes),
+            parallel=_is_parallel(keys, family), unrotated=_unrotated(family, sizes), alibi=family.alibi == "always",
             rope=rope, local_rope=local, scale=scale, attention_cap=cap, logit_cap=logit_cap, long_rope=long_rope,
         ),
     )  # fmt: skip
@@ -327,7 +330,7 @@ def _is_parallel(keys: Keys, family: Family) -> bool:
 
 def _unrotated(family: Family, sizes: Sizes) -> tuple[int, ...]:
     """Return the layers without RoPE, as llama.cpp counts them."""
-    if family.learned_positions:
+    if family.learned_positions or family.alibi == "always":
         return tuple(range(sizes.layers))
     if family.unrotated == "listed":
         return tuple(i for i in range(sizes.layers) if (i + 1) % UNROTATED == 0)

@@ -179,7 +179,7 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (shape.vocabulary, width)}
     if family.learned_positions:
         found["position_embd.weight"] = (shape.context + family.position_offset, width)
-    found |= _norms(family, {"output_norm": width})
+    found |= _norms(family, {"output_norm": width, **({"token_embd_norm": width} if family.embedding_norm else {})})
     if "output.weight" in roles:
         found["output.weight"] = (shape.vocabulary, width)
     if "output.bias" in roles and family.output_bias:

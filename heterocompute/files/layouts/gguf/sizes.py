@@ -94,7 +94,9 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
         part, end = role.split(".")[-2:]
         has_norm = family.norm_bias and part in family.parts and part.endswith("_norm")
         is_known = role.startswith("blk.") and part in (family.biases if end == "bias" else family.parts)
-        is_known = is_known or (end == "bias" and (has_norm or role in ("output.bias", "output_norm.bias")))
+        is_known = is_known or (
+            end == "bias" and (has_norm or role in ("output.bias", "output_norm.bias", "token_embd_norm.bias"))
+        )
         if not is_known and (role.startswith("blk.") or end == "bias"):
             return f"the architecture {name} has no tensor {role}"
     if family.needs_output and "output.weight" not in roles:
