@@ -20,7 +20,7 @@ from ..base.errors import shown
 from ..base.texts import quoted
 from .keys import Keys
 from .record import Kind
-from .table import RUN_KINDS
+from .table import ENCODER_KINDS, RUN_KINDS
 
 READ = frozenset(
     "model_type hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
@@ -44,7 +44,8 @@ NEUTRAL: dict[str, Collection[Any]] = {
     "n_group": (1,), "topk_group": (1,), "routed_scaling_factor": (1,), "first_k_dense_replace": (0,),
     "swiglu_alpha": (), "swiglu_limit": (), "enable_bias": (True,),
     "reorder_and_upcast_attn": (False,), "do_layer_norm_before": (True,), "layer_norm_elementwise_affine": (True,),
-    "apply_residual_connection_post_layernorm": (False,),
+    "apply_residual_connection_post_layernorm": (False,), "position_embedding_type": ("absolute",),
+    "norm_bias": (False,),
 }  # fmt: skip
 # Names of other programs, and of other families, for keys that are read. Harmless with the value of these.
 ANOTHER = {
@@ -90,6 +91,11 @@ OTHERS = frozenset(
     "transformers.js_config transformers_version unsloth_fixed unsloth_tiled_mlp unsloth_version use_bfloat16 "
     "use_flash_attention use_flash_attention_2 use_flash_attn use_memory_efficient_attention use_sdpa use_xformers "
     "paddlenlp_version "
+    # of encoders: heads of tasks, and code of other programs
+    "classifier_activation classifier_bias classifier_pooling cls_token_id decoder_bias deterministic_flash_attn "
+    "directionality initializer_cutoff_factor mlp_dropout pooler_fc_size pooler_num_attention_heads "
+    "pooler_num_fc_layers pooler_size_per_head pooler_type reference_compile repad_logits_with_grad "
+    "sparse_pred_ignore_index sparse_prediction "
     # of the training of BLOOM
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv "
     "slow_but_exact "
@@ -153,7 +159,9 @@ GGUF_ANOTHER = {
 }  # fmt: skip
 
 
-READ_BY = frozenset[str]().union(*(kind.read_keys() for _, kind in RUN_KINDS.values()))
+READ_BY = frozenset[str]().union(
+    *(kind.read_keys() for table in (RUN_KINDS, ENCODER_KINDS) for _, kind in table.values())
+)
 
 
 def check_config(keys: Keys, config: Mapping[str, Any], kind: Kind) -> None:

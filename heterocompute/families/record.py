@@ -242,6 +242,18 @@ class Family:
         Rows of that table before the first position.
     embedding_norm : bool
         A norm follows the embeddings.
+    is_encoder : bool
+        Tokens see all tokens of a text, and there are no logits: `zoo.open_encoder` opens it.
+    token_types : bool
+        A table of types of tokens is added to the embeddings.
+    skips_padding : bool
+        Positions do not count the padding token, whose number is `position_offset` - 1.
+    sum_norms : bool
+        Norms follow the sums of states and of what a part of a layer adds.
+    skips_first_norm : bool
+        The first layer has no norm before attention.
+    output_norm : bool
+        A norm follows the last layer.
     alibi : str
         Scores have a bias by the distance, and there is no RoPE: ``always``, or the flag of config.json; "": never.
     scales_alibi : bool
@@ -330,6 +342,12 @@ class Family:
     learned_positions: bool = False
     position_offset: int = 0
     embedding_norm: bool = False
+    is_encoder: bool = False
+    token_types: bool = False
+    skips_padding: bool = False
+    sum_norms: bool = False
+    skips_first_norm: bool = False
+    output_norm: bool = True
     alibi: str = ""
     scales_alibi: bool = False
     output_bias: bool = False
@@ -385,8 +403,9 @@ class Family:
     def norms(self, parallel: bool) -> tuple[str, ...]:
         """Return the norms of a layer, by role; `parallel`: its parts read the same input."""
         before = ("attn_norm", *(() if parallel and self.shares_norm else ("ffn_norm",))) if self.pre_norms else ()
-        after = ("post_attention_norm", "post_ffw_norm") if self.post_norms else ()
+        after = [*(("post_attention_norm", "post_ffw_norm") if self.post_norms else ())]
         latent = ("attn_q_a_norm", "attn_kv_a_norm") if self.is_latent else ()
+        after += ["attn_output_norm", "layer_output_norm"] if self.sum_norms else []
         return (*before, *after, *latent, *(("attn_q_norm", "attn_k_norm") if self.qk_norm else ()))
 
     @property

@@ -13,14 +13,15 @@ from .record import Family, Kind
 
 NAMED = 12  # families in a message
 # The modules of this folder with a tuple FAMILIES, in the order of lists in messages.
-MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others", "mixtures")
+MODULES = ("llama", "qwen", "phi", "gemma", "deepseek", "gpt", "others", "mixtures", "encoders")
 FAMILIES: dict[str, Family] = {
     family.name: family for name in MODULES for family in import_module(f".{name}", __package__).FAMILIES
 }
 KINDS = {kind.name: (family, kind) for family in FAMILIES.values() for kind in family.kinds}
-RUN = {name: family for name, family in FAMILIES.items() if family.runs}  # by zoo.open_llm
+RUN = {name: family for name, family in FAMILIES.items() if family.runs and not family.is_encoder}  # by zoo.open_llm
 GGUF = {name: family for name, family in RUN.items() if family.in_gguf}
-RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs}
+RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs and not pair[0].is_encoder}
+ENCODER_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].is_encoder}  # by zoo.open_encoder
 
 
 def family_of(keys: Keys, architecture: object) -> Family:

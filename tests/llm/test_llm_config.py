@@ -225,7 +225,7 @@ def test_names_are_unique_and_tensors_known() -> None:
         assert set(family.gguf) <= {*LAYER, *family.layer}, family.name
 
 
-@pytest.mark.parametrize("kind", [name for name, (family, _) in KINDS.items() if family.runs])
+@pytest.mark.parametrize("kind", RUN_KINDS)
 def test_networks_and_counts_read_the_same_sizes(kind: str) -> None:
     config: dict[str, Any] = {"model_type": kind, **SIZES, **(EXPERTS if KINDS[kind][1].experts else {})}
     config |= LATENT if KINDS[kind][0].is_latent else {}

@@ -25,7 +25,7 @@ from ...families.sizes import (
     sizes_of_config,
     unrotated_of_config,
 )
-from ...families.table import RUN_KINDS, kind_named
+from ...families.table import ENCODER_KINDS, RUN_KINDS, kind_named
 from .positions import ropes_of, scores_factor, temperature_of
 from .shape import Routing, Shape, checked
 
@@ -33,7 +33,7 @@ ACTIVATIONS = {"silu": ("silu", "swish"), "gelu": ("gelu_pytorch_tanh", "gelu_ne
                "relu": ("relu",), "relu2": ("relu2",)}  # fmt: skip
 
 
-def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
+def of_config(path: str, config: Mapping[str, Any], vocabulary: int, encoder: bool = False) -> Shape:
     """Return the shape that config.json of a Hugging Face folder describes.
 
     Parameters
@@ -42,20 +42,22 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
         For errors.
     vocabulary : int
         Rows of the embedding.
+    encoder : bool
+        config.json is one of an encoder.
 
     Raises
     ------
     ValueError
         As of `of_gguf`.
     """
-    whole, given, (family, kind) = config, _text_config(config), check_family(path, config)
+    whole, given, (family, kind) = config, _text_config(config), check_family(path, config, encoder)
     check_config(Keys(path, given), given, kind)  # keys beside text_config belong to pictures
     if given.get("vocab_size") is None:
         given = {**given, "vocab_size": vocabulary}
     config = completed(given, kind)
     keys = Keys(path, config, kind.keys)
     activation = _activation(keys, config, family, kind)
-    _check_options(keys, config)
+    _check_options(keys, config, family)
     sizes = sizes_of_config(keys, kind)
     if sizes.vocabulary != vocabulary:
         keys.fail(f"vocab_size is {shown(config['vocab_size'])}, expected {vocabulary}, the rows of the embedding")
@@ -86,7 +88,7 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
             logit_cap=caps[LOGIT_CAPS[1]],
             long_rope=long_rope, biases=biases_of_config(keys, kind), parallel=_is_parallel(keys, family),
             unrotated=unrotated_of_config(keys, family, sizes.windows), temperature=temperature_of(keys, config),
-            alibi=has_alibi(keys, family),
+            alibi=has_alibi(keys, family), token_types=keys.count("type_vocab_size") if family.token_types else 0,
             embedding_factor=factors.get("embedding", math.sqrt(sizes.width) if family.scaled_embedding else 1.0),
             residual_factor=factors.get("residual", 1.0),
             logit_factor=factors.get("logits", 1 / factors.get("logits divided", 1.0)),
@@ -99,8 +101,8 @@ def of_config(path: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
     )  # fmt: skip
 
 
-def check_family(path: str, config: Mapping[str, Any]) -> tuple[Family, Kind]:
-    """Return the family and the kind that config.json names.
+def check_family(path: str, config: Mapping[str, Any], encoder: bool = False) -> tuple[Family, Kind]:
+    """Return the family and the kind that config.json names, of language models or of encoders.
 
     Raises
     ------
@@ -112,7 +114,11 @@ def check_family(path: str, config: Mapping[str, Any]) -> tuple[Family, Kind]:
         Keys(path, config).fail(
             f"text_config is {shown(config['text_config'])}, which is not read in the family {outer}"
         )
-    return kind_named(Keys(path, found), found.get("model_type"), RUN_KINDS)
+    kinds, name = ENCODER_KINDS if encoder else RUN_KINDS, found.get("model_type")
+    if name in (RUN_KINDS if encoder else ENCODER_KINDS):
+        what, call = ("a language model", "open_llm") if encoder else ("an encoder", "open_encoder")
+        Keys(path, found).fail(f"model_type is {shown(name)}, {what}: open it by heterocompute.zoo.{call}")
+    return kind_named(Keys(path, found), name, kinds)
 
 
 def _is_parallel(keys: Keys, family: Family) -> bool:
@@ -149,12 +155,16 @@ def _activation(keys: Keys, config: Mapping[str, Any], family: Family, kind: Kin
     return found
 
 
-def _check_options(keys: Keys, config: Mapping[str, Any]) -> None:
+def _check_options(keys: Keys, config: Mapping[str, Any], family: Family) -> None:
     """Raise ValueError for options that change what transformers computes."""
     if config.get("use_bidirectional_attention"):
         keys.fail("use_bidirectional_attention is set: a network that reads later tokens is not supported")
     for key in ("attention_bias", "mlp_bias", "tie_word_embeddings"):
         keys.flag(key)
+    if keys.flag("is_decoder") and family.is_encoder:
+        keys.fail("is_decoder is true, expected false: an encoder reads later tokens")
+    if family.skips_padding and keys.found.get("pad_token_id") != family.position_offset - 1:
+        keys.fail(f"pad_token_id is {shown(keys.found.get('pad_token_id'))}, expected {family.position_offset - 1}")
     if keys.flag("new_decoder_architecture") and not keys.flag("parallel_attn"):
         keys.fail("parallel_attn is false, expected true with new_decoder_architecture")
     if keys.found.get("num_ln_in_parallel_attn") not in (None, 1) and not keys.flag("new_decoder_architecture"):

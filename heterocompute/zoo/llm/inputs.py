@@ -11,6 +11,7 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import counted
 
 if TYPE_CHECKING:
+    from .model import Model
     from .network import LanguageModel
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -27,7 +28,7 @@ def text_ids_of(net: LanguageModel, text: object, name: str = "perplexity: text"
     return ids
 
 
-def sequences_of(net: LanguageModel, given: Sequence[Any], name: str) -> list[IntArray]:
+def sequences_of(net: Model, given: Sequence[Any], name: str) -> list[IntArray]:
     """Return the tokens of several texts or sequences."""
     found: list[IntArray] = []
     if len({isinstance(one, str) for one in given}) > 1:
@@ -40,7 +41,7 @@ def sequences_of(net: LanguageModel, given: Sequence[Any], name: str) -> list[In
     return found
 
 
-def ids_of(net: LanguageModel, ids: object, name: str, whole: bool = True) -> IntArray:
+def ids_of(net: Model, ids: object, name: str, whole: bool = True) -> IntArray:
     """Return tokens as int64, (n,) or (batch, n), checked; `whole`: a sequence fits the context."""
     try:
         array = np.asarray(ids)

@@ -16,35 +16,27 @@ from typing import Any
 
 import numpy as np
 
-from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
-from ...base.progress import Progress, Steps
 from ...base.texts import counted, quoted
 from ...base.values import as_int, check_flag
-from ...products.arguments import as_format
-from ...products.quantize import quantize
 from .chat.conversation import Answer, Following
 from .chat.sampling import NOT_FINITE, Sampling, stops_of
 from .chat.template import prompt_of
 from .inputs import ids_of, is_list, sequences_of, text_ids_of
 from .judge import Reference, Totals, pieces
-from .memory import Memory
+from .model import Model
 from .run import Run, RunOptions
 from .several import continued
-from .shape import Rope, Shape
-from .tokens import Tokens
-from .weights import expected
 
 Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-TABLES = ("token_embd", "output", "position_embd")
 WINDOW = 512  # tokens of a window of `perplexity`
 
 
-class LanguageModel:
+class LanguageModel(Model):
     """A language model read from a file. Returned by `heterocompute.zoo.open_llm`.
 
     Attributes
@@ -58,67 +50,15 @@ class LanguageModel:
         ``tokens.encode(text)`` and ``tokens.decode(ids)``.
     """
 
-    def __init__(
-        self, path: str, weights: Mapping[str, Any], shape: Shape, roles: Mapping[str, str], tokens: Tokens,
-        plus_one: bool = False, factors: FloatArray | None = None,
-    ) -> None:  # fmt: skip
-        self.path, self.weights, self.shape, self.tokens = path, weights, shape, tokens
-        self._roles, self._plus_one, self._factors = dict(roles), plus_one, factors
-        self._expected = expected(shape, roles)
-
     def __repr__(self) -> str:
         s = self.shape
         sizes = f"{s.layers} layers, width {s.width}, vocabulary {s.vocabulary}, context {s.context}"
         return f"LanguageModel({s.family}, {sizes})"
 
-    @property
-    def roles(self) -> dict[str, str]:
-        """Return the tensor names by role, such as ``blk.3.attn_q.weight``. Roles are the names of GGUF."""
-        return {role: name for role, name in self._roles.items() if role in self._expected}
-
     def remade(self, weights: Mapping[str, Any]) -> LanguageModel:
         """Return the network with other weights, given by role and complete; norms hold their actual factors."""
         roles = {role: role for role in weights}
         return LanguageModel(self.path, weights, self.shape, roles, self.tokens, factors=self._factors)
-
-    @property
-    def matrices(self) -> list[str]:
-        """Return the names of the matmul weights, including the embedding."""
-        return [self._roles[one] for one, shape in self._expected.items() if len(shape) > 1 and one.endswith(".weight")]
-
-    @property
-    def tables(self) -> list[str]:
-        """Return the names of the embedding and, if stored separately, of the output and of a table of positions."""
-        return [self._roles[f"{role}.weight"] for role in TABLES if f"{role}.weight" in self._roles]
-
-    @counts_subnormals
-    def quantized(self, fmt: object, progress: Progress | None = None) -> dict[str, Any]:
-        """Quantize the matrices of the layers; the embedding and the output stay as stored.
-
-        Parameters
-        ----------
-        fmt : Format or str
-        progress : callable, optional
-            Called as ``progress(done, total, text)``.
-
-        Returns
-        -------
-        dict of str to QuantizedArray
-            For the argument `weights` of `logits`, `generate` and `perplexity`.
-
-        Raises
-        ------
-        ValueError
-            The format does not fit the width of a matrix, or a tensor holds NaN or infinity.
-        """
-        wanted, tables = as_format(fmt, "quantized: fmt"), set(self.tables)
-        names = [name for name in self.matrices if name not in tables]
-        step, found, memory = Steps(len(names), progress), {}, Memory()
-        for name in names:
-            step(name)
-            found[name] = memory.placed(quantize(np.asarray(self.weights[name], np.float32), wanted, axis=-1))
-        step.finish()
-        return found
 
     @counts_subnormals
     def logits(
@@ -504,42 +444,6 @@ class LanguageModel:
     def run(self, weights: Mapping[str, Any] | None = None) -> Run:
         """Begin a pass over one sequence, for callers that run the layers one by one."""
         return Run(self, RunOptions(weights), 1)
-
-    @cached
-    def frequencies(self) -> dict[Rope, Array]:
-        """Return the angles per position of each RoPE of the network."""
-        s = self.shape
-        ropes = {s.rope, s.local_rope} | ({s.long_rope} if s.long_rope is not None else set())
-        found = {rope: rope.frequencies() for rope in ropes}
-        if self._factors is not None:
-            found[self.shape.rope] = found[self.shape.rope] / self._factors.astype(np.float64)
-        return found
-
-    @cached
-    def layer_roles(self) -> list[list[tuple[str, str]]]:
-        """Return the roles of each layer's tensors: as ``attn_q.weight`` and as ``blk.3.attn_q.weight``."""
-        found: list[list[tuple[str, str]]] = [[] for _ in range(self.shape.layers)]
-        for role in self._expected:
-            if role.startswith("blk."):
-                _, i, name = role.split(".", 2)
-                found[int(i)].append((name, role))
-        return found
-
-    def taken(self, role: str, weights: Mapping[str, Any] | None) -> Any:
-        """Return the operand of a role, checked for its shape; None if the network has no such tensor."""
-        name = self._roles.get(role)
-        if name is None:
-            return None
-        array = self.weights[name] if weights is None or name not in weights else weights[name]
-        if not hasattr(array, "shape"):
-            raise WrongType(f"weights[{quoted(name)}] is {shown(array)}, expected an array or a packed array")
-        if tuple(array.shape) != self._expected[role]:
-            raise WrongValue(
-                f"{self.path}: tensor {quoted(name)} has shape {tuple(array.shape)}, expected {self._expected[role]}"
-            )
-        if self._plus_one and role.endswith("norm.weight"):
-            return array + np.float32(1)
-        return array
 
 
 def _ways(given: object) -> list[RunOptions]:

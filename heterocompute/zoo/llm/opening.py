@@ -7,7 +7,7 @@ import re
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .folder_tokens import of_folder
 from .gguf_tokens import of_gguf as tokens_of_gguf
 from .network import LanguageModel
 from .shape import Shape, of_gguf
+from .tokens import Tokens
 from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 
 MAX_CONFIG = 1 << 20
@@ -37,6 +38,9 @@ HARMLESS = re.compile(
     r"|(model\.)?(vision_tower|vision_model|multi_modal_projector)\..*|v_head\..*"
     r"|.*\.((k|q|v|kv)_scale|(input|output|activation)_(scale|zero_point|global_scale)|[kqv]_zero_point)"
 )
+# Of encoders also heads of tasks, which follow the states, and the pooler of classifiers.
+OF_TASKS = re.compile(rf"{HARMLESS.pattern}|(.*\.)?(pooler|cls|lm_head|classifier|qa_outputs|head|decoder)\..*"
+                      r"|(.*\.)?embeddings\.(position_ids|token_type_ids)")  # fmt: skip
 
 
 def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
@@ -69,7 +73,11 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     LanguageModel(llama, 30 layers, width 576, vocabulary 49152, context 8192)
     """
     place = file_name(path)
-    return _folder(place) if "\0" not in place and os.path.isdir(place) else _gguf(place)
+    if "\0" in place or not os.path.isdir(place):
+        return _gguf(place)
+    found = folder_parts(place)
+    return LanguageModel(place, found.weights, found.shape, found.roles, found.tokens,
+                         plus_one=found.shape.options.plus_one)  # fmt: skip
 
 
 def _gguf(path: str) -> LanguageModel:
@@ -120,14 +128,24 @@ class _Source:
         return self._reader.listed(key)
 
 
-def _folder(path: str) -> LanguageModel:
+class Parts(NamedTuple):
+    """The content of a folder."""
+
+    weights: Stored
+    shape: Shape
+    roles: dict[str, str]
+    tokens: Tokens
+
+
+def folder_parts(path: str, encoder: bool = False) -> Parts:
+    """Return the content of a Hugging Face folder with a language model, or with an encoder."""
     from ...files.layouts.reading import operands_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
     from ...files.safetensors import entries, read_array  # files stand above the networks
 
     settings = os.path.join(path, "config.json")
     config = json_object(settings, MAX_CONFIG)
-    family, kind = check_family(settings, config)  # tensors of other families have other names
+    family, kind = check_family(settings, config, encoder)  # tensors of other families have other names
     reader = reader_of(path)
     try:
         plain, packed = operands_in(reader)
@@ -135,30 +153,42 @@ def _folder(path: str) -> LanguageModel:
         packed |= {name: partial(read_array, reader, name, entry) for name, entry in own.items()}
         reads: dict[str, Callable[[], Any]] = {**{name: partial(reader.tensor, name) for name in plain}, **packed}
         sizes = {name: reader.info(name).shape for name in plain} | {name: entry.shape for name, entry in own.items()}
+        if encoder:
+            _rename(reads, sizes)
         table = next((name for name in reads if name.endswith(family.table)), f"model.{family.table}")
         if table in packed and table not in own:
             sizes[table] = reads[table]().shape
         vocabulary = _rows(path, sizes, table)
-        shape = of_config(settings, config, vocabulary)
+        shape = of_config(settings, config, vocabulary, encoder)
         experts, parts = add_experts(reads, sizes, shape)
         roles = {**hf_names(path, reads, shape), **experts}
         arrange(reads, sizes, roles, shape, kind.turned)
-        if "output.weight" not in roles and is_untied(config):
+        if encoder:
+            roles = {role: name for role, name in roles.items() if not role.startswith("output.")}
+        elif "output.weight" not in roles and is_untied(config):
             raise WrongValue(
                 f"{printable(path)}: the tensor 'lm_head.weight' is missing; config.json has tie_word_embeddings false"
             )
         _check_biases(path, shape, roles, table.removesuffix(family.table))
         used = _check(path, shape, roles, sizes) | parts
         further = further_layers(table.removesuffix(family.table), shape, config, kind)
-        _refuse_unused(path, shape, [name for name in reads if not name.startswith(further)], used, HARMLESS)
+        _refuse_unused(path, shape, [name for name in reads if not name.startswith(further)], used,
+                       OF_TASKS if encoder else HARMLESS)  # fmt: skip
         tokens = of_folder(path, config, vocabulary)
     except BaseException:
         reader.close()
         raise
     held = {name: read for name, read in reads.items() if name not in parts}
-    return LanguageModel(
-        path, Stored(path, held, _Source(reader)), shape, roles, tokens, plus_one=shape.options.plus_one
-    )
+    return Parts(Stored(path, held, _Source(reader)), shape, roles, tokens)
+
+
+def _rename(reads: dict[str, Any], sizes: dict[str, Any]) -> None:
+    """Give layer norms the names of today: BERT's early files call them gamma and beta."""
+    for name in [one for one in reads if one.endswith((".LayerNorm.gamma", ".LayerNorm.beta"))]:
+        found = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+        for table in (reads, sizes):
+            if name in table:
+                table[found] = table.pop(name)
 
 
 def further_layers(prefix: str, shape: Shape, config: Mapping[str, Any], kind: Kind) -> tuple[str, ...]:

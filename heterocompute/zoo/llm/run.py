@@ -26,7 +26,7 @@ from .mixture import mixed
 from .weights import embedding_rows
 
 if TYPE_CHECKING:
-    from .network import LanguageModel
+    from .model import Model
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -46,7 +46,7 @@ class RunOptions(NamedTuple):
     emulate: str | None = None
 
 
-def _check_names(net: LanguageModel, weights: object) -> None:
+def _check_names(net: Model, weights: object) -> None:
     """Refuse weights that replace no tensor."""
     if not isinstance(weights, Mapping):
         raise WrongType(f"weights is {shown(weights)}, expected a mapping of tensors' names to arrays")
@@ -62,7 +62,7 @@ def _check_names(net: LanguageModel, weights: object) -> None:
 class Run:
     """One pass over sequences of a batch, with the keys and values of all tokens so far."""
 
-    def __init__(self, net: LanguageModel, way: RunOptions, batch: int) -> None:
+    def __init__(self, net: Model, way: RunOptions, batch: int) -> None:
         if way.weights is not None:
             _check_names(net, way.weights)
         self.net, self.shape, self.activations = net, net.shape, way.activations
@@ -209,11 +209,11 @@ class Run:
     def _layer(self, i: int, x: FloatArray, turns: Turns | None) -> FloatArray:
         s, part = self.shape, self._tensors(i)
         y = self._attention(i, part, self._normed(x, part, "attn_norm"), turns)
-        z = self._added(x, y, part, "post_attention_norm")
+        z = self._normed(self._added(x, y, part, "post_attention_norm"), part, "attn_output_norm")
         name = "attn_norm" if s.parallel and s.options.shares_norm else "ffn_norm"
         y = self._normed(x if s.parallel else z, part, name)
         y = self._mixed(part, y) if s.experts and i not in s.dense else self._feed_forward(part, y)
-        return self._added(z, y, part, "post_ffw_norm")
+        return self._normed(self._added(z, y, part, "post_ffw_norm"), part, "layer_output_norm")
 
     def _added(self, x: FloatArray, y: FloatArray, part: dict[str, Any], post: str) -> FloatArray:
         """Return x plus a part of a layer, after its norm and times its factor."""

@@ -160,6 +160,8 @@ class Shape(Sizes):
         Layers without RoPE.
     alibi : bool
         Scores have a bias by the distance.
+    token_types : int
+        Rows of a table of types of tokens.
     embedding_factor, residual_factor, logit_factor : float
         Multiply the embeddings, what each part of a layer adds, and the logits.
     temperature : tuple of float or None
@@ -180,6 +182,7 @@ class Shape(Sizes):
     parallel: bool = False
     unrotated: tuple[int, ...] = ()
     alibi: bool = False
+    token_types: int = 0
     embedding_factor: float = 1.0
     residual_factor: float = 1.0
     logit_factor: float = 1.0

@@ -177,9 +177,12 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
     """Return role -> shape of every tensor that the forward pass reads."""
     q, kv, width, family = shape.heads * shape.head_width, shape.kv_heads * shape.head_width, shape.width, shape.options
     found: dict[str, tuple[int, ...]] = {"token_embd.weight": (shape.vocabulary, width)}
+    if family.token_types:
+        found["token_types.weight"] = (shape.token_types, width)
     if family.learned_positions:
         found["position_embd.weight"] = (shape.context + family.position_offset, width)
-    found |= _norms(family, {"output_norm": width, **({"token_embd_norm": width} if family.embedding_norm else {})})
+    outer = {"output_norm": family.output_norm, "token_embd_norm": family.embedding_norm}
+    found |= _norms(family, {name: width for name, has in outer.items() if has})
     if "output.weight" in roles:
         found["output.weight"] = (shape.vocabulary, width)
     if "output.bias" in roles and family.output_bias:
@@ -192,6 +195,7 @@ def expected(shape: Shape, roles: Mapping[str, str]) -> dict[str, tuple[int, ...
     for i in range(shape.layers):
         at = f"blk.{i}."
         names = (name for name in family.norms(shape.parallel) if shape.qk_norm or f".{name}." not in QK_NORMS)
+        names = (name for name in names if not (family.skips_first_norm and i == 0 and name == "attn_norm"))
         norms = {f"{at}{name}": head.get(name, width) for name in names if head.get(name, width)}
         found |= _norms(family, norms)
         if shape.latent is not None:

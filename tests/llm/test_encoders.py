@@ -1,0 +1,159 @@
+"""Encoders give the states of transformers, and embeddings by the pooling that their folders name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from common import isas, same_bits
+
+import heterocompute as hc
+from heterocompute.families.table import ENCODER_KINDS
+
+# Families that run: the class of transformers without its ending, and options of a small model.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("Bert", {}),
+    "roberta": ("Roberta", {"pad_token_id": 1}),
+    "xlm-roberta": ("XLMRoberta", {"pad_token_id": 1, "type_vocab_size": 1}),
+    "modernbert": ("ModernBert", {"local_attention": 8}),
+    "nomic_bert": ("NomicBert", {}),
+}
+MORE = {
+    "bert with relu": ("Bert", {"hidden_act": "relu"}),
+    "modernbert with biases": ("ModernBert", {"local_attention": 20, "attention_bias": True, "mlp_bias": True,
+                                              "global_attn_every_n_layers": 2}),
+    "nomic_bert with heads of another width": ("NomicBert", {"head_dim": 8}),
+}  # fmt: skip
+IDS = np.random.default_rng(0).integers(3, 128, (2, 50))
+
+
+def made_encoder(path: Path, family: str, **more: Any) -> Any:
+    """Write a small encoder with drawn weights, and return the model of transformers."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    name, options = {**FAMILIES, **MORE}[family]
+    config = getattr(transformers, f"{name}Config")(**{
+        "vocab_size": 128, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0, **options, **more,
+    })  # fmt: skip
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    extra = {} if name == "ModernBert" else {"add_pooling_layer": False}
+    model = getattr(transformers, f"{name}Model")(config, **extra).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+    model.save_pretrained(path)
+    return model
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE])
+def test_states_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    model = made_encoder(tmp_path, family)
+    import torch
+
+    ids = IDS.copy()
+    ids[1, 20:24] = 1  # padding of RoBERTa, which is not counted
+    with torch.no_grad():
+        wanted = model(torch.tensor(ids)).last_hidden_state.numpy()
+    net = hc.zoo.open_encoder(tmp_path)
+    found = net.states(ids)
+    assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * np.abs(wanted).max()
+    short = np.stack([net.states(row[:5]) for row in ids])
+    with torch.no_grad():
+        wanted = model(torch.tensor(ids[:, :5])).last_hidden_state.numpy()
+    assert np.abs(short - wanted).max() <= 40 * np.finfo(np.float32).eps * np.abs(wanted).max()
+
+
+def test_every_family_of_encoders_has_a_small_model() -> None:
+    assert {*ENCODER_KINDS} == {*FAMILIES}
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("encoder")
+    made_encoder(path, "bert")
+    return hc.zoo.open_encoder(path)
+
+
+def pool(path: Path, modes: dict[str, Any], *modules: str) -> None:
+    """Write the files of sentence-transformers."""
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    (path / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), *((f"2_{one}", one) for one in modules)]
+    listed = [{"idx": i, "name": str(i), "path": at, "type": f"sentence_transformers.models.{kind}"}
+              for i, (at, kind) in enumerate(kinds)]  # fmt: skip
+    (path / "modules.json").write_text(json.dumps(listed))
+
+
+def test_pooling_is_that_of_the_folder(net: Any, tmp_path: Path) -> None:
+    made_encoder(tmp_path, "bert")
+    x = net.states(IDS[0]).astype(np.float64)
+    at = np.arange(1, 51)[:, None]
+    wanted = {
+        "cls": x[0], "max": x.max(0), "mean": x.mean(0), "mean_sqrt": x.sum(0) / 50**0.5,
+        "weighted_mean": (x * at).sum(0) / at.sum(), "last": x[-1],
+    }  # fmt: skip
+    for kind, values in wanted.items():
+        assert np.abs(net.embed(IDS[0], kind) - values).max() < 1e-5 * np.abs(values).max()
+    assert same_bits(net.embed(IDS[0]), net.embed(IDS[0], "mean", False))
+    pool(tmp_path, {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, "Normalize")
+    other = hc.zoo.open_encoder(tmp_path)
+    assert other.pooling == ("cls", "mean") and other.normalizes and "cls+mean, normalized" in repr(other)
+    both = np.concatenate([wanted["cls"], wanted["mean"]])
+    assert np.abs(other.embed(IDS[0]) - both / np.sqrt((both**2).sum())).max() < 1e-6
+    pool(tmp_path, {"pooling_mode": "lasttoken"})
+    assert hc.zoo.open_encoder(tmp_path).pooling == ("last",)
+    for modes, modules, match in (({}, (), "no pooling_mode is true"), ({"pooling_mode": "x"}, (), "expected one of cls"),
+                                  ({"pooling_mode": "mean"}, ("Dense",), "a module 'sentence.*Dense'")):  # fmt: skip
+        pool(tmp_path, modes, *modules)
+        with pytest.raises(ValueError, match=match):
+            hc.zoo.open_encoder(tmp_path)
+
+
+def test_a_text_has_its_embedding_in_any_list(net: Any) -> None:
+    several = [IDS[0, :7], IDS[1].tolist(), [5]]
+    found = net.embed(several, activations="int8")
+    assert found.shape == (3, 48) and found.dtype == np.float32
+    for row, ids in zip(found, several, strict=True):
+        assert same_bits(row, net.embed(ids, activations="int8"))
+    assert net.embed(IDS).shape == (2, 48) and net.embed(IDS[:1].tolist()).shape == (1, 48)
+    packed = net.quantized("vsq4-g16-s4")
+    wanted = net.embed(several, weights=packed, activations="int8")
+    for isa in isas():
+        for threads in (1, 2):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(net.embed(several, weights=packed, activations="int8"), wanted)
+
+
+def test_wrong_arguments_are_said(net: Any, tmp_path: Path) -> None:
+    for call, match in (
+        (lambda: net.embed([]), "texts is empty"),
+        (lambda: net.embed(IDS[0], "sum"), "pooling is 'sum', expected one of cls"),
+        (lambda: net.embed([[1, 999]]), "token 999 is out of range"),
+        (lambda: net.embed(np.ones(65, int)), "65 tokens are more than the context of 64"),
+        (lambda: hc.zoo.open_llm(net.path), "an encoder: open it by heterocompute.zoo.open_encoder"),
+        (lambda: hc.zoo.open_encoder("m.gguf"), "is not a folder"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=match):
+            call()
+    made_encoder(tmp_path, "bert")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for change, match in (({"is_decoder": True}, "is_decoder is true"), ({"position_embedding_type": "relative_key"},
+                          "position_embedding_type is 'relative_key'"), ({"mystery": 1}, "mystery is 1")):  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(ValueError, match=match):
+            hc.zoo.open_encoder(tmp_path)
+
+
+def test_early_names_of_norms_and_heads_of_tasks(net: Any, tmp_path: Path) -> None:
+    made_encoder(tmp_path, "bert")
+    renamed = {
+        "bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): w
+        for name, w in ((name, np.asarray(net.weights[name])) for name in net.weights)
+    }
+    renamed |= {"cls.predictions.bias": np.ones(128, np.float32), "bert.pooler.dense.bias": np.ones(48, np.float32)}
+    hc.save(tmp_path / "model.safetensors", renamed)
+    assert same_bits(hc.zoo.open_encoder(tmp_path).embed(IDS), net.embed(IDS))
