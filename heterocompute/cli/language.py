@@ -121,6 +121,15 @@ def language_model(path: str) -> Any:
     return open_llm(path)
 
 
+def network_and_text(path: str, text: str) -> tuple[Any, Any]:
+    """Open a language model with the text of a file, or an encoder with the lines of a file."""
+    from ..zoo.encoders.opening import is_encoder, open_encoder  # 16 ms
+
+    if not is_encoder(path):
+        return language_model(path), text_of(text)
+    return open_encoder(path), [line for line in text_of(text).splitlines() if line.strip()]
+
+
 def text_of(path: str) -> str:
     """Return the text of a file of UTF-8, without a byte order mark."""
     try:

@@ -14,7 +14,7 @@ from ..base.errors import printable, shown
 from ..base.regular import open_regular
 from ..base.version import __version__
 from .hardware import chip_of
-from .language import language_model, naming_text, text_of
+from .language import naming_text, network_and_text
 from .options import Options, options_of
 from .parts import (
     ProgressBar,
@@ -60,7 +60,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add = Options(study, "studies.study:study")
     add("model", "MODEL", "safetensors or ONNX file; with --text a GGUF file or Hugging Face folder; default: the "
         "shipped network", nargs="?")  # fmt: skip
-    add("--text", "FILE", "UTF-8 text on which a language model is evaluated (perplexity)")
+    add(
+        "--text",
+        "FILE",
+        "UTF-8 text for a language model (perplexity); for an encoder each line is one of the texts (cosine)",
+    )
     add("--data", "NPY", "inputs of an ONNX MODEL, to measure its accuracy by format")
     add("--labels", "NPY", "class of each input of --data")
     add(
@@ -210,7 +214,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         if arguments.device_file is not None:
             options["device"] = chip_of(arguments.device, arguments.device_file, str)
         if arguments.text is not None:
-            weights, options["text"] = language_model(arguments.model), text_of(arguments.text)
+            weights, options["text"] = network_and_text(arguments.model, arguments.text)
         elif arguments.data is not None:
             weights, options["axis"] = _onnx(arguments)
         else:

@@ -77,7 +77,8 @@ MODERNBERT = Family(
     ),
     is_encoder=True, centered=True, activation="gelu_erf", embedding_norm=True, skips_first_norm=True,
     fused=("attn_qkv", "ffn_gate_up"), local_base=10_000.0, in_gguf=False, biases=("attn_qkv", "attn_output"),
-    names={"token_embd": "embeddings.tok_embeddings", "token_embd_norm": "embeddings.norm", "output_norm": "final_norm"},
+    names={"token_embd": "embeddings.tok_embeddings", "token_embd_norm": "embeddings.norm",
+           "output_norm": "final_norm"},
     layer={"attn_norm": "attn_norm", "attn_qkv": "attn.Wqkv", "attn_output": "attn.Wo", "ffn_norm": "mlp_norm",
            "ffn_gate_up": "mlp.Wi", "ffn_down": "mlp.Wo"},
 )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.float_env import counts_subnormals
 from ..base.workers import Workers
 from ..formats import Format
+from .encoders import encoder_request, is_encoder
 from .language import is_language_model, study_text
 from .request import Request
 from .run import run
@@ -103,7 +104,9 @@ def study(
         Text for evaluating a language model of `heterocompute.zoo.open_llm`. Rows then have ``perplexity``, ``kl`` and
         ``agreement`` (against the network as stored, the first row, ``stored``) and ``kv_bits``. Default of `include`:
         all matrices except the embedding and the output. ``"gptq"`` and ``"qronos"`` are calibrated with the beginning
-        of this text: at most 2048 tokens, and at most half of it. The rest is evaluated.
+        of this text: at most 2048 tokens, and at most half of it. The rest is evaluated. For an encoder of
+        `heterocompute.zoo.open_encoder` it is a list of texts. Rows then have ``cosine``, the mean between embeddings
+        with these formats and as stored, ``worst_cosine`` and ``rank_correlation``.
     kv_cache : sequence of str, Format or None, optional
         Formats of a language model's keys and values, each combined with each of `activations`. Column ``kv_cache``.
     workers : int, str or callable, optional
@@ -148,4 +151,6 @@ def study(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
         methods, hessians, per_layer, text, kv_cache, workers, keep, timing,
     )  # fmt: skip
+    if is_encoder(weights) and not is_language_model(weights):
+        request = encoder_request(request)
     return study_text(request) if is_language_model(weights) else run(request)

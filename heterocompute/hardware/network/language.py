@@ -31,6 +31,7 @@ from .layers import AddTable, Context, Embedding, LayerNorm, Linear, Scores
 from .plain import Activation, Add, Multiply, Softmax
 
 QKV = ("attn_q", "attn_qkv")
+INNER = ("ffn_up", "ffn_gate_up")
 POSITIONS = 2048  # number of tokens unless given
 UNREAD = ("add_cross_attention",)
 
@@ -53,6 +54,8 @@ class Decoder(Sizes):
     learned_positions : int
         Rows of a table of positions.
     parallel, output_bias : bool
+    token_types : int
+        Rows of a table of types of tokens.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Decoder(Sizes):
     learned_positions: int = 0
     parallel: bool = False
     output_bias: bool = False
+    token_types: int = 0
 
     def network(self, tokens: int = POSITIONS, note: str = "") -> Network:
         """Return the network, whose input is tokens: so many, or the context if that is less."""
@@ -79,22 +83,27 @@ class Decoder(Sizes):
     def _network(self, tokens: int, note: str, cached: bool) -> Network:
         net = Builder(self.name, (tokens,))
         bias, before = self.options.norm_bias, self.options.pre_norms
-        after = self.post_norms or not before
+        sums = self.options.sum_norms
+        after = self.post_norms or not (before or sums)
         source = net.add("embeddings.word", Embedding(self.vocabulary, self.width))
-        if self.options.embedding_norm:
-            source = net.add("embeddings.norm", LayerNorm(self.width, bias=bias), source)
+        if self.token_types:
+            source = net.add("embeddings.type", AddTable(self.token_types, self.width, limits=False), source)
         if self.learned_positions:
             source = net.add("embeddings.position", AddTable(self.learned_positions, self.width))
+        if self.options.embedding_norm:
+            source = net.add("embeddings.norm", LayerNorm(self.width, bias=bias), source)
         for i in range(self.layers):
             at, start = f"block{i}.", source
-            norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if before else source
+            has_norm = before and not (i == 0 and self.options.skips_first_norm)
+            norm = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if has_norm else source
             last = self._attention(net, f"{at}attention", norm, self.windows[i], cached)
             if after:
                 last = net.add(f"{at}post_norm1", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add1", Add(), source, last)
+            source = net.add(f"{at}norm1", LayerNorm(self.width, bias=bias), source) if sums else source
             if not (self.parallel and self.options.shares_norm):
                 start = start if self.parallel else source
-                norm = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), start) if before else source
+                norm = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), start) if before else start
             if self.experts and i not in self.dense:
                 last = self._experts(net, at, norm)
             else:
@@ -102,7 +111,11 @@ class Decoder(Sizes):
             if after:
                 last = net.add(f"{at}post_norm2", LayerNorm(self.width, bias=False), last)
             source = net.add(f"{at}add2", Add(), source, last)
-        net.add("norm", LayerNorm(self.width, bias=bias), source)
+            source = net.add(f"{at}norm2", LayerNorm(self.width, bias=bias), source) if sums else source
+        if self.options.output_norm:
+            net.add("norm", LayerNorm(self.width, bias=bias), source)
+        if self.options.is_encoder:
+            return net.build(note)
         net.add("output", Linear(self.width, self.vocabulary, bias=self.output_bias, shared=self.tied))
         return net.build(note)
 
@@ -159,7 +172,7 @@ class Decoder(Sizes):
         return net.add(f"{at}.output", Linear(heads * part.value, self.width, bias), value)
 
     def _dense(self, net: Builder, at: str, source: str, hidden: int) -> str:
-        bias = "ffn_up" in self.biases
+        bias = not {*self.biases}.isdisjoint(INNER)
         if not self.gated:
             net.add(f"{at}fc1", Linear(self.width, hidden, bias), source)
             kind = "relu" if self.options.activation.startswith("relu") else "gelu"
@@ -217,7 +230,7 @@ def decoder_of_config(place: str, config: Mapping[str, Any], name: str) -> Decod
         gated=family.is_gated, shared_gate=kind.experts is not None and kind.experts.is_shared_gated,
         latent=latent, learned_positions=sizes.context + family.position_offset if family.learned_positions else 0,
         parallel=family.parallel == "always" or (family.parallel != "" and keys.flag(family.parallel)),
-        output_bias=family.output_bias,
+        output_bias=family.output_bias, token_types=keys.count("type_vocab_size") if family.token_types else 0,
     )  # fmt: skip
 
 

@@ -131,7 +131,7 @@ class Encoder(Model):
         way = RunOptions(weights, activations, None, emulate)
         if isinstance(texts, (list, tuple)) and not texts:
             raise WrongValue("embed: texts is empty, expected at least 1 text")
-        is_one = isinstance(texts, str) or np.ndim(texts[0] if len(texts) else 0) == 0 and not _is_text(texts)
+        is_one = isinstance(texts, str) or not _is_list(texts)
         given = sequences_of(self, [texts] if is_one else list(texts), "embed: texts")
         found = np.stack([pooled(self._states(ids, way), kinds, whole) for ids in given])
         return found[0] if is_one else found
@@ -180,8 +180,11 @@ class Encoder(Model):
         return held, evaluate
 
 
-def _is_text(texts: Any) -> bool:
-    return isinstance(texts, (list, tuple)) and any(isinstance(one, str) for one in texts)
+def _is_list(texts: Any) -> bool:
+    """Tell whether a value is a list of texts or of sequences of tokens, not one sequence."""
+    if isinstance(texts, (list, tuple)):
+        return isinstance(texts[0], (str, list, tuple)) or np.ndim(texts[0]) > 0
+    return np.ndim(texts) > 1
 
 
 def _compared(wanted: Any, found: Any) -> dict[str, float]:

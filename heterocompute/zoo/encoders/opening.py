@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 
 from ...base.errors import WrongValue, printable
+from ...base.json_text import json_object
 from ...base.texts import file_name
-from ..llm.opening import folder_parts
+from ...families.table import ENCODER_KINDS
+from ..llm.opening import MAX_CONFIG, folder_parts
 from .network import Encoder
 from .pooling import declared_in
+
+
+def is_encoder(path: str) -> bool:
+    """Tell whether a path is a folder whose config.json names a family of encoders."""
+    place = os.path.join(path, "config.json")
+    return os.path.isfile(place) and json_object(place, MAX_CONFIG).get("model_type") in ENCODER_KINDS
 
 
 def open_encoder(path: str | os.PathLike[str]) -> Encoder:

@@ -78,7 +78,7 @@ def declared_in(folder: str) -> tuple[tuple[str, ...], bool]:
             normalizes = True
         elif kind != "Transformer":
             raise WrongValue(
-                f"{printable(place)}: has a module {shown(module.get('type'))}, expected Transformer, Pooling, Normalize"
+                f"{printable(place)}: has a module {shown(kind)}, expected Transformer, Pooling, Normalize"
             )
     return kinds, normalizes
 

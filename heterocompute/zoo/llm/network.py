@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
-from ...base.texts import counted, quoted
+from ...base.texts import counted
 from ...base.values import as_int, check_flag
 from .chat.conversation import Answer, Following
 from .chat.sampling import NOT_FINITE, Sampling, stops_of
