@@ -97,7 +97,7 @@ class Answers:
     @property
     def _prefix(self) -> int:
         """Return the token before a text without a context."""
-        tokens = self.net.tokens
+        tokens = self.net.tokenizer
         return tokens.begin if tokens.begin is not None else tokens.end or 0
 
     def _pair(self, context: str, continuation: str) -> tuple[list[int], int]:
@@ -105,7 +105,7 @@ class Answers:
         spaces = len(context) - len(context.rstrip())
         if spaces:  # a blank belongs to the following word
             context, continuation = context[:-spaces], context[-spaces:] + continuation
-        encode = self.net.tokens.encode
+        encode = self.net.tokenizer.encode
         before = encode(context) if context else [self._prefix]
         whole = encode(context + continuation) if context else [*before, *encode(continuation, special=False)]
         after = whole[len(before) :]
@@ -131,7 +131,7 @@ class Answers:
         return likelihood, bool((logs.argmax(axis=-1) == wanted).all())
 
     def _rolling(self, text: str) -> float:
-        ids, most = self.net.tokens.encode(text, special=False), self.net.shape.context
+        ids, most = self.net.tokenizer.encode(text, special=False), self.net.shape.context
         total = 0.0
         for at in range(0, len(ids), most):
             part = ids[at : at + most]
@@ -142,7 +142,7 @@ class Answers:
 
     def _prompt(self, answer: _Answer) -> Any:
         """Return the last tokens of a context that leave room for the answer, which continues them."""
-        ids = self.net.tokens.encode(answer.context) or [self._prefix]
+        ids = self.net.tokenizer.encode(answer.context) or [self._prefix]
         ids = ids[-(self.net.shape.context - answer.count) :]
         answer.follow(ids)
         return np.asarray(ids, np.int64)
@@ -169,17 +169,17 @@ class _Answer:
         if len(self._tokens) >= self.count:
             return None
         token = self._sampling.drawn(logits, self._rng)
-        if token in self._net.tokens.ends:
+        if token in self._net.tokenizer.ends:
             return None
         self._tokens.append(token)
-        text = self._net.tokens.decode(self._tokens, after=self._before)
+        text = self._net.tokenizer.decode(self._tokens, after=self._before)
         done = len(self._tokens) == self.count or any(stop in text for stop in self._stops)
         return None if done else token
 
     @property
     def text(self) -> str:
         """Return the answer up to the task's stop text."""
-        text = str(self._net.tokens.decode(self._tokens, after=self._before))
+        text = str(self._net.tokenizer.decode(self._tokens, after=self._before))
         for stop in self._stops:
             text = text.split(stop)[0]
         return text

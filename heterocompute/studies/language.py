@@ -63,8 +63,8 @@ CALIBRATION = 2048  # most tokens for the calibration of `gptq` and `qronos`; th
 
 
 def is_language_model(weights: object) -> bool:
-    """Tell whether a value is a language model: it has `weights` and `tokens`, and evaluates formats on a text."""
-    return all(hasattr(weights, name) for name in ("weights", "tokens", "judged", "matrices"))
+    """Tell whether a value is a language model: it has `weights` and `tokenizer`, and evaluates formats on a text."""
+    return all(hasattr(weights, name) for name in ("weights", "tokenizer", "judged", "matrices"))
 
 
 def study_text(request: Request) -> Study:

@@ -45,13 +45,13 @@ def net(path: Path) -> Any:
 
 def test_messages_become_the_prompt_of_the_template(net: Any) -> None:
     ids = net.chat_ids(ASKED)
-    assert ids.tolist() == net.tokens.encode(TEXT, special=False) and 1 in ids  # </s> is one token
+    assert ids.tolist() == net.tokenizer.encode(TEXT, special=False) and 1 in ids  # </s> is one token
     answer = net.generate(messages=ASKED, n=12)
     tokens = net.generate(ids, 12)
     assert answer == net._text(tokens, ids)
-    assert net.chat_ids(ASKED, template_name="tool").tolist() == net.tokens.encode("hello!", special=False)
+    assert net.chat_ids(ASKED, template_name="tool").tolist() == net.tokenizer.encode("hello!", special=False)
     own = net.chat_ids(ASKED, "{{ strftime_now('%d %b %Y') }}", now=datetime(2026, 3, 1))
-    assert own.tolist() == net.tokens.encode("01 Mar 2026", special=False)
+    assert own.tolist() == net.tokenizer.encode("01 Mar 2026", special=False)
 
 
 def test_a_folder_has_templates_in_several_places(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_folder_has_templates_in_several_places(tmp_path: Path) -> None:
     net = hc.zoo.open_llm(folder)
 
     def text(name: str | None = None) -> str:
-        return str(net.tokens.decode(net.chat_ids(ASKED, template_name=name)))
+        return str(net.tokenizer.decode(net.chat_ids(ASKED, template_name=name)))
 
     assert text() == "a" and net.chat_ids(ASKED, template_name="rag")[-1] == 0
     (folder / "chat_template.jinja").write_text("c")
@@ -132,11 +132,11 @@ def test_streamed_pieces_are_the_text(net: Any, temperature: float) -> None:
 
 
 def test_text_is_held_while_it_may_be_a_stop(net: Any) -> None:
-    pieces = Pieces(net.tokens, [], ["abc"])
-    one = {c: net.tokens.encode(c, special=False)[0] for c in "abcd"}
+    pieces = Pieces(net.tokenizer, [], ["abc"])
+    one = {c: net.tokenizer.encode(c, special=False)[0] for c in "abcd"}
     assert [pieces.add(one[c]) for c in "aabd"] == ["", "a", "", "abd"]
     assert [pieces.add(one[c]) for c in "abc"] == ["", "", ""] and pieces.ended and not pieces.rest()
-    more = Pieces(net.tokens, [], ["abc"])
+    more = Pieces(net.tokenizer, [], ["abc"])
     assert [more.add(one[c]) for c in "ab"] == ["", ""] and more.rest() == "ab"
 
 
@@ -189,7 +189,9 @@ def test_an_answer_is_compared_with_the_stored_network(net: Any) -> None:
     said = "".join(chat.say("hello"))
     assert chat.stored == net.generate(messages=ASKED, n=8)
     assert chat.kl is not None and chat.kl > 0 and 0 <= (chat.agreement or 0) <= 1
-    ids = np.concatenate([net.chat_ids(ASKED), net.tokens.encode(said, special=False)])[: len(net.chat_ids(ASKED)) + 1]
+    ids = np.concatenate([net.chat_ids(ASKED), net.tokenizer.encode(said, special=False)])[
+        : len(net.chat_ids(ASKED)) + 1
+    ]
     both = [net.logits(ids[:-1], weights)[-1:] for weights in (None, net.quantized("int3"))]
     one = Chat(net, net.quantized("int3"), n=1, against=True)
     list(one.say("hello"))

@@ -239,8 +239,8 @@ def test_what_the_package_cannot_do_is_one_sentence(change: Any, text: str, tmp_
 def test_the_text_of_a_continuation_follows_the_prompt(tmp_path: Path) -> None:
     net = hc.zoo.open_llm(pieces(tmp_path / "m"))
     text = net.generate("a", 3)
-    ids = net.tokens.encode("a")
-    assert "a" + text == net.tokens.decode([*ids, *net.generate(np.asarray(ids), 3)])
+    ids = net.tokenizer.encode("a")
+    assert "a" + text == net.tokenizer.decode([*ids, *net.generate(np.asarray(ids), 3)])
 
 
 def test_llama_tokenizer_has_the_tokens_of_its_class(tmp_path: Path) -> None:

@@ -165,8 +165,8 @@ def test_all_tokens_that_end_texts_come_along(tmp_path: Path) -> None:
     assert config["eos_token_id"] == [1, count - 3, count - 2, count - 1]
     assert (
         set(config["eos_token_id"])
-        == hc.zoo.open_llm(path).tokens.ends
-        == hc.zoo.open_llm(tmp_path / "out").tokens.ends
+        == hc.zoo.open_llm(path).tokenizer.ends
+        == hc.zoo.open_llm(tmp_path / "out").tokenizer.ends
     )
     assert config["pad_token_id"] == 1
     plain, _ = back(made.write_gguf(tmp_path / "p.gguf", "q8_0"), tmp_path / "plain")

@@ -34,7 +34,7 @@ def logs(net: Any, ids: list[int]) -> np.ndarray[Any, Any]:
 
 def test_likelihoods_are_those_of_the_logits(net: Any) -> None:
     model = Answers(net=net)
-    whole, before = net.tokens.encode("the cat sat"), net.tokens.encode("the cat")
+    whole, before = net.tokenizer.encode("the cat sat"), net.tokenizer.encode("the cat")
     found = logs(net, whole)
     wanted = sum(found[i - 1, whole[i]] for i in range(len(before), len(whole)))
     for context, continuation in (("the cat", " sat"), ("the cat ", "sat")):
@@ -44,14 +44,14 @@ def test_likelihoods_are_those_of_the_logits(net: Any) -> None:
     _, greedy = model._scored([*before, *best], 3)
     assert greedy
     ((alone, _),) = model.loglikelihood(asked("", "the"))
-    ids = [1, *net.tokens.encode("the")]
+    ids = [1, *net.tokenizer.encode("the")]
     assert alone == pytest.approx(sum(logs(net, ids)[i - 1, ids[i]] for i in range(1, len(ids))), rel=1e-5)
     assert model.loglikelihood(asked("the", "")) == [(0.0, True)]
 
 
 def test_rolling_likelihoods_have_each_token_once(net: Any) -> None:
     text = made.TEXT * 2
-    ids = net.tokens.encode(text)
+    ids = net.tokenizer.encode(text)
     assert 128 < len(ids) and len(ids) % 128
     (got,) = Answers(net=net).loglikelihood_rolling(asked(text))
     wanted, most = 0.0, 128

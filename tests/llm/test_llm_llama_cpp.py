@@ -94,10 +94,10 @@ def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path
         wanted = model(torch.tensor(ids)).logits.numpy()
     found = net.logits(ids)
     assert np.abs(found - wanted).max() <= 40 * np.finfo(np.float32).eps * max(np.abs(wanted).max(), 1.0)
-    assert net.tokens.encode(made.TEXT) == hc.zoo.open_llm(folder).tokens.encode(made.TEXT)
+    assert net.tokenizer.encode(made.TEXT) == hc.zoo.open_llm(folder).tokenizer.encode(made.TEXT)
 
     for prompt, (said, count) in zip(PROMPTS, completed(path, PROMPTS), strict=True):
-        prompt_ids = net.tokens.encode(prompt)
+        prompt_ids = net.tokenizer.encode(prompt)
         assert count == len(prompt_ids)
         for i, token in enumerate(said):  # its keys are float16, so nearly equal logits may swap
             with torch.no_grad():
@@ -142,7 +142,7 @@ def test_a_tokenizer_of_sentencepiece(tmp_path: Path) -> None:
     one.add_special_tokens(["<s>", "</s>"])
     one.save(str(folder / "tokenizer.json"))
     quantize_checkpoint(folder, tmp_path / "s.gguf", "q8_0", exclude="*", layout="gguf")
-    found = hc.zoo.open_llm(tmp_path / "s.gguf").tokens
+    found = hc.zoo.open_llm(tmp_path / "s.gguf").tokenizer
     for prompt in ("the cat in the hat", "then: \u00c5 12"):
         assert found.encode(prompt) == one.encode(prompt, add_special_tokens=False).ids
         assert completed(tmp_path / "s.gguf", (prompt,))[0][1] == len(found.encode(prompt))

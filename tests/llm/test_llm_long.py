@@ -120,9 +120,9 @@ def test_every_window_and_stride_judges_a_text() -> None:
         begin = None
 
     net: Any = object.__new__(LanguageModel)
-    net.tokens, net.shape = Counted(), type("Sizes", (), {"context": 64})()
+    net.tokenizer, net.shape = Counted(), type("Sizes", (), {"context": 64})()
     for begin in (None, 0):
-        net.tokens.begin = begin
+        net.tokenizer.begin = begin
         for n in range(2, 20):
             for window in range(3, 9):
                 for stride in range(1, window - (begin is not None) + 1):

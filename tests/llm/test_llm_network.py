@@ -123,7 +123,7 @@ def test_token_by_token_is_all_at_once(net: Any) -> None:
     for row in range(2):
         ids = IDS[row].tolist()
         for token in found[row]:
-            if token in net.tokens.ends:
+            if token in net.tokenizer.ends:
                 break
             last = net.logits(ids)[-1]
             assert last[token] > last.max() - 1e-4  # products of few rows sum in another order
@@ -145,7 +145,7 @@ def test_prompts_of_different_lengths_run_as_if_alone(net: Any) -> None:
     assert found.shape == (2, 6)
     for row, prompt in zip(found, prompts, strict=True):
         alone = net.generate(prompt, 6)
-        assert same_bits(row[: len(alone)], alone) and (row[len(alone) :] == min(net.tokens.ends)).all()
+        assert same_bits(row[: len(alone)], alone) and (row[len(alone) :] == min(net.tokenizer.ends)).all()
 
 
 def test_losses_are_known_by_the_tokens_before(net: Any) -> None:
@@ -359,7 +359,7 @@ def test_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:
         answer = json.loads(answer) if isinstance(answer, str) else answer
         wanted = [token["id"] for token in answer["choices"][0]["logprobs"]["content"]]
         assert len(wanted) == 12  # no token is a part of a character
-        ids = net.tokens.encode(prompt)
+        ids = net.tokenizer.encode(prompt)
         assert len(ids) == answer["usage"]["prompt_tokens"]
         found = net.generate(ids, len(wanted)).tolist()
         for i, token in enumerate(wanted):  # its keys are float16, so nearly equal logits may swap

@@ -34,7 +34,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.sweep(every=4)
 def test_each_sequence_gets_what_it_gets_alone(net: Any, way: str) -> None:
     how = WAYS[way]
-    end = min(net.tokens.ends)
+    end = min(net.tokenizer.ends)
     for heat in (0.0, 1.5):
         alone = [net.generate(one, 6, heat, 3, **how).tolist() for one in PROMPTS]
         longest = max(map(len, alone))
@@ -60,7 +60,7 @@ def test_texts_go_together(net: Any) -> None:
     pytest.importorskip("tokenizers")
     texts = ["the cat", "in the hat there was", "a"]
     assert net.generate(texts, 5) == [net.generate(text, 5) for text in texts]
-    assert [len(one) for one in net.logits(texts)] == [len(net.tokens.encode(text)) for text in texts]
+    assert [len(one) for one in net.logits(texts)] == [len(net.tokenizer.encode(text)) for text in texts]
     assert net.perplexity(texts[:2]) == [net.perplexity(text) for text in texts[:2]]
 
 
@@ -98,7 +98,7 @@ def test_sequences_of_one_length_get_what_they_get_alone(net: Any) -> None:
     """Lists and arrays: the lengths of the others and the number of rows do not matter, nor do their draws."""
     rows = RNG.integers(2, 96, (11, 4))
     alone = [net.generate(one, 5, 1.5, 3).tolist() for one in rows]
-    padded = [one + [net.tokens.end] * (5 - len(one)) for one in alone]
+    padded = [one + [net.tokenizer.end] * (5 - len(one)) for one in alone]
     for prompts in (rows, list(rows), rows.tolist()):
         assert net.generate(prompts, 5, 1.5, 3).tolist() == padded
     assert net.generate(rows[:1], 5, 1.5, 3).tolist() == [alone[0]]

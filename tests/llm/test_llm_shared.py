@@ -77,9 +77,9 @@ def test_threads_get_the_results_of_one(tmp_path: Path) -> None:
 def test_threads_make_one_tokenizer(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     path = made.write_gguf(tmp_path / "m.gguf")
-    wanted = hc.zoo.open_llm(path).tokens.encode(made.TEXT)
+    wanted = hc.zoo.open_llm(path).tokenizer.encode(made.TEXT)
     for _ in range(5):
-        tokens = hc.zoo.open_llm(path).tokens  # the network itself is not needed
+        tokens = hc.zoo.open_llm(path).tokenizer  # the network itself is not needed
 
         def encode(i: int, tokens: Any = tokens) -> None:
             assert tokens.encode(made.TEXT) == wanted

@@ -285,7 +285,7 @@ def test_the_recipe_of_a_search_becomes_a_file(tmp_path: Path, capsys: pytest.Ca
     assert set(formats.values()) == {"q8_0", "q4_0"} and summary["bytes"] < summary["bytes_before"]
     weights = {name: hc.quantize(np.asarray(net.weights[name]), fmt, axis=-1) for name, fmt in formats.items()}
     np.testing.assert_array_equal(found.logits(IDS), net.logits(IDS, weights))
-    assert found.tokens.encode("the cat") == net.tokens.encode("the cat")
+    assert found.tokenizer.encode("the cat") == net.tokenizer.encode("the cat")
     assert found.weights["token_embd.weight"] == net.weights["token_embd.weight"]
     assert {row["name"]: row["bytes"] for row in summary["tensors"]}["token_embd.weight"] < 18_000
 

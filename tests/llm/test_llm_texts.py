@@ -25,8 +25,8 @@ TEXTS = [
 
 def test_a_folder_and_a_gguf_file_have_the_same_tokens(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    folder = hc.zoo.open_llm(made.write_folder(tmp_path / "m")).tokens
-    gguf = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf")).tokens
+    folder = hc.zoo.open_llm(made.write_folder(tmp_path / "m")).tokenizer
+    gguf = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf")).tokenizer
     for text in TEXTS:
         ids = folder.encode(text)
         assert gguf.encode(text) == ids, text
@@ -59,7 +59,7 @@ def test_the_control_token_that_ends_a_turn_ends_a_text(tmp_path: Path) -> None:
             "tokenizer.ggml.merges": ["t h"],
         }
         net = hc.zoo.open_llm(made.write_gguf(tmp_path / "turns.gguf", keys=keys))
-        assert net.tokens.ends == ends and net.tokens.end == 1
+        assert net.tokenizer.ends == ends and net.tokenizer.end == 1
         assert len(net.generate(ids, 3)) == (1 if token in ends else 3)
         assert net.generate([ids, ids[:4]], 3)[0].tolist() == [token, 1, 1] or token not in ends
 
@@ -68,7 +68,7 @@ def test_a_text_begins_with_the_token_that_the_model_wants(tmp_path: Path) -> No
     pytest.importorskip("tokenizers")
     path = made.write_gguf(tmp_path / "m.gguf", keys={"tokenizer.ggml.add_bos_token": True})
     net = hc.zoo.open_llm(path)
-    assert net.tokens.encode("a")[0] == 0 and net.tokens.encode("a", special=False)[0] != 0
+    assert net.tokenizer.encode("a")[0] == 0 and net.tokenizer.encode("a", special=False)[0] != 0
     windows = list(net.windows(np.arange(2, 102), stride=20, window=41))
     assert all(tokens[0] == 0 and len(tokens) <= 41 for tokens, _ in windows)
     found = np.concatenate([tokens[first:] for tokens, first in windows])
@@ -83,7 +83,7 @@ def test_digits_are_words_of_their_own_where_the_rule_says_so(tmp_path: Path) ->
     table = np.ones((len(texts), 64), np.float32)
     for rule, count in (("gpt-2", 1), ("smollm", 2), ("qwen2", 2), ("llama-bpe", 1)):
         path = made.write_gguf(tmp_path / "m.gguf", keys={**keys, "tokenizer.ggml.pre": rule}, token_embd__weight=table)
-        assert len(hc.zoo.open_llm(path).tokens.encode("12")) == count, rule
+        assert len(hc.zoo.open_llm(path).tokenizer.encode("12")) == count, rule
 
 
 def test_pieces_with_scores_join_by_the_highest_score(tmp_path: Path) -> None:
@@ -114,26 +114,26 @@ def test_pieces_with_scores_join_by_the_highest_score(tmp_path: Path) -> None:
     table = np.ones((len(pieces), 64), np.float32)
     net = hc.zoo.open_llm(made.write_gguf(tmp_path / "m.gguf", keys=keys, token_embd__weight=table))
     named = {piece: i for i, piece in enumerate(pieces)}
-    assert net.tokens.encode("abc") == [1, named["abc"]]  # b c first, then a bc
-    assert net.tokens.encode("ab", special=False) == [named["ab"]]
-    assert net.tokens.encode(" a", special=False) == [named[f"{space}a"]]
-    assert net.tokens.encode("é", special=False) == [named["<0xC3>"], named["<0xA9>"]]
+    assert net.tokenizer.encode("abc") == [1, named["abc"]]  # b c first, then a bc
+    assert net.tokenizer.encode("ab", special=False) == [named["ab"]]
+    assert net.tokenizer.encode(" a", special=False) == [named[f"{space}a"]]
+    assert net.tokenizer.encode("é", special=False) == [named["<0xC3>"], named["<0xA9>"]]
     for text in ("abc ab", "é 東", "a  b"):
-        assert net.tokens.decode(net.tokens.encode(text)) == text
+        assert net.tokenizer.decode(net.tokenizer.encode(text)) == text
     prefixed = hc.zoo.open_llm(
         made.write_gguf(
             tmp_path / "p.gguf", keys={**keys, "tokenizer.ggml.add_space_prefix": True}, token_embd__weight=table
         )
     )
-    assert prefixed.tokens.encode("a", special=False) == [named[f"{space}a"]]
-    assert prefixed.tokens.decode(prefixed.tokens.encode("ab c")) == "ab c"
+    assert prefixed.tokenizer.encode("a", special=False) == [named[f"{space}a"]]
+    assert prefixed.tokenizer.decode(prefixed.tokenizer.encode("ab c")) == "ab c"
 
 
 def test_without_the_package_tokens_still_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = hc.zoo.open_llm(made.write_folder(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r"pip install 'heterocompute\[llm\]'"):
-        net.tokens.encode("a")
+        net.tokenizer.encode("a")
     assert net.generate([3, 4], 2).shape == (2,)
 
 
@@ -170,10 +170,10 @@ def test_the_template_of_a_folder_says_which_token_begins_a_text(
     said = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**said, "post_processor": step}))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, "bos_token": "<s>"}))
-    ids = hc.zoo.open_llm(folder).tokens.encode("the hat")
+    ids = hc.zoo.open_llm(folder).tokenizer.encode("the hat")
     assert (ids[0] == 0) == begins
     hc.quantize_checkpoint(folder, tmp_path / "m.gguf", "q8_0", layout="gguf")
-    assert hc.zoo.open_llm(tmp_path / "m.gguf").tokens.encode("the hat") == ids
+    assert hc.zoo.open_llm(tmp_path / "m.gguf").tokenizer.encode("the hat") == ids
     try:
         from transformers import AutoTokenizer  # optional
     except ImportError:

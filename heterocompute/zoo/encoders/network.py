@@ -37,7 +37,7 @@ class Encoder(Model):
     weights : mapping of str to QuantizedArray or ndarray
         By the names in the folder, packed as stored, each read on first access.
     shape : Shape
-    tokens : Tokens
+    tokenizer : Tokens
     pooling : tuple of str
         Kinds of pooling, whose results follow one another in an embedding.
     normalizes : bool
@@ -45,10 +45,10 @@ class Encoder(Model):
     """
 
     def __init__(
-        self, path: str, weights: Mapping[str, Any], shape: Shape, roles: Mapping[str, str], tokens: Tokens,
+        self, path: str, weights: Mapping[str, Any], shape: Shape, roles: Mapping[str, str], tokenizer: Tokens,
         pooling: Sequence[str] = ("mean",), normalizes: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(path, weights, shape, roles, tokens)
+        super().__init__(path, weights, shape, roles, tokenizer)
         self.pooling, self.normalizes = tuple(pooling), normalizes
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Encoder(Model):
         ndarray of float32, ids.shape + (width,)
             Each text of a batch runs alone.
         """
-        some = ids_of(self, self.tokens.encode(ids) if isinstance(ids, str) else ids, "states")
+        some = ids_of(self, self.tokenizer.encode(ids) if isinstance(ids, str) else ids, "states")
         way = RunOptions(weights, activations, None, emulate)
         rows = [self._states(row, way) for row in some.reshape(-1, some.shape[-1])]
         return np.stack(rows).reshape(*some.shape, self.shape.width)
@@ -93,7 +93,7 @@ class Encoder(Model):
         Parameters
         ----------
         texts : str, array_like of int, or a list of texts or of tokens of any length
-            Texts have the tokens of ``tokens.encode(text)``. Prompts such as ``"query: "`` are not added.
+            Texts have the tokens of ``tokenizer.encode(text)``. Prompts such as ``"query: "`` are not added.
         pooling : str or sequence of str, optional
             ``"cls"``, ``"mean"``, ``"max"``, ``"last"``, ``"weighted_mean"`` or ``"mean_sqrt"``. Default: that of the
             folder.

@@ -174,6 +174,13 @@ class _Folder:
         with refusals(self._path, "encode this text"):
             return list(self._made.encode(text, add_special_tokens=False).ids)
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        with refusals(self._path, "encode this text"):
+            return list(self._made.encode(text, add_special_tokens=False).offsets)
+
+    def special(self) -> dict[str, int]:
+        return {one.content: i for i, one in self._made.get_added_tokens_decoder().items() if one.special}
+
     def decode(self, ids: list[int]) -> str:
         with refusals(self._path, "decode these tokens"):
             text = str(self._made.decode(ids, skip_special_tokens=True))

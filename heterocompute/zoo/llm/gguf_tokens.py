@@ -22,6 +22,7 @@ import numpy as np
 from ...base.cached import cached
 from ...base.errors import WrongValue, printable, shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
+from .offsets import Surface, spans_of
 from .pieces import Pieces
 from .special import Special
 from .tokenizers_package import package, refusals
@@ -273,10 +274,28 @@ class _Coder:
             is_first, after_special = False, not isinstance(part, str)
         return found
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        if self._normalizer is not None and unicodedata.normalize(self._normalizer, text) != text:
+            raise WrongValue(f"offsets: text is not in the form {self._normalizer}, which the vocabulary turns it into")
+        return spans_of(text, [self._surface(token) for token in self.encode(text)])
+
+    def special(self) -> dict[str, int]:
+        return {self._texts[i]: i for i, kind in enumerate(self._kinds) if kind == CONTROL and i < len(self._texts)}
+
     def _prepared(self, text: str, is_first: bool, after_special: bool) -> str:
         return text
 
-    def _bytes_of(self, token: int) -> bytes | None:
+    def _surface(self, token: int) -> Surface:
+        """Return the bytes that a token stands for."""
+        kind, text = self._kinds[token], self._texts[token]
+        if kind == BYTE and len(text) == 6:
+            return Surface(bytes([int(text[3:5], 16)]))
+        if kind == NORMAL:
+            return self._plain(text)
+        return Surface(text.encode("utf-8", "surrogateescape"), is_open=kind == UNKNOWN)
+
+    def _plain(self, text: str) -> Surface:
+        """Return the bytes of a token of the usual type."""
         raise NotImplementedError
 
     def decode(self, ids: list[int]) -> str:
@@ -284,6 +303,9 @@ class _Coder:
 
 
 class _SentencePiece(_Coder):
+    def _plain(self, text: str) -> Surface:
+        return Surface(text.replace(SPACE, " ").encode("utf-8", "surrogateescape"), adds=True)
+
     def _prepared(self, text: str, is_first: bool, after_special: bool) -> str:
         text = text.replace(" ", SPACE)
         if self._scheme is None:
@@ -317,14 +339,17 @@ class _SentencePiece(_Coder):
 
 
 class _Bytes(_Coder):
+    def _plain(self, text: str) -> Surface:
+        values = [ALPHABET.get(character) for character in text]
+        known = [value for value in values if value is not None]
+        return Surface(bytes(known) if len(known) == len(values) else text.encode("utf-8", "surrogateescape"))
+
     def decode(self, ids: list[int]) -> str:
         found = bytearray()
         for i in ids:
             kind, text = (self._kinds[i], self._texts[i]) if i < len(self._texts) else (CONTROL, "")
             if kind == NORMAL:
-                values = [ALPHABET.get(character) for character in text]
-                known = [value for value in values if value is not None]
-                found += bytes(known) if len(known) == len(values) else text.encode("utf-8", "surrogateescape")
+                found += self._plain(text).content
             elif kind == USER:
                 found += text.encode("utf-8", "surrogateescape")
             elif kind == BYTE and len(text) == 6:

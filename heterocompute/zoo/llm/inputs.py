@@ -20,10 +20,10 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 def text_ids_of(net: LanguageModel, text: object, name: str = "perplexity: text") -> IntArray:
     """Return the tokens of a text for evaluation: one sequence, which may be longer than the context."""
     if isinstance(text, str):
-        ids = np.asarray(net.tokens.encode(text, special=False), np.int64)
+        ids = np.asarray(net.tokenizer.encode(text, special=False), np.int64)
     else:
         ids = ids_of(net, text, name, whole=False)
-    if ids.ndim != 1 or len(ids) < 2 - (net.tokens.begin is not None):
+    if ids.ndim != 1 or len(ids) < 2 - (net.tokenizer.begin is not None):
         raise WrongValue(f"{name} has {counted(ids.size, 'token')}, expected at least 2 in one sequence")
     return ids
 
@@ -34,7 +34,7 @@ def sequences_of(net: Model, given: Sequence[Any], name: str) -> list[IntArray]:
     if len({isinstance(one, str) for one in given}) > 1:
         raise WrongType(f"{name} has texts and tokens, expected one kind")
     for i, one in enumerate(given):
-        ids = ids_of(net, net.tokens.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
+        ids = ids_of(net, net.tokenizer.encode(one) if isinstance(one, str) else one, f"{name}[{i}]")
         if ids.ndim != 1:
             raise WrongValue(f"{name}[{i}]: ids have shape {ids.shape}, expected (n,)")
         found.append(ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -33,16 +33,21 @@ class Model:
     path : str
     weights : mapping of str to QuantizedArray or ndarray
     shape : Shape
-    tokens : Tokens
+    tokenizer : Tokens
     """
 
     def __init__(
-        self, path: str, weights: Mapping[str, Any], shape: Shape, roles: Mapping[str, str], tokens: Tokens,
+        self, path: str, weights: Mapping[str, Any], shape: Shape, roles: Mapping[str, str], tokenizer: Tokens,
         plus_one: bool = False, factors: FloatArray | None = None,
     ) -> None:  # fmt: skip
-        self.path, self.weights, self.shape, self.tokens = path, weights, shape, tokens
+        self.path, self.weights, self.shape, self.tokenizer = path, weights, shape, tokenizer
         self._roles, self._plus_one, self._factors = dict(roles), plus_one, factors
         self._expected = expected(shape, roles)
+
+    @property
+    def tokens(self) -> NoReturn:
+        """Raise AttributeError: the name of today is `tokenizer`."""
+        raise AttributeError("tokens of a network is named tokenizer: net.tokenizer")
 
     @property
     def roles(self) -> dict[str, str]:

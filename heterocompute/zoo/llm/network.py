@@ -46,8 +46,8 @@ class LanguageModel(Model):
         By the names in the file, packed as stored, each read on first access.
     shape : Shape
         Sizes and options, such as ``shape.layers`` and ``shape.context``.
-    tokens : Tokens
-        ``tokens.encode(text)`` and ``tokens.decode(ids)``.
+    tokenizer : Tokens
+        ``tokenizer.encode(text)``, ``tokenizer.decode(ids)``, ``tokenizer.offsets(text)`` and ``tokenizer.special``.
     """
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class LanguageModel(Model):
     def remade(self, weights: Mapping[str, Any]) -> LanguageModel:
         """Return the network with other weights, given by role and complete; norms hold their actual factors."""
         roles = {role: role for role in weights}
-        return LanguageModel(self.path, weights, self.shape, roles, self.tokens, factors=self._factors)
+        return LanguageModel(self.path, weights, self.shape, roles, self.tokenizer, factors=self._factors)
 
     @counts_subnormals
     def logits(
@@ -102,13 +102,13 @@ class LanguageModel(Model):
         Examples
         --------
         >>> net = hc.zoo.open_llm("model.gguf")  # doctest: +SKIP
-        >>> net.logits(net.tokens.encode("The capital of France is"))[-1].argmax()  # doctest: +SKIP
+        >>> net.logits(net.tokenizer.encode("The capital of France is"))[-1].argmax()  # doctest: +SKIP
         7042
         """
         way = RunOptions(weights, activations, kv_cache, emulate)
         if is_list(ids):
             return [self._finite(Run(self, way, 1).logits(x[None])[0]) for x in sequences_of(self, ids, "logits: ids")]
-        some = ids_of(self, self.tokens.encode(ids) if isinstance(ids, str) else ids, "logits")
+        some = ids_of(self, self.tokenizer.encode(ids) if isinstance(ids, str) else ids, "logits")
         run = Run(self, way, max(1, some.size // some.shape[-1]))
         found = self._finite(run.logits(some.reshape(-1, some.shape[-1])))
         return found.reshape(*some.shape, self.shape.vocabulary)
@@ -197,7 +197,7 @@ class LanguageModel(Model):
         else:
             if messages is None:
                 ids = ids_of(
-                    self, self.tokens.encode(prompt) if isinstance(prompt, str) else prompt, "generate: prompt"
+                    self, self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt, "generate: prompt"
                 )
             is_several, sequences = ids.ndim == 2, list(ids.reshape(-1, ids.shape[-1]))
         self._check_room(max(map(len, sequences)), count)
@@ -235,16 +235,16 @@ class LanguageModel(Model):
         ndarray of int64, shape (n,)
         """
         text = prompt_of(self, messages, template, template_name, now)
-        return ids_of(self, self.tokens.encode(text, special=False), "generate: messages", whole=False)
+        return ids_of(self, self.tokenizer.encode(text, special=False), "generate: messages", whole=False)
 
     def _text(self, found: Sequence[int] | IntArray, prompt: IntArray) -> str:
         """Return the text that new tokens, up to the end-of-text token, add to that of the prompt."""
-        ended = np.flatnonzero(np.isin(found, list(self.tokens.ends)))
-        return self.tokens.decode(found[: ended[0]] if len(ended) else found, after=prompt)
+        ended = np.flatnonzero(np.isin(found, list(self.tokenizer.ends)))
+        return self.tokenizer.decode(found[: ended[0]] if len(ended) else found, after=prompt)
 
     def _stacked(self, every: list[list[int]]) -> IntArray:
         """Return sequences as rows of equal length; finished sequences repeat the end-of-text token."""
-        longest, end = max(map(len, every)), self.tokens.end or 0
+        longest, end = max(map(len, every)), self.tokenizer.end or 0
         return np.array([one + [end] * (longest - len(one)) for one in every], np.int64)
 
     def _check_room(self, tokens: int, count: int) -> None:
@@ -262,7 +262,7 @@ class LanguageModel(Model):
         def goes_on(i: int, logits: FloatArray) -> int | None:
             token = sampling.drawn(logits, draws[i])
             found[i].append(token)
-            return None if len(found[i]) == count or token in self.tokens.ends else token
+            return None if len(found[i]) == count or token in self.tokenizer.ends else token
 
         if count:
             continued(self, way, sequences, goes_on)
@@ -410,7 +410,7 @@ class LanguageModel(Model):
     ) -> Iterator[tuple[IntArray, int]]:
         """Yield the windows of a text: their tokens, and the index of the first that is predicted in each."""
         size = self._window(window)
-        begin = self.tokens.begin
+        begin = self.tokenizer.begin
         inner = size - (begin is not None)  # tokens of the text in a window
         if inner < 2:
             raise WrongValue(f"perplexity: window is {size}, expected {size + 2 - inner} or more")

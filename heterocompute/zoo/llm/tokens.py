@@ -36,9 +36,19 @@ class Coder(Protocol):
         """Return the text of tokens."""
         ...
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters of a text that each of its tokens covers."""
+        ...
+
+    def special(self) -> dict[str, int]:
+        """Return the special tokens by their texts."""
+        ...
+
 
 class Tokens:
     """Text to tokens and back.
+
+    The attribute `tokenizer` of `heterocompute.zoo.open_llm` and `open_encoder`.
 
     Parameters
     ----------
@@ -90,6 +100,11 @@ class Tokens:
         """The coder of the vocabulary."""
         return self._make()
 
+    @cached
+    def special(self) -> dict[str, int]:
+        """Special tokens by their texts: control tokens, which a text is searched for before it is split into words."""
+        return self.coder.special()
+
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Return the tokens of a text.
 
@@ -107,18 +122,37 @@ class Tokens:
         ImportError
             The package tokenizers is not installed.
         """
-        check_text("encode", "text", text)
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise WrongValue(
-                f"encode: text has half a surrogate pair at index {error.start}, which UTF-8 does not have"
-            ) from None
-        ids = self.coder.encode(text)
+        ids = self.coder.encode(_checked_text(text, "encode"))
         if not special:
             return ids
         before, after = self.around
         return [*([] if before is None else [before]), *ids, *after]
+
+    def offsets(self, text: str, special: bool = True) -> list[tuple[int, int]]:
+        """Return the characters of a text that each of its tokens covers.
+
+        Parameters
+        ----------
+        text, special
+            As in `encode`.
+
+        Returns
+        -------
+        list of (int, int)
+            One per token of `encode`: begin and end, so that ``text[begin:end]`` is covered. Tokens before and after
+            the text cover no character. Tokens that are bytes of one character all cover it. A folder has the offsets
+            of the package tokenizers, which may leave out white space at the beginning of a word.
+
+        Raises
+        ------
+        ValueError
+            As of `encode`; or the vocabulary changes the form of Unicode of this text.
+        """
+        found = self.coder.spans(_checked_text(text, "offsets"))
+        if not special:
+            return found
+        before, after = self.around
+        return [*([] if before is None else [(0, 0)]), *found, *[(len(text), len(text))] * len(after)]
 
     def decode(self, ids: object, after: object = ()) -> str:
         """Return the text of tokens; those that begin and end texts have none.
@@ -154,3 +188,14 @@ class Tokens:
         if wrong is not None:
             raise WrongValue(f"decode: token {wrong} is out of range, expected 0 to {self.vocabulary - 1}")
         return [int(i) for i in given]
+
+
+def _checked_text(text: str, call: str) -> str:
+    check_text(call, "text", text)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise WrongValue(
+            f"{call}: text has half a surrogate pair at index {error.start}, which UTF-8 does not have"
+        ) from None
+    return text

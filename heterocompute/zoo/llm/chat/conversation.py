@@ -69,7 +69,7 @@ class Answer:
     ) -> None:  # fmt: skip
         self._net, self._follow, self._ids, self._count, self._sampling = net, follow, ids, count, sampling
         self._watch = watch
-        self._pieces, self.tokens = Pieces(net.tokens, ids.tolist(), stops), list[int]()
+        self._pieces, self.tokens = Pieces(net.tokenizer, ids.tolist(), stops), list[int]()
 
     def __iter__(self) -> Iterator[str]:
         """Yield the pieces of the text, each as soon as it is certain."""
@@ -89,7 +89,7 @@ class Answer:
             if self._watch is not None:
                 self._watch(so_far, logits)
             token = self._sampling.drawn(logits, rng)
-            if token in self._net.tokens.ends:
+            if token in self._net.tokenizer.ends:
                 return
             self.tokens.append(token)
             yield token
