@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -78,6 +79,40 @@ SPLIT: dict[str, list[str]] = {
     "gpt-4o": ["He", "LLo\u0416\u0436a", " ", "12", " it", "'\u017f'S", " a", "/\n/", "x"],
     "seed-coder": ["HeLLo\u0416\u0436a", " ", "1", "2", " it", "'\u017f", "'S", " a", "/", "\n", "/x"],
     "deepseek-v3": ["HeLLo\u0416\u0436a", " ", "12", " it", "'", "\u017f", "'S", " a", "/\n", "/x"],
+    "qwen35": [
+        "He\u0416\u0436\u0301",
+        " ",
+        "1",
+        "2",
+        " it",
+        "'\u017f",
+        "'S",
+        " a",
+        " b",
+        ".\n\n",
+        "/x",
+        " \u3002(",
+        "y",
+    ],
+    "exaone-moe": [
+        "He\u0416\u0436\u0301",
+        " ",
+        "1",
+        " it",
+        "'\u017f",
+        "'S",
+        " a b",
+        ".\n",
+        "\n",
+        "/x",
+        " \u3002(",
+        "y",
+    ],
+    "bailingmoe": ["He\u0416\u0436", "\u0301", " ", "1", "2", " it", "'S", " a", " b", ".\n\n", "/x", " \n\n", "y"],
+    "bloom": ["He\u0416\u0436\u0301", " 12", " it'\u017f'S", " a", " b", ".\n\n", "/x", " \u3002(", "y"],
+    "viking": ["He\u0416\u0436\u0301", " ", "1", "2", " it'\u017f'S", " a", " b", ".\n\n", "/x", " \u3002(", "y"],
+    "minicpm5": ["He\u0416\u0436", "\u0301", " ", "12", " it", "'\u017f", "'S", " a", ".\n\n", "/x", " \u3002(", "y"],
+    "glm4": ["He\u0416\u0436", "\u0301", " ", "123", "4", " it", "'\u017f", "'S", " a", ".\n\n", "/x", " \u3002(", "y"],
     "deepseek-coder": ["HeLLo\u0416\u0436a", " ", "1", "2", " it", "'", "\u017f", "'", "S", " a", "/", "\n", "/", "x"],
 }
 
@@ -89,6 +124,36 @@ def test_words_are_those_of_the_rule(name: str) -> None:
     steps = [split(tokenizers.Regex(words), "isolated") for words in RULES[name].words]
     found = tokenizers.pre_tokenizers.Sequence(steps).pre_tokenize_str(text)
     assert [word for word, _ in found] == SPLIT[name]
+
+
+WORDS = ["the", "HeLLo", "\u0416\u0436\u0430", "e\u0301", "\ud55c\uad6d", "\u4e2d\u6587", "\u3001", "\u2026", "(a)",
+         "x|y", " ", "  ", "\n", "\n\n", "12", "1234", "'s", "don't", "?!", "/", "\u00a0", "\U0001f469\u200d\U0001f4bb",
+         "\u0928\u092e", "\u0964", "\u0663", "$"]  # fmt: skip
+
+
+def test_rules_and_merges_are_those_of_trained_vocabularies() -> None:
+    """Vocabularies of the package tokenizers, one trained for each rule, against their merges in a GGUF file."""
+    tokenizers = pytest.importorskip("tokenizers")
+    rng = np.random.default_rng(0)
+    texts = ["".join(WORDS[i] for i in rng.integers(0, len(WORDS), 10)) for _ in range(40)]
+    counts = set()
+    for rule in dict.fromkeys(RULES.values()):
+        made = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=rule.keeps_words))
+        steps = [tokenizers.pre_tokenizers.Split(tokenizers.Regex(one), "isolated") for one in rule.words]
+        steps.append(tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(steps)
+        trainer = tokenizers.trainers.BpeTrainer(vocab_size=420, initial_alphabet=LETTERS, show_progress=False)
+        made.train_from_iterator(texts, trainer)
+        said = json.loads(made.to_str())["model"]
+        numbers, merges = said["vocab"], [pair if isinstance(pair, str) else " ".join(pair) for pair in said["merges"]]
+        name = next(name for name, one in RULES.items() if one is rule)
+        found = vocabulary({"model": "gpt2", "pre": name, "tokens": sorted(numbers, key=numbers.get), "merges": merges,
+                            "add_bos_token": False})  # fmt: skip
+        drawn = ["".join(WORDS[i] for i in rng.integers(0, len(WORDS), 12)) for _ in range(25)]
+        assert [found.encode(text) for text in drawn] == [made.encode(text).ids for text in drawn], name
+        assert all(found.decode(found.encode(text)) == text for text in drawn), name
+        counts.add(tuple(merges))
+    assert len(counts) > len(set(RULES.values())) // 2  # rules differ in these texts
 
 
 def test_words_without_a_rule_are_split_by_the_default_one() -> None:

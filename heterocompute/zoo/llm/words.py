@@ -25,6 +25,11 @@ SEED = _QWEN2.replace(r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}\r\n]+")
 _SIGNS = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
 _SIGNS += r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 DEEPSEEK3 = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _SIGNS)
+BLOOM = r" ?[^(\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"  # a class with brackets and a bar
+QWEN35 = _QWEN2.replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+_HANGUL = r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+"  # words with single spaces between letters
+EXAONE = f"{_ENDS}|{_HANGUL}" + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+LING = _QWEN2.replace(r"|\s*[\r\n]+", r"|\s*[\r\n]")
 CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[\u0800-\u9fa5\uac00-\ud7ff&&[^\s]]+", r"\p{N}")
 
 
@@ -41,15 +46,21 @@ class Rule(NamedTuple):
 
 _LLAMA, _DIGITS = Rule((_LLAMA3,), keeps_words=True, begins=True), Rule((r"\p{N}", GPT2))
 _NAMES = {
-    Rule((GPT2,)): "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling",
+    Rule((GPT2,)): "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 mpt olmo jais trillion granite-docling modern-bert",
     _DIGITS: "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
-    _LLAMA: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
-    Rule((_LLAMA3,)): "dbrx smaug-bpe",
+    _LLAMA: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+    Rule((_LLAMA3,)): "dbrx smaug-bpe glm4 chatglm-bpe",
+    Rule((r"\p{N}{1,3}", _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")), keeps_words=True): "minicpm5",
     Rule((_QWEN2,)): "qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2",
+    Rule((QWEN35,)): "qwen35",
+    Rule((EXAONE,)): "exaone-moe",
+    Rule((LING,)): "bailingmoe bailingmoe2 llada-moe",
+    Rule((BLOOM,)): "bloom poro-chat gpt3-finnish",
+    Rule((BLOOM, r"\p{N}")): "viking",
     Rule((TEKKEN,), keeps_words=True, begins=True): "tekken",
-    Rule((GPT4O,)): "gpt-4o llama4 kanana2 minimax-m2",
+    Rule((GPT4O,)): "gpt-4o llama4 kanana2 minimax-m2 talkie",
     Rule((SEED,)): "seed-coder",
-    Rule(DEEPSEEK3): "deepseek-v3 hunyuan-dense joyai-llm",
+    Rule(DEEPSEEK3): "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
     Rule(CODER): "deepseek-coder",
     Rule((PUNCTUATION.replace("|]", "|`]"), GPT2, "[0-9][0-9][0-9]")): "falcon",
     Rule((PUNCTUATION, GPT2, r"\p{N}+", "[0-9][0-9][0-9]")): "default",
