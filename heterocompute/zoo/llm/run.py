@@ -19,10 +19,10 @@ from ...products.layers import layer_norm, rms_norm, rope
 from ...products.layers.attention import KVCache, attention
 from ...products.layers.transformer import GATES, activated
 from ...products.matmul import linear
-from .distances import biased
 from .experts import stack_of
-from .latents import attended
-from .mixture import mixed
+from .parts.distances import biased
+from .parts.latents import attended
+from .parts.mixture import mixed
 from .weights import embedding_rows
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...products.layers import softmax
-from .shape import Routing, Shape
+from ....products.layers import softmax
+from ..shape import Routing, Shape
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]

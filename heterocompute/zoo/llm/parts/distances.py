@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...products.layers.attention import attention
-from .shape import Shape
+from ....products.layers.attention import attention
+from ..shape import Shape
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.uint32]]

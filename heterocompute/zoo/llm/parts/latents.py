@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...families.sizes import Latent
-from ...products.layers import rms_norm, rope
-from ...products.layers.attention import attention
-from ...products.matmul import matmul
+from ....families.sizes import Latent
+from ....products.layers import rms_norm, rope
+from ....products.layers.attention import attention
+from ....products.matmul import matmul
 
 if TYPE_CHECKING:
-    from .run import Run, Turns
+    from ..run import Run, Turns
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 EPSILON = 1e-6  # of the norms of latents in transformers, whatever config.json says
