@@ -50,6 +50,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "run resumes.",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration inputs.npz",
         "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
+        "ptq model.safetensors small.safetensors --format int3-g32 --method qronos --calibration my_model:run",
         "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
     )
     add = Options(ptq, "ptq.streaming:quantize_streamed")
@@ -59,6 +60,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "the weights")  # fmt: skip
     add("--no-resume", None, "recompute the layers that an earlier run has finished")
     add("--sequential", None, "calibrate each layer with the preceding layers already rounded")
+    add("--method", None, "rounding method", choices=("gptq", "qronos", "search", "rtn"))
     add("--layout", "L", "layout of another program: compressed-tensors, gptq, awq, ...")
     add_patterns(ptq)
     add_workers(add, "who rounds the layers")

@@ -39,7 +39,7 @@ OPTIONS = {
     "quantize": ("format", "include", "exclude", "axis", "fake", "shard_size", "layout", "requantize", "fallback"),
     "prune": ("pattern", "include", "exclude", "axis", "shard_size"),
     "convert": ("layout", "lossy", "source", "shard_size"),
-    "ptq": ("sequential", "include", "exclude", "layout"),
+    "ptq": ("sequential", "method", "include", "exclude", "layout"),
 }
 SCALARS = (str, int, bool, type(None))
 

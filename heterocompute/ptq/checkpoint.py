@@ -37,6 +37,7 @@ from ..formats.defining import carried
 from ..products.arguments import as_format
 from ..zoo.llm.experts import of_each_expert
 from .error import layer_axis
+from .gptq import Options
 from .hessian import Hessian
 from .layer import check_options, round_layer
 from .parts import Parts
@@ -59,6 +60,7 @@ def quantize_checkpoint(
     layout: str | None = None,
     workers: Workers = None,
     check: str = "sample",
+    method: str = "gptq",
     **options: Any,
 ) -> dict[str, Any]:
     """Round every layer of a checkpoint with calibration inputs, one by one, and resume interrupted runs.
@@ -89,6 +91,9 @@ def quantize_checkpoint(
         must see. The output bytes do not depend on them.
     check : {"sample", "all", "none"}
         As in `hc.quantize_checkpoint`; a layer is not rounded a second time, but its result is read again.
+    method : {"gptq", "qronos", "search", "rtn"}
+        As in `quantize`. ``"qronos"`` corrects the drift of Hessians with both inputs, as `calibrate` with `rounded`
+        returns them.
 
     Returns
     -------
@@ -125,11 +130,10 @@ def quantize_checkpoint(
         check_layout(layout)
     if not isinstance(hessians, Mapping):
         raise WrongType(f"quantize_checkpoint: hessians are {shown(hessians)}, expected a mapping of names to them")
-    check_options(options, "quantize_checkpoint")
+    how = check_options(options, "quantize_checkpoint", method)
     work = Work(workers, resume, check=check)
     return round_checkpoint(
-        in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, layout,
-        **options,
+        in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, how, layout
     )  # fmt: skip
 
 
@@ -143,8 +147,8 @@ def round_checkpoint(
     progress: Progress | None,
     parts: Parts,
     work: Work,
+    how: Options,
     layout: str | None = None,
-    **options: Any,
 ) -> dict[str, Any]:
     """Round the tensors for `quantize_checkpoint`, with checked arguments; reuse parts that an earlier run wrote."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
@@ -176,7 +180,7 @@ def round_checkpoint(
                 continue
             axes = layer_of(name, info.shape, axes_of.get(name, roles.axes.get(name)))
             entry = entries[name] = entry_of(fmt, info.shape, axes, info.dtype)
-            change = Change(str(fmt), entry, Rounding(name, hessians, fmt, entry, options, parts, found))
+            change = Change(str(fmt), entry, Rounding(name, hessians, fmt, entry, how, parts, found))
             changes[name] = roundings[name] = change
             if target is not None and target.turns and axes == roles.axes.get(name) and is_turned(axes, info.shape):
                 changes[name] = turned_after(change)
@@ -241,13 +245,13 @@ class Rounding:
     hessians: Mapping[str, Any]
     format: Format
     entry: Entry
-    options: Mapping[str, Any]
+    how: Options
     parts: Parts
     found: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Return its identity, by which files of an earlier run are reused."""
-        return f"Rounding({(self.name, carried(self.format), sorted(self.options.items()), self._identity)!r})"
+        return f"Rounding({(self.name, carried(self.format), self.how, self._identity)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the data that another process needs, with only this tensor's Hessian."""
@@ -277,7 +281,7 @@ class Rounding:
         report: Any
         given, fmt, axes = self.hessians[self.name], self.format, self.entry.axis
         h = given if isinstance(given, Hessian) else Hessian.load(given)
-        path = self.parts.path(_key(self.name, w, h, fmt, axes, self.options))
+        path = self.parts.path(_key(self.name, w, h, fmt, axes, self.how))
         if self.parts.has(path):
             held = load(path)
             held = held if isinstance(held, dict) else {}
@@ -285,7 +289,7 @@ class Rounding:
             if not _is_part(report, q, self.entry):
                 raise WrongValue(f"{printable(path)}: is not what an earlier run has left: delete it")
         else:
-            done = round_layer(as_array(w, "gptq: w"), h, fmt, axes, check_options(self.options, "gptq"))
+            done = round_layer(as_array(w, f"{self.how.method}: w"), h, fmt, axes, self.how)
             q, report = done.q, np.array([done.report[key] for key in REPORT], np.float64)
             self.parts.write(path, lambda place: save(place, {"array": q, "report": report}))
         return path, q, report
@@ -299,12 +303,10 @@ def _is_part(report: Any, q: Any, entry: Entry) -> bool:
     return alike and report.shape == (len(REPORT),) and report.dtype == np.float64
 
 
-def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Mapping[str, Any]) -> str:
+def _key(name: str, w: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], how: Options) -> str:
     """Return a key of all data that determine a result."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(
-        repr((__version__, name, carried(fmt), axes, w.shape, w.dtype.name, sorted(options.items()))).encode()
-    )
+    digest.update(repr((__version__, name, carried(fmt), axes, w.shape, w.dtype.name, how)).encode())
     cross = () if h.cross is None else (h.cross,)
     for array in (w, h.full(), *cross):
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

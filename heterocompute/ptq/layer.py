@@ -1,20 +1,22 @@
-"""One layer rounded, and compared with plain rounding: shared by `quantize` and `quantize_checkpoint`."""
+"""One layer rounded by a method, and compared with plain rounding: shared by `quantize` and `quantize_checkpoint`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..arrays.quantized import QuantizedArray
-from ..base.errors import WrongType, shown
+from ..base.errors import WrongType, WrongValue, shown
 from ..formats import Format
 from ..formats.base import or_words
 from ..products.quantize import quantize
 from .error import layer_error
 from .gptq import Options, rounded_layer
 from .hessian import Hessian
+from .methods import CALIBRATED, METHODS, by_method
 
 Array = np.ndarray[Any, Any]
 OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
@@ -29,21 +31,37 @@ class Layer(NamedTuple):
 
 
 def check_options(options: Mapping[str, Any], name: str, method: str = "gptq") -> Options:
-    """Return options of a method for whole networks; errors name the calling function."""
+    """Return a method with its options for whole networks; errors name the calling function."""
+    if method == "awq":
+        raise WrongValue(
+            f"{name}: method 'awq' moves scales into the layer before, which a dict of weights does not say; expected "
+            f"{or_words(METHODS)}, or a torch.nn.Module and convert(method='awq')"
+        )
+    if method not in METHODS:
+        raise WrongValue(f"{name}: method is {shown(method)}, expected {or_words(METHODS)}")
+    if method not in CALIBRATED:
+        if options:
+            wanted = f"{or_words(CALIBRATED)}, with options such as {next(iter(options))}"
+            raise WrongValue(f"{name}: method is {shown(method)}, expected {wanted}")
+        return replace(Options.of(), method=method)
     if unknown := sorted({*options} - {*OPTIONS}):
         raise WrongType(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
     return Options.of(**options, method=method)
 
 
 def round_layer(x: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Options) -> Layer:
-    """Round a checked weight under its inputs.
+    """Round a checked weight by the method of `options`.
 
     Parameters
     ----------
     axes : tuple of int
         The reduction axes, not negative.
     """
-    found, plain = rounded_layer(x, h, fmt, axes, options), quantize(x, fmt, axes)
-    before, after = (layer_error(x, q, h).output_db for q in (plain, found.q))
-    report = {"tokens": h.tokens, "damping": found.damping, "dead": found.dead, "before": before, "after": after}
-    return Layer(found.q, plain, report)
+    plain, damping, dead = quantize(x, fmt, axes), 0.0, 0
+    if options.method in CALIBRATED:
+        found = rounded_layer(x, h, fmt, axes, options)
+        q, damping, dead = found.q, found.damping, found.dead
+    else:
+        q = plain if options.method == "rtn" else by_method(x, fmt, axes, options.method)
+    before, after = (layer_error(x, one, h).output_db for one in (plain, q))
+    return Layer(q, plain, {"tokens": h.tokens, "damping": damping, "dead": dead, "before": before, "after": after})

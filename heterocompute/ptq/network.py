@@ -24,7 +24,6 @@ from ..base.values import check_flag, check_number
 from ..files.opening import check_weights
 from ..files.selection import FirstMatch, check_patterns, select
 from ..formats import Format
-from ..formats.base import or_words
 from ..products.arguments import as_format
 from ..report import rounding as report
 from ..report.files import Tabular, write_text
@@ -33,7 +32,6 @@ from .error import layer_error
 from .gptq import Options
 from .hessian import Hessian
 from .layer import check_options, round_layer
-from .methods import CALIBRATED, METHODS, by_method
 from .pairs import Kept, Paired
 from .recorder import Maker, Recorder, plain_sums
 
@@ -342,13 +340,10 @@ def quantize(
     >>> all(row["after"] > row["before"] for row in found.table)
     True
     """
-    if method not in METHODS or (options and method not in CALIBRATED):
-        wanted = f"{or_words(CALIBRATED)}, with options such as {next(iter(options))}" if options else or_words(METHODS)
-        raise WrongValue(f"quantize: method is {shown(method)}, expected {wanted}")
-    how = check_options(options, "quantize", method if method in CALIBRATED else "gptq")
+    how = check_options(options, "quantize", method)
     sequential = check_flag("quantize", "sequential", sequential) or method == "qronos"
     memory = int(check_number("quantize", "memory", memory))
-    round_ = partial(_round, method=method, how=how)
+    round_ = partial(_round, how=how)
     if is_module(weights):
         from ..interop.models.rounding import rounded  # optional: torch
 
@@ -447,7 +442,6 @@ def _round(
     axis: tuple[int, ...],
     h: Hessian,
     judge: Hessian | None,
-    method: str,
     how: Options,
 ) -> tuple[QuantizedArray, dict[str, Any]]:
     """Round one weight, and return a report. A weight that was trained in the format is unchanged."""
@@ -456,13 +450,7 @@ def _round(
         lost = dict.fromkeys(("before", "after", *held), inf)
         return value, {"tokens": h.tokens, "damping": 0.0, "dead": 0, **lost}
     w = value.dequantize() if isinstance(value, QuantizedArray) else value
-    if method in CALIBRATED:
-        q, plain, report = round_layer(w, h, fmt, axis, how)
-    else:
-        plain = by_method(w, fmt, axis, "rtn")
-        q = plain if method == "rtn" else by_method(w, fmt, axis, method)
-        before, after = (layer_error(w, one, h).output_db for one in (plain, q))
-        report = {"tokens": h.tokens, "damping": 0.0, "dead": 0, "before": before, "after": after}
+    q, plain, report = round_layer(w, h, fmt, axis, how)
     for key, one in zip(held, (plain, q), strict=False):
         report[key] = layer_error(w, one, judge).output_db
     return q, report

@@ -40,9 +40,9 @@ class Recorder(np.ndarray[Any, Any]):
 
     @classmethod
     def of(cls, weight: Array, name: str, twin: Recorder | None = None, make: Maker = plain_sums) -> Recorder:
-        """Return a recording view of a weight, with a name for messages; it shares its sums with its twin."""
+        """Return a recording view of a weight, with a name for messages; it shares sums and `make` with its twin."""
         view = weight.view(cls)
-        view._make = make
+        view._make = make if twin is None else twin._make
         view._sums, view._name = {} if twin is None else twin._sums, name
         return view
 

@@ -43,10 +43,13 @@ from ..formats.defining import carried
 from ..products.arguments import as_format
 from ..zoo.llm.experts import of_each_expert
 from .checkpoint import Known, Rounding, layer_of, round_checkpoint
+from .gptq import Options as How
 from .hessian import Hessian
+from .layer import check_options
 from .network import Rounded
+from .pairs import Kept, Paired
 from .parts import Parts
-from .recorder import Recorder
+from .recorder import Maker, Recorder, plain_sums
 
 Array = np.ndarray[Any, Any]
 Formats = Mapping[str, Format | str | None]
@@ -70,6 +73,7 @@ def quantize_streamed(
     layout: str | None = None,
     workers: Workers = None,
     check: str = "sample",
+    method: str = "gptq",
 ) -> Rounded:
     """Round every layer of a checkpoint under its inputs.
 
@@ -92,6 +96,9 @@ def quantize_streamed(
         As of `quantize_checkpoint`: who rounds the layers. This thread alone calls the function.
     check : {"sample", "all", "none"}
         As of `quantize_checkpoint`.
+    method : {"gptq", "qronos", "search", "rtn"}
+        Rounding method. ``"qronos"`` calls the function twice for each layer, as of `quantize`, and holds the inputs of
+        one layer of the unrounded network.
 
     Returns
     -------
@@ -106,6 +113,12 @@ def quantize_streamed(
     check_paths(in_path, out_path, layout)
     if layout is not None:
         check_layout(layout)
+    how = check_options({}, "ptq", method)
+    if not callable(calibration) and (sequential or method == "qronos"):
+        why = "sequential" if sequential else "method 'qronos'"
+        raise WrongValue(
+            f"ptq: {why} runs the network after each layer, expected module:function, not a file of inputs"
+        )
     parts, work = Parts(out_path, resume), Work(workers, resume, check=check)
     if os.path.isdir(out_path):
         Staging(out_path).refuse_taken(resume)
@@ -136,11 +149,16 @@ def quantize_streamed(
         if callable(calibration):
             gatherer = _Gatherer(reader, held, calibration, parts, known_as)
             gatherer.check_twins(wanted)
-            axes = gatherer.in_turn(wanted, progress) if sequential else gatherer.in_groups(chosen, progress)
+            if sequential or method == "qronos":
+                axes = gatherer.in_turn(wanted, how, progress)
+            else:
+                axes = gatherer.in_groups(chosen, progress)
             hessians = _RecordedFiles({name: gatherer.path(name) for name in axes}, axes)
         else:
             hessians = Inputs(calibration, plain, roles.axes)
-    summary = round_checkpoint(in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, layout)
+    summary = round_checkpoint(
+        in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, how, layout
+    )
     rows = [row for row in summary["tensors"] if "after" in row]
     keys = ("name", "format", "tokens", "damping", "dead", "before", "after")
     return Rounded({}, [{key: row[key] for key in keys} for row in rows], [n for n in chosen if n not in hessians])
@@ -288,13 +306,24 @@ class _Gatherer(Mapping[str, Any]):
         digest = hashlib.blake2b(repr((what, self._key, names)).encode("utf-8", "surrogatepass"), digest_size=16)
         return self._parts.path(digest.hexdigest(), suffix)
 
-    def _gather(self, names: list[str]) -> dict[str, tuple[int, ...]]:
-        """Run the network with recording weights; return the axes of the weights that were multiplied."""
+    def _gather(self, names: list[str], in_pairs: bool = False) -> dict[str, tuple[int, ...]]:
+        """Run the network with recording weights; return the axes of the weights that were multiplied.
+
+        `in_pairs`: run the unrounded network first, and keep the inputs, which the Hessians then hold as well.
+        """
         done = self._file("heard", names, "json")
         if (known := self._finished(done, names)) is not None:
             return known
-        self._recorders = {self._twins[name]: Recorder.of(np.empty(0), name) for name in names}
-        self._call(self)
+        kept: dict[tuple[int, ...], Kept] = {}
+
+        def pair(axes: tuple[int, ...], k: int, groups: int) -> Paired:
+            return Paired(Hessian(k, groups), kept.get(axes, Kept()).parts)
+
+        if in_pairs:
+            rounded, self._rounded = self._rounded, {}
+            self._record(names, lambda axes, k, groups: kept.setdefault(axes, Kept()))
+            self._rounded = rounded
+        self._record(names, pair if in_pairs else plain_sums)
         found = {}
         for name, twin in self._recorders.items():
             try:
@@ -302,13 +331,19 @@ class _Gatherer(Mapping[str, Any]):
             except ValueError as problem:
                 raise WrongValue(f"calibrate: {shown(name)} {problem}") from None
             if recorded is not None:
-                self._parts.write(self.path(name), recorded[1].save)
+                hessian = recorded[1].hessian if in_pairs else recorded[1]
+                self._parts.write(self.path(name), hessian.save)
                 found[name] = recorded[0]
         self._recorders = {}
         answer = {name: found[self._twins[name]] for name in names if self._twins[name] in found}
         text = json.dumps(answer, ensure_ascii=False)
         self._parts.write(done, lambda place: write_whole(place, text))
         return answer
+
+    def _record(self, names: list[str], make: Maker) -> None:
+        """Run the network once, with weights that record their inputs."""
+        self._recorders = {self._twins[name]: Recorder.of(np.empty(0), name, None, make) for name in names}
+        self._call(self)
 
     def _finished(self, done: str, names: list[str]) -> dict[str, tuple[int, ...]] | None:
         """Return the Hessians that an earlier run stored, None if it ended before it stored them."""
@@ -352,21 +387,21 @@ class _Gatherer(Mapping[str, Any]):
             found |= self._gather(group)
         return found
 
-    def in_turn(self, formats: Mapping[str, Any], progress: Progress | None) -> dict[str, tuple[int, ...]]:
+    def in_turn(self, formats: Mapping[str, Any], how: How, progress: Progress | None) -> dict[str, tuple[int, ...]]:
         """Record the inputs of one weight after the other, with the previous weights rounded."""
-        self._key = repr((self._key, [(name, carried(fmt)) for name, fmt in formats.items()]))
+        self._key = repr((self._key, how, [(name, carried(fmt)) for name, fmt in formats.items()]))
         found: dict[str, tuple[int, ...]] = {}
         for i, (name, fmt) in enumerate(formats.items()):
             if progress:
                 progress(0, 1, f"run {i + 1} of {len(formats)} of the network: {name}")
-            first = self._twins[name]
-            recorded = {name: found[first]} if first in found else self._gather([name])
+            first, in_pairs = self._twins[name], how.method == "qronos" and bool(self._rounded)
+            recorded = {name: found[first]} if first in found else self._gather([name], in_pairs)
             if name not in recorded:
                 continue
             found |= recorded
             info = self._reader.info(name)
             entry = entry_of(fmt, info.shape, layer_of(name, info.shape, recorded[name]), info.dtype)
-            rounding = Rounding(name, {name: self.path(name)}, fmt, entry, {}, self._parts)
+            rounding = Rounding(name, {name: self.path(name)}, fmt, entry, how, self._parts)
             self._rounded[name] = rounding.part(self._reader.tensor(name))[0]
         return found
 

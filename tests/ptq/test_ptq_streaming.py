@@ -51,7 +51,8 @@ def test_it_is_what_a_network_in_memory_becomes(
     network: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch, sequential: bool, in_groups: int
 ) -> None:
     monkeypatch.setattr(streaming, "RUN_BYTES", in_groups)  # 1: a run of the network for each layer
-    expected = hc.ptq.quantize(hc.load("model.safetensors"), network.run, {"conv1*": None, "*": "int4-g16"}, sequential)
+    formats = {"conv1*": None, "*": "int4-g16"}
+    expected = hc.ptq.quantize(hc.load("model.safetensors"), network.run, formats, sequential)
     Path("recipe.toml").write_text('[formats]\n"conv1*" = "skip"\n"*" = "int4-g16"\n')
     options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", *["--sequential"][:sequential]]
     network.calls.clear()
@@ -63,6 +64,54 @@ def test_it_is_what_a_network_in_memory_becomes(
         assert found[name] == q if isinstance(q, hc.QuantizedArray) else (found[name] == q).all()
     assert len(network.calls) == (4 if sequential or in_groups == 1 else 1)
     assert not list(Path().glob("out.safetensors.*"))
+
+
+@pytest.mark.parametrize("method", ["rtn", "search", "qronos"])
+def test_each_method_rounds_as_in_memory(network: Any, capsys: Any, method: str) -> None:
+    weights = hc.load("model.safetensors")
+    expected = hc.ptq.quantize(weights, network.run, {"fc*": "int3-g16", "*": "int4-g16"}, method=method)
+    Path("recipe.toml").write_text('[formats]\n"fc*" = "int3-g16"\n"*" = "int4-g16"\n')
+    options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", "--method", method]
+    network.calls.clear()
+    code, out, err = run(capsys, "ptq", "model.safetensors", "out.safetensors", *options, "--json")
+    assert code == 0, err
+    assert json.loads(out)["tensors"] == expected.table
+    found = hc.load("out.safetensors")
+    assert all(found[name] == q for name, q in expected.weights.items() if isinstance(q, hc.QuantizedArray))
+    assert len(network.calls) == (1 + 2 * 4 if method == "qronos" else 1)  # the first layer has no drift
+
+
+def test_parts_of_another_method_are_not_reused(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(out: str, method: str) -> Any:
+        return quantize_streamed("model.safetensors", out, {"*": "int3-g16"}, network.run, method=method)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(streaming, "round_checkpoint", stop)
+        call("out.safetensors", "qronos")
+    network.calls.clear()
+    assert call("out.safetensors", "search").table == call("other.safetensors", "search").table
+    assert len(network.calls) == 2
+    assert Path("out.safetensors").read_bytes() == Path("other.safetensors").read_bytes()
+
+
+def test_refused_methods(network: Any, tmp_path: Path) -> None:
+    np.savez("inputs.npz", **{"fc2.weight": np.ones((4, 64), np.float32)})
+
+    def streamed(calibration: Any, **options: Any) -> None:
+        quantize_streamed("model.safetensors", "out.safetensors", {"*": "int4"}, calibration, **options)
+
+    for options, words in (({"method": "qronos"}, "method 'qronos'"), ({"sequential": True}, "sequential")):
+        with pytest.raises(ValueError, match=f"{words} runs the network after each layer"):
+            streamed("inputs.npz", **options)
+    with pytest.raises(ValueError, match="ptq: method 'awq' moves scales into the layer before"):
+        streamed(network.run, method="awq")
+    with pytest.raises(ValueError, match="quantize_checkpoint: method is 'best', expected rtn, search, gptq or"):
+        hc.ptq.quantize_checkpoint("model.safetensors", "out.safetensors", {}, "int4", method="best")
+    with pytest.raises(ValueError, match="quantize_checkpoint: method is 'rtn', expected gptq or qronos, with"):
+        hc.ptq.quantize_checkpoint("model.safetensors", "out.safetensors", {}, "int4", method="rtn", sweeps=1)
 
 
 def killed_at(step: int, call: Callable[[], Any]) -> bool:
