@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -13,17 +15,19 @@ from ..arrays.base import PackedArray
 from ..arrays.components import stored_bytes
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
-from ..base.values import as_int, as_real
+from ..base.values import as_int, as_real, check_flag
 from ..files.recipes import parse_recipe
 from ..files.selection import FirstMatch, select
 from ..formats import Format
 from ..formats.base import or_words
 from ..products.arguments import as_format
-from ..report.files import Tabular
+from ..report import rounding as report
+from ..report.files import Tabular, write_text
 from .methods import CALIBRATED, METHODS, by_method
 from .network import quantize
 
 NEIGHBOURS = 2  # smaller recipes than the answer that are evaluated, too
+RUNS, SECONDS = 3, 0.5  # of a measurement of time: the number of runs, and the seconds after which none begins
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,13 @@ class Gate(Tabular):
     evaluations : int
         Number of calls of the function.
     table : list of dict
-        One row per recipe, by bytes: ``recipe method bytes score passed``. The score of a recipe that was not evaluated
-        is None.
+        One row per recipe, by bytes: ``recipe method bytes score ms passed``. The score of a recipe that was not
+        evaluated is None. ms: milliseconds of the network on its calibration inputs, of a module on the first batch,
+        the least of up to three runs. None without such inputs.
     reason : str
         One sentence.
+    layers : dict of str to str
+        With `mix`, if a mixture was accepted: the recipe of each of its layers.
     """
 
     recipe: str | None
@@ -87,14 +94,29 @@ class Gate(Tabular):
     evaluations: int
     table: list[dict[str, Any]]
     reason: str
+    layers: dict[str, str] = field(default_factory=dict)
+
+    @counts_subnormals
+    def to_html(self, path: str | os.PathLike[str], title: str = "The smallest recipe that is good enough") -> None:
+        """Write one self-contained page: the sentence, the scores against bytes and milliseconds, and the table.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Replaced by renaming if it exists.
+        title : str, optional
+            Heading of the page.
+        """
+        write_text(path, report.gate_page(title, self.table, self.recipe, self.reason, self.layers))
 
     @counts_subnormals
     def __str__(self) -> str:
         width = max(len(row["recipe"]) for row in self.table)
-        lines = [f"{'recipe':{width}}  {'bytes':>12}  score"]
+        lines = [f"{'recipe':{width}}  {'bytes':>12}  {'ms':>8}  score"]
         for row in self.table:
             score = "not evaluated" if row["score"] is None else f"{row['score']:.6g}{'' if row['passed'] else '  no'}"
-            lines.append(f"{row['recipe']:{width}}  {row['bytes']:12,}  {score}")
+            ms = "" if row["ms"] is None else f"{row['ms']:.4g}"
+            lines.append(f"{row['recipe']:{width}}  {row['bytes']:12,}  {ms:>8}  {score}")
         return "\n".join([*lines, self.reason])
 
 
@@ -104,8 +126,11 @@ def climb(
     judge: Callable[[int], float],
     at_least: float,
     evaluations: int | None,
+    times: Mapping[int, float] | None = None,
 ) -> tuple[int | None, Gate]:
     """Search the smallest step that passes: by bisection over the sizes, then the steps below the answer.
+
+    `times` are the milliseconds of the steps that `judge` has evaluated.
 
     Returns
     -------
@@ -141,6 +166,7 @@ def climb(
             "method": steps[i].method,
             "bytes": int(sizes[i]),
             "score": scores.get(i),
+            "ms": (times or {}).get(i),
             "passed": None if i not in scores else scores[i] >= at_least,
         }
         for i in order
@@ -155,6 +181,92 @@ def climb(
         f"{len(scores)} of {len(steps)} evaluations"
     )
     return chosen, Gate(steps[chosen].text, True, scores[chosen], len(scores), table, reason)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A layer of a network in a larger and in a smaller rounding: bytes saved, and the relative errors of both."""
+
+    name: str
+    saved: int
+    small: float
+    large: float
+
+    def price(self) -> float:
+        """Return the error that is added per byte."""
+        return max(self.small - self.large, 0.0) / self.saved
+
+
+def best_failing(gate: Gate) -> int | None:
+    """Return the row of the table with the best score of the recipes that are smaller than the answer and fail."""
+    rows = gate.table
+    end = next((i for i, row in enumerate(rows) if row["recipe"] == gate.recipe), len(rows))
+    failed = [i for i in range(end) if rows[i]["passed"] is False]
+    return max(failed, key=lambda i: (rows[i]["score"], -i), default=None)
+
+
+def blended(
+    gate: Gate,
+    small: str,
+    size: int,
+    exchanges: Sequence[Exchange],
+    judge: Callable[[Sequence[str]], tuple[float, float | None]],
+    at_least: float,
+    evaluations: int | None,
+) -> tuple[list[str], Gate]:
+    """Give as many layers as possible a smaller rounding: by bisection over their number, the cheapest first.
+
+    Parameters
+    ----------
+    gate : Gate
+        Answer of `climb`.
+    small : str
+        The recipe of the smaller rounding.
+    size : int
+        Bytes of all weights in the larger rounding.
+    exchanges : sequence of Exchange
+        Of each layer that the two roundings store in different sizes.
+    judge : callable
+        Returns the score and the milliseconds of the network with some layers in the smaller rounding.
+
+    Returns
+    -------
+    (list of str, Gate)
+        The layers in the smaller rounding.
+    """
+    cheap = sorted((one for one in exchanges if one.saved > 0), key=lambda one: (one.price(), one.name))
+    large, rows = gate.recipe or "float", list(gate.table)
+    low, used, best = 0, gate.evaluations, gate.score
+    high = len(cheap) + (len(cheap) < len(exchanges))  # with all layers exchanged it is the recipe that fails
+    while high - low > 1 and (evaluations is None or used < evaluations):
+        middle = (low + high) // 2
+        score, ms = judge([one.name for one in cheap[:middle]])
+        used += 1
+        text = f"{small} in {middle} of {len(cheap)} layers, {large} in the others"
+        left = size - sum(one.saved for one in cheap[:middle])
+        rows.append({"recipe": text, "method": "mix", "bytes": left, "score": score, "ms": ms,
+                     "passed": score >= at_least})  # fmt: skip
+        low, high, best = (middle, high, score) if score >= at_least else (low, middle, best)
+    rows.sort(key=lambda row: row["bytes"])
+    chosen = [one.name for one in cheap[:low]]
+    if not low:
+        return [], replace(gate, evaluations=used, table=rows)
+    text = f"{small} in {low} of {len(cheap)} layers, {large} in the others"
+    reason = f"{text}, is the smallest recipe found with at least {at_least:g}: {best:g}, after {used} evaluations"
+    recipes = {one.name: small if one.name in chosen else large for one in exchanges}
+    return chosen, Gate(text, True, best, used, rows, reason, recipes)
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    """Return the least time of up to three calls."""
+    least, begun = inf, time.perf_counter()
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        call()
+        least = min(least, time.perf_counter() - start)
+        if time.perf_counter() - begun > SECONDS:
+            break
+    return 1000 * least
 
 
 def scored(evaluate: Callable[[Any], Any], given: Any, name: str) -> float:
@@ -184,6 +296,7 @@ def accept(
     evaluations: int | None = None,
     include: Any = None,
     exclude: Any = None,
+    mix: bool = False,
 ) -> tuple[dict[str, Any], Gate]:
     """Return the smallest rounding of a network that is good enough, or the float weights.
 
@@ -204,6 +317,11 @@ def accept(
         Maximum number of evaluations. Default: those of the search, at most log2 of the length, plus three.
     include, exclude
         As in `quantize`.
+    mix : bool
+        Then also try mixtures: layers of the best recipe that fails, among those of the answer, or among float weights.
+        The layers with the least added error per byte are exchanged first, and their number is found by bisection, with
+        log2 of the number of layers more evaluations. Errors are those of the layers' outputs with calibration, of the
+        weights without.
 
     Returns
     -------
@@ -234,16 +352,37 @@ def accept(
     steps = ladder_of(ladder, method or ("rtn" if calibration is None else "gptq"), "accept")
     if calibration is None and (needy := [step.method for step in steps if step.method in CALIBRATED]):
         raise WrongValue(f"accept: calibration is missing, expected the function that {needy[0]} rounds with")
-    made: dict[int, dict[str, Any]] = {}
+    mixes = check_flag("accept", "mix", mix)
+    made: dict[int, tuple[dict[str, Any], dict[str, float]]] = {}
+    times: dict[int, float] = {}
 
-    def built(i: int) -> dict[str, Any]:
-        if i not in made:
-            made[i] = _rounded(weights, steps[i], calibration, include, exclude)
-        return made[i]
+    def judged(some: dict[str, Any]) -> tuple[float, float | None]:
+        score = scored(evaluate, some, "accept")
+        return score, None if calibration is None else milliseconds(lambda: call_back(calibration, some))
+
+    def judged_step(i: int) -> float:
+        made[i] = _rounded(weights, steps[i], calibration, include, exclude)
+        score, ms = judged(made[i][0])
+        if ms is not None:
+            times[i] = ms
+        return score
 
     sizes = [_size(weights, step, include, exclude) for step in steps]
-    chosen, gate = climb(steps, sizes, lambda i: scored(evaluate, built(i), "accept"), wanted, most)
-    return (dict(weights) if chosen is None else built(chosen)), gate
+    chosen, gate = climb(steps, sizes, judged_step, wanted, most, times)
+    answer, large = (dict(weights), dict[str, float]()) if chosen is None else made[chosen]
+    if not mixes or (row := best_failing(gate)) is None:
+        return answer, gate
+    at = sorted(range(len(steps)), key=lambda i: (sizes[i], i))[row]
+    smaller, small = made[at]
+    exchanges = [
+        Exchange(name, _array(answer[name]).nbytes - _array(smaller[name]).nbytes, small[name], large.get(name, 0.0))
+        for name in small
+    ]
+    names, gate = blended(
+        gate, steps[at].text, sum(_array(value).nbytes for value in answer.values()), exchanges,
+        lambda names: judged({**answer, **{name: smaller[name] for name in names}}), wanted, most,
+    )  # fmt: skip
+    return {**answer, **{name: smaller[name] for name in names}}, gate
 
 
 def _formats_of(weights: Mapping[str, Any], step: Step, include: Any, exclude: Any) -> dict[str, Format]:
@@ -275,11 +414,25 @@ def _axes_of(value: Any) -> tuple[int, ...]:
     return (2, 3, 1) if value.ndim == 4 else (value.ndim - 1,)
 
 
-def _rounded(weights: Mapping[str, Any], step: Step, run: Any, include: Any, exclude: Any) -> dict[str, Any]:
-    """Return the weights of one step; without a calibration run all selected weights are rounded alone."""
+def _rounded(
+    weights: Mapping[str, Any], step: Step, run: Any, include: Any, exclude: Any
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the weights of one step, and the relative errors of its layers.
+
+    Without a calibration run all selected weights are rounded alone.
+    """
     if run is not None:
-        return quantize(weights, run, step.formats, include=include, exclude=exclude, method=step.method).weights
-    found = dict(weights)
+        found = quantize(weights, run, step.formats, include=include, exclude=exclude, method=step.method)
+        return found.weights, {row["name"]: 10 ** (-row["after"] / 10) for row in found.table}
+    rounded, errors = dict(weights), {}
     for name, fmt in _formats_of(weights, step, include, exclude).items():
-        found[name] = by_method(weights[name], fmt, _axes_of(np.asarray(weights[name])), step.method)
-    return found
+        rounded[name] = by_method(weights[name], fmt, _axes_of(np.asarray(weights[name])), step.method)
+        errors[name] = relative_error(weights[name], rounded[name])
+    return rounded, errors
+
+
+def relative_error(w: Any, q: Any) -> float:
+    """Return the squared error of a rounded weight, relative to the weight."""
+    values = np.asarray(w, np.float64)
+    whole = float(np.square(values).sum())
+    return float(np.square(values - q.dequantize(np.float64)).sum()) / whole if whole else 0.0

@@ -1,4 +1,4 @@
-"""The page of a network rounded under its inputs: the error of each layer's output, before and after."""
+"""Pages of rounded networks: the output error of each layer, before and after, and the recipes of a ladder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from .chart import Chart, Curve, Dot
 from .page import Cell, page as whole_page, section, table, tiles
-from .palette import FAMILIES, GREY
-from .scale import lanes, linear
+from .palette import FAMILIES, GREY, family
+from .scale import Scale, lanes, linear, logarithmic
 from .table import clean
 
 Row = Mapping[str, Any]
@@ -21,6 +21,7 @@ HEADS = {
 WIDTH, STEP = 1060, 18  # of the picture
 OPEN, FULL = FAMILIES["vsq"]._replace(color=GREY), FAMILIES["vsq"]
 MAX_LINES = 200
+GATE_HEADS = {"recipe": "recipe", "bytes": "bytes", "score": "score", "ms": "ms", "passed": "passed"}
 
 
 def page(title: str, rows: Sequence[Row], left: Sequence[str]) -> str:
@@ -91,3 +92,54 @@ def picture(rows: Sequence[Row], before: str, after: str) -> Chart:
         linear([low, high], 8, 0.02), lanes(names), WIDTH, STEP * len(rows) + 48, "output dB", "",
         title="SQNR of each layer's output, before and after", dots=dots, curves=curves, top=4, bottom=44, right=20,
     )  # fmt: skip
+
+
+def gate_page(title: str, rows: Sequence[Row], recipe: str | None, reason: str, layers: Mapping[str, str]) -> str:
+    """Return the page of a ladder: the sentence, scores against bytes and milliseconds, and every recipe.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        `Gate.table`.
+    recipe, reason, layers
+        As in `Gate`.
+    """
+    judged = [row for row in rows if row["score"] is not None]
+    found = next((row for row in rows if row["recipe"] == recipe), None)
+    body = tiles([
+        ("float" if found is None else f"{found['bytes']:,}", "weights remain" if found is None else "bytes"),
+        (f"{len(judged)} of {len(rows)}", "recipes evaluated"),
+    ])  # fmt: skip
+    drawn = "".join(
+        f'<div class="wide">{gate_picture(some, key, words, recipe).svg()}</div>'
+        for key, words in (("bytes", "bytes of all weights"), ("ms", "milliseconds of a run, measured"))
+        if (some := [row for row in judged if row[key]])
+    )
+    body += section("Scores", f"{reason}. The ring is the answer; open marks failed.", drawn)
+    lines = [[_cell(key, row[key]) for key in GATE_HEADS] for row in rows]
+    body += section("Every recipe", "", table([*GATE_HEADS.values()], lines, texts=(0, 4)))
+    if layers:
+        body += section("Layers of the mixture", "", table(["layer", "recipe"], [
+            [(clean(name), name), (clean(one), one)] for name, one in layers.items()], texts=(0, 1)))  # fmt: skip
+    return whole_page(title, body)
+
+
+def gate_picture(rows: Sequence[Row], key: str, words: str, recipe: str | None) -> Chart:
+    """Return the scores of recipes against their bytes or milliseconds."""
+    dots = [
+        Dot(row[key], row["score"], FAMILIES[family(_first(row["recipe"]))], clean(row["recipe"]),
+            hollow=not row["passed"], ring=row["recipe"] == recipe, hint=f"{clean(row['recipe'])}: {row['score']:.6g}")
+        for row in rows
+    ]  # fmt: skip
+    across: Scale = logarithmic([row[key] for row in rows])
+    order = sorted(range(len(rows)), key=lambda i: (rows[i]["recipe"] != recipe, not rows[i]["passed"], rows[i][key]))
+    return Chart(
+        across, linear([row["score"] for row in rows]), WIDTH, 320, words, "score",
+        title=f"score against {words}", dots=dots, named=order,
+    )  # fmt: skip
+
+
+def _first(recipe: str) -> str:
+    """Return the format of a recipe of one format; else a text of a mixture."""
+    text = recipe.partition(" / ")[0]
+    return "fp32" if text == "float" else text if " " not in text and "=" not in text else "mix"

@@ -145,6 +145,31 @@ def test_the_gate_is_the_exhaustive_search(at_least: float) -> None:
     assert gate.evaluations <= 5 and gate.recipe in str(gate) and gate.score == float(cosine(small))
 
 
+@pytest.mark.parametrize("ladder", [["int2-g16", "int8"], [("int2-g16", "gptq")]])
+def test_a_mixture_of_two_recipes_is_good_enough(ladder: Any) -> None:
+    model, batches, x = network(outliers=2.0)
+    with torch.no_grad():
+        exact = model(x)
+
+    def cosine(small: Any) -> Any:
+        with torch.no_grad():
+            return torch.nn.functional.cosine_similarity(small(x), exact).mean()
+
+    options = {"accept": cosine, "at_least": 0.99, "inputs": batches}
+    alone, first = ht.convert(model, ladder, **options)
+    small, gate = ht.convert(model, ladder, mix=True, **options)
+    size, before = (sum(t.numel() * t.element_size() for t in (*m.parameters(), *m.buffers())) for m in (small, alone))
+    assert gate.passed and gate.score == float(cosine(small)) >= 0.99 and size < before
+    assert gate.evaluations > first.evaluations and len({*gate.layers.values()}) == 2
+    row = next(row for row in gate.table if row["recipe"] == gate.recipe)
+    assert row["bytes"] == size and row["ms"] > 0
+    for steps, bad in ((ladder, {"smooth": 0.5}), (ladder, {"correct_bias": True}), ([("int8", "awq")], {})):
+        with pytest.raises(ValueError, match="convert: mix puts layers of two models together"):
+            ht.convert(model, steps, mix=True, **options, **bad)
+    with pytest.raises(ValueError, match="convert: mix is for a ladder"):
+        ht.convert(model, "int8", mix=True)
+
+
 def test_without_an_accepted_recipe_the_model_itself_is_returned() -> None:
     model, _, _ = network()
     small, gate = ht.convert(model, ["int8", "int4"], accept=lambda net: 0.0, at_least=1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import heterocompute as hc
-from heterocompute.ptq.gate import Step, climb
+from heterocompute.ptq.gate import Exchange, Gate, Step, blended, climb
 
 NET = hc.zoo.digits()
 
@@ -50,6 +51,68 @@ def test_a_network_is_rounded_as_far_as_its_accuracy_allows() -> None:
     assert not gate.passed and all(kept[name] is NET.weights[name] for name in NET.weights)
 
 
+def test_times_of_the_network_are_in_the_table() -> None:
+    _, gate = hc.ptq.accept(
+        NET.weights, ["int2-g16", "int8"], NET.accuracy, 0.99, lambda w: NET.forward(w, NET.train_x[:8])
+    )
+    assert all((row["ms"] > 0) == (row["score"] is not None) for row in gate.table)
+    _, gate = hc.ptq.accept(NET.weights, ["int8"], NET.accuracy, 0.5)
+    assert gate.table[0]["ms"] is None and gate.layers == {}
+
+
+@pytest.mark.parametrize("at_least", [0.9, 0.97, 0.99, 2.0])
+@pytest.mark.parametrize("ladder", [["int2-g16", "int8"], ["int2-g16"]])
+def test_a_mixture_is_smaller_and_good_enough(at_least: float, ladder: list[str]) -> None:
+    calls = []
+
+    def evaluate(weights: Any) -> float:
+        calls.append(1)
+        return NET.accuracy(weights)
+
+    alone, first = hc.ptq.accept(NET.weights, ladder, NET.accuracy, at_least)
+    calls.clear()
+    small, gate = hc.ptq.accept(NET.weights, ladder, evaluate, at_least, mix=True)
+    assert gate.evaluations == len(calls) <= first.evaluations + 3  # log2 of 5 layers
+    size, before = (sum(np.asarray(v).nbytes if isinstance(v, np.ndarray) else v.nbytes for v in one.values())
+                    for one in (small, alone))  # fmt: skip
+    if not gate.passed:
+        assert at_least > 0.98 and not first.passed and size == before and "float weights remain" in gate.reason
+        return
+    assert gate.passed and size <= before and NET.accuracy(small) == gate.score >= at_least
+    row = next(row for row in gate.table if row["recipe"] == gate.recipe)
+    assert row["bytes"] == size and row["passed"]
+    if gate.layers:
+        assert size < before and {str(getattr(small[name], "format", "float")) for name in gate.layers} == {
+            *gate.layers.values()
+        }
+
+
+def test_the_cheapest_layers_are_exchanged_first() -> None:
+    costs = {"a": 1.0, "b": 0.1, "c": 0.5, "d": 3.0}
+    exchanges = [Exchange(name, 10, cost, 0.0) for name, cost in costs.items()] + [Exchange("e", 0, 0.0, 0.0)]
+    gate = Gate("int8", True, 1.0, 2, [{"recipe": "int8", "bytes": 100, "score": 1.0, "passed": True}], "")
+
+    def judge(names: Any) -> tuple[float, None]:
+        return 1 - sum(costs[name] for name in names), None
+
+    for limit, wanted in ((0.95, ""), (0.9, "b"), (0.4, "bc"), (-0.7, "bca"), (-9.0, "bcad")):
+        names, found = blended(gate, "int4", 100, exchanges, judge, limit, None)
+        assert "".join(names) == wanted and (found.layers == {}) == (not wanted)
+        assert found.recipe == (f"int4 in {len(wanted)} of 4 layers, int8 in the others" if wanted else "int8")
+    assert blended(gate, "int4", 100, exchanges, judge, 0.9, 2)[0] == []  # no evaluation is left
+
+
+def test_the_page_shows_scores_against_bytes_and_times(tmp_path: Path) -> None:
+    _, gate = hc.ptq.accept(
+        NET.weights, ["int2-g16", {"conv*": "int4", "*": "int3-g16"}, "int8"], NET.accuracy, 0.99,
+        lambda w: NET.forward(w, NET.train_x[:8]), mix=True,
+    )  # fmt: skip
+    gate.to_html(tmp_path / "gate.html")
+    text = (tmp_path / "gate.html").read_text()
+    assert text.count("<svg") >= 2 and "bytes of all weights" in text and "milliseconds of a run, measured" in text
+    assert gate.reason.split(",")[0] in text
+
+
 @pytest.mark.parametrize(
     ("ladder", "options", "sentence"),
     [
@@ -60,6 +123,7 @@ def test_a_network_is_rounded_as_far_as_its_accuracy_allows() -> None:
         (["int8"], {"at_least": "good"}, "accept: at_least is 'good'"),
         (["int8"], {"evaluate": lambda weights: float("nan")}, "accept: the score is nan"),
         (["int8"], {"evaluate": 3}, "accept: evaluate is 3"),
+        (["int8"], {"mix": "yes"}, "accept: mix is 'yes'"),
         (["int8"], {"evaluations": 0}, "accept: evaluations is 0"),
     ],
 )

@@ -45,6 +45,7 @@ def convert(
     accept: Callable[[Any], Any] | None = None,
     at_least: float | None = None,
     evaluations: int | None = None,
+    mix: bool = False,
     **old: Any,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
@@ -85,6 +86,9 @@ def convert(
         The score that is good enough. Required with `accept`.
     evaluations : int, optional
         Maximum number of calls of `accept`.
+    mix : bool
+        With `accept`, then also try mixtures of the best recipe that fails with the answer, or with float layers, as in
+        `heterocompute.ptq.accept`. It does not apply to `smooth`, ``"awq"`` and `correct_bias`.
 
     Returns
     -------
@@ -121,9 +125,11 @@ def convert(
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
         options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias}
-        return accepted(convert, model, format, accept, at_least, evaluations, method, options)
+        return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options)
     if evaluations is not None:
         raise WrongValue("convert: evaluations is for a ladder with accept=")
+    if mix is not False:
+        raise WrongValue("convert: mix is for a ladder with accept=")
     how = checked(method, inputs, smooth, clip, check_flag("convert", "correct_bias", correct_bias))
     recipe = recipe_of(format)
     given, moved = model, dict[str, Any]()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...arrays.components import stored_bytes
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.values import as_int, as_real
+from ...base.values import as_int, as_real, check_flag
+from ...files.selection import escaped
 from ...formats.base import or_words
 from ...ptq.adjust import correct_bias
 from ...ptq.calibration import Calibration
-from ...ptq.gate import Gate, climb, ladder_of, scored
+from ...ptq.gate import Exchange, Gate, best_failing, blended, climb, ladder_of, milliseconds, relative_error, scored
 from ...ptq.methods import CALIBRATED
 from ...ptq.network import Rounded, calibrate
+from ..models.batches import Batches, evaluating
 from .forms import form_axis, formed, packed_shape, recipe_of, weight_now
-from .walk import Layer, layers, matching
+from .walk import Layer, every_layer, layers, matching
 from .weights import PackedWeight
 
 METHODS = ("rtn", "search", "awq", *CALIBRATED)
@@ -129,6 +131,7 @@ def accepted(
     accept: Any,
     at_least: Any,
     evaluations: Any,
+    mix: Any,
     method: str,
     options: dict[str, Any],
 ) -> tuple[Any, Gate]:
@@ -142,19 +145,100 @@ def accepted(
     wanted = as_real(at_least, "convert: at_least", "a number")
     most = None if evaluations is None else as_int(evaluations, "convert: evaluations", 1)
     steps = ladder_of(ladder, method, "convert", METHODS)
+    mixes = check_flag("convert", "mix", mix)
+    moves = options["smooth"] is not None or any(step.method == "awq" for step in steps)
+    if mixes and (moves or options["correct_bias"]):
+        why = "smooth or method='awq' move scales between" if moves else "correct_bias changes biases of"
+        raise WrongValue(f"convert: mix puts layers of two models together, and {why} layers; expected one of them")
     best: dict[int, Any] = {}
+    failed: dict[int, Any] = {}  # for mix the one with the best score
+    times: dict[int, float] = {}
+    run = runner(options["inputs"])
 
     def judged(i: int) -> float:
         small = convert(model, steps[i].formats, method=steps[i].method, **options)
         score = scored(accept, small, "convert")
-        if score >= wanted:  # only the smallest is kept
+        if run is not None:
+            times[i] = milliseconds(lambda: run(small))
+        kept = best if score >= wanted else failed if mixes else {}
+        if kept is best:  # only the smallest is kept
             best.clear()
-            best[i] = small
+        kept[i] = small
         return score
 
     sizes = [bytes_of(model, step.formats, options["include"], options["exclude"]) for step in steps]
-    chosen, gate = climb(steps, sizes, judged, wanted, most)
-    return (model if chosen is None else best[chosen]), gate
+    chosen, gate = climb(steps, sizes, judged, wanted, most, times)
+    answer = model if chosen is None else best[chosen]
+    if not mixes or (row := best_failing(gate)) is None:
+        return answer, gate
+    at = sorted(range(len(steps)), key=lambda i: (sizes[i], i))[row]
+    firsts = _firsts(model)
+    wide, narrow = (_packed(one, model, firsts) for one in (answer, failed[at]))
+    exchanges = [
+        Exchange(name, (wide[name][0].nbytes if name in wide else _bytes(model, name)) - q.nbytes, error,
+                 wide[name][1] if name in wide else 0.0)
+        for name, (q, error) in narrow.items() if firsts[name] == name
+    ]  # fmt: skip
+    mixed: dict[int, Any] = {}
+
+    def judged_mix(names: Sequence[str]) -> tuple[float, float | None]:
+        some = {**wide, **{name: q for name, q in narrow.items() if firsts[name] in names}}
+        recipe = {escaped(name): q for name, (q, _) in some.items()}
+        small = convert(model, recipe, activations=options["activations"])
+        score = scored(accept, small, "convert")
+        if score >= wanted:
+            mixed[len(names)] = small
+        return score, None if run is None else milliseconds(lambda: run(small))
+
+    size = bytes_of(model, {"*": None}, None, None) if chosen is None else sizes[chosen]
+    names, gate = blended(gate, steps[at].text, size, exchanges, judged_mix, wanted, most)
+    return (mixed[len(names)] if names else answer), gate
+
+
+def runner(inputs: Any) -> Callable[[Any], Any] | None:
+    """Return the function that runs a model on the first batch; None without batches, or if they can be read once."""
+    if inputs is None or isinstance(inputs, Calibration) or hasattr(inputs, "__next__"):
+        return None
+    source = Batches(inputs, "convert: inputs")
+    first = next(iter(source))
+
+    def run(model: Any) -> Any:
+        with evaluating(model):
+            return source.run(model, first, 0)
+
+    return run
+
+
+def _firsts(model: Any) -> dict[str, str]:
+    """Return for each weight the first name of its parameter."""
+    first: dict[int, str] = {}
+    found = {}
+    for layer in every_layer(model, "convert"):
+        parameter = layer.module._parameters.get(layer.attribute)
+        key = id(layer.module) if parameter is None else id(parameter)
+        found[layer.name] = layer.name if parameter is None else first.setdefault(key, layer.name)
+    return found
+
+
+def _bytes(model: Any, name: str) -> int:
+    path, _, attribute = name.rpartition(".")
+    parameter = model.get_submodule(path)._parameters.get(attribute)
+    return 0 if parameter is None else parameter.numel() * parameter.element_size()
+
+
+def _packed(small: Any, model: Any, firsts: Mapping[str, str]) -> dict[str, tuple[Any, float]]:
+    """Return the packed weights of a conversion of a model, each with its relative error: of the outputs, if known."""
+    known = {row["name"]: 10 ** (-row["after"] / 10) for row in REPORTS[small].table} if small in REPORTS else {}
+    floats = {layer.name: layer for layer in every_layer(model, "convert") if layer.packed is None}
+    found = {}
+    for layer in every_layer(small, "convert"):
+        if layer.packed is None or layer.name not in floats:
+            continue
+        q, name = layer.packed.array(), firsts[layer.name]
+        if name not in known:
+            known[name] = relative_error(formed(floats[layer.name], weight_now(floats[layer.name])).numpy(), q)
+        found[layer.name] = q, known[name]
+    return found
 
 
 def bytes_of(model: Any, formats: Any, include: Any, exclude: Any) -> int:
