@@ -39,23 +39,23 @@ from . import (
     language,
     map,
     prune,
-    ptq,
     quantize,
     reproduce,
-    search,
     study,
 )
 from .options import Parser
 from .parts import UsageError, note, note_lines, open_streams, print_line, refuse_closed_output, standard_output, tidy
 from .proof import diff, vectors, verify
+from .rounding import convert_model, ptq, search
 from .training import train
 
 __all__ = ["UsageError", "main"]
 
 # The modules of the commands, in the order of the help. Each defines ``register(command)``. There ``command(name, run,
 # text, *examples)`` adds a parser with its help and returns it. ``run(arguments)`` returns the exit code.
-ROOMS = (study, language, formats, quantize, ptq, search, prune, dequantize, convert, finish, inspect, verify, diff,
-         vectors, bench, hardware, train, map, accelerators, reproduce, explore, info, completion)  # fmt: skip
+ROOMS = (study, language, formats, quantize, ptq, search, convert_model, prune, dequantize, convert, finish, inspect,
+         verify, diff, vectors, bench, hardware, train, map, accelerators, reproduce, explore, info,
+         completion)  # fmt: skip
 
 # The options that name a file to write, and those that name a file to read, in any command.
 WRITTEN = {

@@ -28,8 +28,8 @@ from .parts import (
     recipe_of,
     standard_output,
 )
-from .ptq import function_of, names_function
 from .rewriting import add_workers
+from .rounding.ptq import function_of, names_function
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data",

@@ -129,6 +129,7 @@ def test_usage_errors_lead_to_the_help_of_the_command(capsys, command):
     needed |= {
         "dequantize": ["a", "b"],
         "convert": ["a", "b"],
+        "convert-model": ["a", "b"],
         "explore": ["a"],
         "finish": ["a"],
         "ptq": ["a", "b"],

@@ -12,7 +12,7 @@ from ...base.workers import checked_workers
 from ...report.table import Column
 from ..options import Options
 from ..parts import ProgressBar, UsageError, add_threads, interruptible, note, print_json, print_line, print_table
-from ..ptq import function_of, names_function
+from ..rounding.ptq import function_of, names_function
 
 SHOWN = 20
 GIVEN = ("recipe", "guess", "calibration", "sample", "seed", "statement", "layout", "part", "workers", "digest")

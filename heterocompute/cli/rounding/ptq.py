@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..base.errors import printable, shown
-from ..base.texts import counted, is_same_file, one_line
-from ..report.table import Column
-from .options import Options, options_of
-from .parts import (
+from ...base.errors import printable, shown
+from ...base.texts import counted, is_same_file, one_line
+from ...report.table import Column
+from ..options import Options, options_of
+from ..parts import (
     ProgressBar,
     UsageError,
     add_format,
@@ -27,7 +27,7 @@ from .parts import (
     print_table,
     recipe_of,
 )
-from .rewriting import add_check, add_input_and_output, add_statement, add_workers, stated
+from ..rewriting import add_check, add_input_and_output, add_statement, add_workers, stated
 
 COLUMNS = (
     Column("name", "tensor"),
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--calibration is needed: x.npz or module:function")
     if is_same_file(arguments.input, arguments.output):
         raise UsageError(f"{printable(arguments.output)}: is the input itself")
-    from ..ptq.streaming import quantize_streamed  # 40 ms
+    from ...ptq.streaming import quantize_streamed  # 40 ms
 
     formats: dict[str, Any] = recipe_of(arguments.recipe) or {}
     if arguments.format is not None:

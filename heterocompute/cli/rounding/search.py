@@ -8,13 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..base.errors import printable, shown
-from ..report.numbers import quantity
-from ..report.table import Column
-from .hardware import chip_of
-from .language import language_model, naming_text, text_of
-from .options import REPEATED, Options
-from .parts import (
+from ...base.errors import printable, shown
+from ...report.numbers import quantity
+from ...report.table import Column
+from ..hardware import chip_of
+from ..language import language_model, naming_text, text_of
+from ..options import REPEATED, Options
+from ..parts import (
     ProgressBar,
     UsageError,
     add_selection,
@@ -25,8 +25,8 @@ from .parts import (
     print_table,
     print_words,
 )
+from ..study import LISTS, NETWORKS, calibrated, held_in
 from .ptq import function_of
-from .study import LISTS, NETWORKS, calibrated, held_in
 
 FORMATS = "vsq2-g16-s4 vsq3-g16-s4 vsq4-g16-s4 vsq5-g16-s4 vsq6-g16-s6 int8".split()
 FIGURE = "{:.3g}".format
@@ -117,8 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: ProgressBar) -> Any:
-    from .. import zoo  # 16 ms
-    from ..ptq.search import search  # 40 ms
+    from ... import zoo  # 16 ms
+    from ...ptq.search import search  # 40 ms
 
     weights: Any
     metric, evaluate = arguments.metric, None
@@ -155,8 +155,8 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
 
 
 def _budgets(text: str) -> dict[str, float]:
-    from ..files.work import size_of  # 18 ms
-    from ..ptq.budgets import KINDS  # 18 ms
+    from ...files.work import size_of  # 18 ms
+    from ...ptq.budgets import KINDS  # 18 ms
 
     found = {}
     for part in text.split(","):

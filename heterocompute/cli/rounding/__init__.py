@@ -1,0 +1,1 @@
+"""The commands that round with calibration or by a score: ptq, search and convert-model."""
