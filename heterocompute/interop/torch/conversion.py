@@ -24,7 +24,9 @@ from .carrying import carry, copied
 from .folding import folded
 from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .modules import Packed
+from .residual import residual
 from .steps import REPORTS, accepted, biases_of, checked, reported, same_layer, take_parameters
+from .turned import BLOCK, TurnedLinear, packed_turned, turned_online
 from .walk import Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
 
@@ -40,6 +42,7 @@ def convert(
     method: str = "rtn",
     inputs: object = None,
     smooth: float | str | None = None,
+    rotate: str | None = None,
     clip: str | None = None,
     correct_bias: bool = False,
     accept: Callable[[Any], Any] | None = None,
@@ -75,6 +78,12 @@ def convert(
         Before rounding, divide the inputs of linear layers by ``max|x|^a / max|w|^(1 - a)`` (SmoothQuant), and multiply
         the weights by it. The division is multiplied into the norm or linear layer before. "search" tries 0.1 to 0.9.
         The identity is always a candidate, by the error of the outputs with weights and activations rounded.
+    rotate : {"residual", "online"}, optional
+        Rotate by Hadamard matrices before rounding. ``"residual"`` folds a rotation of the residual stream into the
+        weights that write and read it. The stream is found by running the first batch. ``"online"`` rotates the inputs
+        of linear layers in the call, in blocks of 16 to 256, and their weights alike: `PackedTurnedLinear`. Rotations
+        that do not reduce the error of the outputs of the model are left out, with weights and activations rounded to
+        nearest, and for ``"online"`` also those that do not reduce the error of the outputs of a layer.
     clip : "search", optional
         Searched scales also with ``"rtn"``.
     correct_bias : bool
@@ -102,12 +111,13 @@ def convert(
         The model is not a module, or is not on the CPU.
     ValueError
         A pattern matches nothing, there is no layer to pack, or a format does not fit a weight. Also if no layer can
-        take scales of `smooth` or ``"awq"``; the message has the reason of the first.
+        take scales of `smooth` or ``"awq"``, or a rotation; the message has the reason of the first.
 
     Notes
     -----
     Xiao et al., "SmoothQuant", ICML 2023 (arXiv 2211.10438), equation 4. Lin et al., "AWQ", MLSys 2024 (arXiv
-    2306.00978), section 3.2. Scales are moved only if the copy computes the outputs of the model on the first batch.
+    2306.00978), section 3.2. Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456). Scales and rotations are moved
+    only if the copy computes the outputs of the model on the first batch.
 
     Examples
     --------
@@ -124,24 +134,36 @@ def convert(
         raise WrongType(f"convert: there is no argument {name}, expected {new}")
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
+        options["rotate"] = rotate
         options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias}
         return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options)
     if evaluations is not None:
         raise WrongValue("convert: evaluations is for a ladder with accept=")
     if mix is not False:
         raise WrongValue("convert: mix is for a ladder with accept=")
-    how = checked(method, inputs, smooth, clip, check_flag("convert", "correct_bias", correct_bias))
+    how = checked(method, inputs, smooth, rotate, clip, inplace, check_flag("convert", "correct_bias", correct_bias))
     recipe = recipe_of(format)
     given, moved = model, dict[str, Any]()
-    if how.folds is not None:
+    if how.folds is not None or rotate is not None:
         of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
-        some = layers(model, include, exclude)
         plain = None if activations is None else as_format(activations, "convert: activations")
-        wide = folded(
-            model, [one for one in some if not one.problem], lambda one: (of_format(one) or (None,))[0], inputs,
-            how.folds, how.alpha, plain, how.clip,
-        )  # fmt: skip
-        model, moved = wide.model, wide.rows
+
+        def sides() -> tuple[Any, Any, Any, Any]:
+            some = [one for one in layers(model, include, exclude) if not one.problem]
+            return model, some, lambda one: (of_format(one) or (None,))[0], inputs
+
+        def nearest(one: Any) -> Any:
+            return convert(one, format, activations=plain, include=include, exclude=exclude, clip=clip)
+
+        if rotate == "residual":
+            turns = residual(model, inputs, nearest)
+            model, moved = turns.model, turns.rows
+        if how.folds is not None:
+            wide = folded(*sides(), how.folds, how.alpha, plain, how.clip)
+            model, moved = wide.model, {name: moved.get(name, {}) | row for name, row in wide.rows.items()}
+        if rotate == "online":
+            turns = turned_online(*sides(), plain, how.clip, nearest)
+            model, moved = turns.model, {name: moved.get(name, {}) | row for name, row in turns.rows.items()}
         found = every_layer(model, "convert")
     heard: Any = None
     if inputs is not None:
@@ -260,17 +282,27 @@ def load_packed(
             chosen.append(layer)
             weights.append(same[identity])
             full.update({f"{layer.name}.{part}": value for part, value in same[identity].state_dict().items()})
+    blocks = {
+        layer.path: int(state[key])
+        for layer in chosen
+        if layer.kind == "linear" and (key := f"{layer.path}.{BLOCK}".removeprefix(".")) in state
+    }
     if inplace:
-        _check_state(model, chosen, weights, full, strict)
+        _check_state(model, chosen, weights, full, strict, blocks)
     else:
         model = _copy(model, chosen, "load_packed")
-    model = unsaved(replaced(model, chosen, weights))
+    model = unsaved(replaced(model, chosen, weights, blocks))
     model.load_state_dict(full, strict, assign=any(one.is_meta for one in model.parameters()))
     return model
 
 
 def _check_state(
-    model: Any, chosen: list[Layer], weights: list[PackedWeight], state: Mapping[str, Any], strict: bool
+    model: Any,
+    chosen: list[Layer],
+    weights: list[PackedWeight],
+    state: Mapping[str, Any],
+    strict: bool,
+    blocks: Mapping[str, int],
 ) -> None:
     """Raise errors of loading a state before the model changes, by loading into a copy without weights."""
     memo: dict[int, Any] = {}
@@ -284,7 +316,7 @@ def _check_state(
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the second time warns as well
-        replaced(trial, chosen, weights).load_state_dict(state, strict)
+        replaced(trial, chosen, weights, blocks).load_state_dict(state, strict)
 
 
 def _why_none(found: list[Layer]) -> str:
@@ -344,8 +376,10 @@ BUILDERS: dict[str, Any] = {
 }
 
 
-def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> Any:
-    """Put packed layers into a model; return the model."""
+def replaced(
+    model: Any, chosen: list[Layer], weights: list[PackedWeight], blocks: Mapping[str, int] | None = None
+) -> Any:
+    """Put packed layers into a model; return the model. `blocks` are those of rotated inputs, by path."""
     made: dict[int, Any] = {}
     for layer, weight in zip(chosen, weights, strict=True):
         old = model.get_submodule(layer.path)
@@ -357,7 +391,9 @@ def replaced(model: Any, chosen: list[Layer], weights: list[PackedWeight]) -> An
             continue
         if isinstance(old, Packed):  # the same module at a second place of the model
             continue
-        new = made.get(id(old))
+        new, block = made.get(id(old)), (blocks or {}).get(layer.path, getattr(old, "block", 0))
+        if new is None and block and (blocks or isinstance(old, TurnedLinear)):
+            new = made[id(old)] = packed_turned(old, weight, block)
         if new is None:
             new = made[id(old)] = carry(old, BUILDERS[layer.kind].from_module(old, weight))
         if not layer.path:

@@ -95,14 +95,14 @@ def folded(
     small = copied(model, shared, model.modules(), "convert", "a model without it")
     rows: dict[str, dict[str, Any]] = {name: {"alpha": None, "left": reason} for name, reason in reasons.items()}
     first = next(iter(source)) if groups else None
-    exact = _answer(model, source, first) if groups else None
+    exact = answer_of(model, source, first) if groups else None
     for group in groups:
         best, scale = _best(small, group, format_of, way, alphas, activations, clip)
         row: dict[str, Any] = {"alpha": best, "left": ""}
         if best:
             before = _fold(small, group, scale)
-            found = _answer(small, source, first)
-            if not _alike(exact, found):
+            found = answer_of(small, source, first)
+            if not alike(exact, found):
                 _restore(small, before)
                 row = {"alpha": None, "left": f"{group.path} is read by other layers, too"}
         for layer in group.layers:
@@ -187,7 +187,8 @@ def _parts(small: Any, group: Group) -> tuple[Any, list[tuple[Any, Layer]]]:
     return small.get_submodule(group.path), [(small.get_submodule(layer.path), layer) for layer in group.layers]
 
 
-def _weight(module: Any, layer: Layer) -> Array:
+def own_weight(module: Any, layer: Layer) -> Array:
+    """Return the float32 weight of a linear layer, outputs first."""
     w: Array = module._parameters[layer.attribute].detach().float().numpy()
     return w.T if layer.axis == (0,) else w
 
@@ -204,7 +205,7 @@ def _best(
     """Return the exponent with the least error of the outputs, and its scales; 0 is the identity."""
     x = np.concatenate(group.rows)[:ROWS]
     formats = {layer.name: fmt for layer in group.layers if (fmt := format_of(layer)) is not None}
-    weights = [(_weight(module, layer), formats[layer.name]) for module, layer in _parts(small, group)[1]]
+    weights = [(own_weight(module, layer), formats[layer.name]) for module, layer in _parts(small, group)[1]]
     exact = [x @ w.T for w, _ in weights]
     largest = np.max([np.abs(w).max(axis=0) for w, _ in weights], axis=0)
     best, scale, least = 0.0, np.ones(x.shape[1], np.float32), np.inf
@@ -213,11 +214,16 @@ def _best(
         rounded = x / s if activations is None else fake_quantize(x / s, activations)
         lost = 0.0
         for (w, fmt), y in zip(weights, exact, strict=True):
-            q = quantize(np.ascontiguousarray(w * s), fmt, -1, clip=clip).dequantize()
-            lost += float(np.square(rounded @ q.T - y, dtype=np.float64).sum())
+            lost += output_error(rounded, w * s, y, fmt, clip)
         if lost < least:
             best, scale, least = alpha, s, lost
     return best, scale
+
+
+def output_error(x: Array, w: Array, exact: Array, fmt: Format, clip: str | None) -> float:
+    """Return the squared error of a layer's outputs with its weight rounded to nearest."""
+    q = quantize(np.ascontiguousarray(w), fmt, -1, clip=clip).dequantize()
+    return float(np.square(x @ q.T - exact, dtype=np.float64).sum())
 
 
 def _scale(x: Array, largest: Array, way: str, alpha: float) -> Array:
@@ -261,7 +267,8 @@ def _restore(small: Any, before: list[tuple[Any, str, Any]]) -> None:
         module._parameters[name] = old
 
 
-def _answer(model: Any, source: Batches, batch: Any) -> list[Array]:
+def answer_of(model: Any, source: Batches, batch: Any) -> list[Array]:
+    """Return the float tensors that a model returns for a batch."""
     with evaluating(model):
         return _tensors(source.run(model, batch, 0))
 
@@ -273,7 +280,8 @@ def _tensors(answer: Any) -> list[Array]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-def _alike(exact: Any, found: Any) -> bool:
+def alike(exact: Any, found: Any) -> bool:
+    """Tell whether two answers are equal except for float32 rounding."""
     return len(exact) == len(found) > 0 and all(
         np.abs(one - two).max(initial=0) <= CLOSE * max(np.abs(one).max(initial=0), 1e-12)
         for one, two in zip(exact, found, strict=True)

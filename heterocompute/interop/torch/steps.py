@@ -24,6 +24,9 @@ from .walk import Layer, every_layer, layers, matching
 from .weights import PackedWeight
 
 METHODS = ("rtn", "search", "awq", *CALIBRATED)
+ROTATIONS = ("residual", "online")
+# Of layers that no step has looked at, in the columns of moved scales and of rotations.
+OTHERS = {"alpha": None, "left": "it is no linear layer", "rotated": 0, "kept": "it is no linear layer"}
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 REPORTS: WeakKeyDictionary[Any, Rounded] = WeakKeyDictionary()
 
@@ -42,7 +45,8 @@ def report(model: Any) -> Rounded:
         Its table has one row per layer: ``name format tokens damping dead before after``, the SQNR of the outputs in
         dB, of round-to-nearest and of the result. With `smooth` or ``"awq"`` also ``alpha``, the exponent of the scales
         that were moved (0: the identity was best), or ``left``, the reason why the layer takes none. before and after
-        are then of the model with moved scales. With `correct_bias` also ``bias``.
+        are then of the model with moved scales. With `rotate` also ``rotated``, the block of inputs, or ``kept``, the
+        reason why the layer is not rotated. With `correct_bias` also ``bias``.
 
     Raises
     ------
@@ -74,18 +78,23 @@ class Steps:
     corrects: bool
 
 
-def checked(method: Any, inputs: Any, smooth: Any, clip: Any, corrects: bool) -> Steps:
+def checked(method: Any, inputs: Any, smooth: Any, rotate: Any, clip: Any, inplace: Any, corrects: bool) -> Steps:
     if method not in METHODS:
         raise WrongValue(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
     if clip not in (None, "search"):
         raise WrongValue(f"convert: clip is {shown(clip)}, expected None or 'search'")
     if method == "awq" and smooth is not None:
         raise WrongValue("convert: smooth and method='awq' both move scales of inputs, expected one of them")
+    if rotate not in (None, *ROTATIONS):
+        raise WrongValue(f"convert: rotate is {shown(rotate)}, expected None or {or_words(ROTATIONS)}")
+    if rotate is not None and inplace:
+        raise WrongValue("convert: rotate replaces layers of a copy, expected inplace=False")
     needs = f"method={shown(method)}" if method in ("awq", *CALIBRATED) else "smooth" if smooth is not None else None
+    needs = "rotate" if needs is None and rotate is not None else needs
     needs = "correct_bias" if needs is None and corrects else needs
     if needs is not None and inputs is None:
         raise WrongValue(f"convert: inputs is missing, expected the batches for {needs}")
-    if isinstance(inputs, Calibration) and (method in ("awq", "qronos") or smooth is not None):
+    if isinstance(inputs, Calibration) and (method in ("awq", "qronos") or smooth is not None or rotate is not None):
         raise WrongValue(f"convert: inputs is what calibrate returned, but {needs} runs the model: pass the batches")
     rounding = "search" if method == "awq" or (method == "rtn" and clip == "search") else method
     folds = "awq" if method == "awq" else "smooth" if smooth is not None else None
@@ -118,7 +127,8 @@ def biases_of(model: Any, picked: list[Layer], weights: list[PackedWeight], inpu
 def reported(heard: Rounded, moved: Mapping[str, Any], biases: Mapping[str, Any]) -> Rounded:
     table = []
     for row in heard.table:
-        more = dict(moved.get(row["name"], {"alpha": None, "left": "it is no linear layer"})) if moved else {}
+        kinds = {key for found in moved.values() for key in found}
+        more = {key: OTHERS[key] for key in OTHERS if key in kinds} | moved.get(row["name"], {})
         path = row["name"].rpartition(".")[0]
         table.append({**row, **more, **({"bias": path in biases} if biases else {})})
     return dataclasses.replace(heard, table=table)
@@ -146,9 +156,11 @@ def accepted(
     most = None if evaluations is None else as_int(evaluations, "convert: evaluations", 1)
     steps = ladder_of(ladder, method, "convert", METHODS)
     mixes = check_flag("convert", "mix", mix)
-    moves = options["smooth"] is not None or any(step.method == "awq" for step in steps)
+    moves = any(options[key] is not None for key in ("smooth", "rotate")) or any(one.method == "awq" for one in steps)
     if mixes and (moves or options["correct_bias"]):
-        why = "smooth or method='awq' move scales between" if moves else "correct_bias changes biases of"
+        why = (
+            "smooth, method='awq' and rotate change what passes between" if moves else "correct_bias changes biases of"
+        )
         raise WrongValue(f"convert: mix puts layers of two models together, and {why} layers; expected one of them")
     best: dict[int, Any] = {}
     failed: dict[int, Any] = {}  # for mix the one with the best score

@@ -226,7 +226,7 @@ KNOWN = {  # the forward pass of a class -> kind of its weights
 READ_BY = {"LinearCrossEntropyLoss": "linear"}  # modules that read the weight of a child and do not call the child
 # Tables of transformers whose class changes indices or rows around the look-up (Gemma, BART, OPT): the module stays.
 OWN_TABLE, OWN_TABLES = "embedding_own", ("ScaledWordEmbedding", "LearnedPositionalEmbedding")
-SPELLED_OUT = ("FalconLinear",)  # classes of transformers whose own forward pass is that of their base
+SPELLED_OUT = ("FalconLinear", "TurnedLinear")  # of transformers and of `turned`: their own forward pass is known
 PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 

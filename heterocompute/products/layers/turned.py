@@ -67,11 +67,12 @@ def check_width(width: int, name: str) -> None:
 def turned(x: FloatArray) -> FloatArray:
     """Rotate the last axis; a second call rotates back, except for float32 rounding."""
     width = x.shape[-1]
-    return linear(np.ascontiguousarray(x).reshape(-1, width), _matrix(width)).reshape(x.shape)
+    return linear(np.ascontiguousarray(x).reshape(-1, width), sylvester(width)).reshape(x.shape)
 
 
 @functools.cache
-def _matrix(width: int) -> FloatArray:
+def sylvester(width: int) -> FloatArray:
+    """Return Sylvester's matrix of a power of two, +-1 / sqrt(width)."""
     found = np.ones((1, 1))
     while len(found) < width:
         found = np.block([[found, found], [found, -found]])

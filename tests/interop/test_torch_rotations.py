@@ -1,0 +1,224 @@
+"""`ht.convert(rotate=...)`: rotations that run in the call, and rotations folded into the residual stream."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+ht = pytest.importorskip("heterocompute.interop.torch")
+residual = pytest.importorskip("heterocompute.interop.torch.residual").residual
+turn_of = pytest.importorskip("heterocompute.interop.torch.residual").turn_of
+D = 48
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """A residual block whose norm has four outlier channels."""
+
+    def __init__(self, norm: Any, bias: bool = True) -> None:
+        super().__init__()
+        self.norm = norm(D)
+        self.gate, self.up = torch.nn.Linear(D, 2 * D, bias=bias), torch.nn.Linear(D, 2 * D, bias=bias)
+        self.down = torch.nn.Linear(2 * D, D, bias=bias)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        return x + torch.nn.functional.dropout(self.down(torch.relu(self.gate(y)) * self.up(y)), 0.1, self.training)
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """A language model without attention; the head may be the embedding."""
+
+    def __init__(self, norm: Any = torch.nn.LayerNorm, is_tied: bool = False, bias: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(40, D)
+        self.blocks = torch.nn.ModuleList(Block(norm, bias) for _ in range(2))
+        self.norm, self.head = norm(D), torch.nn.Linear(D, 40, bias=False)
+        if is_tied:
+            self.head.weight = self.embed.weight
+        with torch.no_grad():
+            self.embed.weight[:, :3] *= 20
+            for one in (*(block.norm for block in self.blocks), self.norm):
+                one.weight.copy_(torch.rand(D) + 0.5)
+                one.weight[5:8] *= 8
+                if getattr(one, "bias", None) is not None:
+                    one.bias.copy_(torch.randn(D) / 5)
+        self.eval()
+
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def batches(count: int = 4) -> list[Any]:
+    torch.manual_seed(1)
+    return [torch.randint(0, 40, (4, 32)) for _ in range(count)]
+
+
+def output_db(model: Any, small: Any, x: Any) -> float:
+    with torch.no_grad():
+        exact, found = model(x), small(x)
+    return float(10 * torch.log10(exact.square().mean() / (found - exact).square().mean()))
+
+
+def test_online_rotations_reduce_the_error_of_outlier_channels() -> None:
+    model, data = Net(), batches()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    x = data.pop()
+    plain, small = (
+        ht.convert(model, "int4", activations="int4", inputs=data, rotate=rotate, include="blocks.*")
+        for rotate in (None, "online")
+    )
+    assert output_db(model, small, x) > output_db(model, plain, x) + 1
+    rows = {row["name"]: row for row in ht.report(small).table}
+    assert rows["blocks.0.gate.weight"]["rotated"] == 16 and rows["blocks.0.gate.weight"]["kept"] == ""
+    assert all(row["rotated"] or "does not reduce" in row["kept"] for row in rows.values())
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("method", ["gptq", "qronos", "awq"])
+def test_methods_round_the_rotated_weights(method: str) -> None:
+    model, data = Net(), batches()
+    x = data.pop()
+    options = {"inputs": data, "include": "blocks.*", "activations": "int8"}
+    plain = ht.convert(model, "int3", rotate="online", **options)
+    small = ht.convert(model, "int3", rotate="online", method=method, **options)
+    assert output_db(model, small, x) > output_db(model, plain, x) + 1
+
+
+def test_a_state_has_the_rotations() -> None:
+    model, data = Net(), batches()
+    small = ht.convert(model, "int4", activations="int4", inputs=data, rotate="online")
+    state = small.state_dict()
+    assert [int(value) for key, value in state.items() if key.endswith(".turn")]
+    again = ht.load_packed(Net(), state)
+    with torch.no_grad():
+        assert torch.equal(again(data[0]), small(data[0]))
+        assert torch.equal(copy.deepcopy(small)(data[0]), small(data[0]))
+    own = Net()
+    assert torch.equal(ht.load_packed(own, state, inplace=True)(data[0]), small(data[0]))
+    key = next(key for key in state if key.endswith(".turn"))
+    with pytest.raises(RuntimeError, match="turn is 8, but the layer rotates blocks of"):
+        small.load_state_dict({**state, key: torch.tensor(8)})
+
+
+def test_a_layer_alone_and_its_gradient() -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(64, 8), torch.randn(512, 64)
+    x[:, 3] *= 50
+    small = ht.convert(layer, "int8", activations="int4", inputs=x, rotate="online")
+    assert small.block == 64 and "block=64" in repr(small)
+    x.requires_grad_(True)
+    small(x).sum().backward()
+    wanted = layer.weight.sum(dim=0)
+    assert (x.grad[0] - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("norm", ["LayerNorm", "RMSNorm"])
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_the_residual_stream_is_rotated_in_the_weights(norm: str, is_tied: bool) -> None:
+    model, data = Net(getattr(torch.nn, norm), is_tied, bias=not is_tied), batches()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    x = data.pop()
+    wide = residual(model, data, lambda one: one if one is not model else torch.nn.Embedding(40, 40)).model
+    assert wide is not model and output_db(model, wide, x) > 100
+    assert not torch.equal(wide.embed.weight, model.embed.weight) and not (wide.blocks[0].norm.weight - 1).any()
+    found = {
+        rotate: ht.convert(model, "int4", activations="int4", inputs=data, rotate=rotate)
+        for rotate in (None, "residual")
+    }
+    assert output_db(model, found["residual"], x) > output_db(model, found[None], x) + 1
+    rows = {row["name"]: row for row in ht.report(found["residual"]).table}
+    assert rows["blocks.1.down.weight"]["rotated"] == rows["blocks.0.up.weight"]["rotated"] == D
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    if not is_tied:
+        again = ht.load_packed(Net(getattr(torch.nn, norm)), found["residual"].state_dict())
+        assert torch.equal(again(x), found["residual"](x))
+
+
+def test_a_norm_without_some_channels_moves_its_bias_into_the_layers() -> None:
+    model, data = Net(), batches()
+    with torch.no_grad():
+        model.norm.weight[3] = 0
+    pick = torch.nn.Embedding(40, 40)
+    wide = residual(model, data, lambda one: one if one is not model else pick).model
+    assert wide.head.bias is not None and not wide.norm.bias.any() and output_db(model, wide, data[0]) > 100
+
+
+def test_a_rotation_that_does_not_help_is_left_out() -> None:
+    model, data = Net(), batches()
+    with torch.no_grad():
+        model.embed.weight.copy_(torch.eye(40, D) * 7)  # exact in int4, a rotation is not
+    small = ht.convert(model, {"embed": "int4", "*": None}, inputs=data, rotate="residual")
+    assert torch.equal(small.embed.weight.dequantize(), model.embed.weight)
+
+
+@pytest.mark.parametrize("width", [12, 48, 64])
+@pytest.mark.parametrize("keeps_mean", [False, True])
+def test_rotations_are_orthogonal_and_keep_the_mean(width: int, keeps_mean: bool) -> None:
+    turn = turn_of(width, keeps_mean)
+    r = turn(np.eye(width, dtype=np.float32)).astype(np.float64)
+    assert np.abs(r @ r.T - np.eye(width)).max() < 1e-6
+    assert np.abs(r).max() < 0.9
+    if keeps_mean:
+        assert np.abs(r.sum(axis=1) - 1).max() < 1e-6
+
+
+class PostNorm(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.first, self.norm = how, torch.nn.Linear(8, 16), torch.nn.LayerNorm(16)
+        self.second, self.head = torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        if self.how == "relu":
+            return self.head(self.norm(y + torch.relu(self.second(y))))
+        if self.how == "post":
+            return self.head(self.norm(y + self.second(y)) + y)
+        if self.how == "returned":
+            return y + self.second(y)
+        if self.how == "no sums":
+            return self.head(self.norm(y))
+        return self.head(torch.tanh(y + self.second(y)))
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("relu", "relu writes it"),
+        ("post", "add reads the output of norm"),
+        ("returned", "the model returns it"),
+        ("read", "tanh reads it"),
+        ("no sums", "the model has no sums of layers"),
+    ],
+)
+def test_streams_that_are_not_rotated_are_named(how: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"convert: rotate='residual': .*{sentence}"):
+        ht.convert(PostNorm(how), "int8", inputs=torch.randn(8, 8), rotate="residual")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "sentence"),
+    [
+        (torch.nn.Linear(20, 4), {}, "rotates no layer: weight: its 20 inputs have no block of 16 to 256"),
+        (torch.nn.Embedding(4, 16), {}, "rotates no layer: weight: it is a Embedding, expected"),
+        (torch.nn.Linear(32, 4), {"inputs": None}, "inputs is missing, expected the batches for rotate"),
+        (
+            torch.nn.Linear(32, 4),
+            {"rotate": "offline"},
+            "convert: rotate is 'offline', expected None or residual or online",
+        ),
+        (torch.nn.Linear(32, 4), {"inplace": True}, "rotate replaces layers of a copy"),
+    ],
+)
+def test_bad_input_is_one_sentence(model: Any, options: dict[str, Any], sentence: str) -> None:
+    x = torch.zeros(4, 4, dtype=torch.int64) if hasattr(model, "num_embeddings") else torch.randn(4, model.in_features)
+    with pytest.raises(ValueError, match=sentence):
+        ht.convert(model, "int8", **{"inputs": x, "rotate": "online", **options})
