@@ -50,7 +50,8 @@ def measure(model: Path, count: int, fmt: str, method: str) -> None:
     lost = (10 * np.log10(np.square(y).sum() / np.square(y - z).sum()) for y, z in zip(exact, found, strict=True))
     cosine = float((exact[0] * found[0]).sum(axis=1).mean())
     held, own = lost
-    print(f"{method:8} {held:6.2f} dB ({own:.2f})  cosine {cosine:.4f}  {seconds:7.1f} s  {more >> 20:6} MiB", flush=True)
+    cost = f"{seconds:7.1f} s  {more >> 20:6} MiB"
+    print(f"{method:8} {held:6.2f} dB ({own:.2f})  cosine {cosine:.4f}  {cost}", flush=True)
 
 
 def main() -> None:
@@ -59,9 +60,10 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="folder with model.safetensors and vocab.txt")
     parser.add_argument("--texts", type=int, default=100, help="paragraphs of each half")
     parser.add_argument("--format", default="int3-g32")
+    parser.add_argument("--methods", default=",".join(METHODS))
     arguments = parser.parse_args()
     spawning = multiprocessing.get_context("spawn")
-    for method in METHODS:
+    for method in arguments.methods.split(","):
         one = spawning.Process(target=measure, args=(arguments.model, arguments.texts, arguments.format, method))
         one.start()
         one.join()
