@@ -46,6 +46,8 @@ class Plan(Tabular):
         The metric of the network with these weights, minus the metric of the unrounded network.
     uniform : list of dict
         For each format, used for all tensors: ``format bits bytes predicted``.
+    notes : list of str
+        A warning if the file of ``keep=`` holds only results of something else.
     """
 
     recipe: dict[str, str]
@@ -61,6 +63,7 @@ class Plan(Tabular):
     measured: float | None
     uniform: list[dict[str, Any]]
     _front: Callable[[], list[dict[str, Any]]] = field(repr=False)
+    notes: list[str] = field(default_factory=list)
 
     @cached
     def _points(self) -> list[dict[str, Any]]:
@@ -113,9 +116,10 @@ class Plan(Tabular):
         Returns
         -------
         dict
-            ``recipe rows bits bytes budget spent predicted bound gap measured uniform pareto``.
+            ``recipe rows bits bytes budget spent predicted bound gap measured uniform notes pareto``.
         """
-        keys = ("recipe", "bits", "bytes", "budget", "spent", "predicted", "bound", "gap", "measured", "uniform")
+        keys = ("recipe", "bits", "bytes", "budget", "spent", "predicted", "bound", "gap", "measured", "uniform",
+                "notes")  # fmt: skip
         found = {"rows": self.table, "pareto": self._points, **{key: getattr(self, key) for key in keys}}
         return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
@@ -162,9 +166,10 @@ class Plan(Tabular):
     def __str__(self) -> str:
         proof = "a proven optimum" if self.gap == 0 else f"at most {self.gap:.3g} above the optimum"
         measured = "" if self.measured is None else f", measured {self.measured:.4g}"
+        notes = "".join(f"; note: {note}" for note in self.notes)
         spent = ", ".join(f"{kind} {self.spent[kind]:.6g} of {limit:.6g}" for kind, limit in self.budget.items())
         return (
             f"{self.bits:.3f} bits a value, {counted(self.bytes, 'byte')} ({spent}); loss predicted "
             f"{self.predicted:.4g}, "
-            f"bound {self.bound:.4g}: {proof}{measured}"
+            f"bound {self.bound:.4g}: {proof}{measured}{notes}"
         )

@@ -7,6 +7,7 @@ error is large enough to measure and too small to destroy the network.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -18,6 +19,8 @@ import numpy as np
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
+from ..base.keeping.digest import digest_of
+from ..base.keeping.results import KeptResults
 from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_list, as_real
@@ -57,6 +60,7 @@ def search(
     activations: Format | str | None = None,
     progress: Callable[[int, int, str], None] | bool | None = None,
     calibration: Any = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Choose a format for every tensor that minimizes the network's loss within a budget.
 
@@ -96,6 +100,9 @@ def search(
         As in `heterocompute.study`. Called as ``progress(done, total, text)`` before each step, and once at the end.
     calibration : Calibration or batches, optional
         For a module, instead of `hessians`: the result of `calibrate`, or the calibration batches.
+    keep : path, optional
+        File of results, as in `heterocompute.study`: errors and answers of `evaluate` are appended as soon as they are
+        known, and not computed again.
 
     Returns
     -------
@@ -123,7 +130,7 @@ def search(
             raise WrongValue("search: hessians is for weights; pass calibration= with a torch.nn.Module")
         of_weights = partial(
             search, formats=formats, budget=budget, metric=metric, groups=groups, probe=probe, device=device,
-            activations=activations, progress=progress,
+            activations=activations, progress=progress, keep=keep,
         )  # fmt: skip
         plan: Plan = searched(of_weights, weights, evaluate, calibration, include, exclude)
         return plan
@@ -153,15 +160,19 @@ def search(
     other = None if activations is None else as_format(activations, "search: activations")
     tables = cost_tables([*allowed, "bytes"], list(layers.values()), choices, device, other)
 
-    rounder = _Rounder(values, {name: axis for name, (_, axis) in layers.items()}, known)
+    kept = KeptResults(keep, "search")
+    rounder = _Rounder(values, {name: axis for name, (_, axis) in layers.items()}, known, kept)
+    kept.belongs_to("errors of tensors")
+    judged_by = digest_of({name: digest_of(value) for name, value in arrays.items()}, evaluate, metric) if kept else ""
     errors = {}
     for name in names:
         step(name)
-        errors[name] = [rounder.error(name, rounder.round(name, fmt)) for fmt in choices]
+        errors[name] = [rounder.error(name, fmt) for fmt in choices]
     alphas, probes, exact = dict.fromkeys(names, 1.0), dict[str, str | None].fromkeys(names), 0.0
     if judge is not None:
+        kept.belongs_to(judged_by)
         disturbed = [{name: given or _probe(choices, errors[name]) for name in item} for item in items]
-        alphas, exact = _effects(judge, arrays, disturbed, rounder, step)
+        alphas, exact = _effects(judge, arrays, disturbed, rounder, kept, step)
         probes = {name: fmt.label for item in disturbed for name, fmt in item.items()}
 
     place = {name: i for i, name in enumerate(names)}
@@ -170,13 +181,14 @@ def search(
         for kind, table in tables.items()
     }
     item_losses = np.array([np.sum([np.array(errors[name]) * alphas[name] for name in item], axis=0) for item in items])
-    found = _solved(item_costs, item_losses, allowed, count)
+    found = _solved(item_costs, item_losses, allowed, count, items)
     of = {name: f for item, f in zip(items, found.choice, strict=True) for name in item}
     chosen = {name: rounder.round(name, choices[of[name]]) for name in names}
     measured = None
     if judge is not None:
         step("evaluate  what was chosen")
-        measured = judge({**arrays, **chosen}) - exact
+        mix = [(name, choices[of[name]], rounder.about(name)) for name in names]
+        measured = kept.get(("mix", mix), lambda: judge({**arrays, **chosen})) - exact
     step.finish()
 
     stored = tables["bytes"].astype(np.int64)
@@ -219,6 +231,7 @@ def search(
         measured,
         uniform,
         partial(_front, item_costs["bytes"], item_losses, max(count, 1)),
+        kept.notes,
     )
 
 
@@ -242,17 +255,22 @@ def _effects(
     arrays: Mapping[str, Any],
     disturbed: Sequence[Mapping[str, Format]],
     rounder: _Rounder,
+    kept: KeptResults,
     step: Steps,
 ) -> tuple[dict[str, float], float]:
     """Return the loss per unit of error of each tensor, and the metric of the exact weights."""
     alphas, disturbs = dict[str, float](), False
     step("evaluate")
-    exact = judge(arrays)
+    exact = kept.get(("exact",), lambda: judge(arrays))
     for item in disturbed:
         step(f"evaluate  {', '.join(item)}")
-        packed = {name: rounder.round(name, fmt) for name, fmt in item.items()}
-        size = sum(rounder.error(name, q) for name, q in packed.items())
-        change = abs(judge({**arrays, **packed}) - exact)
+        size = sum(rounder.error(name, fmt) for name, fmt in item.items())
+
+        def judged(item: Mapping[str, Format] = item) -> float:
+            return judge({**arrays, **{name: rounder.round(name, fmt) for name, fmt in item.items()}})
+
+        about = [(name, fmt, rounder.about(name)) for name, fmt in item.items()]
+        change = abs(kept.get(("mix", about), judged) - exact)
         alphas |= dict.fromkeys(item, change / size if size else 0.0)
         disturbs = disturbs or size > 0
     if disturbs and not any(alphas.values()):
@@ -263,15 +281,28 @@ def _effects(
     return alphas, exact
 
 
-def _solved(costs: Mapping[str, Array], losses: Array, allowed: Mapping[str, float], count: int) -> Solution:
+def _solved(
+    costs: Mapping[str, Array],
+    losses: Array,
+    allowed: Mapping[str, float],
+    count: int,
+    items: Sequence[Sequence[str]],
+) -> Solution:
     """Return the choices of least loss within the budgets, for this number of values."""
     # the cost of bits is in bytes
     bounds = {kind: floor(amount * count / 8) if kind == "bits" else amount for kind, amount in allowed.items()}
     for kind, amount in allowed.items():
-        least = float(costs[kind].min(axis=1).sum())
+        cheapest = costs[kind].min(axis=1)
+        least = float(cheapest.sum())
         if least > bounds[kind]:
             needs = f"{8 * least / count:.4g} bits per value" if kind == "bits" else f"{least:.9g} {kind}"
-            raise WrongValue(f"search: the cheapest choices take {needs}, more than the budget of {amount:.9g}")
+            largest = int(cheapest.argmax())
+            share = float(cheapest[largest]) / least if least else 1.0
+            raise WrongValue(
+                f"search: the cheapest choices take {needs}, more than the budget of {amount:.9g}; the largest part is "
+                f"{', '.join(map(shown, items[largest][:3]))} with {share:.0%}: exclude it, add smaller formats or "
+                "raise the budget"
+            )
     try:
         return solve([costs[kind] for kind in bounds], losses, list(bounds.values()))
     except ValueError as problem:
@@ -281,14 +312,27 @@ def _solved(costs: Mapping[str, Array], losses: Array, allowed: Mapping[str, flo
 class _Rounder:
     """Rounds tensors by the best available method: `gptq` with a Hessian, the scale search, or plainly.
 
-    Each tensor is rounded once to each format, and the packed arrays are kept for later evaluation.
+    Each tensor is rounded once to each format, and the packed arrays stay for later evaluation. A format whose error is
+    in the file of results is rounded only if it is evaluated.
     """
 
     def __init__(
-        self, values: Mapping[str, Array], axes: Mapping[str, tuple[int, ...]], hessians: Mapping[str, Hessian]
+        self,
+        values: Mapping[str, Array],
+        axes: Mapping[str, tuple[int, ...]],
+        hessians: Mapping[str, Hessian],
+        kept: KeptResults,
     ) -> None:
-        self.values, self.axes, self.hessians = values, axes, hessians
+        self.values, self.axes, self.hessians, self.kept = values, axes, hessians, kept
         self.packed: dict[tuple[str, Format], QuantizedArray | Array] = {}
+        self.errors: dict[tuple[str, Format], float] = {}
+        self.digests: dict[str, str] = {}
+
+    def about(self, name: str) -> str:
+        """Return a digest of what determines the rounding of a tensor to each format, if results are kept."""
+        if self.kept and name not in self.digests:
+            self.digests[name] = digest_of(self.values[name], self.axes[name], self.hessians.get(name))
+        return self.digests.get(name, "")
 
     def method(self, name: str, fmt: Format) -> str:
         ways = ("gptq", "search") if name in self.hessians else ("search",)
@@ -304,8 +348,14 @@ class _Rounder:
             self.packed[name, fmt] = q
         return self.packed[name, fmt]
 
-    def error(self, name: str, q: QuantizedArray | Array) -> float:
+    def error(self, name: str, fmt: Format) -> float:
         """Return the relative error, at the layer's output if its inputs are known."""
+        if (name, fmt) not in self.errors:
+            about = ("error", name, self.about(name), fmt, self.method(name, fmt))
+            self.errors[name, fmt] = self.kept.get(about, lambda: self._error(name, self.round(name, fmt)))
+        return self.errors[name, fmt]
+
+    def _error(self, name: str, q: QuantizedArray | Array) -> float:
         if name in self.hessians:
             return error(self.values[name], q, self.hessians[name], self.axes[name]).relative
         exact = to_columns(self.values[name], self.axes[name])

@@ -12,6 +12,7 @@ import numpy as np
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.keeping.digest import digest_of
+from ..base.keeping.results import KeptResults
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.values import as_list, as_real
@@ -19,7 +20,6 @@ from ..files.selection import axes_of, check_patterns, select
 from ..pruning.prune import parsed, prune
 from .callers import evaluator, retrainer, train_again
 from .density_result import DensityStudy
-from .keeping import KeptStudy
 from .request import Request
 from .source import Source, module_of, named, network_of
 
@@ -133,7 +133,7 @@ def study_density(
         points = len(kinds) * sum(map(len, curves.values())) * (1 if train is None else 2)
         step = Steps(1 + points, progress, "study_density")
         step("evaluate")
-        kept = KeptStudy(keep, "study_density")
+        kept = KeptResults(keep, "study_density")
         kept.belongs_to(
             {name: digest_of(value) for name, value in everything.items()} if kept else None, evaluate, axes
         )

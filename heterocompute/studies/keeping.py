@@ -1,78 +1,14 @@
-"""Results of a study in a file (``keep=``): what was measured and evaluated is not computed again.
-
-The keys are digests of the weights, the formats and the functions, so one file may serve many studies.
-"""
+"""The measurements of a study's tensors in a file (``keep=``)."""
 
 from __future__ import annotations
 
-import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-from ..base.keeping.digest import digest_of
-from ..base.keeping.lines import Kept, key_of
-from ..base.texts import file_name
-from ..base.version import __version__
+from ..base.keeping.results import KeptResults
 from .request import Entry, RunOptions
 from .tensor import Measured
-
-
-class KeptStudy:
-    """The results of a study in a file, or none of them.
-
-    Parameters
-    ----------
-    path : path or None
-    work : str
-        The function whose results these are.
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | None, work: str = "study") -> None:
-        self._kept = Kept(path, work, f"results of {work}")
-        self._name = "" if path is None else os.path.basename(file_name(path))
-        self._same: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self._kept)
-
-    def belongs_to(self, *values: object) -> None:
-        """State what all results depend on."""
-        if self._kept:
-            self._same = (__version__, digest_of(*values))
-
-    def same(self, *values: object) -> str:
-        """Return the digest of functions before the first call, which may change what they read."""
-        return digest_of(*values) if self._kept else ""
-
-    def get(self, parts: Iterable[object], compute: Callable[[], Any]) -> Any:
-        """Return a kept result, or compute it and keep it."""
-        if not self._kept:
-            return compute()
-        found = self.find(*parts)
-        if found is None:
-            found = compute()
-            self.add(found, *parts)
-        return found
-
-    def find(self, *parts: object) -> Any:
-        """Return a kept result, or None."""
-        return self._kept.find(self._key(parts)) if len(self._kept) else None
-
-    def add(self, found: object, *parts: object) -> None:
-        """Keep a result."""
-        if self._kept:
-            self._kept.add(self._key(parts), found)
-
-    def _key(self, parts: Iterable[object]) -> str:
-        return key_of([*self._same, digest_of(*parts)])
-
-    @property
-    def notes(self) -> list[str]:
-        """Return a warning if the file had results, and none of them belonged to this study."""
-        if not len(self._kept) or self._kept.found:
-            return []
-        return [f"{self._name} kept {len(self._kept)} results, none of these weights, formats and functions"]
 
 
 class KeptTensor:
@@ -80,7 +16,7 @@ class KeptTensor:
 
     Parameters
     ----------
-    kept : KeptStudy
+    kept : KeptResults
     about : sequence
         Everything that determines them, besides the format.
     ways : sequence of RunOptions
@@ -91,7 +27,7 @@ class KeptTensor:
         Those that must be measured.
     """
 
-    def __init__(self, kept: KeptStudy, about: tuple[object, ...], ways: Iterable[RunOptions]) -> None:
+    def __init__(self, kept: KeptResults, about: tuple[object, ...], ways: Iterable[RunOptions]) -> None:
         self._kept, self._about = kept, (*about, platform.node())  # whose times are those of this machine
         self._known = {way: found for way in ways if (found := kept.find("tensor", *self._about, way)) is not None}
         self._picture = kept.find("picture", *self._about)

@@ -20,6 +20,7 @@ from ..arrays.components import stored_bytes
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongValue
 from ..base.keeping.digest import digest_of
+from ..base.keeping.results import KeptResults
 from ..base.progress import Steps
 from ..base.texts import counted
 from ..base.workers import checked_workers, is_serial
@@ -36,7 +37,7 @@ from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
 from .callers import finite
 from .chip import decoding
-from .keeping import KeptStudy, ways_of
+from .keeping import ways_of
 from .notes import notes_on
 from .request import (
     PLAIN,
@@ -99,7 +100,7 @@ def study_text(request: Request) -> Study:
     clock = _Times(is_timed(request.timing, values, "study"))
     rows, layers, per_layer = [], [], []
     states: dict[int, Any] = {}  # states of the stored network
-    kept = KeptStudy(request.keep)
+    kept = KeptResults(request.keep, "study")
     if kept:
         digests = [(name, digest_of(net.weights[name])) for name in net.weights]
         kept.belongs_to(digests, net.shape, net.roles, ids, calibration, names, platform.node())

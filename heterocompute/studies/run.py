@@ -18,6 +18,7 @@ from typing import Any
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.keeping.digest import digest_of
+from ..base.keeping.results import KeptResults
 from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_int, check_flag
@@ -30,7 +31,7 @@ from ..products.error import error
 from ..ptq.methods import CALIBRATED, codes_or_values
 from ..report.study import STORED
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
-from .keeping import KeptStudy, KeptTensor, ways_of
+from .keeping import KeptTensor, ways_of
 from .notes import notes_on
 from .request import (
     PLAIN,
@@ -96,7 +97,7 @@ def run(request: Request) -> Study:
     ways = methods_of(request.methods, request.hessians)
     entries = request.entries(TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS, ways)
     modelled = modelled_by(chip_asked(request.device))
-    kept = KeptStudy(request.keep)
+    kept = KeptResults(request.keep, "study")
 
     with ExitStack() as stack:
         source = Source(network.weights, stack)
@@ -207,7 +208,7 @@ class _Judge:
     call: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None
     modelled: Callable[[list[Any], Any], dict[str, Any]]
     step: Steps
-    kept: KeptStudy
+    kept: KeptResults
     hessians: Mapping[str, Any]
     training: str  # digest of the functions that train
     emulates: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,14 +13,18 @@ import numpy as np
 
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.keeping.results import KeptResults
+from ..base.progress import Progress, Steps
 from ..base.values import as_int, as_list
 from ..report.files import Tabular, write_text
+from ..report.page import page as whole_page, rows_html
 from ..training.descent import batches as distorted, share_of
 from ..training.step.named import as_recipe
 from ..training.step.network import NetworkTrainer
 from ..training.step.recipe import Recipe
 from ..training.step.watching import Watch
 from ..zoo.network import Network
+from .storing import Stored, check_rows, check_texts
 
 __all__ = ["TrainingStudy", "study_training"]
 
@@ -39,8 +43,8 @@ COLORS = ("#222222", "#33658a", "#c1440e", "#3a7d44", "#8e5572", "#b08900", "#4f
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingStudy(Tabular):
-    """Hold the result of `heterocompute.study_training`.
+class TrainingStudy(Tabular, Stored):
+    """Hold the result of `heterocompute.study_training`. `save` writes a file that `load` reads.
 
     Attributes
     ----------
@@ -54,14 +58,46 @@ class TrainingStudy(Tabular):
     first_departure : dict of str to dict or None
         Per recipe: the first step from which on the mean loss stays above that of bf16 for ten steps or more, by three
         standard deviations over seeds, 0.05 and a quarter; with the worst rounding recorded until then.
+    notes : list of str
+        A warning if the file of ``keep=`` holds only results of something else.
     """
 
     table: list[dict[str, Any]]
     curves: dict[str, list[list[float]]]
     first_departure: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    kind = "training study"
+
+    def __post_init__(self) -> None:
+        curves = {
+            name: [[math.nan if value is None else value for value in one] for one in several]
+            for name, several in self.curves.items()
+        }
+        object.__setattr__(self, "curves", curves)
+
+    def _stored(self) -> dict[str, Any]:
+        return {**super()._stored(), **self.to_dict()}
+
+    @classmethod
+    def _check_fields(cls, fields: dict[str, Any]) -> None:
+        texts = ("recipe", "layer", "tensor")
+        check_rows("table", fields["table"], texts)
+        names = [row["recipe"] for row in fields["table"]]
+        if not names or not all(isinstance(name, str) for name in names):
+            raise WrongValue("table has no recipes")
+        for key in ("curves", "first_departure"):
+            if not isinstance(fields[key], dict) or list(fields[key]) != names:
+                raise WrongValue(f"{key} has other names than the table")
+        for several in fields["curves"].values():
+            if not isinstance(several, list) or not several or len({len(one) for one in several}) != 1:
+                raise WrongValue("curves are no lists of one length")
+            check_rows("curves", [{"loss": value} for one in several for value in one])
+        check_rows("first_departure", [row for row in fields["first_departure"].values() if row is not None], texts)
+        check_texts("notes", fields["notes"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table, curves and departures; NaN is None.
+        """Return the table, curves, departures and notes; NaN is None.
 
         Returns
         -------
@@ -71,33 +107,29 @@ class TrainingStudy(Tabular):
             name: [[value if math.isfinite(value) else None for value in one] for one in several]
             for name, several in self.curves.items()
         }
-        return {"table": self.table, "curves": curves, "first_departure": self.first_departure}
+        return {"table": self.table, "curves": curves, "first_departure": self.first_departure,
+                "notes": self.notes}  # fmt: skip
 
     def to_html(self, path: str | os.PathLike[str], title: str = "Training in number formats") -> None:
-        """Write the curves and the table as a page.
+        """Write the curves and the table as a page, which `load` reads.
 
         Parameters
         ----------
         path : str or path-like
         title : str, optional
         """
-        page = f"<!doctype html><meta charset=utf-8><title>{html.escape(title)}</title><h1>{html.escape(title)}</h1>"
-        write_text(path, page + self._repr_html_())
+        write_text(path, whole_page(title, self._repr_html_(), stored=self._stored()))
 
     def _repr_html_(self) -> str:
-        names = list(self.table[0])
-        head = "".join(f"<th>{name}</th>" for name in names)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(_shown(row[name]))}</td>" for name in names) for row in self.table
-        )
-        return f"{_picture(self.curves)}<table><tr>{head}</tr>{rows}</table>"
+        return _picture(self.curves) + rows_html(self.table, "; ".join(self.notes))
 
     def __repr__(self) -> str:
         lines = []
         for row in self.table:
             spread = "" if row["spread"] is None else f" +- {row['spread']:.4f}"
-            lines.append(f"{row['recipe']:16} {row['accuracy']:.4f}{spread}  loss {row['loss']:.4f}")
-        return "\n".join(lines)
+            loss = "failed" if row["loss"] is None else f"loss {row['loss']:.4f}"
+            lines.append(f"{row['recipe']:16} {row['accuracy']:.4f}{spread}  {loss}")
+        return "\n".join([*lines, *self.notes])
 
 
 @counts_subnormals
@@ -109,7 +141,8 @@ def study_training(
     seeds: int = 3,
     batch: int | None = None,
     rate: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool | None = None,
+    keep: str | os.PathLike[str] | None = None,
 ) -> TrainingStudy:
     """Train a model in several recipes, from the same first weights and on the same batches.
 
@@ -128,8 +161,10 @@ def study_training(
         Batch size. Default: that of the network, or 32.
     rate : float, optional
         Learning rate of AdamW for a function, with a cosine schedule.
-    progress : callable, optional
-        Called with the number of finished trainings and their total.
+    progress : callable or bool, optional
+        As in `heterocompute.study`, with one step per training.
+    keep : path, optional
+        File of results, as in `heterocompute.study`: each training is appended when it ends, and not repeated.
 
     Returns
     -------
@@ -162,19 +197,27 @@ def study_training(
     curves: dict[str, list[list[float]]] = {}
     seen: dict[str, list[dict[str, Any]]] = {}
     table: list[dict[str, Any]] = []
+    kept = KeptResults(keep, "study_training")
+    kept.belongs_to(make_model, data, steps, size, rate)
+    step = Steps(len(chosen) * seeds, progress, "study_training")
     for name, recipe in chosen.items():
         scores, skipped = [], 0
         for seed in range(seeds):
-            if progress is not None:
-                progress(len(table) * seeds + seed, len(chosen) * seeds)
-            trainer = _trainer(make_model, recipe, data, seed, rate)
-            watch = Watch(trainer.states, max(steps // WATCHED, 1), getattr(trainer, "host", np.asarray))
-            curve = _trained(trainer, _batches(make_model, data, size, steps, seed), steps)
-            watch.close()
-            curves.setdefault(name, []).append(curve)
-            seen.setdefault(name, []).extend(watch.history)
-            scores.append(trainer.accuracy() if math.isfinite(curve[-1]) else 0.0)
-            skipped += trainer.skipped
+            step(f"{name}, seed {seed}")
+
+            def trained(recipe: Recipe = recipe, seed: int = seed) -> dict[str, Any]:
+                trainer = _trainer(make_model, recipe, data, seed, rate)
+                watch = Watch(trainer.states, max(steps // WATCHED, 1), getattr(trainer, "host", np.asarray))
+                curve = _trained(trainer, _batches(make_model, data, size, steps, seed), steps)
+                watch.close()
+                score = trainer.accuracy() if math.isfinite(curve[-1]) else 0.0
+                return {"curve": curve, "seen": watch.history, "score": float(score), "skipped": int(trainer.skipped)}
+
+            one = kept.get((replace(recipe, name=""), seed), trained)
+            curves.setdefault(name, []).append(one["curve"])
+            seen.setdefault(name, []).extend(one["seen"])
+            scores.append(one["score"])
+            skipped += one["skipped"]
         spread = float(np.std(scores, ddof=1)) if seeds > 1 else None
         last = float(np.mean([curve[-MEAN:] for curve in curves[name]]))
         table.append({"recipe": name, "accuracy": float(np.mean(scores)), "spread": spread,
@@ -184,7 +227,8 @@ def study_training(
         found = departures[row["recipe"]] or {}
         row["departs"] = found.get("step")
         row |= {key: found.get(key) for key in ("layer", "tensor", "underflow", "saturation")}
-    return TrainingStudy(table, curves, departures)
+    step.finish()
+    return TrainingStudy(table, curves, departures, kept.notes)
 
 
 def _named(recipes: Iterable[Recipe | str]) -> dict[str, Recipe]:
@@ -288,9 +332,3 @@ def _picture(curves: dict[str, list[list[float]]]) -> str:
     axis = f'<text x="20" y="{height + 44}">steps; logarithm of the loss, mean of {MEAN} steps, band over seeds</text>'
     return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
             f"{''.join(parts)}{axis}</svg>")  # fmt: skip
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -222,3 +222,46 @@ def test_arguments_of_other_kinds_are_refused_and_any_name_is_written(tmp_path: 
     plan.save(tmp_path / "recipe.toml")
     assert read_recipe(str(tmp_path / "recipe.toml")) == plan.recipe
     assert pickle.loads(pickle.dumps(plan)).to_dict() == plan.to_dict()
+
+
+def test_an_interrupted_search_continues(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    weights = {name: rng.standard_normal((16, 32), np.float32) for name in "abc"}
+    inputs = rng.standard_normal((64, 32), np.float32)
+
+    class Judge:
+        def __init__(self, stop: int | None = None) -> None:
+            self._calls, self._stop = 0, stop
+
+        def evaluate(self, held: Any) -> float:
+            self._calls += 1
+            if self._calls == self._stop:
+                raise KeyboardInterrupt
+            return float(sum(np.square(hc.linear(inputs, held[name])).mean() for name in held))
+
+    hessians = {"a": hc.ptq.Hessian(32)}
+    hessians["a"].add(inputs)
+    keep, formats, budget = tmp_path / "search.jsonl", ["int2-g16", "int4-g16", "int8"], {"bits": 6.0}
+    whole = hc.ptq.search(weights, formats, budget, Judge().evaluate, hessians=hessians)
+    with pytest.raises(KeyboardInterrupt):
+        hc.ptq.search(weights, formats, budget, Judge(3).evaluate, hessians=hessians, keep=keep)
+    judge = Judge()
+    found = hc.ptq.search(weights, formats, budget, judge.evaluate, hessians=hessians, keep=keep)
+    assert judge._calls == 5 - 2  # exact, three tensors, the mix
+    assert found.to_dict() == whole.to_dict() and not found.notes
+    assert all(np.array_equal(q.dequantize(), whole.weights[name].dequantize()) for name, q in found.weights.items())
+    size = keep.stat().st_size
+    judge = Judge()
+    assert hc.ptq.search(weights, formats, budget, judge.evaluate, hessians=hessians, keep=keep).table == whole.table
+    assert judge._calls == 0 and keep.stat().st_size == size
+    other = {name: 2 * w for name, w in weights.items()}
+    changed = hc.ptq.search(other, formats, budget, judge.evaluate, keep=keep)
+    assert judge._calls == 5 and "none of these weights" in str(changed) and changed.to_dict()["notes"]
+    with pytest.raises(ValueError, match="holds no results of study"):
+        hc.study(weights, ["int4"], keep=keep)
+
+
+def test_a_budget_below_the_cheapest_names_the_largest_tensor() -> None:
+    weights = {"small": np.ones((4, 32), np.float32), "large": np.ones((64, 32), np.float32)}
+    with pytest.raises(ValueError, match="the largest part is 'large' with 94%"):
+        hc.ptq.search(weights, ["int4", "int8"], {"bits": 2})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,3 +58,50 @@ def test_bad_arguments_are_named() -> None:
         hc.study_training(net, ["fp9"])
     with pytest.raises(ValueError, match="steps is 0"):
         hc.study_training(net, ["fp32"], steps=0)
+
+
+def test_an_interrupted_training_continues(tmp_path: Path) -> None:
+    net, keep = hc.zoo.digits(), tmp_path / "training.jsonl"
+    recipes: list[Any] = ["fp8-current", Recipe(weights="fp16", activations="fp16", gradients="e3m4", name="no scale")]
+    whole = hc.study_training(net, recipes, steps=5, seeds=2)
+
+    def stop(done: int, total: int, text: str) -> None:
+        told.append((done, total, text))
+        if done == 3:
+            raise KeyboardInterrupt
+
+    told: list[tuple[int, int, str]] = []
+    with pytest.raises(KeyboardInterrupt):
+        hc.study_training(net, recipes, steps=5, seeds=2, progress=stop, keep=keep)
+    assert told[-1] == (3, 6, "fp8-current, seed 1") and len(keep.read_bytes().splitlines()) == 1 + 3
+    found = hc.study_training(net, recipes, steps=5, seeds=2, keep=keep)
+    assert found.to_dict() == whole.to_dict() and len(keep.read_bytes().splitlines()) == 1 + 6
+    assert (
+        hc.study_training(net, ["fp8-current"], steps=5, seeds=1, keep=keep).curves["bf16"] == whole.curves["bf16"][:1]
+    )
+    assert len(keep.read_bytes().splitlines()) == 1 + 6
+    other = hc.study_training(net, [], steps=4, seeds=1, keep=keep)
+    assert "none of these weights" in other.notes[0] and "none of these weights" in repr(other)
+
+
+def test_a_saved_training_is_the_same(tmp_path: Path) -> None:
+    found = hc.study_training(hc.zoo.digits(), ["fp8-current"], steps=3, seeds=2)
+    found.curves["fp8-current"][0][1:] = [np.nan, np.nan]
+    found.save(tmp_path / "t.json")
+    found.to_html(tmp_path / "t.html")
+    for name in ("t.json", "t.html"):
+        loaded = hc.TrainingStudy.load(tmp_path / name)
+        assert loaded.to_dict() == found.to_dict() and repr(loaded) == repr(found)
+        assert loaded._repr_html_() == found._repr_html_()
+    with pytest.raises(ValueError, match="holds a 'training study', expected a study"):
+        hc.Study.load(tmp_path / "t.json")
+    held = json.loads((tmp_path / "t.json").read_text())
+    for change in (
+        {"curves": {}},
+        {"table": [{"recipe": 3}]},
+        {"first_departure": [1]},
+        {"curves": {"bf16": [[1], [1, 2]]}},
+    ):
+        (tmp_path / "bad.json").write_text(json.dumps({**held, **change}))
+        with pytest.raises(ValueError, match="not a saved training study"):
+            hc.TrainingStudy.load(tmp_path / "bad.json")

@@ -76,6 +76,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_selection(search)
     add_threads(search)
     add("--save --out", "PATH", "write the recipe as TOML, for quantize and ptq --recipe")
+    add("--keep", "PATH", "file of results: they are added to it, and those in it are not computed again, so an "
+        "interrupted command continues")  # fmt: skip
     add.common("--csv")
     add("--html", "PATH", "also write one page with tables and plots")
     add.common("--plot")
@@ -151,6 +153,7 @@ def _search(arguments: argparse.Namespace, budget: dict[str, float], progress: P
         device,
         arguments.activations,
         progress.update,
+        keep=arguments.keep,
     )
 
 

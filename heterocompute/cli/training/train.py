@@ -52,8 +52,11 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--seeds", "N", "trainings per recipe, with other first weights and batches")
     add("--batch", "N", "batch size", type=int)
     add_threads(added)
+    add("--keep", "PATH", "file of results: each training is added to it, and those in it are not repeated, so an "
+        "interrupted command continues")  # fmt: skip
+    add("--save", "PATH", "also write the result as JSON, for hc.TrainingStudy.load")
     add.common("--csv")
-    add("--html", "PATH", "also write a page with the curves")
+    add("--html", "PATH", "also write a page with the curves, which hc.TrainingStudy.load reads as well")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,9 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
         found = interruptible(
             lambda: study_training(
                 model, names, data, arguments.steps, arguments.seeds, arguments.batch,
-                progress=lambda done, total: progress.update(done, total, ""),
+                progress=progress.update, keep=arguments.keep,
             )
         )  # fmt: skip
+    if arguments.save:
+        found.save(arguments.save)
     if arguments.csv:
         found.to_csv(arguments.csv)
     if arguments.html:
