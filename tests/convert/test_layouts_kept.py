@@ -76,3 +76,38 @@ def test_transformers_loads_a_folder_that_was_written_by_default(tmp_path: Path,
         with torch.no_grad():
             logits.append(model(torch.arange(2, 20)[None]).logits)
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("kind", ["llava", "qwen2_vl"])
+def test_transformers_finds_the_scales_of_a_model_whose_parts_it_moves(tmp_path: Path, kind: str) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+    torch.manual_seed(0)
+    text = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 64}  # fmt: skip
+    made: Any
+    if kind == "llava":
+        vision = {"model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 64, "image_size": 28,
+                  "num_hidden_layers": 1, "num_attention_heads": 4, "patch_size": 14, "projection_dim": 64}  # fmt: skip
+        made, config = transformers.LlavaForConditionalGeneration, transformers.LlavaConfig(
+            vision_config=vision, text_config={"model_type": "llama", **text}, image_token_index=95
+        )  # fmt: skip
+    else:
+        rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
+        made, config = transformers.Qwen2VLForConditionalGeneration, transformers.Qwen2VLConfig(
+            text_config={**text, "rope_parameters": rope},
+            vision_config={"depth": 1, "embed_dim": 64, "hidden_size": 64, "num_heads": 4, "mlp_ratio": 1},
+        )  # fmt: skip
+    made(config).save_pretrained(tmp_path / "in")
+    recipe = {"*layers.1.mlp.down_proj.weight": "int4-g32-f16", "*": "int8"}
+    found = hc.quantize_checkpoint(tmp_path / "in", tmp_path / "out", recipe=recipe, layout="compressed-tensors",
+                                   exclude=["*lm_head*", "*embed*", "*vis*", "*projector*"])  # fmt: skip
+    assert sum(row["format"] is not None for row in found["tensors"]) == 14
+    dequantize_checkpoint(tmp_path / "out", tmp_path / "plain")
+    logits = []
+    for name in ("out", "plain"):
+        model, report = made.from_pretrained(tmp_path / name, dtype=torch.float32, output_loading_info=True)
+        assert not report["missing_keys"] and not report["unexpected_keys"]
+        with torch.no_grad():
+            logits.append(model.eval()(torch.arange(2, 20)[None]).logits)
+    assert torch.equal(*logits)

@@ -307,6 +307,9 @@ class Layout:
         is_tied = any(name.endswith(TABLES) for name in plain)
         if is_tied and not any(name.endswith(HEAD) for name in (*formats, *plain)):
             plain = [*plain, HEAD]
+        # transformers 5 loads language_model.lm_head as lm_head.
+        moved = [HEAD] if HEAD not in plain and any(name.endswith(f"language_model.{HEAD}") for name in plain) else []
+        plain = [*plain, *moved]
         config = self.config(formats, [name.removesuffix(".weight") for name in plain], ordered)
         return {KEY: config, **self.files(config)}
 

@@ -47,6 +47,7 @@ from ..linear import (
     words,
 )
 from ..weight import Weight, of_array, of_codes, of_values
+from .renaming import targets_of
 from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
 
 NAME = "compressed-tensors"
@@ -352,11 +353,12 @@ class CompressedTensors(Layout):
     def config(self, formats: Mapping[str, Any], plain: Sequence[str], ordered: bool) -> dict[str, Any]:
         """Return the configuration, with one group per format; it names only the weights."""
         groups: dict[str, dict[str, Any]] = {}
+        named = targets_of({name.removesuffix(".weight"): fmt for name, fmt in formats.items()}, plain)
         for i, fmt in enumerate(dict.fromkeys(formats.values())):
             weights, layout = _weights_of(fmt)
             if ordered and isinstance(fmt, Int) and fmt.group is not None:
                 weights["actorder"] = "group"
-            targets = [name.removesuffix(".weight") for name, one in formats.items() if one == fmt]
+            targets = [name for name, one in named.items() if one == fmt]
             groups[f"group_{i}"] = {"targets": targets, "weights": weights, "format": layout}
         layouts = {group["format"] for group in groups.values()}
         layout = layouts.pop() if len(layouts) == 1 else "mixed-precision"
