@@ -21,6 +21,7 @@ from ..base.errors import Unsupported, WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
 from ..base.rereading import as_check
+from ..base.shown import Shown, facts_html
 from .device import DeviceArray
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
@@ -29,7 +30,7 @@ Array = np.ndarray[Any, Any]
 _OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
 
 
-class PackedArray(NDArrayOperatorsMixin):
+class PackedArray(Shown, NDArrayOperatorsMixin):
     """An array stored as named components, such as `QuantizedArray`, `EIEArray` or `BitmapArray`.
 
     ``@`` and ``numpy.matmul`` multiply; any other ufunc raises, so that nothing is decoded silently. ``==`` is one
@@ -338,10 +339,7 @@ class PackedArray(NDArrayOperatorsMixin):
 
     @counts_subnormals
     def _repr_html_(self) -> str:
-        cells = (
-            f"<tr><th style='text-align:left'>{key}</th><td>{text}</td></tr>" for key, text in self._facts().items()
-        )
-        return f"<table>{''.join(cells)}</table>"
+        return facts_html(self._facts())
 
 
 def _product(a: object, b: object, out: object = None) -> Any:

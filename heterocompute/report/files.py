@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base.shown import Shown
 from .page import rows_html
 
 Row = dict[str, Any]
@@ -73,7 +74,7 @@ def csv_text(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-class Tabular:
+class Tabular(Shown):
     """Base of the results that have a `table`."""
 
     table: list[Row]

@@ -367,3 +367,11 @@ def test_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:
                 logits = net.logits([*ids, *wanted[:i]])[-1]
                 assert logits[token] > logits.max() - 0.05
                 break
+
+
+def test_a_notebook_shows_the_model_and_completes_what_users_call(net: Any) -> None:
+    assert len(repr(net)) < 150
+    assert net._repr_mimebundle_()["text/html"].count("<tr") == 7
+    assert {"generate", "logits", "perplexity", "quantized", "weights"} <= set(dir(net))
+    assert all(hasattr(net, name) for name in dir(net))
+    assert not {"judged", "remade", "run", "taken", "frequencies"} & set(dir(net))

@@ -20,7 +20,16 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "accelerator": lambda: hw.accelerators.accelerator("eyeriss").report("digits"),
     "plan": lambda: hc.ptq.search(NET.weights, ["int4", "int8"], {"bits": 5}),
     "rounded": lambda: hc.ptq.quantize(NET, lambda weights: NET.forward(weights, NET.train_x[:8]), "int4"),
+    "published": lambda: hw.published("tpu_v1"),
+    "published figure": lambda: hw.published("eyeriss-jssc-2017/alexnet-frames")[0],
+    "mapping": lambda: found_mapping().mapping,
+    "found": lambda: found_mapping(),
 }
+
+
+def found_mapping() -> hw.mapper.Found:
+    levels = [hw.mapper.Level("DRAM", read=640.0), hw.mapper.Level("Buffer", words=64, read=5.0)]
+    return hw.mapper.search(hw.mapper.Problem.gemm(8, 8, 8), hw.mapper.Arch(levels, mac=1.0))
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -28,7 +37,11 @@ def test_a_result_has_a_short_text_and_a_table(name: str) -> None:
     found = RESULTS[name]()
     assert len(repr(found)) < 250 and "\n" not in repr(found)
     text = found._repr_html_()
-    assert text.count("<tr") >= 4 and text.count("<table") == 1
+    lines = {"published figure": 2, "mapping": 3, "found": 3}.get(name, 4)  # with the head
+    assert text.count("<tr") >= lines and text.count("<table") == 1
+    assert found._repr_mimebundle_() == {"text/plain": repr(found), "text/html": text}
+    assert found._repr_mimebundle_(include={"text/html"}) == {"text/html": text}
+    assert found._repr_mimebundle_(exclude={"text/html"}) == {"text/plain": repr(found)}
 
 
 def test_the_shipped_networks_have_one_line() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import printable
+from ...base.shown import Shown
 from ...report.numbers import four_digits
 from ...report.page import rows_html
 
@@ -57,7 +58,7 @@ class Layer:
 
 
 @dataclass(frozen=True, repr=False)
-class AcceleratorReport:
+class AcceleratorReport(Shown):
     """The time and energy of an inference on an accelerator.
 
     Attributes

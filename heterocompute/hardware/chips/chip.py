@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.shown import Shown
 from ...base.values import as_list, check_choice, check_flag, check_text
 from ...report.page import rows_html
 
@@ -30,7 +31,7 @@ SYNONYMS = {
 }  # fmt: skip
 
 
-class Device:
+class Device(Shown):
     """The peak capabilities of a chip, or of a system of chips.
 
     Parameters

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import WrongValue, shown
+from ...base.shown import Shown
 from ...base.values import check_count, check_flag
 from ...formats import Format
 from ...report.files import write_figure, write_text
@@ -30,7 +31,7 @@ from .stored import Stored, stored, stored_cache, weight_matrix
 
 
 @dataclass(frozen=True, repr=False)
-class Roofline:
+class Roofline(Shown):
     """The result of `roofline`.
 
     Attributes

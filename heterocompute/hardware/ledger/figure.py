@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from ...base.errors import WrongValue, shown
+from ...base.shown import Shown
+from ...report.page import rows_html
 
 #: Stated error of the model by kind of quantity: relative, except for a share, whose error is in points.
 KINDS: Mapping[str, tuple[float, str]] = {
@@ -134,8 +136,8 @@ def as_written(text: str) -> str:
     return f"{float(text):,.0f}" if number and number[3] and float(text) >= 10 else text
 
 
-@dataclass(frozen=True)
-class PublishedFigure:
+@dataclass(frozen=True, repr=False)
+class PublishedFigure(Shown):
     """A published figure, and the result of the model for it.
 
     Attributes
@@ -192,6 +194,15 @@ class PublishedFigure:
     why: str = ""
     model: Callable[..., float] | None = field(default=None, repr=False, compare=False)
     arguments: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        texts = ", ".join(f"{name} {as_written(text)}".strip() for name, text in list(self.printed.items())[:3])
+        more = f" and {len(self.printed) - 3} more" * (len(self.printed) > 3)
+        return f"<PublishedFigure {self.name}: {self.claim}: {texts}{more} {self.unit}".rstrip() + f"; {self.status}>"
+
+    def _repr_html_(self) -> str:
+        of_row = self.to_dict()["figures"]
+        return rows_html(of_row, f"{self.claim}, {self.unit}: {self.verdict}; {self.source}")
 
     @cached_property
     def rows(self) -> dict[str, dict[str, float]]:

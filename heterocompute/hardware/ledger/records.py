@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.texts import near_words
+from ...base.shown import Shown
+from ...base.texts import counted, near_words
 from ...base.toml_text import read_toml
 from .figure import KINDS, STATUSES, PublishedFigure, as_written, read_printed
 from .models import MODELS
@@ -25,16 +26,20 @@ FIGURE = {
 }  # fmt: skip
 
 
-class PublishedFigures(list[PublishedFigure]):
+class PublishedFigures(Shown, list[PublishedFigure]):
     """A list of published figures; notebooks show it as a table: claim, published, here, status, source.
 
     Examples
     --------
     >>> from heterocompute import hardware as hw
-    >>> found = hw.published("chips")
-    >>> type(found).__name__, "<table" in found._repr_html_()
-    ('PublishedFigures', True)
+    >>> hw.published("tpu-v1-isca-2017/peak")
+    <1 published figure of tpu_v1>
     """
+
+    def __repr__(self) -> str:
+        topics = list(dict.fromkeys(one.topic for one in self))
+        named = ", ".join(topics[:4]) + f" and {len(topics) - 4} more topics" * (len(topics) > 4)
+        return f"<{counted(len(self), 'published figure')}{f' of {named}' if self else ''}>"
 
     def _repr_html_(self) -> str:
         rows = [("claim", "published", "here", "status", "source"), *map(_cells, self)]
@@ -50,7 +55,8 @@ def _cells(one: PublishedFigure) -> tuple[str, ...]:
     here = ["-" if row not in one.rows else f"{one.rows[row]['modelled']:.4g}" for row in one.printed]
     return (
         one.claim,
-        ", ".join(name + as_written(text) for name, text in zip(names, one.printed.values(), strict=True)),
+        ", ".join(name + as_written(text) for name, text in zip(names, one.printed.values(), strict=True))
+        + f" {one.unit}".rstrip(),
         ", ".join(name + text for name, text in zip(names, here, strict=True)),
         one.verdict,
         ", ".join(part for part in (one.source, one.where) if part),

@@ -6,15 +6,17 @@ from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 
 from ...base.errors import WrongType, printable, shown
+from ...base.shown import Shown
 from ...base.values import as_list, is_several
+from ...report.page import rows_html
 from .arch import Arch
 from .problem import Problem, named, whole
 
 Loop = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class Mapping:
+@dataclass(frozen=True, repr=False)
+class Mapping(Shown):
     """The loops of each level, outer to inner.
 
     Parameters
@@ -49,14 +51,37 @@ class Mapping:
             keeps[level] = frozenset(as_list(tensors, f"Mapping: keeps of {shown(level)}", "a set of tensors"))
         object.__setattr__(self, "keeps", keeps)
 
+    def __repr__(self) -> str:
+        loops = sum(map(len, [*self.temporal.values(), *self.spatial.values()]))
+        return f"<Mapping: {loops} loops over {', '.join(self._levels)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "level": level,
+                "in time": _text(self.temporal.get(level, ())),
+                "in space": _text(self.spatial.get(level, ())),
+                "keeps": ", ".join(sorted(self.keeps[level])) if level in self.keeps else "default",
+            }
+            for level in self._levels
+        ]
+        return rows_html(rows, repr(self).strip("<>"))
+
+    @property
+    def _levels(self) -> list[str]:
+        return list(dict.fromkeys([*self.temporal, *self.spatial]))
+
     def __str__(self) -> str:
         lines = []
-        for level in dict.fromkeys([*self.temporal, *self.spatial]):
-            loops = [f"{dim}{bound}" for dim, bound in self.temporal.get(level, ())]
-            spread = [f"{dim}{bound}" for dim, bound in self.spatial.get(level, ())]
-            text = " ".join(loops) or "-"
-            lines.append(printable(f"{level}: {text}" + (f" | spatial {' '.join(spread)}" if spread else "")))
+        for level in self._levels:
+            spread = _text(self.spatial.get(level, ()))
+            text = _text(self.temporal.get(level, ())) or "-"
+            lines.append(printable(f"{level}: {text}" + (f" | spatial {spread}" if spread else "")))
         return "\n".join(lines)
+
+
+def _text(loops: Sequence[Loop]) -> str:
+    return " ".join(f"{dim}{bound}" for dim, bound in loops)
 
 
 def _loops(level: object, loops: object) -> tuple[Loop, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import _heterocompute as _core
 from ...base.errors import Unsupported, WrongValue
+from ...base.shown import Shown
 from ...base.values import check_choice
 from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate
@@ -34,8 +35,8 @@ METHODS = ("auto", "exhaustive", "walk")
 Cost = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True)
-class Found:
+@dataclass(frozen=True, repr=False)
+class Found(Shown):
     """The best mapping of a search.
 
     Attributes
@@ -58,6 +59,17 @@ class Found:
     exhaustive: bool
     interrupted: bool
     dataflow: str | None
+
+    def __repr__(self) -> str:
+        proof = ", all of them" if self.exhaustive else ", interrupted" if self.interrupted else ""
+        kind = "" if self.dataflow is None else f", dataflow {self.dataflow}"
+        return (
+            f"<Found: {self.stats.energy:.4g} pJ, {self.stats.cycles:,} cycles, {self.stats.utilisation:.1%} of the "
+            f"multipliers{kind}; {self.evaluated:,} mappings evaluated{proof}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{repr(self).strip('<>')}</p>{self.mapping._repr_html_()}"
 
 
 @dataclass

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.shown import Shown
 from ...base.values import check_count
 from ...report.page import rows_html
 from ..chips.chip import dtype_bits
@@ -16,7 +17,7 @@ from .loops import loops_of, runs_of
 
 
 @dataclass(frozen=True, repr=False)
-class Counts:
+class Counts(Shown):
     """The result of `count`.
 
     Attributes

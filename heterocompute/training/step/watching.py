@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import WrongValue, shown
+from ...base.shown import Shown
 from ...base.values import as_int
 from ...formats import Format, is_function
 from ...products.quantize import quantize
@@ -29,7 +30,7 @@ Array = np.ndarray[Any, Any]
 LOWEST, HIGHEST = -160, 160  # exponents of the histograms; smaller and larger ones are in the first and last bin
 
 
-class Watch:
+class Watch(Shown):
     """Statistics of the roundings of training steps. `heterocompute.interop.torch.watch` makes it.
 
     Parameters

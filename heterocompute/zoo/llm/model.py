@@ -11,7 +11,8 @@ from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.progress import Progress, Steps
-from ...base.texts import quoted
+from ...base.shown import Shown, facts_html
+from ...base.texts import counted, quoted
 from ...products.arguments import as_format
 from ...products.quantize import quantize
 from .memory import Memory
@@ -25,7 +26,7 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 TABLES = ("token_embd", "output", "position_embd", "token_types")
 
 
-class Model:
+class Model(Shown):
     """A network that reads tokens: its weights, its shape and its tokens.
 
     Attributes
@@ -43,6 +44,14 @@ class Model:
         self.path, self.weights, self.shape, self.tokenizer = path, weights, shape, tokenizer
         self._roles, self._plus_one, self._factors = dict(roles), plus_one, factors
         self._expected = expected(shape, roles)
+
+    def _repr_html_(self) -> str:
+        s = self.shape
+        facts = {
+            "family": s.family, "file": self.path, "layers": s.layers, "width": s.width, "vocabulary": s.vocabulary,
+            "context": s.context, "weights": counted(len(self.roles), "tensor"),
+        }  # fmt: skip
+        return facts_html(facts)
 
     @property
     def tokens(self) -> NoReturn:

@@ -33,6 +33,8 @@ Array = np.ndarray[Any, Any]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+PUBLIC = ("chat_ids", "generate", "logits", "matrices", "path", "perplexity", "quantized", "roles", "search_inputs",
+          "shape", "tables", "tokenizer", "weights")  # fmt: skip
 WINDOW = 512  # tokens of a window of `perplexity`
 
 
@@ -54,6 +56,9 @@ class LanguageModel(Model):
         s = self.shape
         sizes = f"{s.layers} layers, width {s.width}, vocabulary {s.vocabulary}, context {s.context}"
         return f"LanguageModel({s.family}, {sizes})"
+
+    def __dir__(self) -> list[str]:
+        return list(PUBLIC)  # what users call, for the completion of names
 
     def remade(self, weights: Mapping[str, Any]) -> LanguageModel:
         """Return the network with other weights, given by role and complete; norms hold their actual factors."""
