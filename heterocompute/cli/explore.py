@@ -83,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return print_json(found.to_dict())
     for row in found.refused[:3]:
         note(f"left out: {row['reason']}")
-    front = set(found.pareto())
+    front = set(found.to_dict()["pareto"])
     rows = [dict(row) for i, row in enumerate(found.table) if arguments.all or i in front]
     columns = [Column(key, key, str, left=isinstance(found.table[0][key], str)) for key in found.varied]
     columns += [

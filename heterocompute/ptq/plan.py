@@ -70,16 +70,16 @@ class Plan(Tabular):
         return self._front()
 
     @counts_subnormals
-    def pareto(self) -> list[tuple[int, float]]:
-        """Return (bytes, predicted loss) of the best plans, in ascending order of bytes.
+    def pareto(self) -> list[dict[str, Any]]:
+        """Return the best plans in ascending order of bytes: ``bits``, ``bytes`` and ``predicted`` loss.
 
         Each is the result of a search with another budget of bytes. Budgets of other kinds are ignored here.
 
         Returns
         -------
-        list of (int, float)
+        list of dict
         """
-        return [(point["bytes"], point["predicted"]) for point in self._points]
+        return [dict(point) for point in self._points]
 
     @counts_subnormals
     def save(self, path: str | os.PathLike[str]) -> None:

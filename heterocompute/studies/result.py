@@ -105,7 +105,9 @@ class Study(Tabular, Stored):
             check_rows("levels", [one["levels"]], (), tuple(one["levels"]))
 
     @counts_subnormals
-    def pareto(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
+    def pareto(
+        self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None
+    ) -> list[dict[str, Any]]:
         """Return the Pareto front: rows for which no other row is as good at less cost, or better at the same cost.
 
         Parameters
@@ -122,8 +124,8 @@ class Study(Tabular, Stored):
 
         Returns
         -------
-        list of int
-            Indices into `table`, by increasing cost.
+        list of dict
+            Rows of `table`, by increasing cost.
 
         Raises
         ------
@@ -135,9 +137,13 @@ class Study(Tabular, Stored):
         >>> import numpy as np, heterocompute as hc
         >>> w = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
         >>> r = hc.study(w, formats=["int8", "int4", "int4-g16", "vsq4-g16-s4"])
-        >>> [r.table[i]["format"] for i in r.pareto()]
+        >>> [row["format"] for row in r.pareto()]
         ['int4', 'vsq4-g16-s4', 'int4-g16', 'int8', 'fp32']
         """
+        return [self.table[i] for i in self._front(metric, cost, maximize)]
+
+    def _front(self, metric: str | None = None, cost: str = "bits", maximize: bool | None = None) -> list[int]:
+        """Return the indices of the rows of `pareto`."""
         metric = self._metric if metric is None else metric
         self._check_columns("pareto", metric, cost)
         sign = 1.0 if (more_is_better(metric) if maximize is None else maximize) else -1.0
@@ -179,12 +185,12 @@ class Study(Tabular, Stored):
         name = self._metric if metric is None else metric
 
         def judge(rows: list[dict[str, Any]]) -> Judge:
-            return Judge(name, more_is_better(name), replace(self, table=rows, layers=[], histograms=[]).pareto(name))
+            return Judge(name, more_is_better(name), replace(self, table=rows, layers=[], histograms=[])._front(name))
 
         return views_of(self.table, judge)
 
     def _judge(self, metric: str) -> Judge:
-        return Judge(metric, more_is_better(metric), self.pareto(metric))
+        return Judge(metric, more_is_better(metric), self._front(metric))
 
     @counts_subnormals
     def to_dict(self) -> dict[str, Any]:
@@ -200,7 +206,7 @@ class Study(Tabular, Stored):
         return {
             "rows": [dict(row) for row in self.table],
             "layers": [dict(row) for row in self.layers],
-            "pareto": self.pareto(),
+            "pareto": self._front(),
             "notes": list(self.notes),
             "advice": [f"{what}: {why}".replace("\u00a0", " ") for what, why in self._advice],
             **({"alone": [dict(row) for row in self.alone]} if self.alone else {}),

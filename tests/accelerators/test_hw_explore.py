@@ -58,15 +58,15 @@ def test_accuracy_of_a_study_joins_and_the_front_is_what_nothing_beats(found: An
     """Both formats of a pair must match the row of the study, without an emulation."""
     assert {row["format"]: row["accuracy"] for row in found.table} == {"int8": 0.98, "int4": 0.90}
     assert found.metrics == ("accuracy", "bits")
-    front = [found.table[i] for i in found.pareto()]
+    front = found.pareto()
     assert [row["format"] for row in front] == ["int4", "int8"]  # less energy, more accuracy
     for row in front:
         same = [one["energy"] for one in found.table if one["accuracy"] == row["accuracy"]]
         assert row["energy"] == min(same)
     assert found.best is front[0]
     everything = found.pareto(("energy", "area", "seconds", "-accuracy"))
-    assert set(found.pareto()) <= set(everything)
-    beaten = [row for i, row in enumerate(found.table) if i not in everything]
+    assert all(row in everything for row in found.pareto())
+    beaten = [row for row in found.table if row not in everything]
     for row in beaten:
         assert any(
             all(one[key] <= row[key] for key in ("energy", "area", "seconds")) and one["accuracy"] >= row["accuracy"]
@@ -78,7 +78,7 @@ def test_accuracy_of_a_study_joins_and_the_front_is_what_nothing_beats(found: An
 def test_a_format_without_a_row_of_the_study_is_on_no_front() -> None:
     found = hw.explore({"format": ["int8", "int4 x int8"]}, NET, ("energy", "-accuracy"), study=STUDY)
     assert {row["format"]: row["accuracy"] for row in found.table} == {"int8": 0.98, "int4 x int8": None}
-    assert [found.table[i]["format"] for i in found.pareto()] == ["int8"]
+    assert [row["format"] for row in found.pareto()] == ["int8"]
     assert len(found.pareto("energy")) == 1
 
 
@@ -182,7 +182,7 @@ def test_the_figure_has_every_point(found: Any, tmp_path: Path) -> None:
     dots = [line for line in figure.axes[0].lines if line.get_gid() == "dot"]
     assert sum(len(line.get_xdata()) for line in dots) == len(found.table)
     names = {words.get_text() for words in figure.axes[0].texts} - {""}  # of a line to a name
-    front = [found.table[i] for i in found.pareto(found.objective[:2])]
+    front = found.pareto(found.objective[:2])
     assert names == {" ".join(str(row[key]) for key in found.varied) for row in front}  # only these are named
     assert (tmp_path / "front.svg").stat().st_size > 1000
     with bad_argument(ValueError, None, "value", "energy alone, expected two columns"):

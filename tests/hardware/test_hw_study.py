@@ -33,7 +33,7 @@ def test_silicon_adds_energy_and_area() -> None:
         assert found[text, "int8"]["mac_pj"] == pytest.approx(cost.energy_pj)
         assert found[text, "int8"]["mac_um2"] == pytest.approx(cost.area_um2)
     assert found["fp32", None]["mac_pj"] == pytest.approx(4.6)
-    assert [r.table[i]["format"] for i in r.pareto(cost="mac_pj")][0] == "int4"
+    assert r.pareto(cost="mac_pj")[0]["format"] == "int4"
 
 
 def test_mixed_formats_are_weighted_by_size() -> None:

@@ -20,6 +20,7 @@ PROGRAM = '''
 """What a user writes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def main(path: Path) -> None:
 def study() -> None:
     net = hc.zoo.digits()
     result: hc.Study = hc.study(net, formats=["int8", "vsq4-g16-s4"])
-    rows: list[int] = result.pareto()
+    rows: list[dict[str, Any]] = result.pareto()
     print(rows, net.accuracy(net.weights))
 '''
 

@@ -123,7 +123,7 @@ def test_caches_and_accumulators_have_pictures_and_advice(net: Any, tmp_path: Pa
     said = found.to_dict()["advice"]
     assert [text.split()[0] for text in said] == [said[0].split()[0], "KV", "accumulator"]
     assert all(f"→ {text}" in repr(found) for text in said[1:])
-    assert all(rows[i]["kv_cache"] is None and rows[i]["emulate"] is None for i in found.pareto())
+    assert all(row["kv_cache"] is None and row["emulate"] is None for row in found.pareto())
     found.to_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text()
     assert "What a bit of the KV cache buys" in page and "What a bit of the accumulator buys" in page

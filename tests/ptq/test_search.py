@@ -42,7 +42,7 @@ def test_a_mix_of_four_bits_beats_more_uniform_ones(net: Any, tmp_path: Path) ->
     assert plan.bytes < more and plan.measured < judge(uniform)["kl"]
     assert sum(plan.weights[name].nbytes for name in axes) == plan.bytes
     front = plan.pareto()
-    assert all(a[0] < b[0] and a[1] > b[1] for a, b in itertools.pairwise(front))
+    assert all(a["bytes"] < b["bytes"] and a["predicted"] > b["predicted"] for a, b in itertools.pairwise(front))
     plan.save(tmp_path / "recipe.toml")
     assert read_recipe(tmp_path / "recipe.toml") == plan.recipe
     assert "a proven optimum" in str(plan)

@@ -65,7 +65,8 @@ def test_each_format_is_rounded_by_each_method() -> None:
     assert layer["output_db"] == pytest.approx(error.output_db, abs=1e-9)
     text = repr(r)
     assert "mix 1: a=int4-g16 *=int3-g16" in text and "int3-g16 / gptq" in text and "output dB" in text
-    assert hc.study(WEIGHTS, ["int3-g16"], methods="gptq", hessians=HESSIANS).pareto() == [1, 0]  # by output_db
+    r = hc.study(WEIGHTS, ["int3-g16"], methods="gptq", hessians=HESSIANS)
+    assert r.pareto() == r.table[::-1]  # by output_db
 
 
 def test_files_and_pictures_name_the_method(tmp_path: Path) -> None:

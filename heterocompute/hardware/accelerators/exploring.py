@@ -79,7 +79,7 @@ class Exploration(Tabular):
         names = [name for name in self.table[0] if name in (*FIELDS, "format")]
         return tuple(name for name in names if len({str(row[name]) for row in self.table}) > 1)
 
-    def pareto(self, objective: str | Sequence[str] | None = None) -> list[int]:
+    def pareto(self, objective: str | Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return the Pareto front: points for which no other is as good in every column and better in one.
 
         Parameters
@@ -89,14 +89,18 @@ class Exploration(Tabular):
 
         Returns
         -------
-        list of int
-            Indices into `table`, by increasing first column, without points that lack a number in a column.
+        list of dict
+            Rows of `table`, by increasing first column, without points that lack a number in a column.
 
         Raises
         ------
         ValueError
             A column does not exist or holds no numbers.
         """
+        return [self.table[i] for i in self._front(objective)]
+
+    def _front(self, objective: str | Sequence[str] | None = None) -> list[int]:
+        """Return the indices in `table` of the rows of `pareto`."""
         names = self.objective if objective is None else _objective(objective, self.table)
         points = [(tuple(_value(row, name) for name in names), i) for i, row in enumerate(self.table)]
         points = sorted((point, i) for point, i in points if all(map(math.isfinite, point)))
@@ -119,7 +123,7 @@ class Exploration(Tabular):
         dict
         """
         keys = ("table", "refused")
-        found = {"networks": list(self.networks), "objective": list(self.objective), "pareto": self.pareto()}
+        found = {"networks": list(self.networks), "objective": list(self.objective), "pareto": self._front()}
         return found | {key: getattr(self, key) for key in keys}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -145,7 +149,7 @@ class Exploration(Tabular):
             raise WrongValue(f"plot: the objective is {self.objective[0]} alone, expected two columns to draw")
         x, y = self.objective[:2]
         axes = x.removeprefix("-"), y.removeprefix("-")
-        figure = front_figure(self.table, self.pareto((x, y)), *axes, ", ".join(self.networks), self.varied)
+        figure = front_figure(self.table, self._front((x, y)), *axes, ", ".join(self.networks), self.varied)
         if path is not None:
             write_figure(path, figure)
         return figure
@@ -156,7 +160,7 @@ class Exploration(Tabular):
         refused = f", {len(self.refused)} refused" if self.refused else ""
         name = self.objective[0].lstrip("-")
         return (
-            f"<Exploration of {', '.join(self.networks)}: {len(self.table)} points{refused}, {len(self.pareto())} "
+            f"<Exploration of {', '.join(self.networks)}: {len(self.table)} points{refused}, {len(self._front())} "
             f"beaten by none; best {name} {best[name]:.4g}{f' with {chosen}' if chosen else ''}>"
         )
 
