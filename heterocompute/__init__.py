@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:  # names that the table below imports at run time; tests/house/test_structure.py compares both
-    from . import emulate as emulate, hardware as hardware, ptq as ptq, training as training, zoo as zoo
+    from . import (
+        emulate as emulate,
+        hardware as hardware,
+        layers as layers,
+        ptq as ptq,
+        scores as scores,
+        training as training,
+        zoo as zoo,
+    )
     from .arrays.bitmap import *
     from .arrays.codes import *
     from .arrays.eie import *
@@ -35,7 +43,6 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .files.safetensors import save as save
     from .formats import *
     from .interop.onnx_run import run_onnx as run_onnx
-    from .products import layers as layers
     from .products.backward import *
     from .products.conv import *
     from .products.divergence import *
@@ -51,7 +58,6 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .proof.result import Verification as Verification
     from .proof.vectors import vectors as vectors
     from .proof.verify import verify as verify
-    from .pruning import scores as scores
     from .pruning.permute import *
     from .pruning.prune import *
     from .studies.density import *
@@ -91,13 +97,13 @@ else:  # hidden from type checkers, which would accept any name
             "formats": "GGML MX NF4 NVFP4 VSQ Affine Codebook Float Format Int Integer Levels Log Minifloat Sparse "
             "define format formats",
             "hardware": "",
+            "layers": "",
             "interop.onnx_run": "run_onnx",
             "products.backward": "conv2d_backward_input conv2d_backward_weight",
             "products.conv": "conv2d",
             "products.divergence": "kl_divergence",
             "products.explain": "Explanation explain",
             "products.error": "ErrorReport error",
-            "products.layers": "",
             "products.layers.attention": "KVCache attention",
             "products.matmul": "linear matmul",
             "products.quantize": "fake_quantize quantize",
@@ -110,8 +116,8 @@ else:  # hidden from type checkers, which would accept any name
             "proof.verify": "verify",
             "pruning.permute": "permute_channels permute_linear",
             "pruning.prune": "prune prune_mask",
-            "pruning.scores": "",
             "ptq": "",
+            "scores": "",
             "studies.density": "study_density",
             "studies.density_result": "DensityStudy",
             "studies.result": "Study",

@@ -20,8 +20,8 @@ from ..base.devices import NAME
 from ..base.errors import Unsupported, WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.magic import refuse_other_name
+from ..base.notebooks.shown import Shown, facts_html
 from ..base.rereading import as_check
-from ..base.shown import Shown, facts_html
 from .device import DeviceArray
 from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.shown import Shown
+from ..base.notebooks.shown import Shown
 from .page import rows_html
 
 Row = dict[str, Any]

@@ -33,10 +33,11 @@ PY_ROOMS: dict[str, set[str]] = {
     "emulate": PRODUCTS,
     "zoo": MODELS,
     "reference": set(),
-    "report": set(),
+    "report": {"base"},
     "hardware": {*PRODUCTS, "families", "report"},
 }
 ABOVE = {"studies", "ptq", "training", "files", "interop", "bench", "proof", "cli", "__main__"}
+PY_ROOMS |= {"layers": PRODUCTS, "scores": {*PRODUCTS, "pruning"}}  # names of rooms for the import statement
 PY_ROOMS |= {room: {*MODELS, "reference", "report", "hardware", *ABOVE} for room in ABOVE}
 PY_ROOMS["cli"] |= {"__version__"}
 # Imports against the layers, inside a function: the operators of an array are products, a network is retrained, a

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import printable
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...report.numbers import four_digits
 from ...report.page import rows_html
 

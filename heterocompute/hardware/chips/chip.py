@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.values import as_list, check_choice, check_flag, check_text
 from ...report.page import rows_html
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import WrongValue, shown
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.values import check_count, check_flag
 from ...formats import Format
 from ...report.files import write_figure, write_text

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ...base.errors import WrongValue, shown
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...report.page import rows_html
 
 #: Stated error of the model by kind of quantity: relative, except for a share, whose error is in points.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.texts import counted, near_words
 from ...base.toml_text import read_toml
 from .figure import KINDS, STATUSES, PublishedFigure, as_written, read_printed

@@ -6,7 +6,7 @@ from collections.abc import Mapping as MappingABC, Sequence
 from dataclasses import dataclass, field
 
 from ...base.errors import WrongType, printable, shown
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.values import as_list, is_several
 from ...report.page import rows_html
 from .arch import Arch

@@ -12,7 +12,7 @@ from typing import Any
 
 from ... import _heterocompute as _core
 from ...base.errors import Unsupported, WrongValue
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.values import check_choice
 from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate

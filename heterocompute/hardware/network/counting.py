@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.values import check_count
 from ...report.page import rows_html
 from ..chips.chip import dtype_bits

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import WrongValue, shown
-from ...base.shown import Shown
+from ...base.notebooks.shown import Shown
 from ...base.values import as_int
 from ...formats import Format, is_function
 from ...products.quantize import quantize

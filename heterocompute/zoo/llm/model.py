@@ -10,8 +10,8 @@ import numpy as np
 from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
+from ...base.notebooks.shown import Shown, facts_html
 from ...base.progress import Progress, Steps
-from ...base.shown import Shown, facts_html
 from ...base.texts import counted, quoted
 from ...products.arguments import as_format
 from ...products.quantize import quantize
