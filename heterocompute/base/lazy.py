@@ -1,15 +1,19 @@
-"""Public names of a package whose modules are imported on first use, so that importing the package stays fast."""
+"""Public names of a package whose modules are imported on first use, and errors of old names."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from .errors import shown
+from .errors import WrongType, shown
 
-__all__ = ["public_names"]
+__all__ = ["public_names", "renamed"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def public_names(
@@ -62,3 +66,37 @@ def public_names(
 
     public = sorted(homes)
     return open_name, lambda: public, public
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of a function whose arguments had other names: an old name is an error with the new one.
+
+    Parameters
+    ----------
+    **names : str
+        Old name -> new name.
+
+    Examples
+    --------
+    >>> @renamed(fmt="format")
+    ... def bits(format):
+    ...     return 4
+    >>> bits(fmt="int4")
+    Traceback (most recent call last):
+    heterocompute.base.errors.WrongType: bits: fmt is an old name, expected format=
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                old = next((name for name in names if name in kwargs), None)
+                if old is None:
+                    raise
+            raise WrongType(f"{function.__name__}: {old} is an old name, expected {names[old]}=")
+
+        return call
+
+    return decorate

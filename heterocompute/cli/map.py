@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.objective,
             budget=arguments.budget,
             seed=arguments.seed,
-            workers=arguments.workers,
+            threads=arguments.workers,
             dataflow=arguments.dataflow,
         )
         mapping = result.mapping

@@ -16,6 +16,7 @@ from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
+from ..base.lazy import renamed
 from ..base.texts import quoted
 from ..base.values import check_text
 from ..files.selection import unknown
@@ -33,9 +34,10 @@ def __dir__() -> list[str]:
     return __all__
 
 
+@renamed(fmt="format")
 def fake_quantize(
     x: Any,
-    fmt: Format | str,
+    format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: Any = None,
     rounding: str = "nearest",
@@ -47,7 +49,7 @@ def fake_quantize(
     ----------
     x : jax.Array
         float32, float64, float16 or bfloat16.
-    fmt, axis, clip, rounding
+    format, axis, clip, rounding
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
     seed : int or jax.Array
         From 0 to 2^64 - 1; an array of one integer, such as a step that is traced, counts as uint32.
@@ -76,7 +78,7 @@ def fake_quantize(
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise WrongType(f"fake_quantize: x has dtype {x.dtype}, expected floats")
-    parsed = as_format(fmt, "fake_quantize: fmt", functions=True)
+    parsed = as_format(format, "fake_quantize: format", functions=True)
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     noted = note_of(parsed, clip, x.shape, axes)
     is_factor = noted is not None and noted[0] is np.float32

@@ -19,6 +19,7 @@ import numpy as np
 from ..arrays.dense import refuse_infinite
 from ..base import runtime
 from ..base.errors import WrongType, WrongValue, shown
+from ..base.lazy import renamed
 from ..base.texts import near_words, quoted
 from ..base.values import as_int
 from ..files.containers.onnx_graph import codes_in, text_of
@@ -45,10 +46,11 @@ MODERN = 21
 MAX_NAMED = 5  # operators in a message
 
 
+@renamed(formats="format")
 def run_onnx(
     model: Any,
     inputs: Any,
-    formats: Format | str | Mapping[str, Format | str] | None = None,
+    format: Format | str | Mapping[str, Format | str] | None = None,
     activations: Format | str | None = None,
 ) -> dict[str, Array]:
     """Run an ONNX model with the convolutions and matmuls of this package, and return its outputs.
@@ -59,7 +61,7 @@ def run_onnx(
         A file, its content, or the model itself.
     inputs : dict of str to array_like, or array_like
         By the names of the model's inputs. A single array is the only input.
-    formats : Format, str or mapping, optional
+    format : Format, str or mapping, optional
         Format of the weights of Conv, Gemm and MatMul, or a mapping of name patterns (fnmatch) to formats. The first
         match applies. Weights without a match are unchanged.
     activations : Format or str, optional
@@ -109,7 +111,7 @@ def run_onnx(
     array([[3., 4.]], dtype=float32)
     """
     network = OnnxNetwork(model)
-    return network.run(inputs, None if formats is None else network.quantized(formats), activations)
+    return network.run(inputs, None if format is None else network.quantized(format), activations)
 
 
 class Weights(dict[str, Array]):

@@ -174,7 +174,7 @@ def _device_floats(caller: str, w: object) -> Any:
 
 def quantize_on_device(w: object, fmt: Format | str, axis: object, clip: object, importance: object) -> Any:
     """Quantize an array on a device, as `quantize`."""
-    fmt, name = as_format(fmt, "quantize: fmt"), "quantize: w"
+    fmt, name = as_format(fmt, "quantize: format"), "quantize: w"
     clipped = None if clip is None and importance is None else _device_clip("quantize", fmt, clip, importance)
     x = _device_floats("quantize", w)
     axes = normalize_axes(axis, x.ndim, "quantize")
@@ -242,7 +242,7 @@ def prune_on_device(w: object, pattern: tuple[int, int] | None, axis: object, sc
 
 def fake_quantize_on_device(w: object, fmt: Format | str, axis: object, clip: object, out: object) -> Any:
     """Round an array on a device, as `fake_quantize`."""
-    fmt, name = as_format(fmt, "fake_quantize: fmt"), "fake_quantize: w"
+    fmt, name = as_format(fmt, "fake_quantize: format"), "fake_quantize: w"
     clipped = None if clip is None else _device_clip("fake_quantize", fmt, clip)
     if out is None:
         x, given = _device_floats("fake_quantize", w), None

@@ -19,6 +19,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import Refused, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
+from ..base.lazy import renamed
 from ..formats import Format, Sparse, has_pattern, is_function
 from .arguments import Array, FloatArray, as_format, checked_out, core_clip
 from .device import fake_quantize_on_device, quantize_on_device, runs_on_device
@@ -34,10 +35,11 @@ MOST_SEEN = 1024
 _SEEN: dict[tuple[Any, ...], Layout] = {}  # layouts of arguments that were checked before: format's text, axis, shape
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def quantize(
     w: object,
-    fmt: Format | str,
+    format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
     importance: object = None,
@@ -52,7 +54,7 @@ def quantize(
         float16, bfloat16, float32 or float64, with at least one dimension and any strides. A SparseArray holds
         float32 values. Its nonzeros are quantized along its own axis, and groups run over the nonzeros only. A format
         with a pattern, such as ``"int8+2:4"``, rounds the nonzeros of a float64 array once.
-    fmt : Format or str
+    format : Format or str
         For example ``"int8"``, ``"int4-g32-f16"`` or ``hc.VSQ(bits=4, group=16)``.
     axis : int or tuple of int
         The reduction axes, which a matmul sums over. A row is one index of the remaining axes. Groups run along the
@@ -99,9 +101,9 @@ def quantize(
     (21, 5.25)
     """
     key = None
-    if clip is importance is codebook is None and type(w) is np.ndarray and type(fmt) is str and type(axis) is int:
+    if clip is importance is codebook is None and type(w) is np.ndarray and type(format) is str and type(axis) is int:
         if w.dtype is _FLOAT32 and w.flags.aligned:
-            key = fmt, axis, w.shape
+            key = format, axis, w.shape
             q = _again(w, key)
             if q is not None:
                 return q
@@ -111,29 +113,29 @@ def quantize(
     if runs_on_device(w):
         if codebook is not None:
             raise WrongType("quantize: codebook is given with w on a device, expected w of the CPU")
-        answer: QuantizedArray = quantize_on_device(w, fmt, axis, clip, importance)
+        answer: QuantizedArray = quantize_on_device(w, format, axis, clip, importance)
         return answer
-    fmt = as_format(fmt, "quantize: fmt")
-    if importance is not None and (has_pattern(fmt) or isinstance(w, SparseArray)):
-        raise WrongValue(f"quantize: importance is for all values of w, {fmt} keeps some of them")
+    format = as_format(format, "quantize: format")
+    if importance is not None and (has_pattern(format) or isinstance(w, SparseArray)):
+        raise WrongValue(f"quantize: importance is for all values of w, {format} keeps some of them")
     searches = isinstance(clip, str) and clip == "search"
     if importance is not None and searches:
         raise WrongValue("quantize: importance does not weigh clip='search'; ptq.gptq weighs errors by the inputs")
     s: SparseArray | None = None
     if isinstance(w, SparseArray):
-        s, fmt = w, _format_of(w, fmt, axis)
+        s, format = w, _format_of(w, format, axis)
     else:
         x = as_array(w, "quantize: w")
         axes = normalize_axes(axis, x.ndim, "quantize")
-    is_plain = has_pattern(fmt) and fmt.is_plain
+    is_plain = has_pattern(format) and format.is_plain
     if is_plain and clip is not None:
-        raise WrongValue(f"quantize: clip is {shown(clip)}, but {fmt} has no scale")
-    if s is None and has_pattern(fmt) and (is_plain or searches or codebook is not None):
-        s = choose(x, None, fmt.n, fmt.m, axes, "quantize")
+        raise WrongValue(f"quantize: clip is {shown(clip)}, but {format} has no scale")
+    if s is None and has_pattern(format) and (is_plain or searches or codebook is not None):
+        s = choose(x, None, format.n, format.m, axes, "quantize")
     if s is not None and is_plain:
         return s
     given = None if importance is None else as_array(importance, "quantize: importance")
-    part, stored, along = (x, fmt, axes) if s is None else _segments(s, fmt)
+    part, stored, along = (x, format, axes) if s is None else _segments(s, format)
     whole = x if s is None else s.to_dense  # errors name its indices
     named = {"w": ("quantize: w", whole), "importance": ("quantize: importance", given)}
     if codebook is not None:
@@ -141,14 +143,14 @@ def quantize(
         rows = prod(n for a, n in enumerate(part.shape) if a not in along)
         levels = checked_codebook(codebook, stored, rows)
         q = by_codebook(part, stored, along, levels)
-        return q if s is None else _as_nonzeros(q, s, fmt)
+        return q if s is None else _as_nonzeros(q, s, format)
     with refusals(**named, format=(f"quantize: {stored}", None)):
         q = nearest(part, stored, along, None if searches else core_clip(clip, "quantize"), given)
         if searches and part.size:
             q = rounded_best(q, part)
     if key is not None and s is None and not runs_on_device(w):
         _remember(key, q)
-    return q if s is None else _as_nonzeros(q, s, fmt)
+    return q if s is None else _as_nonzeros(q, s, format)
 
 
 def _remember(key: tuple[str, int, tuple[int, ...]], q: QuantizedArray) -> None:
@@ -161,7 +163,7 @@ def _remember(key: tuple[str, int, tuple[int, ...]], q: QuantizedArray) -> None:
 def _again(w: FloatArray, key: tuple[str, int, tuple[int, ...]]) -> QuantizedArray | None:
     """Round a plain array whose arguments were checked before; None if they were not, or if a value is refused."""
     seen = _SEEN.get(key)
-    if seen is None or seen.format is not as_format(key[0], "quantize: fmt") or runtime.backend_device() is not None:
+    if seen is None or seen.format is not as_format(key[0], "quantize: format") or runtime.backend_device() is not None:
         return None
     try:
         return nearest_as(w, seen)
@@ -174,7 +176,7 @@ def _format_of(s: SparseArray, fmt: Format, axis: object) -> Format:
     if not has_pattern(fmt):
         fmt = Sparse(fmt, s.n, s.m)
     if (fmt.n, fmt.m) != (s.n, s.m):
-        raise WrongValue(f"quantize: fmt is {fmt}, but w keeps {s.n} of every {s.m}")
+        raise WrongValue(f"quantize: format is {fmt}, but w keeps {s.n} of every {s.m}")
     if not (type(axis) is int and axis == -1) and normalize_axes(axis, s.ndim, "quantize") != s.axis:
         raise WrongValue(f"quantize: axis is {shown(axis)}, but w is pruned along axis {s.axis}")
     return fmt
@@ -194,15 +196,16 @@ def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArr
     return QuantizedArray._trusted(parts, fmt, s.shape, s.axis, s.source_dtype)
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def fake_quantize(
-    w: object, fmt: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
+    w: object, format: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
 ) -> FloatArray:
     """Round an array to a number format and return the values (quantize and dequantize in one pass).
 
     Parameters
     ----------
-    w, fmt, axis, clip
+    w, format, axis, clip
         As in `quantize`.
     out : ndarray or tensor of PyTorch, optional
         float32 of w's shape. It may be `w` itself; otherwise it must share no memory with w.
@@ -218,23 +221,25 @@ def fake_quantize(
     array([ 0.,  0.,  1., -1.], dtype=float32)
     """
     if runs_on_device(w):
-        answer: FloatArray = fake_quantize_on_device(w, fmt, axis, clip, out)
+        answer: FloatArray = fake_quantize_on_device(w, format, axis, clip, out)
         return answer
-    fmt = as_format(fmt, "fake_quantize: fmt", functions=True)
+    format = as_format(format, "fake_quantize: format", functions=True)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     result = checked_out(out, x.shape, "fake_quantize", (x,), in_place=True)
-    if is_function(fmt):
+    if is_function(format):
         if clip is not None:
-            raise WrongValue(f"fake_quantize: clip is {shown(clip)}, but {fmt} is a function of values, without scales")
-        result[...] = rounded_by(fmt, x, axes, "fake_quantize: w")
+            raise WrongValue(
+                f"fake_quantize: clip is {shown(clip)}, but {format} is a function of values, without scales"
+            )
+        result[...] = rounded_by(format, x, axes, "fake_quantize: w")
         return result if out is None else out
     if isinstance(clip, str) and clip == "search":
-        result[...] = quantize(x, fmt, axes, clip).dequantize()
+        result[...] = quantize(x, format, axes, clip).dequantize()
         return result if out is None else out
-    with refusals(w=("fake_quantize: w", x), format=(f"fake_quantize: {fmt}", None)):
+    with refusals(w=("fake_quantize: w", x), format=(f"fake_quantize: {format}", None)):
         _core.fake_quantize(
-            runtime.run(), core_view(x), core_format(fmt), axes, core_clip(clip, "fake_quantize"), result
+            runtime.run(), core_view(x), core_format(format), axes, core_clip(clip, "fake_quantize"), result
         )
     return result if out is None else out
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.texts import file_name
 from ..base.values import as_int
 from ..base.version import __version__
@@ -24,9 +25,10 @@ CALLER = "vectors"
 MANIFEST = "manifest.json"
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def vectors(
-    fmt: Format | str,
+    format: Format | str,
     folder: str | os.PathLike[str],
     seed: int = 0,
     kinds: Iterable[str] | None = None,
@@ -43,7 +45,7 @@ def vectors(
 
     Parameters
     ----------
-    fmt : Format or str
+    format : Format or str
         Any format, also one of `define`.
     folder : str or os.PathLike
         A new or empty folder.
@@ -91,7 +93,7 @@ def vectors(
     ...     print(file.readlines()[1 + 0x38].strip())
     38 3f800000
     """
-    found = as_format(fmt, f"{CALLER}: fmt")
+    found = as_format(format, f"{CALLER}: format")
     place = file_name(folder)
     if isinstance(kinds, str) or isinstance(accumulators, str):
         raise WrongType(f"{CALLER}: kinds and accumulators are several texts, got {shown(kinds or accumulators)}")
@@ -120,7 +122,7 @@ def vectors(
             if asked is not None:
                 raise
     if not tables:
-        raise WrongValue(f"{CALLER}: fmt is {found}, which has no table: its codes have no fixed values")
+        raise WrongValue(f"{CALLER}: format is {found}, which has no table: its codes have no fixed values")
     os.makedirs(place, exist_ok=True)
     manifest = {
         "program": "heterocompute",

@@ -13,6 +13,7 @@ from ..arrays.dense import as_array, normalize_axes, refuse_infinite
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.values import as_real
 from ..formats import Format
 from ..products.arguments import as_format
@@ -27,10 +28,11 @@ from .hessian import Hessian, as_matrices
 Array = np.ndarray[Any, Any]
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def bound(
     w: Any,
-    fmt: Format | str,
+    format: Format | str,
     h: Any,
     damping: float = 0.01,
     order: str = "activation",
@@ -41,7 +43,7 @@ def bound(
     Parameters
     ----------
     w : array_like
-    fmt : Format or str
+    format : Format or str
         A format with uniform steps (integers, VS-Quant, ternary), with the scales of round-to-nearest.
     h : Hessian or array_like
     damping, order, axis
@@ -69,11 +71,12 @@ def bound(
     """
     x = as_array(w, "bound: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, "bound"), x.ndim, "bound")
-    grid = grid_of(quantize(x, as_format(fmt, "bound: fmt"), axes))
+    grid = grid_of(quantize(x, as_format(format, "bound: format"), axes))
     size = _step(grid)
     if size is None:
         raise WrongValue(
-            f"bound: fmt is {grid.fmt}, expected levels of one distance, such as those of 'int4' or 'int4f2-g32-e8m0'"
+            f"bound: format is {grid.fmt}, expected levels of one distance, such as those of 'int4' or "
+            "'int4f2-g32-e8m0'"
         )
     share = as_real(damping, "bound: damping", "a number")
     if not 0 <= share < math.inf:
@@ -177,8 +180,9 @@ class Rescaling:
     errors: Mapping[float, float]
 
 
+@renamed(fmt="format")
 @counts_subnormals
-def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float = "search") -> Rescaling:
+def rescale(ws: Any, h: Hessian, format: Format | str = "int4", alpha: str | float = "search") -> Rescaling:
     """Move scale from a layer's inputs into its weights, so that large inputs are rounded more finely.
 
     Parameters
@@ -186,7 +190,7 @@ def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float 
     ws : array_like, (outputs, inputs), or list of them
         The weights that share these inputs, such as query, key and value.
     h : Hessian
-    fmt : Format or str
+    format : Format or str
         Format that the weights will be rounded to.
     alpha : "search" or float
         The scale of an input is its root mean square to the power alpha, divided by the geometric mean of the largest
@@ -231,7 +235,7 @@ def rescale(ws: Any, h: Hessian, fmt: Format | str = "int4", alpha: str | float 
         if not 0 <= share <= 1:
             raise WrongValue(f"rescale: alpha is {shown(alpha)}, expected 'search' or 0 to 1")
         candidates = sorted({0.0, share})
-    format, squares = as_format(fmt, "rescale: fmt"), np.diagonal(h.matrix)
+    format, squares = as_format(format, "rescale: format"), np.diagonal(h.matrix)
     errors = {a: _weighted_error(arrays, squares, _scale_of(squares, a), format) for a in candidates}
     best = min(errors, key=errors.__getitem__) if alpha == "search" else candidates[-1]
     scale = _scale_of(squares, best)

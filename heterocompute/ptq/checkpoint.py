@@ -17,6 +17,7 @@ from ..arrays.layout import Entry
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import call_back, counts_subnormals
+from ..base.lazy import renamed
 from ..base.locations import absolute
 from ..base.progress import Progress
 from ..base.tensors import Tensors
@@ -47,12 +48,13 @@ Array = np.ndarray[Any, Any]
 REPORT = ("tokens", "damping", "dead", "before", "after")
 
 
+@renamed(formats="format")
 @counts_subnormals
 def quantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     hessians: Mapping[str, Hessian | str | os.PathLike[str]],
-    formats: Format | str | Mapping[str, Format | str | None] = "int4-g32",
+    format: Format | str | Mapping[str, Format | str | None] = "int4-g32",
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     progress: Progress | None = None,
@@ -133,7 +135,7 @@ def quantize_checkpoint(
     how = check_options(options, "quantize_checkpoint", method)
     work = Work(workers, resume, check=check)
     return round_checkpoint(
-        in_path, out_path, hessians, formats, include, exclude, progress, Parts(out_path, resume), work, how, layout
+        in_path, out_path, hessians, format, include, exclude, progress, Parts(out_path, resume), work, how, layout
     )  # fmt: skip
 
 
@@ -153,7 +155,7 @@ def round_checkpoint(
     """Round the tensors for `quantize_checkpoint`, with checked arguments; reuse parts that an earlier run wrote."""
     texts = formats if isinstance(formats, Mapping) else {"*": formats}
     parsed = {
-        pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: formats")
+        pattern: None if fmt is None else as_format(fmt, "quantize_checkpoint: format")
         for pattern, fmt in texts.items()
     }
     axes_of = getattr(hessians, "axes", {})

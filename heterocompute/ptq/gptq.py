@@ -15,6 +15,7 @@ from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.values import as_int, as_real
 from ..formats import Format, Sparse, has_pattern
 from ..products.arguments import as_format
@@ -59,11 +60,12 @@ class Rounding:
     changed: tuple[int, ...]
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def gptq(
     w: Any,
     h: Any,
-    fmt: Format | str,
+    format: Format | str,
     order: str = "activation",
     scales: str = "search",
     damping: float = 0.01,
@@ -86,7 +88,7 @@ def gptq(
         Hessian of the layer's inputs, in the order of the reduction axes. A convolution with several groups has one
         matrix per group. If h also knows the unrounded network's inputs (`Hessian.add`, x_float), the weights are first
         corrected for the difference.
-    fmt : Format or str
+    format : Format or str
         The order of rounding does not change the groups. ``"int8+2:4"`` also chooses the nonzeros of every 4. ``"2:4"``
         only chooses them and corrects the nonzeros for the removed values (SparseGPT).
     order : {"activation", "natural"}
@@ -146,7 +148,7 @@ def gptq(
     True
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
-    return warned(rounded_under(w, h, fmt, axis, mask, **options), "gptq", damping)
+    return warned(rounded_under(w, h, format, axis, mask, **options), "gptq", damping)
 
 
 def warned(found: Rounding, name: str, damping: float) -> QuantizedArray:
@@ -164,7 +166,7 @@ def rounded_under(w: Any, h: Any, fmt: Format | str, axis: Any = None, mask: Any
     name = how.method
     x = as_array(w, f"{name}: w")
     axes = normalize_axes(layer_axis(x.ndim, axis, name), x.ndim, name)
-    return rounded_layer(x, h, as_format(fmt, f"{name}: fmt"), axes, how, mask)
+    return rounded_layer(x, h, as_format(fmt, f"{name}: format"), axes, how, mask)
 
 
 @dataclass(frozen=True)
@@ -343,7 +345,7 @@ def _plainly(
     weighted: codebooks are learned with each error weighted by its input.
     """
     if mask is not None and not has_pattern(fmt):
-        raise WrongValue(f"{name}: mask is for formats with N:M, fmt is {fmt}")
+        raise WrongValue(f"{name}: mask is for formats with N:M, format is {fmt}")
     try:
         source: Any = x
         weight = None

@@ -17,6 +17,7 @@ from ..arrays.foreign import as_exported, exports_dlpack, refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
+from ..base.lazy import renamed
 from ..base.modules import is_module
 from ..base.progress import Progress, Steps
 from ..base.texts import counted
@@ -49,7 +50,7 @@ def _network(weights: Any, evaluate: Evaluate | None, name: str) -> tuple[dict[s
     if not isinstance(found, Mapping):
         raise WrongType(f"{name}: weights are {shown(weights)}, expected a mapping of names to arrays, or a network")
     if not callable(evaluate):
-        raise WrongType(f"{name}: evaluate is {shown(evaluate)}, expected a function of the weights")
+        raise WrongType(f"{name}: inputs is {shown(evaluate)}, expected a function of the weights")
     check_weights(found, name)
     return dict(found), partial(call_back, evaluate)
 
@@ -92,10 +93,11 @@ def tied(arrays: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+@renamed(evaluate="inputs")
 @counts_subnormals
 def calibrate(
     weights: Any,
-    evaluate: Any = None,
+    inputs: Any = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     held: Any = None,
@@ -106,8 +108,8 @@ def calibrate(
     Parameters
     ----------
     weights : mapping of str to array_like, network with `weights` and `evaluate`, or torch.nn.Module
-    evaluate : callable, or the batches of a module
-        Runs the network on the calibration inputs. It is called once as ``evaluate(weights)``. The weights record the
+    inputs : callable, or the batches of a module
+        Runs the network on the calibration inputs. It is called once as ``inputs(weights)``. The weights record the
         inputs that `hc.linear`, `hc.matmul`, `hc.conv2d`, ``@`` and `numpy.matmul` multiply them with. The return value
         is ignored. A module needs batches instead: a DataLoader, a list of tensors, tuples or dicts, one tensor, one
         dict, or a function without arguments that returns batches. One batch is in memory at a time. Tokens that an
@@ -129,7 +131,7 @@ def calibrate(
     Raises
     ------
     TypeError
-        weights or evaluate has the wrong type.
+        weights or inputs has the wrong type.
     ValueError
         The inputs of a layer hold a NaN or an infinity, or a weight is multiplied along two of its axes.
 
@@ -149,11 +151,11 @@ def calibrate(
     if is_module(weights):
         from ..interop.models.calibration import calibrated  # optional: torch
 
-        return calibrated(weights, evaluate, include, exclude, held, rounded=rounded)
+        return calibrated(weights, inputs, include, exclude, held, rounded=rounded)
     if held is not None:
         raise WrongValue("calibrate: held is for a torch.nn.Module and its batches; pass what calibrate returns of "
                          "other inputs to quantize(held=)")  # fmt: skip
-    found, call = _network(weights, evaluate, "calibrate")
+    found, call = _network(weights, inputs, "calibrate")
     selected = chosen_arrays(found, include, exclude, "calibrate")
     if rounded is None:
         return _recorded_hessians(found, call, selected, tied(found))
@@ -232,7 +234,7 @@ class Rounded(Tabular):
     Attributes
     ----------
     weights : dict of str to QuantizedArray or original type
-        All weights, for the same `evaluate`.
+        All weights, for the same `inputs`.
     table : list of dict
         One row per tensor: ``name format tokens damping dead before after``. before and after are the SQNR of the
         outputs in dB, of round-to-nearest and of this result. With held-out inputs also ``held_before`` and
@@ -275,11 +277,12 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+@renamed(evaluate="inputs", formats="format")
 @counts_subnormals
 def quantize(
     weights: Any,
-    evaluate: Any = None,
-    formats: Format | str | Mapping[str, Format | str | None] = "int4-g32",
+    inputs: Any = None,
+    format: Format | str | Mapping[str, Format | str | None] = "int4-g32",
     sequential: bool = False,
     held: Any = None,
     include: str | Iterable[str] | None = None,
@@ -293,9 +296,9 @@ def quantize(
 
     Parameters
     ----------
-    weights, evaluate, include, exclude
+    weights, inputs, include, exclude
         As in `calibrate`. For a module, the second argument may also be the result of `calibrate`.
-    formats : Format, str or mapping of str to these
+    format : Format, str or mapping of str to these
         One format, or pattern -> format or None; the first match applies. Weights without a match are unchanged.
     sequential : bool
         Calibrate each layer after rounding the layers before it, with one run of the network per layer.
@@ -349,10 +352,10 @@ def quantize(
 
         of_weights = partial(round_layers, round_=round_, progress=progress)
         found: Rounded = rounded(
-            weights, evaluate, formats, of_weights, sequential, held, include, exclude, memory, method == "qronos"
+            weights, inputs, format, of_weights, sequential, held, include, exclude, memory, method == "qronos"
         )
         return found
-    arrays, call = _network(weights, evaluate, "quantize")
+    arrays, call = _network(weights, inputs, "quantize")
     layers, twins = chosen_arrays(arrays, include, exclude, "quantize"), tied(arrays)
     groups = [_recorded_hessians(arrays, call, layers, twins)]
     if held is not None and not isinstance(held, Mapping):
@@ -364,7 +367,7 @@ def quantize(
             return _paired_hessians({**arrays, **layers}, rounded, call, some, twins)
         return _recorded_hessians(rounded, call, some, twins)
 
-    match = _formats_of(formats, arrays)
+    match = _formats_of(format, arrays)
     return round_layers(
         {**arrays, **layers}, list(layers), groups, held, again if sequential else None, match, round_, progress
     )
@@ -458,8 +461,8 @@ def _round(
 
 def _formats_of(formats: Any, names: Iterable[str]) -> FirstMatch[Format | None]:
     """Return the format of each name; ValueError for an entry that matches no tensor."""
-    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: formats")}
+    texts = formats if isinstance(formats, Mapping) else {"*": as_format(formats, "quantize: format")}
     check_patterns(names, texts)
     return FirstMatch(
-        {pattern: None if fmt is None else as_format(fmt, "quantize: formats") for pattern, fmt in texts.items()}
+        {pattern: None if fmt is None else as_format(fmt, "quantize: format") for pattern, fmt in texts.items()}
     )

@@ -6,15 +6,17 @@ from typing import Any
 
 from ..arrays.quantized import QuantizedArray
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..formats import Format
 from .gptq import rounded_under, warned
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def qronos(
     w: Any,
     h: Any,
-    fmt: Format | str,
+    format: Format | str,
     order: str = "activation",
     scales: str = "search",
     damping: float = 1e-3,
@@ -36,7 +38,7 @@ def qronos(
     h : Hessian or array_like
         Hessian of the layer's inputs in the rounded network and in the unrounded one: ``h.add(x, x_float)``. Without
         x_float the two are the same, and the method is `gptq` with this damping.
-    fmt : Format or str
+    format : Format or str
         Any format or pattern of `gptq`.
     order, scales, sweeps, refit, axis, mask
         As in `gptq`.
@@ -75,4 +77,4 @@ def qronos(
     True
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
-    return warned(rounded_under(w, h, fmt, axis, mask, method="qronos", **options), "qronos", damping)
+    return warned(rounded_under(w, h, format, axis, mask, method="qronos", **options), "qronos", damping)

@@ -122,7 +122,7 @@ def quantize_streamed(
     parts, work = Parts(out_path, resume), Work(workers, resume, check=check)
     if os.path.isdir(out_path):
         Staging(out_path).refuse_taken(resume)
-    parsed = {key: None if fmt is None else as_format(fmt, "ptq: formats") for key, fmt in formats.items()}
+    parsed = {key: None if fmt is None else as_format(fmt, "ptq: format") for key, fmt in formats.items()}
     with reader_of(in_path) as reader:
         with about(reader):
             refuse_layout(reader)

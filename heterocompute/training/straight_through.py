@@ -17,6 +17,7 @@ from ..arrays.dense import as_array, normalize_axes
 from ..arrays.foreign import alike, refuse_elsewhere
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.values import as_real, check_text
 from ..formats import Format
 from ..products.arguments import as_format
@@ -29,10 +30,11 @@ from .stochastic import as_seed
 Array = np.ndarray[Any, Any]
 
 
+@renamed(fmt="format")
 @counts_subnormals
 def fake_quantize(
     w: object,
-    fmt: Format | str,
+    format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
     rounding: str = "nearest",
@@ -43,7 +45,7 @@ def fake_quantize(
 
     Parameters
     ----------
-    w, fmt, axis, clip
+    w, format, axis, clip
         As in `heterocompute.quantize`. The scale is computed from w at each call and is not trained.
     rounding : {"nearest", "stochastic"}
         Stochastic rounding rounds up with probability (w - lower) / (upper - lower), so that the mean is w, with the
@@ -95,26 +97,26 @@ def fake_quantize(
     >>> y, back(np.float32([1, 2, 3, 4]))
     (array([ 0. ,  1.5, -1.5,  0. ], dtype=float32), array([1., 2., 0., 4.], dtype=float32))
     """
-    fmt = as_format(fmt, "fake_quantize: fmt", functions=not runs_on_device(w))
+    format = as_format(format, "fake_quantize: format", functions=not runs_on_device(w))
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     chosen = as_seed(seed)
     if scale is not None and (clip is not None or rounding != "nearest"):
         raise WrongValue("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
     if runs_on_device(w):
-        return rounded_on_device(w, fmt, axis, clip, rounding, chosen, scale)
+        return rounded_on_device(w, format, axis, clip, rounding, chosen, scale)
     x = as_array(w, "fake_quantize: w")
     axes = normalize_axes(axis, x.ndim, "fake_quantize")
     if scale is not None:
-        return rounded_with_scale(x, fmt, axes, scale)
-    y, note = rounded(x, fmt, axes, clip, rounding, chosen)
+        return rounded_with_scale(x, format, axes, scale)
+    y, note = rounded(x, format, axes, clip, rounding, chosen)
 
     @counts_subnormals
     def back(g: object) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")
-        found = passed(gradient, note, fmt, axes)
+        found = passed(gradient, note, format, axes)
         return found.copy() if found is gradient else found
 
     return y, back

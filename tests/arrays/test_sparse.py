@@ -282,7 +282,7 @@ def test_quantized_patterns() -> None:
     assert hc.quantize(w, "2:4") == s
     with bad_argument(ValueError, None, "value", "not a multiple of the 3 kept"):
         hc.format("int4-g32+3:4")
-    with bad_argument(ValueError, "fmt", "value"):
+    with bad_argument(ValueError, "format", "value"):
         hc.quantize(s, "int8+1:4")
     with bad_argument(ValueError, "axis", "shape"):
         hc.quantize(s, "int8", axis=0)

@@ -25,8 +25,8 @@ PASSED_ON = ("progress", "evaluate", "retrain")  # functions of the caller: they
 BAD: list[Any] = [object(), "nonsense", -1, 3.5, 1 << 80, [], {}, W.astype(complex)]
 BAD += [np.full((8, 64), np.nan, np.float32), np.zeros((3, 5, 7), np.float32)]
 CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-    (hc.quantize, {"w": W, "fmt": "int8"}),
-    (hc.fake_quantize, {"w": W, "fmt": "int8"}),
+    (hc.quantize, {"w": W, "format": "int8"}),
+    (hc.fake_quantize, {"w": W, "format": "int8"}),
     (hc.linear, {"x": X, "w": Q}),
     (hc.matmul, {"a": X, "b": Q.T}),
     (hc.conv2d, {"x": IMAGE, "w": FILTERS}),
@@ -45,9 +45,9 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (hc.VSQ, {}),
     (hc.Affine, {}),
     (hc.MX, {"element": "fp4"}),
-    (hc.hardware.count, {"model": "digits"}),
-    (hc.hardware.roofline, {"model": "digits", "device_name": "a100-sxm-80gb"}),
-    (ptq.gptq, {"w": W, "h": X.T @ X, "fmt": "int4"}),
+    (hc.hardware.count, {"network": "digits"}),
+    (hc.hardware.roofline, {"network": "digits", "device": "a100-sxm-80gb"}),
+    (ptq.gptq, {"w": W, "h": X.T @ X, "format": "int4"}),
     (hc.study, {"weights": W, "formats": ["int4"]}),
 ]
 

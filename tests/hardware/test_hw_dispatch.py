@@ -159,7 +159,7 @@ def test_a_residual_network_moves_all_that_is_alive() -> None:
 
 def test_this_cpu_by_the_model_by_its_plan_and_by_the_clock() -> None:
     chip = hw.Device("one core", peak={"fp32": 1e11, "int8": 4e11}, bandwidth=1e10, kind="cpu")
-    found = hw.systems.check_host(16, 64, 128, "int8", "int8", chip=chip, seconds=0)
+    found = hw.systems.check_host(16, 64, 128, "int8", "int8", device=chip, seconds=0)
     w = hc.quantize(np.zeros((64, 128), np.float32), "int8")
     with hc.use(threads=1):
         plan = hc.explain(np.zeros((16, 128), np.float32), w.T, "int8")

@@ -146,7 +146,7 @@ def test_operators_that_options_do_not_reach_are_named() -> None:
     with pytest.warns(UserWarning, match="activations do not apply to MatMul 'last': their inputs are not rounded"):
         assert not np.allclose(hc.run_onnx(model, x, activations="int2")["y"], plain, rtol=1e-4)
     with pytest.warns(UserWarning, match="formats do not apply to MatMul 'last': their weights keep their values"):
-        hc.run_onnx(model, x, formats="int4")
+        hc.run_onnx(model, x, format="int4")
     network = OnnxNetwork(model)
     assert list(network.weights) == ["w"]
 

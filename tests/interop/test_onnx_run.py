@@ -213,7 +213,7 @@ def test_a_model_that_is_quantized_already_has_no_weights(
     assert run(capsys, "study", path, *asked)[::2] == (1, said)
     for model in (path, Path(path).read_bytes(), onnx.load(path)):
         with pytest.raises(ValueError, match="is already quantized, by .* of 'fc"):
-            hc.run_onnx(model, {}, formats="int4")
+            hc.run_onnx(model, {}, format="int4")
     if layout == "onnx":
         assert same_bits(hc.run_onnx(path, {})["fc.weight"], hc.quantize(reals((8, 64), 1), "int4-g32").dequantize())
 

@@ -171,12 +171,12 @@ def test_never_worse_than_a_dataflow(objective: str) -> None:
 
 
 def test_the_seed_decides() -> None:
-    first = mapper.search(LAYER, eyeriss(), budget=2_000, seed=1, workers=1)
-    again = mapper.search(LAYER, eyeriss(), budget=2_000, seed=1, workers=3)
+    first = mapper.search(LAYER, eyeriss(), budget=2_000, seed=1, threads=1)
+    again = mapper.search(LAYER, eyeriss(), budget=2_000, seed=1, threads=3)
     other = mapper.search(LAYER, eyeriss(), budget=2_000, seed=2)
     assert (first.mapping, first.evaluated) == (again.mapping, again.evaluated)
     assert first.evaluated != other.evaluated
-    whole = [mapper.search(GEMM, small_arch(), method="exhaustive", workers=n) for n in (1, 4)]
+    whole = [mapper.search(GEMM, small_arch(), method="exhaustive", threads=n) for n in (1, 4)]
     assert whole[0] == whole[1]
 
 
@@ -225,7 +225,7 @@ def test_an_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(searching, "_bar", bar)
     try:
-        found = mapper.search(LAYER, eyeriss(), budget=20_000_000, workers=2)
+        found = mapper.search(LAYER, eyeriss(), budget=20_000_000, threads=2)
     finally:
         signal.signal(signal.SIGINT, before)
     assert found.interrupted and not found.exhaustive and len(calls) == 1

@@ -102,7 +102,7 @@ def test_what_nothing_is_multiplied_with_is_left_and_named() -> None:
     assert found.left == ["unused"] and found.weights["unused"] is W["unused"]
     with bad_argument(ValueError, None, "missing", "'a.weight'"):
         hc.ptq.quantize(W, lambda weights: forward(weights, "@"), "fp16")
-    with bad_argument(TypeError, "evaluate", "type"):
+    with bad_argument(TypeError, "inputs", "type"):
         hc.ptq.calibrate(W, 3)  # type: ignore[arg-type]
     with bad_argument(TypeError, None, "type", "'foo'"):
         hc.ptq.quantize(W, lambda weights: forward(weights, "@"), foo=3)

@@ -194,5 +194,5 @@ def test_no_row_is_above_the_bound_where_nothing_is_clipped() -> None:
     assert (hc.ptq.bound(w, "int8f3", h) == hc.ptq.bound(w, "int8", h)).all()
     uneven = hc.define(None, hc.Levels([-1, 0, 1], thresholds=[-0.9, 0.9]))  # 0 is not the nearest of 0.8
     for wrong in ("nf4-g64", "e4m3-row", "cb1", uneven):
-        with bad_argument(ValueError, "fmt", "value", f"fmt is {wrong}, expected levels of one distance"):
+        with bad_argument(ValueError, "format", "value", f"format is {wrong}, expected levels of one distance"):
             hc.ptq.bound(w, wrong, h)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.lazy import renamed
 from ...base.values import check_count, check_number, is_several
 from ...formats import Format
 from ...report.files import write_figure
 from ...report.hardware import line_figure
 from ..chips.chip import Device, dtype_bits
-from ..chips.database import as_devices, device
+from ..chips.database import as_devices, device as find_device
 from ..network.graph import Network
 from ..network.layers import Scores
 from ..network.lookup import as_network
@@ -106,7 +107,7 @@ def compare(
     for name, value in prices.items():
         prices[name] = check_number("compare", f"the price of {shown(name)}", value)
         if not any(name in (chip.name, *chip.aliases) for chip in chips):
-            device(name)  # a device that is not compared is valid, an unknown name is an error
+            find_device(name)  # a device that is not compared is valid, an unknown name is an error
     rows = []
     for chip in chips:
         kind = dtype if dtype is not None else product_dtype(chip, None, None)
@@ -195,9 +196,10 @@ class BatchSweep:
         )
 
 
+@renamed(device_name="device")
 def batch_sweep(
     network: object,
-    device_name: str | Device,
+    device: str | Device,
     batches: int | Iterable[int] = BATCHES,
     *,
     dtype: str | None = None,
@@ -210,7 +212,7 @@ def batch_sweep(
     Parameters
     ----------
     network : Network, str, path or sequence of layers
-    device_name : str or Device
+    device : str or Device
     batches : int or iterable of int, optional
     dtype : str, optional
         Default: the fastest of fp16, bf16 and fp32 on the device.
@@ -236,7 +238,7 @@ def batch_sweep(
     >>> sweep.knee
     512
     """
-    chip, net = device(device_name), as_network(network, input_shape)
+    chip, net = find_device(device), as_network(network, input_shape)
     kind = dtype if dtype is not None else product_dtype(chip, None, None)
     listed = list(batches) if is_several(batches) else [batches]
     sizes = sorted({check_count("batch_sweep", "batches", one) for one in listed})

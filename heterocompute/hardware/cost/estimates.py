@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import WrongValue, shown
+from ...base.lazy import renamed
 from ...base.values import as_list, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
-from ..chips.database import device
+from ..chips.database import device as find_device
 
 PETAFLOP_DAY = 1e15 * 86400  # operations
 
@@ -72,12 +73,13 @@ def amdahl(share: float, speedup: float) -> float:
     return 1 / (1 - share + share / check_number("amdahl", "speedup", speedup))
 
 
-def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
+@renamed(chip="device")
+def tpp(device: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     """Compute the figure of the export rule of October 2022: bits times dense 10^12 operations/s, the largest type.
 
     Parameters
     ----------
-    chip : str or Device
+    device : str or Device
     io_gb_s : float, optional
         10^9 B/s to other chips. Default: the device's fastest link, both directions.
 
@@ -102,7 +104,7 @@ def tpp(chip: str | Device, io_gb_s: float | None = None) -> dict[str, Any]:
     >>> hw.systems.tpp("a100-sxm-80gb")["tpp"], round(hw.systems.tpp("h100-sxm")["tpp"])
     (4992.0, 15831)
     """
-    one = device(chip)
+    one = find_device(device)
     if io_gb_s is not None:
         io_gb_s = check_number("tpp", "io_gb_s", io_gb_s, closed=True)
     bits = {dtype: 19 if dtype == "tf32" else dtype_bits(dtype) for dtype in one.dense_rates}
@@ -145,15 +147,16 @@ def copy_seconds(size: float, link: float | str | Device) -> float:
     size = check_number("copy_seconds", "size", size, closed=True)
     if isinstance(link, (int, float)):
         return size / check_number("copy_seconds", "link", link)
-    one = device(link)
+    one = find_device(link)
     rates = [rate for name, rate in one.links.items() if name.startswith("pcie")]
     if not rates:
         raise WrongValue(f"{one.name}: no PCIe link is known; pass link in B/s")
     return size / (rates[0] / 2)
 
 
+@renamed(chip="device")
 def offload_break_even(
-    chip: str | Device,
+    device: str | Device,
     host: str | Device | float,
     dtype: str = "fp32",
     link: float | None = None,
@@ -165,7 +168,7 @@ def offload_break_even(
 
     Parameters
     ----------
-    chip : str or Device
+    device : str or Device
     host : str, Device or float
         The alternative machine, or its rate in operations/s.
     dtype : str, optional
@@ -188,9 +191,9 @@ def offload_break_even(
     >>> round(hw.systems.offload_break_even("a100-sxm-80gb", 1e12, "fp32"))
     201
     """
-    one = device(chip)
+    one = find_device(device)
     is_rate = isinstance(host, (int, float, np.number))
-    host_rate = check_number("offload_break_even", "host", host) if is_rate else device(host).peak(dtype)  # type: ignore[arg-type]
+    host_rate = check_number("offload_break_even", "host", host) if is_rate else find_device(host).peak(dtype)  # type: ignore[arg-type]
     device_rate = one.peak(dtype)
     if device_rate <= host_rate:
         return math.inf
@@ -221,10 +224,11 @@ def training_flops(parameters: float, tokens: float) -> float:
     )
 
 
+@renamed(chip="device")
 def training_time(
     parameters: float,
     tokens: float,
-    chip: str | Device,
+    device: str | Device,
     count: int = 1,
     utilization: float = 0.4,
     dtype: str = "bf16",
@@ -235,7 +239,7 @@ def training_time(
     Parameters
     ----------
     parameters, tokens : float
-    chip : str or Device
+    device : str or Device
     count : int, optional
         Number of devices.
     utilization : float, optional
@@ -268,7 +272,7 @@ def training_time(
     work = training_flops(parameters, tokens) * (8 / 6 if recompute else 1)
     check_flag("training_time", "recompute", recompute)
     share = check_number("training_time", "utilization", utilization, high=1.0)
-    return work / (check_number("training_time", "count", count) * device(chip).peak(dtype) * share)
+    return work / (check_number("training_time", "count", count) * find_device(device).peak(dtype) * share)
 
 
 def break_even_density(gain_dense: float, floor: float = 0.0, operands: int = 1) -> float:

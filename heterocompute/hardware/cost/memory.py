@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ...base.errors import WrongValue
+from ...base.lazy import renamed
 from ...base.values import check_choice, check_count, is_several
 from ..chips.chip import dtype_bits
 from ..network.graph import Network
@@ -82,8 +83,9 @@ class Memory:
         return f"<Memory: {self.total / MIB:.6g} MiB = {parts}>"
 
 
+@renamed(model="network")
 def infer(
-    model: object,
+    network: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -95,7 +97,7 @@ def infer(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
     batch : int, optional
     dtype : str, optional
@@ -122,7 +124,7 @@ def infer(
     >>> hw.memory.infer(hw.layers.Linear(1024, 1024), (1024,)).params
     4198400
     """
-    network = as_network(model, input_shape)
+    network = as_network(network, input_shape)
     batch = check_count("memory.infer", "batch", batch)
     bits = dtype_bits(dtype)
     ends = _bytes(batch * (math.prod(network.input_shape) + math.prod(network.output_shape)), bits)
@@ -133,8 +135,9 @@ def infer(
                   intermediates=max(0, peak - ends), cache=cache_bytes(network, batch, dtype, kv_cache))  # fmt: skip
 
 
+@renamed(model="network")
 def forward(
-    model: object,
+    network: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -148,7 +151,7 @@ def forward(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
     batch : int, optional
     dtype : str, optional
@@ -172,7 +175,7 @@ def forward(
     (4.00390625, 40.0, 4000.0)
     """
     batch = check_count("memory.forward", "batch", batch)
-    network = as_network(model, input_shape, training=min(batch, 2))
+    network = as_network(network, input_shape, training=min(batch, 2))
     outputs = check_count("memory.forward", "outputs", outputs)
     bits = dtype_bits(dtype)
     inside = saved_sizes(network)
@@ -186,8 +189,9 @@ def forward(
     )
 
 
+@renamed(model="network")
 def backward(
-    model: object,
+    network: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -197,7 +201,7 @@ def backward(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
     batch : int, optional
     dtype : str, optional
@@ -219,14 +223,15 @@ def backward(
     (8.0078125, 40.0, 40.0)
     """
     batch = check_count("memory.backward", "batch", batch)
-    network = as_network(model, input_shape, training=min(batch, 2))
+    network = as_network(network, input_shape, training=min(batch, 2))
     saved = forward(network, batch=batch, dtype=dtype)
     gradients = saved.params if not network.frozen else _bytes(network.params - network.frozen, dtype_bits(dtype))
     return Memory(saved.params, gradients, input=saved.input, output=saved.output, intermediates=saved.intermediates)
 
 
+@renamed(model="network")
 def training(
-    model: object,
+    network: object,
     input_shape: Sequence[int] | None = None,
     *,
     batch: int = 1,
@@ -240,7 +245,7 @@ def training(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
     batch : int, optional
     dtype : str, optional
@@ -276,7 +281,7 @@ def training(
     check_choice("memory.training", "optimizer", optimizer, OPTIMIZERS)
     recompute = check_count("memory.training", "recompute", recompute, 0)
     batch = check_count("memory.training", "batch", batch)
-    network = as_network(model, input_shape, training=min(batch, 2))
+    network = as_network(network, input_shape, training=min(batch, 2))
     saved = backward(network, batch=batch, dtype=dtype)
     bits = dtype_bits(dtype)
     intermediates = saved.intermediates
@@ -295,9 +300,10 @@ def training(
     )
 
 
+@renamed(model="network", positions="context")
 def kv_cache(
-    model: object,
-    positions: int,
+    network: object,
+    context: int,
     *,
     batch: int = 1,
     dtype: str = "fp16",
@@ -309,9 +315,9 @@ def kv_cache(
 
     Parameters
     ----------
-    model : Network, str or LanguageModel
+    network : Network, str or LanguageModel
         The sliding windows of a language model are used.
-    positions : int
+    context : int
         Tokens of each sequence.
     batch : int, optional
     dtype : str, optional
@@ -347,14 +353,14 @@ def kv_cache(
     0.515625
     """
     batch = check_count("memory.kv_cache", "batch", batch)
-    positions = check_count("memory.kv_cache", "positions", positions)
-    shape: Any = getattr(model, "shape", None)
+    context = check_count("memory.kv_cache", "context", context)
+    shape: Any = getattr(network, "shape", None)
     if hasattr(shape, "cached"):
         heads, width = shape.cached
         rows = [[(2 * heads, width)]] * shape.layers
         windows = shape.windows if windows is None else windows
     else:
-        network, rows, held, windows_of = as_network(model), [], set(), []
+        network, rows, held, windows_of = as_network(network), [], set(), []
         for flow in replace(network, nodes=network.decoder or network.nodes):
             if isinstance(flow.layer, Scores):
                 rows.append([])
@@ -374,7 +380,7 @@ def kv_cache(
     if len(limits) != len(rows):
         raise WrongValue(f"memory.kv_cache: windows has {len(limits)} entries, expected {len(rows)}, one per layer")
     limits = [None if limit is None else check_count("memory.kv_cache", "windows", limit) for limit in limits]
-    seen = [positions if limit is None else min(positions, limit) for limit in limits]
+    seen = [context if limit is None else min(context, limit) for limit in limits]
     packed = stored_cache(format, dtype)
     parts = ((heads * n * batch, width) for parts, n in zip(rows, seen, strict=True) for heads, width in parts)
     return -(-sum(packed.bits(*part) for part in parts) // 8)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...base.errors import WrongValue
+from ...base.lazy import renamed
 from ...formats import Format, is_function
 from ..chips.chip import Device
-from ..chips.database import device
+from ..chips.database import device as find_device
 from ..silicon.mac import mac
 from ..silicon.operands import Operand, operand
 
@@ -18,12 +19,13 @@ __all__ = ["product_dtype"]
 FLOATS = ("fp16", "bf16", "fp32")  # the fastest of these, the first if equal, replaces a type without a rate
 
 
-def product_dtype(chip: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:
+@renamed(chip="device")
+def product_dtype(device: str | Device, weights: str | Format | None, activations: str | Format | None) -> str:
     """Return the fastest type of a device that holds the codes of both operands; scales are applied afterwards.
 
     Parameters
     ----------
-    chip : str or Device
+    device : str or Device
     weights, activations : Format, str or None
         None is float: with None for the activations, packed weights are decoded on the fly.
 
@@ -43,7 +45,7 @@ def product_dtype(chip: str | Device, weights: str | Format | None, activations:
     >>> hw.product_dtype("a100-sxm-80gb", "vsq4-g16-s4", "int8"), hw.product_dtype("a100-sxm-80gb", "int4", None)
     ('int8', 'fp16')
     """
-    one = device(chip)
+    one = find_device(device)
     if weights is not None and activations is not None:
         w, x = operand(weights), operand(activations)
         if w.kind == x.kind == "int":
@@ -103,7 +105,7 @@ def format_columns(
             "mac_pj": math.fsum(share * cost.energy_pj for share, cost in costs),
             "mac_um2": math.fsum(share * cost.area_um2 for share, cost in costs),
         }
-    one = device(chip)
+    one = find_device(chip)
     seconds = []
     for rows, columns, stored_bytes, fmt in listed:
         dtype = product_dtype(one, fmt, activations)

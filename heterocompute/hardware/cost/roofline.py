@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base.errors import WrongValue, shown
+from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
 from ...base.values import check_count, check_flag
 from ...formats import Format
@@ -21,7 +22,7 @@ from ...report.files import write_figure, write_text
 from ...report.page import rows_html
 from ...report.roofline import roofline_figure, roofline_page
 from ..chips.chip import LARGEST, Device, dtype_bits
-from ..chips.database import device
+from ..chips.database import device as find_device
 from ..network.graph import Flow, Network
 from ..network.heads import Experts
 from ..network.layers import Embedding, Scores
@@ -169,9 +170,10 @@ class Roofline(Shown):
         )
 
 
+@renamed(model="network", device_name="device")
 def roofline(
-    model: Any,
-    device_name: str | Device,
+    network: Any,
+    device: str | Device,
     dtype: str = "fp16",
     format: str | Format | None = None,
     batch: int = 1,
@@ -179,15 +181,16 @@ def roofline(
     input_shape: Sequence[int] | None = None,
     sparse: bool = False,
     kv_cache: str | Format | None = None,
+    context: int | None = None,
 ) -> Roofline:
     """Compute for each layer whether it is compute-bound or memory-bound on a device, and its least time.
 
     Parameters
     ----------
-    model : Network, str, path, torch.nn.Module, sequence of layers, or sequence of dict
+    network : Network, str, path, torch.nn.Module, sequence of layers, or sequence of dict
         As in `count`; or plain operations, ``[{"name": "mlp0", "operations": 2e9, "bytes": 1e7}, ...]``, without
         `format` and `batch`, because their bytes are given.
-    device_name : str or Device
+    device : str or Device
     dtype : str, optional
         Type that the device computes in, and type of activations and plain weights in memory.
     format : Format or str, optional
@@ -201,6 +204,8 @@ def roofline(
         Require the sparse rate: ValueError if the device has none.
     kv_cache : Format or str, optional
         Format of the cached keys and values of `Network.decoding`, in memory. Default: `dtype`.
+    context : int, optional
+        One generated token after so many others, of a transformer, as ``network.decoding(context)``.
 
     Returns
     -------
@@ -224,20 +229,24 @@ def roofline(
     >>> found.bound, round(found.speedup, 2)
     ('memory', 3.55)
     """
-    chip = device(device_name)
+    chip = find_device(device)
     batch = check_count("roofline", "batch", batch)
     check_flag("roofline", "sparse", sparse)
     weights, cache = stored(format, dtype), stored_cache(kv_cache, dtype)
     rate, note = _rate(chip, dtype, weights, sparse)
     bandwidth = chip.need("bandwidth")
     plain = None
-    if _is_work(model):
+    if _is_work(network):
+        if context is not None:
+            raise WrongValue("roofline: context does not apply to operations, whose bytes are given")
         if format is not None or kv_cache is not None or batch != 1:
             raise WrongValue(f"roofline: format {shown(str(format))} and batch {batch} change no operations as such, "
                              "whose bytes are given; expected neither")  # fmt: skip
-        name, rows = "operations", [_work_row(one) for one in model]
+        name, rows = "operations", [_work_row(one) for one in network]
     else:
-        network = as_network(model, input_shape)
+        network = as_network(network, input_shape)
+        if context is not None:
+            network = network.decoding(context)
         name = network.name
         bits = dtype_bits(dtype)
         flows = [flow for flow in network if is_work(flow)]

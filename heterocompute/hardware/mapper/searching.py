@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import _heterocompute as _core
 from ...base.errors import Unsupported, WrongValue
+from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
 from ...base.values import check_choice
 from ...report.table import can_steer, terminal
@@ -85,13 +86,14 @@ class _Best:
             self.cost, self.choice, self.model = cost, choice, model
 
 
+@renamed(workers="threads")
 def search(
     problem: Problem,
     arch: Arch,
     objective: str = "edp",
     budget: int = 100_000,
     seed: int = 0,
-    workers: int | None = None,
+    threads: int | None = None,
     dataflow: str | None = None,
     method: str = "auto",
     progress: bool | None = None,
@@ -109,7 +111,7 @@ def search(
         walks of each dataflow get the same budget again, so that the result is never worse than that of one dataflow.
     seed : int, optional
         The same seed gives the same result for every number of threads.
-    workers : int, optional
+    threads : int, optional
         Number of threads. Default: those of the machine.
     dataflow : {"ws", "os", "is", "rs", "nlr", "ws-los", "os-lws"}, optional
         Only mappings of this dataflow; see `dataflow.DATAFLOWS`.
@@ -144,7 +146,7 @@ def search(
     check_choice("search", "objective", objective, OBJECTIVES)
     check_choice("search", "method", method, METHODS)
     budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
-    n_threads = whole(workers, "search: workers") if workers is not None else _core.processors()
+    n_threads = whole(threads, "search: threads") if threads is not None else _core.processors()
     _check_limits(problem, arch)
     everywhere = nest(problem, arch, Mapping({arch.levels[0].name: list(problem.dims.items())}))
     model = Model(everywhere, space(problem, arch, everywhere.keeps, dataflow), objective)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
 from ...base.values import check_count
 from ...report.page import rows_html
@@ -81,8 +82,9 @@ class Counts(Shown):
         )
 
 
+@renamed(model="network")
 def count(
-    model: object,
+    network: object,
     input_shape: Sequence[int] | None = None,
     like: str = "mac",
     *,
@@ -94,7 +96,7 @@ def count(
 
     Parameters
     ----------
-    model : Network, str, path, torch.nn.Module or sequence of layers
+    network : Network, str, path, torch.nn.Module or sequence of layers
         A network of `hw.networks` or its name, the path of an ``.onnx`` file, a module, or a sequence of layers. The
         forward pass of a module runs once, if possible without memory, and every operator call is counted. Of a
         conditional (`If`) of an ONNX file, the branch with more multiply-adds counts, unless shapes decide.
@@ -132,7 +134,7 @@ def count(
     rule = convention(like)
     batch = check_count("count", "batch", batch)
     bits = dtype_bits(dtype)
-    network = as_network(model, input_shape, inputs=inputs)
+    network = as_network(network, input_shape, inputs=inputs)
     rows = [_row(flow, rule.rule(flow, runs_of(flow, batch)), batch, bits) for flow in network]
     total = sum(row["count"] for row in rows)
     macs, flops = (total, total * rule.flops_per_count) if rule.unit == "MAC" else (total, total)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import WrongType, WrongValue
+from ...base.lazy import renamed
 from ...base.modules import is_module
 from ...base.texts import file_name
 from ...base.values import as_int, is_several
@@ -23,14 +24,15 @@ __all__ = ["as_network"]
 LANGUAGE_MODELS = (".gguf", ".safetensors", ".safetensors.index.json", "config.json")  # ends of files' names
 
 
+@renamed(model="network")
 def as_network(
-    model: Any, input_shape: Sequence[int] | None = None, *, training: int = 0, inputs: object = None
+    network: Any, input_shape: Sequence[int] | None = None, *, training: int = 0, inputs: object = None
 ) -> Network:
     """Convert a name, a list of layers, a model file or folder, or a torch.nn.Module to a network.
 
     Parameters
     ----------
-    model : Network, str, path, LanguageModel, torch.nn.Module, or sequence of layers
+    network : Network, str, path, LanguageModel, torch.nn.Module, or sequence of layers
         A name of `hw.networks`, also written as ``"Llama-3.1-8B"``; the path of an ``.onnx`` file, of a GGUF file, of a
         Hugging Face folder of a language model, or of safetensors with ``config.json`` next to it; a language model of
         `heterocompute.zoo.open_llm`, whose file is read; a module; or a sequence of layers, where a layer may be a pair
@@ -55,7 +57,7 @@ def as_network(
     ValueError
         The name is unknown, shapes do not match, or there is no input shape.
     TypeError
-        model has another type.
+        network has another type.
 
     Examples
     --------
@@ -63,37 +65,41 @@ def as_network(
     >>> hw.as_network([hw.layers.Linear(8, 4)], (8,)).output_shape
     (4,)
     """
-    if inputs is not None and not is_module(model):
-        raise WrongValue(f"inputs is for a torch.nn.Module, not for {type(model).__name__}: expected input_shape")
-    if isinstance(model, Network):
-        return model if input_shape is None else model.with_input(input_shape)
-    if hasattr(model, "judged") and isinstance(getattr(model, "path", None), str):  # of zoo.open_llm
-        model = model.path
-    if isinstance(model, str) and model not in networks and not os.path.exists(model):
-        model = name_of(model)
-    if isinstance(model, str) and not re.search(r"[./\\]", model) and (model in networks or not os.path.isdir(model)):
+    if inputs is not None and not is_module(network):
+        raise WrongValue(f"inputs is for a torch.nn.Module, not for {type(network).__name__}: expected input_shape")
+    if isinstance(network, Network):
+        return network if input_shape is None else network.with_input(input_shape)
+    if hasattr(network, "judged") and isinstance(getattr(network, "path", None), str):  # of zoo.open_llm
+        network = network.path
+    if isinstance(network, str) and network not in networks and not os.path.exists(network):
+        network = name_of(network)
+    if (
+        isinstance(network, str)
+        and not re.search(r"[./\\]", network)
+        and (network in networks or not os.path.isdir(network))
+    ):
         try:
-            network = networks[model]
+            network = networks[network]
         except KeyError as error:
             raise WrongValue(error.args[0]) from None
         return as_network(network, input_shape)
-    if isinstance(model, str) or hasattr(model, "__fspath__"):
-        place = file_name(model)
+    if isinstance(network, str) or hasattr(network, "__fspath__"):
+        place = file_name(network)
         if os.path.isdir(place) or place.endswith(LANGUAGE_MODELS):
             return as_network(read_language_model(place), input_shape)
-        return as_network(read_onnx(model, input_shape), input_shape)
-    if is_module(model):
-        return read_module(model, input_shape, as_int(training, "as_network: training", 0, 2), inputs)
-    if isinstance(model, (Layer, Attention)):
-        model = [model]
-    if isinstance(model, Mapping) or not is_several(model):
+        return as_network(read_onnx(network, input_shape), input_shape)
+    if is_module(network):
+        return read_module(network, input_shape, as_int(training, "as_network: training", 0, 2), inputs)
+    if isinstance(network, (Layer, Attention)):
+        network = [network]
+    if isinstance(network, Mapping) or not is_several(network):
         raise WrongType(
-            f"model is of type {type(model).__name__}, expected a network, its name, layers, a file or folder with a "
-            "model, or a torch.nn.Module"
+            f"network is of type {type(network).__name__}, expected a network, its name, layers, a file or folder "
+            "with a model, or a torch.nn.Module"
         )
     if input_shape is None:
         raise WrongValue("input_shape is missing: a list of layers needs the shape of one sample, without a batch")
-    return _of_layers(model, input_shape)
+    return _of_layers(network, input_shape)
 
 
 def _of_layers(layers: Iterable[Any], input_shape: Sequence[int]) -> Network:

@@ -11,6 +11,7 @@ from math import frexp
 from typing import Any
 
 from ...base.errors import WrongValue, shown
+from ...base.lazy import renamed
 from ...formats import Format, Own, format as parse_format, has_pattern, is_own
 from ...formats.elements import Integer, Levels, Logs, Minifloat, PowersOfTwo
 
@@ -116,12 +117,13 @@ def _derived(fmt: Format) -> Operand:
     return one
 
 
-def operand(fmt: str | Format) -> Operand:
+@renamed(fmt="format")
+def operand(format: str | Format) -> Operand:
     """Return the arithmetic of a format.
 
     Parameters
     ----------
-    fmt : Format or str
+    format : Format or str
         ``"fp32"``, ``"tf32"``, ``"bf16"`` and ``"fp16"`` are always supported, even if they are not a format here.
 
     Returns
@@ -138,10 +140,10 @@ def operand(fmt: str | Format) -> Operand:
     >>> operand("vsq4-g16-s4").scale, operand("fp16").significand
     ('int', 11)
     """
-    if isinstance(fmt, str) and fmt in FLOATS:
-        bits, significand, span = FLOATS[fmt]
+    if isinstance(format, str) and format in FLOATS:
+        bits, significand, span = FLOATS[format]
         return Operand("float", bits, significand, span=span)
-    found = parse_format(fmt)
+    found = parse_format(format)
     if has_pattern(found):
         return replace(operand(found.base), pattern=(found.n, found.m))
     if found.family in FAMILIES:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...base.lazy import renamed
 from ...base.values import check_count, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
-from ..chips.database import device
+from ..chips.database import device as find_device
 from ..cost import memory
 from ..network.graph import Network
 from ..network.layers import Embedding
@@ -68,9 +69,10 @@ class LargestBatch:
         return "\n".join([head, *rows]) + ">"
 
 
+@renamed(chip="device", model="network")
 def largest_batch(
-    model: object,
-    chip: str | Device,
+    network: object,
+    device: str | Device,
     *,
     dtype: str = "fp32",
     training: bool = True,
@@ -83,9 +85,9 @@ def largest_batch(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
-    chip : str or Device
+    device : str or Device
     dtype : str, optional
         Type of weights and activations.
     training : bool, optional
@@ -119,10 +121,10 @@ def largest_batch(
     >>> found.batch, found.changes[0]["change"]
     (102, 'checkpointing')
     """
-    one = device(chip)
+    one = find_device(device)
     usable = check_number("largest_batch", "usable", usable, high=1.0)
     check_flag("largest_batch", "training", training)
-    network = as_network(model, input_shape, training=2 if training else 0)
+    network = as_network(network, input_shape, training=2 if training else 0)
     limit = int(one.need("memory") * usable)
     takes = _takes(network, dtype, training, optimizer)
     largest = _fitting(takes, limit)

@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...base.errors import WrongValue, shown
+from ...base.lazy import renamed
 from ...base.values import as_int, check_count, check_number
 from ..chips.chip import Device
-from ..chips.database import device
+from ..chips.database import device as find_device
 
 WARP = 32
 
@@ -100,9 +101,10 @@ class Utilization:
         return asdict(self)
 
 
+@renamed(chip="device")
 def utilization(
     blocks: int,
-    chip: str | Device = "a100-sxm-40gb",
+    device: str | Device = "a100-sxm-40gb",
     threads: int = 256,
     *,
     registers: int = 32,
@@ -117,7 +119,7 @@ def utilization(
     ----------
     blocks : int
         Blocks of the launch.
-    chip : str or Device, optional
+    device : str or Device, optional
     threads : int, optional
         Threads per block, up to 1,024.
     registers : int, optional
@@ -157,7 +159,7 @@ def utilization(
     shared = as_int(shared, f"{name}: shared", 0)
     tensor_share = check_number(name, "tensor_share", tensor_share, high=1.0, closed=True)
     busy_share = check_number(name, "busy_share", busy_share, high=1.0, closed=True)
-    one = device(chip)
+    one = find_device(device)
     known, limits = _multiprocessors(name, one)
     count = known if sms is None else check_count(name, "sms", sms)
     warps = -(-threads // WARP)
@@ -185,14 +187,15 @@ def utilization(
                        percent * active, percent * resident, percent * active * tensor_share)  # fmt: skip
 
 
-def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16, threads: int | None = None) -> int:
+@renamed(chip="device")
+def saturating_sms(device: str | Device, latency: float, bytes_a_thread: int = 16, threads: int | None = None) -> int:
     """Compute how many multiprocessors saturate a chip's memory, by Little's law.
 
     Bytes in flight are bandwidth times latency; each thread of a multiprocessor has one load in flight.
 
     Parameters
     ----------
-    chip : str or Device
+    device : str or Device
     latency : float
         Seconds from a load to its data.
     bytes_a_thread : int, optional
@@ -217,7 +220,7 @@ def saturating_sms(chip: str | Device, latency: float, bytes_a_thread: int = 16,
     [24, 48]
     """
     name = "saturating_sms"
-    one = device(chip)
+    one = find_device(device)
     bytes_a_thread = check_count(name, "bytes_a_thread", bytes_a_thread)
     count, limits = _multiprocessors(name, one)
     held = limits.threads if threads is None else as_int(threads, f"{name}: threads", 1, limits.threads)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...base import runtime
 from ...base.errors import WrongValue
+from ...base.lazy import renamed
 from ...base.values import as_int, check_number
 from ...formats import Format
 from ...products.explain import explain
@@ -22,6 +23,7 @@ from .timing import measure
 MOST = 1 << 30  # values of all operands
 
 
+@renamed(chip="device")
 def check_host(
     rows: int,
     n: int,
@@ -29,7 +31,7 @@ def check_host(
     format: str | Format = "int8",
     activations: str | Format | None = None,
     *,
-    chip: Device | None = None,
+    device: Device | None = None,
     dtype: str | None = None,
     seconds: float = 0.1,
     seed: int = 0,
@@ -44,7 +46,7 @@ def check_host(
         Format of the weights.
     activations : Format or str, optional
         As in `linear`.
-    chip : Device, optional
+    device : Device, optional
         Default: ``host(threads=1)``, this machine in one thread, measured once.
     dtype : str, optional
         Type that the CPU computes in. Default: int8 with activations, otherwise fp32.
@@ -77,7 +79,7 @@ def check_host(
     seed = as_int(seed, "check_host: seed", 0)
     if rows * k + n * k + rows * n > MOST:
         raise WrongValue(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
-    one = host(threads=1) if chip is None else chip
+    one = host(threads=1) if device is None else device
     kind = dtype or ("fp32" if activations is None else "int8")
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((rows, k), dtype=np.float32)

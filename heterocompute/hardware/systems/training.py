@@ -18,6 +18,7 @@ from typing import Any
 
 from ...arrays.components import component_layout
 from ...base.errors import WrongType, WrongValue, shown
+from ...base.lazy import renamed
 from ...base.values import as_int, check_choice, check_count, check_flag, check_number
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
@@ -233,8 +234,9 @@ def zero_memory(parameters: float, devices: int, stage: int, optimizer_bytes: fl
     return count * (states / divided[0] + GRADIENT / divided[1] + 2.0 / divided[2])
 
 
+@renamed(net="network")
 def training_step(
-    net: object,
+    network: object,
     device: str | Device,
     recipe: object = "bf16",
     *,
@@ -248,7 +250,7 @@ def training_step(
 
     Parameters
     ----------
-    net, input_shape
+    network, input_shape
         As in `count`.
     device : str or Device
     recipe : heterocompute.training.Recipe or str, optional
@@ -287,7 +289,7 @@ def training_step(
     chosen, chip, split = _recipe(recipe), find_device(device), parallel or Parallel()
     if not isinstance(split, Parallel):
         raise WrongType(f"training_step: parallel is {shown(parallel)}, expected a Parallel")
-    network = as_network(net, input_shape)
+    network = as_network(network, input_shape)
     batch = check_count("training_step", "batch", batch)
     share = check_number("training_step", "sustained", sustained, high=1.0)
     each = split.data * split.microbatch

@@ -202,7 +202,7 @@ def defined() -> SimpleNamespace:
     raw: dict[str, Any] = {}
 
     def round_forward(t: torch.Tensor, fmt: str, axis: str, clip: str, rounding: str, seed: int) -> tuple[Any, Any]:
-        parsed = as_format(fmt, "fake_quantize: fmt", functions=t.device.type != KIND)
+        parsed = as_format(fmt, "fake_quantize: format", functions=t.device.type != KIND)
         if t.device.type == KIND:
             axes = normalize_axes(_axes(axis), t.dim(), "fake_quantize")
             return device.rounded(_bare_values(t), parsed, axes, _clip_of(clip), rounding, seed % 2**64)
@@ -215,7 +215,7 @@ def defined() -> SimpleNamespace:
         shape = tuple(int(n) for n in t.shape)
         axes = normalize_axes(_axes(axis), len(shape), "fake_quantize")
         note = note_of(
-            as_format(fmt, "fake_quantize: fmt", functions=True), _clip_of(clip), shape, axes, t.device.type == KIND
+            as_format(fmt, "fake_quantize: format", functions=True), _clip_of(clip), shape, axes, t.device.type == KIND
         )
         kind, size = (np.uint8, (0,)) if note is None else note
         of_note = t.new_empty(size, dtype=torch.uint8 if kind is np.uint8 else torch.float32)

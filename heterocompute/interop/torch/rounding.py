@@ -14,6 +14,7 @@ from ...arrays.dense import normalize_axes
 from ...arrays.quantized import QuantizedArray
 from ...base.devices import is_far
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
+from ...base.lazy import renamed
 from ...base.values import check_text
 from ...formats import Format
 from ...formats.defining import carried
@@ -30,9 +31,10 @@ NESTED = (
 )
 
 
+@renamed(fmt="format")
 def fake_quantize(
     t: Any,
-    fmt: Format | str,
+    format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
     rounding: str = "nearest",
@@ -46,7 +48,7 @@ def fake_quantize(
         float32, float64, float16 or bfloat16, on the CPU or on a device. A device has no ``clip="search"``,
         and no patterns for float64. A NaN or an infinity that the format lacks makes the values NaN
         that share its scale.
-    fmt, axis, clip, rounding, seed
+    format, axis, clip, rounding, seed
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
 
     Returns
@@ -73,8 +75,8 @@ def fake_quantize(
     is_free = bool(is_far(t) and is_unobserved(t))
     if is_free and rounding == "nearest" and clip is None:
         bare = t.detach().resolve_neg() if t.requires_grad or t.is_neg() else t
-        return nearest(bare, as_format(fmt, "fake_quantize: fmt"), numbers)
-    text = carried(as_format(fmt, "fake_quantize: fmt", functions=True))
+        return nearest(bare, as_format(format, "fake_quantize: format"), numbers)
+    text = carried(as_format(format, "fake_quantize: format", functions=True))
     signed = number - 2**64 if number >= 2**63 else number  # an operator's integers are signed
     given = t, text, axes_text(numbers), _clip_text(clip, "fake_quantize"), rounding, signed
     if is_free:
@@ -82,8 +84,13 @@ def fake_quantize(
     return (OPS.fake_quantize if OPS.is_traced() else OPS.eager.fake_quantize)(*given)[0]
 
 
+@renamed(fmt="format")
 def parametrize(
-    module: Any, fmt: Format | str, name: str = "weight", axis: int | tuple[int, ...] | None = None, clip: object = None
+    module: Any,
+    format: Format | str,
+    name: str = "weight",
+    axis: int | tuple[int, ...] | None = None,
+    clip: object = None,
 ) -> Any:
     """Round a module's weight at each use, while the unrounded weight is trained.
 
@@ -91,7 +98,7 @@ def parametrize(
     ----------
     module : torch.nn.Module
         ``torch.nn.utils.parametrize.remove_parametrizations(module, name)`` leaves the rounded values.
-    fmt : Format or str
+    format : Format or str
     name : str
         Name of the parameter. It may have parametrizations, such as `weight_norm`, or be pruned by
         `torch.nn.utils.prune`; rounding comes after them. Values removed by a mask stay 0, and the mask becomes a part
@@ -129,8 +136,8 @@ def parametrize(
     if hook is None and not several and not isinstance(weight, OPS.Parameter):
         raise WrongType(f"parametrize: {name} of the module is {shown(weight)}, expected the name of a parameter")
     axes = normalize_axes(_summed(module, weight.ndim) if axis is None else axis, weight.ndim, "parametrize")
-    fake_quantize(weight.detach(), fmt, axes, clip)  # invalid arguments raise an error here, not inside of torch
-    text = carried(as_format(fmt, "parametrize: fmt", functions=True))
+    fake_quantize(weight.detach(), format, axes, clip)  # invalid arguments raise an error here, not inside of torch
+    text = carried(as_format(format, "parametrize: format", functions=True))
     OPS.register(module, name, OPS.Rounding(text, axes, clip, unpruned(module, name)))
     keep(module.parametrizations[name], "original", text)
     return module

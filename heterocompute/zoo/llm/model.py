@@ -10,6 +10,7 @@ import numpy as np
 from ...base.cached import cached
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
+from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown, facts_html
 from ...base.progress import Progress, Steps
 from ...base.texts import counted, quoted
@@ -73,13 +74,14 @@ class Model(Shown):
         """Return the names of the embedding and, if stored separately, of the output and of a table of positions."""
         return [self._roles[f"{role}.weight"] for role in TABLES if f"{role}.weight" in self._roles]
 
+    @renamed(fmt="format")
     @counts_subnormals
-    def quantized(self, fmt: object, progress: Progress | None = None) -> dict[str, Any]:
+    def quantized(self, format: object, progress: Progress | None = None) -> dict[str, Any]:
         """Quantize the matrices of the layers; the embedding and the output stay as stored.
 
         Parameters
         ----------
-        fmt : Format or str
+        format : Format or str
         progress : callable, optional
             Called as ``progress(done, total, text)``.
 
@@ -93,7 +95,7 @@ class Model(Shown):
         ValueError
             The format does not fit the width of a matrix, or a tensor holds NaN or infinity.
         """
-        wanted, tables = as_format(fmt, "quantized: fmt"), set(self.tables)
+        wanted, tables = as_format(format, "quantized: format"), set(self.tables)
         names = [name for name in self.matrices if name not in tables]
         step, found, memory = Steps(len(names), progress), {}, Memory()
         for name in names:

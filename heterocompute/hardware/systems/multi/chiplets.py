@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....base.errors import WrongValue, shown
+from ....base.lazy import renamed
 from ....base.values import check_count, check_number
 from ...network.lookup import as_network
 from ...network.loops import Loops
@@ -78,8 +79,9 @@ class ChipletTraffic:
         )
 
 
+@renamed(model="network")
 def chiplets(
-    model: object,
+    network: object,
     count: int = 36,
     elements: int = 16,
     *,
@@ -95,7 +97,7 @@ def chiplets(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
     count : int, optional
         Number of chiplets.
@@ -140,7 +142,7 @@ def chiplets(
         for name, value in (("operand_bytes", operand_bytes), ("sum_bytes", sum_bytes), ("element_rate", element_rate),
                             ("link", link), ("pj_a_bit", pj_a_bit))
     )  # fmt: skip
-    network = as_network(model, input_shape)
+    network = as_network(network, input_shape)
     rows = []
     for loops in network.problems(batch):
         best: dict[str, Any] | None = None

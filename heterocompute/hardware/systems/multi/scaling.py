@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....base.errors import WrongType, shown
+from ....base.lazy import renamed
 from ....base.values import as_list, check_count, check_number
 from ...chips.chip import Device, dtype_bits
 from ...cost.roofline import is_work, roofline
@@ -21,9 +22,10 @@ from .fabric import Fabric
 from .parallel import data_parallel, pipeline_parallel, tensor_parallel
 
 
+@renamed(chip="device", model="network")
 def scaling(
-    model: object,
-    chip: str | Device,
+    network: object,
+    device: str | Device,
     fabric: Fabric,
     counts: Iterable[int] | None = None,
     *,
@@ -37,9 +39,9 @@ def scaling(
 
     Parameters
     ----------
-    model, input_shape
+    network, input_shape
         As in `count`.
-    chip : str or Device
+    device : str or Device
     fabric : Fabric
     counts : iterable of int, optional
         Numbers of devices. Default: 1, 2, 4 ... up to those of the fabric.
@@ -76,13 +78,13 @@ def scaling(
     >>> {way: round(rows[0][way]["efficiency"], 2) for way in ("data", "pipeline")}, rows[0]["tensor"]  # 12 heads
     ({'data': 0.99, 'pipeline': 0.5}, None)
     """
-    network = as_network(model, input_shape)
+    network = as_network(network, input_shape)
     batch = check_count("multi.scaling", "batch", batch)
     utilization = check_number("multi.scaling", "utilization", utilization, high=1.0)
     if not isinstance(fabric, Fabric):
         raise WrongType(f"multi.scaling: fabric is {shown(fabric)}, expected a Fabric: multi.fabric('dgx-a100')")
     bits = dtype_bits(dtype)
-    layers = [3 * row["seconds"] / utilization for row in roofline(network, chip, dtype, None, batch).layers]
+    layers = [3 * row["seconds"] / utilization for row in roofline(network, device, dtype, None, batch).layers]
     step, gradients = math.fsum(layers), (network.params - network.frozen) * bits / 8
     widths = [flow.output_elements for flow in network if is_work(flow)]
     heads, blocks, width = _attention(network)
