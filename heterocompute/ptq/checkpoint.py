@@ -77,7 +77,7 @@ def quantize_checkpoint(
     hessians : mapping of str to Hessian or path
         By tensor name, as returned by `calibrate`, or as files of `Hessian.save`, which are read one at a time. A
         tensor without a Hessian is copied.
-    formats, **options
+    format, **options
         As in `quantize`.
     include, exclude : str or iterable of str
         Globs of names. Default: float tensors with two or more dimensions.
