@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .files.safetensors import save as save
     from .formats import *
     from .interop.onnx_run import run_onnx as run_onnx
+    from .interop.opening import open as open
     from .products.backward import *
     from .products.conv import *
     from .products.divergence import *
@@ -99,6 +100,7 @@ else:  # hidden from type checkers, which would accept any name
             "hardware": "",
             "layers": "",
             "interop.onnx_run": "run_onnx",
+            "interop.opening": "open",
             "products.backward": "conv2d_backward_input conv2d_backward_weight",
             "products.conv": "conv2d",
             "products.divergence": "kl_divergence",

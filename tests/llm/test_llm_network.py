@@ -375,3 +375,8 @@ def test_a_notebook_shows_the_model_and_completes_what_users_call(net: Any) -> N
     assert {"generate", "logits", "perplexity", "quantized", "weights"} <= set(dir(net))
     assert all(hasattr(net, name) for name in dir(net))
     assert not {"judged", "remade", "run", "taken", "frequencies"} & set(dir(net))
+
+
+def test_open_returns_the_model(tmp_path: Path, net: Any) -> None:
+    found = hc.open(made.write_folder(tmp_path / "m"))
+    assert isinstance(found, type(net)) and np.array_equal(found.logits(IDS), net.logits(IDS))
