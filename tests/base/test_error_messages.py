@@ -129,7 +129,7 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "matmul": (hc.matmul, {"a": E, "b": W.T, "activations": "int8", "out": None}),
     "linear": (hc.linear, {"x": W, "w": S, "bias": W[:, 0], "activations": "int8", "out": None}),
     "Sparse": (hc.Sparse, {"base": hc.Int(8), "n": 2, "m": 4}),
-    "quantize": (hc.quantize, {"w": S, "fmt": "int8", "axis": -1, "clip": None, "importance": None}),
+    "quantize": (hc.quantize, {"w": S, "format": "int8", "axis": -1, "clip": None, "importance": None}),
     "study_density": (
         hc.study_density,
         {

@@ -61,7 +61,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-@pytest.mark.parametrize("options", [{}, {"formats": "int4", "activations": "int8"}])
+@pytest.mark.parametrize("options", [{}, {"format": "int4", "activations": "int8"}])
 def test_a_malformed_graph_is_a_sentence_with_the_file(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
     nodes, words = MALFORMED[kind]
     path = tmp_path / "m.onnx"
@@ -95,7 +95,7 @@ def test_names_that_are_not_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = tmp_path / "m.onnx"
     data = model_of([node("MatMul", ["x", "WEIGHT"], ["y"], name="NODE")], {"WEIGHT": W}).SerializeToString()
     path.write_bytes(data.replace(b"WEIGHT", b"\xff\xfeIGHT").replace(b"NODE", b"N\xc3\x28\xff"))
-    for options in ({}, {"formats": "int8"}):
+    for options in ({}, {"format": "int8"}):
         y = hc.run_onnx(path, X, **options)["y"]  # type: ignore[arg-type]
         np.testing.assert_allclose(y, X @ W, rtol=0.05, atol=0.05)
     for command in (

@@ -136,15 +136,15 @@ def test_trained_scales_have_the_gradient_of_lsq():
     assert np.allclose(of_s, slopes.reshape(of_s.shape), rtol=1e-5, atol=1e-5) and of_s.dtype == np.float32
     assert same_bits(of_w.transpose(1, 2, 0), np.where(inside, grads, np.float32(0))) and not inside.all()
     for change, words in (
-        (dict(fmt="int3-asym"), "symmetric integers"),
-        (dict(fmt="mxfp4"), "symmetric integers"),
+        (dict(format="int3-asym"), "symmetric integers"),
+        (dict(format="mxfp4"), "symmetric integers"),
         (dict(scale=s[:1]), "scale has shape"),
         (dict(scale=-s), "not above 0"),
         (dict(clip=0.5), "there is no clip"),
         (dict(rounding="stochastic"), "there is no clip"),
     ):
         with pytest.raises(ValueError, match=words):
-            hc.training.fake_quantize(**{"w": w, "fmt": "int3-g16", "axis": (2, 0), "scale": s, **change})
+            hc.training.fake_quantize(**{"w": w, "format": "int3-g16", "axis": (2, 0), "scale": s, **change})
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
