@@ -200,7 +200,7 @@ class OnnxNetwork:
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise WrongValue(f"run_onnx: format: no weight of Conv, Gemm or MatMul fits {shown(pattern)}{hint}")
         if "*" in table and self._axes:
-            self._warn_other_operators("format", "their weights keep their values")
+            self._warn_other_operators("formats", "their weights keep their values")
         found: dict[str, Any] = {}
         for name, w in self.weights.items():
             fmt = next((value for pattern, value in table.items() if fnmatchcase(name, pattern)), None)
@@ -259,7 +259,7 @@ class OnnxNetwork:
     def _warn_other_operators(self, what: str, effect: str) -> None:
         """Warn of operators with weights that this package does not compute; ValueError if it computes none."""
         others = list(self._network.others)
-        if what == "format":
+        if what == "formats":
             others += [f"{quoted(name)} of two axes" for name in self._network.axes if name not in self._axes]
         names = ", ".join(others[:MAX_NAMED]) + (f" and {len(others) - MAX_NAMED} more" if others[MAX_NAMED:] else "")
         if not self._network.axes:
