@@ -62,6 +62,11 @@ PLAIN = {
     "host", "state_arithmetic",  # one measures for seconds, the other registers a family permanently
 }  # fmt: skip
 
+MACHINE = {
+    "name": "one", "process": "7 nm", "clock": 1e9, "mac": {"weights": "int8", "activations": "int8", "sums": 24},
+    "level": [{"name": "dram", "kind": "lpddr4", "bandwidth": 5e9}, {"name": "buffer", "kib": 64, "width": 64}],
+}  # fmt: skip
+
 CALLS: dict[str, Call] = {
     "Activation": call(hw.layers.Activation, kind="relu", functional=False),
     "AdaptiveAvgPool2d": call(hw.layers.AdaptiveAvgPool2d, size=(2, 2), functional=False),
@@ -150,6 +155,9 @@ CALLS: dict[str, Call] = {
                                      accumulator_bits=32, vector=1, resident="", operations=None, watts=1.0,
                                      mac_pj=0.1, gated="", instruction_pj=0.0, still="", holds=None, chips=1,
                                      waits="DRAM", notes=()),
+    "Machine": call(hw.Machine, table=MACHINE),
+    "Machine.set": call(hw.Machine(MACHINE).set, changes={"buffer.kib": 8}),
+    "Machine.report": call(hw.Machine(MACHINE).report, model="digits", batch=1, input_shape=(1, 8, 8)),
     "Accelerator.peak": call(hw.accelerators.tpu_v1().peak, format="int8"),
     "Accelerator.report": call(hw.accelerators.eie().report, model="digits", format="int16", batch=1,
                                input_shape=(1, 8, 8), zeros={"fc1": {"W": 0.5}}, layers=["fc1"],

@@ -124,7 +124,7 @@ def test_a_rate_is_listed_under_its_own_type(capsys: pytest.CaptureFixture[str],
     rows = {row["name"]: row for row in run_json(capsys, "devices", "--kind", "tpu")["devices"]}
     assert rows["tpu-v3"]["peak.fp16"] is None and rows["tpu-v3"]["peak.bf16"] == 123e12
     assert "2023?" in run(capsys, "devices", "xeon-max-9462")[1]
-    assert run_json(capsys, "devices", "xeon-max-9462")["unverified"] == ["year"]
+    assert run_json(capsys, "devices", "xeon-max-9462")["unverified"] == ["year", "tdp"]
     path = tmp_path / "mine.toml"
     path.write_text('[device.one]\naliases = ["uno"]\ntdp_w = 3\n')
     assert run_json(capsys, "devices", "uno", "--file", str(path))["name"] == "one"

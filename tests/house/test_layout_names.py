@@ -13,7 +13,8 @@ ROOT = Path(heterocompute.__file__).parent
 # Modules in which such a word is another thing: a method of rounding, a kind of file, a program, a format of a chip.
 OTHER_WORDS = (
     "ptq/", "studies/", "hardware/", "cli/study.py", "cli/hardware.py", "interop/torch/", "base/magic.py",
-    "files/companions.py", "families/", "files/opening.py", "zoo/", "bench/", "training/",
+    "files/companions.py", "families/", "files/opening.py", "zoo/", "bench/", "training/", "cli/rounding/",
+    "interop/opening.py",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ SLOW_ROOMS = {
     ("cli", room) for room in ("bench", "emulate", "files", "hardware", "ptq", "report", "studies", "training", "zoo")
 }
 SLOW_ROOMS |= {("studies", "hardware"), ("studies", "interop"), ("ptq", "hardware"), ("cli", "interop")}
-SLOW_ROOMS |= {("cli", "proof")}
+SLOW_ROOMS |= {("cli", "proof"), ("interop", "interop"), ("interop", "zoo")}
 QUICK = {"signal"}  # base/interrupt.py comes before everything else
 
 TOP_LEVEL = {

@@ -245,7 +245,8 @@ def test_a_picture_of_one_row_still_stands(rows: list[dict[str, Any]]) -> None:
 def charts_of_rows() -> dict[str, Chart]:
     """Return the pictures that have a named row for each topic, tensor or lane."""
     figure = {"row": "", "printed": "2", "modelled": 3.0, "low": 1.5, "high": 2.5}
-    record = {"topic": "chips", "status": "off", "claim": "a < b", "figures": [figure, {**figure, "modelled": None}]}
+    record = {"topic": "chips", "status": "off", "claim": "a < b", "kind": "ratio",
+              "figures": [figure, {**figure, "modelled": None}]}  # fmt: skip
     bar = {"lane": "worker 0", "begin": 0.0, "end": 0.5, "kind": "read", "name": "of batch 0"}
     layers = [{"name": "a", "before": 20.0, "after": math.inf}, {"name": "b" * 80, "before": 1.0, "after": 26.5}]
     return {

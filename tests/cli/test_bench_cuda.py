@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import driven
 import pytest
 
 from heterocompute.bench.cuda import sanitizer
 from heterocompute.bench.measure import CheckFailed, Options
+
+sys.path.append(str(Path(__file__).parents[1] / "cuda"))
+import driven
 
 OPTIONS = Options(quick=True, threads=[1], name="cuda", check=True)
 
