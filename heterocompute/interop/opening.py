@@ -14,6 +14,7 @@ from ..base.texts import file_name
 from ..files.opening import Checkpoint, open_checkpoint
 
 if TYPE_CHECKING:
+    from ..zoo.encoders.network import Encoder
     from ..zoo.llm.network import LanguageModel
     from .onnx_run import OnnxNetwork
 
@@ -24,7 +25,7 @@ CONFIG = "config.json"
 
 def open(
     path: str | os.PathLike[str], layout: str | None = None, *, x: Any = None, labels: Any = None
-) -> LanguageModel | OnnxNetwork | Checkpoint:
+) -> LanguageModel | Encoder | OnnxNetwork | Checkpoint:
     """Open a network or a checkpoint of any kind that this package reads.
 
     Parameters
@@ -32,8 +33,9 @@ def open(
     path : str or os.PathLike
         The content decides:
 
-        - GGUF, or a folder with config.json: a language model, as `heterocompute.zoo.open_llm` returns it. Other models
-          in such files are opened as checkpoints, with a warning.
+        - GGUF, or a folder with config.json: a language model, as `heterocompute.zoo.open_llm` returns it, or an
+          encoder of texts, as `heterocompute.zoo.open_encoder`. Other models in such files are opened as checkpoints,
+          with a warning.
         - ONNX: an `OnnxNetwork` of `heterocompute.interop.onnx_run`, which also `heterocompute.run_onnx` runs.
         - All other kinds: a `Checkpoint`, as `open_checkpoint` returns it.
     layout : str, optional
@@ -43,7 +45,7 @@ def open(
 
     Returns
     -------
-    LanguageModel, OnnxNetwork or Checkpoint
+    LanguageModel, Encoder, OnnxNetwork or Checkpoint
         `heterocompute.study` accepts each of them. All have the weights by name: a checkpoint is a mapping, the others
         have the attribute ``weights``.
 
@@ -81,22 +83,23 @@ def open(
     if x is not None or labels is not None:
         name = "x" if x is not None else "labels"
         raise WrongValue(f"open: {name} does not apply to this file, expected an ONNX model")
-    if kind != "language model":
+    if kind != "network":
         return open_checkpoint(place, layout)
+    from ..zoo.encoders.opening import is_encoder, open_encoder  # 20 ms
     from ..zoo.llm.opening import open_llm  # 20 ms
 
     try:
-        return open_llm(place)
+        return open_encoder(place) if is_encoder(place) else open_llm(place)
     except ValueError as error:
         found = open_checkpoint(place)
-        warnings.warn(f"open: opened as a checkpoint, not as a language model: {error}", stacklevel=2)
+        warnings.warn(f"open: opened as a checkpoint, not as a network: {error}", stacklevel=2)
         return found
 
 
 def _kind(place: str) -> str:
-    """Return ``"onnx"``, ``"language model"`` or an empty text."""
+    """Return ``"onnx"``, ``"network"`` or an empty text."""
     if "\0" in place or os.path.isdir(place):
-        return "language model" if os.path.isfile(os.path.join(place, CONFIG)) else ""
+        return "network" if os.path.isfile(os.path.join(place, CONFIG)) else ""
     with open_regular(place) as file:
         found = kind_of(file.read(FIRST_BYTES), place)
-    return {"onnx": "onnx", "gguf": "language model"}.get("" if found is None else found.name, "")
+    return {"onnx": "onnx", "gguf": "network"}.get("" if found is None else found.name, "")

@@ -117,6 +117,7 @@ def test_pooling_is_that_of_the_folder(net: Any, tmp_path: Path) -> None:
     pool(tmp_path, {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, "Normalize")
     other = hc.zoo.open_encoder(tmp_path)
     assert other.pooling == ("cls", "mean") and other.normalizes and "cls+mean, normalized" in repr(other)
+    assert repr(hc.open(tmp_path)) == repr(other)
     both = np.concatenate([wanted["cls"], wanted["mean"]])
     assert np.abs(other.embed(IDS[0]) - both / np.sqrt((both**2).sum())).max() < 1e-6
     pool(tmp_path, {"pooling_mode": "lasttoken"})

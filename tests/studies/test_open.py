@@ -31,7 +31,7 @@ def test_an_unknown_family_is_a_checkpoint(tmp_path: Path) -> None:
     config = {"model_type": "t5", "hidden_size": 32}
     hc.save(tmp_path / "model.safetensors", {"w": W})
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.warns(UserWarning, match="open: opened as a checkpoint, not as a language model: .*t5"):
+    with pytest.warns(UserWarning, match="open: opened as a checkpoint, not as a network: .*t5"):
         found = hc.open(tmp_path)
     assert isinstance(found, hc.Checkpoint) and list(found) == ["w"]
 
@@ -39,7 +39,7 @@ def test_an_unknown_family_is_a_checkpoint(tmp_path: Path) -> None:
 def test_gguf_is_a_language_model_or_a_checkpoint(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     hc.save_gguf(tmp_path / "m.gguf", {"w": W})
-    with pytest.warns(UserWarning, match="not as a language model"):
+    with pytest.warns(UserWarning, match="not as a network"):
         found = hc.open(tmp_path / "m.gguf")
     with hc.open_checkpoint(tmp_path / "m.gguf") as same:
         assert list(found) == ["w"] and np.array_equal(found["w"], same["w"])
