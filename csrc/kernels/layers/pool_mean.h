@@ -1,4 +1,4 @@
-/* The means of the windows of a plane, one register of outputs at a time: kernels/layers/layers.h. One file per
+/* The means of the windows of a plane, some registers of outputs at a time: kernels/layers/layers.h. One file per
  * instruction set compiles it, after the definition of HC_DOUBLES, the float64 values per register.
  *
  * Pixels outside of the plane are zeros in `work`: the sums begin with +0, so that a zero changes none of them.
@@ -10,7 +10,7 @@
 typedef double hc_doubles __attribute__((vector_size(8 * HC_DOUBLES), aligned(4), may_alias));
 typedef float hc_half __attribute__((vector_size(4 * HC_DOUBLES), aligned(4), may_alias));
 
-enum { TOGETHER = 4 };
+enum { TOGETHER = 4, NARROW = 5 };
 
 typedef struct {
     const hc_pool_plane *plane;
@@ -59,6 +59,35 @@ static inline __attribute__((always_inline)) void add_windows(const mean_job *jo
         means[i] = __builtin_convertvector(job->factor > 0 ? sums[i] * job->factor : sums[i] / job->count, hc_half);
 }
 
+/* The means of rows of few windows, from the pixels themselves. */
+static void mean_narrow(const mean_job *job) {
+    const hc_pool_plane *p = job->plane;
+    for (int64_t q = 0; q < p->n; q++) {
+        const int64_t left = q * p->stride[1] - p->left;
+        const int64_t begin = hc_max(left, 0), columns = hc_min(left + p->size[1], p->width) - begin;
+        for (int64_t i = 0; i < p->down; i++) {
+            const int64_t first = i * p->stride[0] - p->top, end = hc_min(first + p->size[0], p->height);
+            double sum = 0;
+            for (int64_t h = hc_max(first, 0); h < end; h++) {
+                const float *from = p->x + h * p->width + begin;
+                for (int64_t s = 0; s < columns; s++)
+                    sum += (double)from[s];
+            }
+            p->c[i * p->n + q] = (float)(job->factor > 0 ? sum * job->factor : sum / job->count);
+        }
+    }
+}
+
+/* The means of a row of n >= at_once * HC_DOUBLES windows; the last registers may repeat some. */
+static inline __attribute__((always_inline)) void mean_row(const mean_job *job, const int at_once, int64_t h,
+                                                           int64_t end, float *c) {
+    const int64_t n = job->plane->n, step = at_once * HC_DOUBLES;
+    for (int64_t q = 0; q < n; q += step) {
+        const int64_t at = hc_min(q, n - step);
+        add_windows(job, at_once, h, end, at, (hc_half *)(c + at));
+    }
+}
+
 static void mean_plane(const hc_pool_plane *p) {
     const int64_t taps = p->size[0] * p->size[1];
     const bool is_power = (taps & (taps - 1)) == 0; /* of 2: times 1 / taps is the same and takes less time */
@@ -69,6 +98,10 @@ static void mean_plane(const hc_pool_plane *p) {
                           .rows = hc_pool_mean_rows(p->height, p->size[0]),
                           .count = (double)taps,
                           .factor = is_power ? 1 / (double)taps : 0};
+    if (p->n < hc_max(HC_DOUBLES, NARROW)) {
+        mean_narrow(&job);
+        return;
+    }
     float *c = p->c;
     int64_t copied = 0; /* rows of pixels, those that no window has included */
     memset(p->work, 0, (size_t)(job.rows * job.row) * sizeof *p->work);
@@ -77,15 +110,11 @@ static void mean_plane(const hc_pool_plane *p) {
         const int64_t h = hc_max(first, 0), end = hc_min(first + p->size[0], p->height);
         for (copied = hc_max(copied, h); copied < end; copied++)
             copy_row(&job, copied);
-        int64_t q = 0;
-        for (; q + TOGETHER * HC_DOUBLES <= p->n; q += TOGETHER * HC_DOUBLES)
-            add_windows(&job, TOGETHER, h, end, q, (hc_half *)(c + q));
-        for (; q + HC_DOUBLES <= p->n; q += HC_DOUBLES)
-            add_windows(&job, 1, h, end, q, (hc_half *)(c + q));
-        if (q < p->n) {
-            hc_half last;
-            add_windows(&job, 1, h, end, q, &last);
-            memcpy(c + q, &last, (size_t)(p->n - q) * sizeof *c);
-        }
+        if (p->n >= TOGETHER * HC_DOUBLES)
+            mean_row(&job, TOGETHER, h, end, c);
+        else if (p->n >= 2 * HC_DOUBLES)
+            mean_row(&job, 2, h, end, c);
+        else
+            mean_row(&job, 1, h, end, c);
     }
 }
