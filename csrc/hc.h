@@ -271,7 +271,7 @@ typedef enum {
     HC_LAYER_SILU,
     HC_LAYER_GELU,
     HC_LAYER_ROPE,
-    HC_LAYER_GELU_ERF, /* gates of the CPU without SIMD kernels */
+    HC_LAYER_GELU_ERF, /* this gate and those that follow are for the CPU alone */
     HC_LAYER_RELU,
     HC_LAYER_RELU2,
     HC_N_LAYERS

@@ -1,6 +1,6 @@
-/* Attention, by the equations of kernels/layers/layers.h: every step rounded by itself.
+/* Attention, by the equations of kernels/layers/layers.h: every step rounded by itself, products and their sums by fma.
  *
- *   score    lane l of 16 has acc += q_i k_i of i = l, l + 16, ...; lanes fold l with l + 8, + 4, + 2, + 1
+ *   score    lane l of 16 has acc = fma(q_i, k_i, acc) of i = l, l + 16, ...; lanes fold l with l + 8, + 4, + 2, + 1
  *   keys     64 at a time: the largest score so far, the sum of exponentials, the answer
  *
  * Many queries: a block has 64 of one head. Few: a kernel for all scores, and one for 32 columns of an answer, whose chains over keys
@@ -120,7 +120,7 @@ struct tile {
                         for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
                             for (int of_four = 0; of_four < 4; of_four++)
-                                acc[i][j][of_four] += x[of_four] * k[j][of_four];
+                                acc[i][j][of_four] = fmaf(x[of_four], k[j][of_four], acc[i][j][of_four]);
                     }
                 }
 #pragma unroll
@@ -196,7 +196,7 @@ struct tile {
                         if (c * 64 + own < width)
 #pragma unroll
                             for (int l = 0; l < 4; l++)
-                                answer[i][c][l] += e[i] * v[c][l];
+                                answer[i][c][l] = fmaf(e[i], v[c][l], answer[i][c][l]);
         }
     }
     HC_DEVICE void run() {
@@ -268,7 +268,7 @@ HC_KERNEL(hc_attend_scores, hc_cuda_attend, 128) {
         const float x = q[i];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            dots[j] += x * k[j][i];
+            dots[j] = fmaf(x, k[j][i], dots[j]);
     }
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) { /* each of the first lanes keeps one */
@@ -369,11 +369,11 @@ HC_KERNEL(hc_attend_columns, hc_cuda_attend, 128) {
             if (low == 0 && high == KEYS) {
 #pragma unroll 16
                 for (int j = 0; j < KEYS; j++)
-                    answer += e[j] * v[j * COLUMNS];
+                    answer = fmaf(e[j], v[j * COLUMNS], answer);
             } else {
                 HC_SHORT_LOOP
                 for (int j = low; j < high; j++)
-                    answer += e[j] * v[j * COLUMNS];
+                    answer = fmaf(e[j], v[j * COLUMNS], answer);
             }
         }
         if (key >= begin)
@@ -410,7 +410,7 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
             const float *row = k + (key + j) * p.k_step[2];
             float dot = 0;
             for (int64_t i = lane; i < p.width && is_seen; i += SUMS)
-                dot += q[i] * row[i];
+                dot = fmaf(q[i], row[i], dot);
             dot = final_score(p, fold(dot));
             if (lane == 0)
                 scores[j] = is_seen ? dot : -INFINITY;
@@ -446,7 +446,7 @@ HC_KERNEL(hc_attend, hc_cuda_attend, 128) {
         for (int64_t i = thread; i < p.width; i += THREADS) {
             float acc = answer[i] * factor;
             for (int j = low; j < high; j++)
-                acc += scores[j] * v[(key + j) * p.v_step[2] + i];
+                acc = fmaf(scores[j], v[(key + j) * p.v_step[2] + i], acc);
             answer[i] = acc;
         }
     }

@@ -86,10 +86,10 @@ HC_KERNEL(hc_softmax, hc_cuda_layer, 128) {
 #pragma unroll 4
     for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
         e[i] = exponential(x[i] - largest);
-    const float sum = row.sum_of(e, [](float value) { return value; });
+    const float part = 1.0f / row.sum_of(e, [](float value) { return value; });
     HC_SHORT_LOOP
     for (int i = (int)threadIdx.x; i < row.n; i += THREADS)
-        y[i] = e[i] / sum;
+        y[i] = e[i] * part;
 }
 
 HC_KERNEL(hc_gate, hc_cuda_layer, 128) {

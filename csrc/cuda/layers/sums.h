@@ -12,15 +12,15 @@ enum { SUMS = 16 };
 static inline HC_DEVICE float exponential(float x) {
     float t = x < -104.0f ? -104.0f : x;
     t = t > 89.0f ? 89.0f : t;
-    const float whole = (t * 1.44269504f + 12582912.0f) - 12582912.0f;
-    const float r = (t - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    const float whole = fmaf(t, 1.44269504f, 12582912.0f) - 12582912.0f;
+    const float r = fmaf(whole, 2.12194440e-4f, fmaf(whole, -0.693359375f, t));
+    float p = 1.4061316614970565e-3f;
+    p = fmaf(p, r, 8.379030041396618e-3f);
+    p = fmaf(p, r, 4.166477546095848e-2f);
+    p = fmaf(p, r, 0.16666364669799805f);
+    p = fmaf(p, r, 0.5000000596046448f);
+    p = fmaf(p, r, 1.0f);
+    p = fmaf(p, r, 1.0f);
     const int n = x == x ? (int)whole : 0, half = n >> 1;
     return p * hc_f32_from_bits((uint32_t)(half + 127) << 23) * hc_f32_from_bits((uint32_t)(n - half + 127) << 23);
 }

@@ -105,7 +105,8 @@ INLINE void multiply_keys(const hc_attend *some, const int rows, const int n, co
                     const hc_floats k = hc_load(key[j].data + i + part * HC_FLOATS);
 #pragma GCC unroll 3
                     for (int row = 0; row < rows; row++)
-                        acc[row][j][part] += hc_load(q + row * some->q_ld + i + part * HC_FLOATS) * k;
+                        acc[row][j][part] =
+                            hc_fma(hc_load(q + row * some->q_ld + i + part * HC_FLOATS), k, acc[row][j][part]);
                 }
             continue;
         }
@@ -117,7 +118,8 @@ INLINE void multiply_keys(const hc_attend *some, const int rows, const int n, co
             for (int row = 0; row < rows; row++)
 #pragma GCC unroll 4
                 for (int part = 0; part < PARTS; part++)
-                    acc[row][j][part] += *(const hc_floats *)(q + row * some->q_ld + i + part * HC_FLOATS) * k[part];
+                    acc[row][j][part] =
+                        hc_fma(hc_load(q + row * some->q_ld + i + part * HC_FLOATS), k[part], acc[row][j][part]);
         }
     }
     if (left > 0)
@@ -132,8 +134,8 @@ INLINE void multiply_keys(const hc_attend *some, const int rows, const int n, co
                 memcpy(a, q + row * some->q_ld + whole, (size_t)left * sizeof *a);
 #pragma GCC unroll 4
                 for (int part = 0; part < PARTS; part++)
-                    acc[row][j][part] +=
-                        *(const hc_floats *)(a + part * HC_FLOATS) * *(const hc_floats *)(k + part * HC_FLOATS);
+                    acc[row][j][part] =
+                        hc_fma(hc_load(a + part * HC_FLOATS), hc_load(k + part * HC_FLOATS), acc[row][j][part]);
             }
         }
 #pragma GCC unroll 3
@@ -207,7 +209,7 @@ INLINE void add_values(const hc_attend *some, const int rows, const int n, const
             for (int row = 0; row < rows; row++)
 #pragma GCC unroll 4
                 for (int part = 0; part < PARTS; part++)
-                    acc[row][i][part] += p[row][j] * v[part];
+                    acc[row][i][part] = hc_fma(hc_of(p[row][j]), v[part], acc[row][i][part]);
         }
     }
 #pragma GCC unroll 3
@@ -231,7 +233,8 @@ INLINE void add_all_values(const hc_attend *some, const int rows, const bool cod
             float *answer = some->answer + (r + row) * some->width + i;
             *answer *= factor[row];
             for (int64_t j = some->low[r]; j < some->high[r]; j++)
-                *answer += s[row][j] * one_value(key_of(&some->v, coded, j), coded, i, coded ? i / some->v.group : 0);
+                *answer = fmaf(s[row][j],
+                               one_value(key_of(&some->v, coded, j), coded, i, coded ? i / some->v.group : 0), *answer);
         }
 }
 

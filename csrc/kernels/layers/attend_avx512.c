@@ -103,7 +103,7 @@ INLINE void add_scores(const hc_attend *some, const int rows, const bool coded, 
                 const __m512 values = load_key(key[j], coded, i, group, tail, there);
 #pragma GCC unroll 3
                 for (int row = 0; row < rows; row++)
-                    sums[row][j] = _mm512_add_ps(sums[row][j], _mm512_mul_ps(a[row], values));
+                    sums[row][j] = _mm512_fmadd_ps(a[row], values, sums[row][j]);
             }
         }
         const __mmask16 seen = mask_of(hc_min(high - first, BLOCK));
@@ -151,12 +151,12 @@ static __attribute__((noinline)) float weigh(const hc_attend *some, int64_t r, f
     largest = _mm512_max_ps(largest, _mm512_shuffle_ps(largest, largest, 0xb1));
 #pragma GCC unroll 4
     for (int i = 0; i < PARTS; i++) {
-        part[i] = (__m512)hc_exp((hc_floats)_mm512_sub_ps(part[i], largest));
+        part[i] = (__m512)hc_exp_of_less((hc_floats)_mm512_sub_ps(part[i], largest));
         part[i] = _mm512_maskz_mov_ps(seen[i], part[i]);
         _mm512_storeu_ps(s + 16 * i, part[i]);
         sums = _mm512_add_ps(sums, part[i]);
     }
-    const float factor = _mm512_cvtss_f32((__m512)hc_exp((hc_floats)_mm512_sub_ps(before, largest)));
+    const float factor = _mm512_cvtss_f32((__m512)hc_exp_of_less((hc_floats)_mm512_sub_ps(before, largest)));
     some->sum[r] = some->sum[r] * factor + sum_lanes(sums);
     some->largest[r] = _mm512_cvtss_f32(largest);
     return factor;
@@ -192,7 +192,7 @@ INLINE void add_values(const hc_attend *some, const int rows, const bool coded, 
                 const __m512 value = load_key(key, coded, first + 16 * i, group[i], tail, there[i]);
 #pragma GCC unroll 3
                 for (int row = 0; row < rows; row++)
-                    sums[row][i] = _mm512_add_ps(sums[row][i], _mm512_mul_ps(_mm512_set1_ps(s[row][j]), value));
+                    sums[row][i] = _mm512_fmadd_ps(_mm512_set1_ps(s[row][j]), value, sums[row][i]);
             }
         }
 #pragma GCC unroll 3

@@ -44,12 +44,12 @@ static inline void hc_norm_body(int64_t rows, int64_t n, const float *x, bool ce
 static inline void hc_softmax_body(int64_t rows, int64_t n, const float *x, float *y) {
     for (int64_t r = 0; r < rows; r++, x += n, y += n) {
         hc_exp_below(n, x, hc_largest(n, x, -INFINITY), y);
-        const float sum = hc_sum_16(n, y);
+        const float part = 1.0f / hc_sum_16(n, y);
         int64_t i = 0;
         for (; i + HC_FLOATS <= n; i += HC_FLOATS)
-            *(hc_floats *)(y + i) = hc_load(y + i) / sum;
+            *(hc_floats *)(y + i) = hc_load(y + i) * part;
         for (; i < n; i++)
-            y[i] /= sum;
+            y[i] *= part;
     }
 }
 
@@ -78,8 +78,65 @@ static inline __attribute__((always_inline)) void hc_gate_values(int64_t n, bool
     }
 }
 
-static inline void hc_gate_body(int64_t n, bool gelu, const float *x, const float *up, float *y) {
-    if (gelu)
+/* Half as many floats as a register has, and their values in float64. */
+typedef float hc_half __attribute__((vector_size(2 * HC_FLOATS), aligned(4), may_alias));
+typedef double hc_doubles __attribute__((vector_size(4 * HC_FLOATS)));
+typedef int64_t hc_longs __attribute__((vector_size(4 * HC_FLOATS)));
+
+static inline __attribute__((always_inline)) hc_doubles hc_select_double(hc_longs taken, hc_doubles yes,
+                                                                         hc_doubles no) {
+    return (hc_doubles)((taken & (hc_longs)yes) | (~taken & (hc_longs)no));
+}
+
+/* erf(t), |t| < 4: t times a Chebyshev series of t^2 / 8 - 1, summed by Clenshaw's recurrence, with an error below 2e-8.
+ * Beyond, it is the sign of t. */
+static inline __attribute__((always_inline)) hc_doubles hc_erf(hc_doubles t) {
+    static const double series[] = {
+        0.48591295690286307,    -0.34540785500494975,    0.161829101213646,     -0.07648275610550886,
+        0.034669936800507464,   -0.01481186414781473,    0.005922937956232057,  -0.002211840658810179,
+        0.0007714154278403835,  -0.0002515965878095848,  7.688658221091806e-05, -2.2065495938874236e-05,
+        5.961274041283321e-06,  -1.5197750687930365e-06, 3.664930258016531e-07, -8.378986749464708e-08,
+        1.8200721725080663e-08, -3.760101540070524e-09,  7.174542677793196e-10,
+    };
+    const hc_doubles zero = {0}, u = t * t * 0.125 - 1.0, twice = u + u;
+    hc_doubles next = zero, after = zero;
+#pragma GCC unroll 18
+    for (int i = (int)(sizeof series / sizeof *series) - 1; i > 0; i--) {
+        const hc_doubles now = twice * next - after + series[i];
+        after = next;
+        next = now;
+    }
+    const hc_doubles sign = hc_select_double(t > 0.0, zero + 1.0, hc_select_double(t < 0.0, zero - 1.0, t));
+    return hc_select_double((t > -4.0) & (t < 4.0), t * (u * next - after + series[0]), sign);
+}
+
+static inline __attribute__((always_inline)) hc_half hc_gelu_erf(hc_half x) {
+    const hc_doubles wide = __builtin_convertvector(x, hc_doubles);
+    return __builtin_convertvector(0.5 * wide * (1.0 + hc_erf(wide * 0.70710678118654752)), hc_half);
+}
+
+static inline void hc_gelu_erf_values(int64_t n, const float *x, const float *up, float *y) {
+    enum { AT_ONCE = HC_FLOATS / 2 };
+    int64_t i = 0;
+    for (; i + AT_ONCE <= n; i += AT_ONCE) {
+        hc_half u = hc_gelu_erf(*(const hc_half *)(x + i));
+        if (up)
+            u *= *(const hc_half *)(up + i);
+        *(hc_half *)(y + i) = u;
+    }
+    if (i < n) {
+        hc_half rest = {0};
+        memcpy(&rest, x + i, (size_t)(n - i) * sizeof *x);
+        rest = hc_gelu_erf(rest);
+        for (int64_t l = 0; l < n - i; l++)
+            y[i + l] = up ? rest[l] * up[i + l] : rest[l];
+    }
+}
+
+static inline void hc_gate_body(int64_t n, hc_gate_kind kind, const float *x, const float *up, float *y) {
+    if (kind == HC_GATE_ERF)
+        hc_gelu_erf_values(n, x, up, y);
+    else if (kind == HC_GATE_GELU)
         hc_gate_values(n, true, x, up, y);
     else
         hc_gate_values(n, false, x, up, y);
@@ -109,8 +166,8 @@ static inline void hc_rope_body(const hc_rope_form *form, int64_t first, int64_t
         hc_norm_body(rows, n, x, centered, epsilon, weight, bias, y);                                                  \
     }                                                                                                                  \
     void hc_softmax_##isa(int64_t rows, int64_t n, const float *x, float *y) { hc_softmax_body(rows, n, x, y); }       \
-    void hc_gate_##isa(int64_t n, bool gelu, const float *x, const float *up, float *y) {                              \
-        hc_gate_body(n, gelu, x, up, y);                                                                               \
+    void hc_gate_##isa(int64_t n, hc_gate_kind kind, const float *x, const float *up, float *y) {                      \
+        hc_gate_body(n, kind, x, up, y);                                                                               \
     }                                                                                                                  \
     void hc_rope_##isa(const hc_rope_form *form, int64_t first, int64_t rows, const float *x, const float *cosine,     \
                        const float *sine, float *y) {                                                                  \

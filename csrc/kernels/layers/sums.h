@@ -6,14 +6,66 @@
 
 #include <math.h>
 #include <string.h>
+#ifdef __ARM_NEON
+#include <arm_neon.h>
+#endif
 
 /* HC_FLOATS float32, and their bits: without vectors compilers process the following one value at a time. */
 typedef float hc_floats __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 typedef int32_t hc_ints __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
+typedef uint32_t hc_bits __attribute__((vector_size(4 * HC_FLOATS), aligned(4), may_alias));
 
 static inline hc_floats hc_select(hc_ints taken, hc_floats yes, hc_floats no) {
     return (hc_floats)((taken & (hc_ints)yes) | (~taken & (hc_ints)no));
 }
+
+/* hc_of: x in all lanes. hc_fma: x y + z, rounded once. hc_at_least and hc_at_most: the bound if x is beyond it, otherwise x, NaN too. hc_larger:
+ * the larger one, `most` if `some` is NaN. */
+#if HC_FLOATS == 16
+#include <immintrin.h>
+static inline hc_floats hc_of(float x) { return (hc_floats)_mm512_set1_ps(x); }
+static inline hc_floats hc_fma(hc_floats x, hc_floats y, hc_floats z) {
+    return (hc_floats)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
+}
+static inline hc_floats hc_at_least(hc_floats x, hc_floats bound) {
+    return (hc_floats)_mm512_max_ps((__m512)bound, (__m512)x); /* the second operand if one is NaN */
+}
+static inline hc_floats hc_at_most(hc_floats x, hc_floats bound) {
+    return (hc_floats)_mm512_min_ps((__m512)bound, (__m512)x);
+}
+static inline hc_floats hc_larger(hc_floats most, hc_floats some) {
+    return (hc_floats)_mm512_max_ps((__m512)some, (__m512)most);
+}
+#elif HC_FLOATS == 8
+#include <immintrin.h>
+static inline hc_floats hc_of(float x) { return (hc_floats)_mm256_set1_ps(x); }
+static inline hc_floats hc_fma(hc_floats x, hc_floats y, hc_floats z) {
+    return (hc_floats)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)z);
+}
+static inline hc_floats hc_at_least(hc_floats x, hc_floats bound) {
+    return (hc_floats)_mm256_max_ps((__m256)bound, (__m256)x); /* the second operand if one is NaN */
+}
+static inline hc_floats hc_at_most(hc_floats x, hc_floats bound) {
+    return (hc_floats)_mm256_min_ps((__m256)bound, (__m256)x);
+}
+static inline hc_floats hc_larger(hc_floats most, hc_floats some) {
+    return (hc_floats)_mm256_max_ps((__m256)some, (__m256)most);
+}
+#else
+static inline hc_floats hc_of(float x) { return (hc_floats){x, x, x, x}; }
+static inline hc_floats hc_fma(hc_floats x, hc_floats y, hc_floats z) {
+#ifdef __ARM_NEON
+    return (hc_floats)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
+#else
+    for (int l = 0; l < HC_FLOATS; l++)
+        z[l] = fmaf(x[l], y[l], z[l]);
+    return z;
+#endif
+}
+static inline hc_floats hc_at_least(hc_floats x, hc_floats bound) { return hc_select(x < bound, bound, x); }
+static inline hc_floats hc_at_most(hc_floats x, hc_floats bound) { return hc_select(x > bound, bound, x); }
+static inline hc_floats hc_larger(hc_floats most, hc_floats some) { return hc_select(some > most, some, most); }
+#endif
 
 enum { HC_PARTS = HC_SUMS / HC_FLOATS };
 
@@ -64,8 +116,6 @@ static inline float hc_spread_16(int64_t n, const float *x, float mean) {
     HC_SUM_TERMS(n, (hc_load(x + i) - mean) * (hc_load(x + i) - mean), (x[i] - mean) * (x[i] - mean))
 }
 
-static inline hc_floats hc_larger(hc_floats most, hc_floats some) { return hc_select(some > most, some, most); }
-
 /* The largest of `than` and of n values; NaN is ignored. */
 static inline float hc_largest(int64_t n, const float *x, float than) {
     enum { TOGETHER = 4 };
@@ -91,33 +141,45 @@ static inline float hc_largest(int64_t n, const float *x, float than) {
     return some[0];
 }
 
-/* Below -104 all is 0, above 89 infinity; NaN stays. */
-static inline hc_floats hc_exp(hc_floats x) {
-    const hc_floats zero = {0};
-    hc_floats t = hc_select(x < -104.0f, zero - 104.0f, x);
-    t = hc_select(t > 89.0f, zero + 89.0f, t);
-    const hc_floats whole = (t * 1.44269504f + 12582912.0f) - 12582912.0f; /* rint: 1.5 * 2^23 leaves no fraction */
-    const hc_floats r = (t - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    hc_floats p = zero + 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
-    const hc_ints n = __builtin_convertvector(hc_select(x == x, whole, zero), hc_ints), half = n >> 1;
-    return p * (hc_floats)((half + 127) << 23) * (hc_floats)((n - half + 127) << 23);
+/* exp(x) is p 2^n, n in the last bits of `turned`, the sum of n and 1.5 * 2^23. */
+static inline hc_floats hc_exp_parts(hc_floats x, hc_floats *turned) {
+    const hc_floats middle = hc_of(12582912.0f);
+    *turned = hc_fma(x, hc_of(1.44269504f), middle); /* rint(x / log(2)): no fraction fits */
+    const hc_floats n = *turned - middle;
+    const hc_floats r = hc_fma(n, hc_of(2.12194440e-4f), hc_fma(n, hc_of(-0.693359375f), x));
+    hc_floats p = hc_of(1.4061316614970565e-3f);
+    p = hc_fma(p, r, hc_of(8.379030041396618e-3f));
+    p = hc_fma(p, r, hc_of(4.166477546095848e-2f));
+    p = hc_fma(p, r, hc_of(0.16666364669799805f));
+    p = hc_fma(p, r, hc_of(0.5000000596046448f));
+    p = hc_fma(p, r, hc_of(1.0f));
+    return hc_fma(p, r, hc_of(1.0f));
 }
 
-/* y = exp(x - largest); y may be x. */
+/* Below -104 all is 0, above 89 infinity; NaN stays. 2^n is the product of two powers, since n may be below -126. */
+static inline hc_floats hc_exp(hc_floats x) {
+    hc_floats turned;
+    const hc_floats p = hc_exp_parts(hc_at_most(hc_at_least(x, hc_of(-104.0f)), hc_of(89.0f)), &turned);
+    const hc_bits n = (hc_bits)turned - (0x4b400000u - 254), half = n >> 1; /* n + 254, and its half */
+    return p * (hc_floats)(half << 23) * (hc_floats)((n - half) << 23);
+}
+
+/* hc_exp(x) of x <= 0 or NaN: 2^n is 2^(n + 64) 2^-64. */
+static inline hc_floats hc_exp_of_less(hc_floats x) {
+    hc_floats turned;
+    const hc_floats p = hc_exp_parts(hc_at_least(x, hc_of(-104.0f)), &turned);
+    return p * (hc_floats)(((hc_bits)turned << 23) + ((127u + 64) << 23)) * 0x1p-64f;
+}
+
+/* y = exp(x - largest), largest >= x; y may be x. */
 static inline void hc_exp_below(int64_t n, const float *x, float largest, float *y) {
     int64_t i = 0;
     for (; i + HC_FLOATS <= n; i += HC_FLOATS)
-        *(hc_floats *)(y + i) = hc_exp(*(const hc_floats *)(x + i) - largest);
+        *(hc_floats *)(y + i) = hc_exp_of_less(*(const hc_floats *)(x + i) - largest);
     if (i < n) {
         float rest[HC_FLOATS] = {0};
         memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-        *(hc_floats *)rest = hc_exp(*(const hc_floats *)rest - largest);
+        *(hc_floats *)rest = hc_exp_of_less(*(const hc_floats *)rest - largest);
         memcpy(y + i, rest, (size_t)(n - i) * sizeof *y);
     }
 }

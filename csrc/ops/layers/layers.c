@@ -1,13 +1,7 @@
-/* Norms, softmax, gates and rotary positions: blocks of rows for the thread pool, each by the best kernel.
- *
- * Gates that few networks have are plain loops here. erf(t), |t| < 4: t times a Chebyshev series of t^2 / 8 - 1 in
- * float64, summed by Clenshaw's recurrence, with an error below 2e-8. Beyond, it is the sign of t.
- */
+/* Norms, softmax, gates and rotary positions: blocks of rows for the thread pool, each by the best kernel. */
 #include "base/threads.h"
 #include "hc.h"
 #include "kernels/kernel.h"
-
-#include <math.h>
 
 enum { VALUES = 1 << 15 }; /* of a block: fewer values are not worth waking a thread */
 
@@ -17,35 +11,11 @@ typedef struct {
     int64_t block; /* rows */
 } layer_job;
 
-static const double erf_series[] = {
-    0.48591295690286307,    -0.34540785500494975,    0.161829101213646,     -0.07648275610550886,
-    0.034669936800507464,   -0.01481186414781473,    0.005922937956232057,  -0.002211840658810179,
-    0.0007714154278403835,  -0.0002515965878095848,  7.688658221091806e-05, -2.2065495938874236e-05,
-    5.961274041283321e-06,  -1.5197750687930365e-06, 3.664930258016531e-07, -8.378986749464708e-08,
-    1.8200721725080663e-08, -3.760101540070524e-09,  7.174542677793196e-10,
-};
-
-static double erf_of(double t) {
-    if (!(fabs(t) < 4))
-        return t > 0 ? 1 : t < 0 ? -1 : t;
-    const double u = t * t * 0.125 - 1, twice = u + u;
-    double next = 0, after = 0;
-    for (int i = (int)(sizeof erf_series / sizeof *erf_series) - 1; i > 0; i--) {
-        const double now = twice * next - after + erf_series[i];
-        after = next;
-        next = now;
-    }
-    return t * (u * next - after + erf_series[0]);
-}
-
-/* y = g up, or g if up is NULL. erf: g = x (1 + erf(x / sqrt(2))) / 2; relu: g = max(x, 0), or its square. */
-static void plain_gate(int64_t n, hc_layer_kind kind, const float *x, const float *up, float *y) {
+/* y = g up, or g if up is NULL; g = max(x, 0), or its square. */
+static void relu_gate(int64_t n, bool squared, const float *x, const float *up, float *y) {
     for (int64_t i = 0; i < n; i++) {
-        float g = x[i];
-        if (kind == HC_LAYER_GELU_ERF)
-            g = (float)(0.5 * g * (1 + erf_of(g * 0.70710678118654752)));
-        else
-            g = g < 0 ? 0 : kind == HC_LAYER_RELU2 ? g * g : g;
+        float g = x[i] < 0 ? 0 : x[i];
+        g = squared ? g * g : g;
         y[i] = up ? g * up[i] : g;
     }
 }
@@ -68,13 +38,17 @@ static void layer_block(void *context, int64_t task, int thread) {
         return;
     case HC_LAYER_SILU:
     case HC_LAYER_GELU:
-        HC_PICK(gate, job->run)
-        (rows * n, layer->kind == HC_LAYER_GELU, x, layer->weight ? layer->weight + first * n : NULL, y);
-        return;
     case HC_LAYER_GELU_ERF:
+        HC_PICK(gate, job->run)
+        (rows * n,
+         layer->kind == HC_LAYER_SILU   ? HC_GATE_SILU
+         : layer->kind == HC_LAYER_GELU ? HC_GATE_GELU
+                                        : HC_GATE_ERF,
+         x, layer->weight ? layer->weight + first * n : NULL, y);
+        return;
     case HC_LAYER_RELU:
     case HC_LAYER_RELU2:
-        plain_gate(rows * n, layer->kind, x, layer->weight ? layer->weight + first * n : NULL, y);
+        relu_gate(rows * n, layer->kind == HC_LAYER_RELU2, x, layer->weight ? layer->weight + first * n : NULL, y);
         return;
     case HC_LAYER_ROPE:
         HC_PICK(rope, job->run)

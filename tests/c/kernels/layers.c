@@ -27,17 +27,27 @@ static float sum_of_products(int64_t n, const float *a, const float *b) {
     return acc[0];
 }
 
+static float dot_of(int64_t n, const float *a, const float *b) {
+    float acc[16] = {0};
+    for (int64_t i = 0; i < n; i++)
+        acc[i % 16] = fmaf(a[i], b[i], acc[i % 16]);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            acc[i] += acc[i + half];
+    return acc[0];
+}
+
 static float exp_of(float x) {
     if (x != x)
         return x;
     const float t = x < -104 ? -104 : x > 89 ? 89 : x;
-    const float whole = rintf(t * 1.44269504f), r = (t - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    static const float terms[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                                  5.0000001201e-1f};
-    float p = 1.9875691500e-4f;
-    for (int i = 0; i < 5; i++)
-        p = p * r + terms[i];
-    p = p * (r * r) + r + 1;
+    const float whole = fmaf(t, 1.44269504f, 12582912) - 12582912;
+    const float r = fmaf(whole, 2.12194440e-4f, fmaf(whole, -0.693359375f, t));
+    static const float terms[] = {
+        8.379030041396618e-3f, 4.166477546095848e-2f, 0.16666364669799805f, 0.5000000596046448f, 1, 1};
+    float p = 1.4061316614970565e-3f;
+    for (int i = 0; i < 6; i++)
+        p = fmaf(p, r, terms[i]);
     const int n = (int)whole, half = n >> 1;
     return p * ldexpf(1, half) * ldexpf(1, n - half);
 }
@@ -91,9 +101,9 @@ static void softmax_definition(int64_t rows, int64_t n, const float *x, float *y
             largest = x[i] > largest ? x[i] : largest;
         for (int64_t i = 0; i < n; i++)
             y[i] = exp_of(x[i] - largest);
-        const float sum = sum_of(n, y);
+        const float part = 1 / sum_of(n, y);
         for (int64_t i = 0; i < n; i++)
-            y[i] /= sum;
+            y[i] *= part;
     }
 }
 
@@ -115,31 +125,56 @@ void check_softmax(const hc_kernel *kernel) {
     softmax_case(kernel, 4, 1024, PLAIN);
 }
 
-static void gate_definition(int64_t n, bool gelu, const float *x, const float *up, float *y) {
+/* erf as heterocompute/reference/layers.py has it. */
+static double erf_of(double t) {
+    static const double series[] = {
+        0.48591295690286307,    -0.34540785500494975,    0.161829101213646,     -0.07648275610550886,
+        0.034669936800507464,   -0.01481186414781473,    0.005922937956232057,  -0.002211840658810179,
+        0.0007714154278403835,  -0.0002515965878095848,  7.688658221091806e-05, -2.2065495938874236e-05,
+        5.961274041283321e-06,  -1.5197750687930365e-06, 3.664930258016531e-07, -8.378986749464708e-08,
+        1.8200721725080663e-08, -3.760101540070524e-09,  7.174542677793196e-10,
+    };
+    if (!(fabs(t) < 4))
+        return t > 0 ? 1 : t < 0 ? -1 : t;
+    const double u = t * t * 0.125 - 1;
+    double next = 0, after = 0;
+    for (int i = 18; i > 0; i--) {
+        const double now = 2 * u * next - after + series[i];
+        after = next;
+        next = now;
+    }
+    return t * (u * next - after + series[0]);
+}
+
+static void gate_definition(int64_t n, hc_gate_kind kind, const float *x, const float *up, float *y) {
     for (int64_t i = 0; i < n; i++) {
-        const float at = gelu ? 1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]) : x[i];
-        y[i] = x[i] / (1 + exp_of(-at));
+        const float at = kind == HC_GATE_GELU ? 1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]) : x[i];
+        if (kind == HC_GATE_ERF)
+            y[i] = (float)(0.5 * (double)x[i] * (1 + erf_of((double)x[i] * 0.70710678118654752)));
+        else
+            y[i] = x[i] / (1 + exp_of(-at));
         y[i] = up ? y[i] * up[i] : y[i];
     }
 }
 
-static void gate_case(const hc_kernel *kernel, int64_t n, bool gelu, bool multiplied, float_kind kind) {
-    begin("n %" D ", gelu %d, up %d, %s", n, gelu, multiplied, float_kind_name(kind));
-    const float *x = drawn(n, kind), *up = multiplied ? drawn(n, kind) : NULL;
+static void gate_case(const hc_kernel *kernel, int64_t n, hc_gate_kind kind, bool multiplied, float_kind floats) {
+    begin("n %" D ", kind %d, up %d, %s", n, (int)kind, multiplied, float_kind_name(floats));
+    const float *x = drawn(n, floats), *up = multiplied ? drawn(n, floats) : NULL;
     float *wanted = drawn(n + 3, PLAIN), *got = copy_of(wanted, n + 3, 4);
-    gate_definition(n, gelu, x, up, wanted);
-    kernel->fn.gate(n, gelu, x, up, got);
+    gate_definition(n, kind, x, up, wanted);
+    kernel->fn.gate(n, kind, x, up, got);
     same("y", F32, got, wanted, n + 3);
-    BENCH(gate_definition(n, gelu, x, up, wanted), kernel->fn.gate(n, gelu, x, up, got));
+    BENCH(gate_definition(n, kind, x, up, wanted), kernel->fn.gate(n, kind, x, up, got));
 }
 
 void check_gate(const hc_kernel *kernel) {
     for (int64_t n = 0; n < 40; n++)
         for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
-            for (int form = 0; form < 4; form++)
-                gate_case(kernel, n, form % 2, form / 2, (float_kind)kind);
+            for (int form = 0; form < 6; form++)
+                gate_case(kernel, n, (hc_gate_kind)(form % 3), form / 3, (float_kind)kind);
     usual();
-    gate_case(kernel, 1536, false, true, PLAIN);
+    gate_case(kernel, 1536, HC_GATE_GELU, true, PLAIN);
+    gate_case(kernel, 1536, HC_GATE_ERF, false, PLAIN);
 }
 
 static void rope_definition(const hc_rope_form *form, int64_t first, int64_t rows, const float *x, const float *cosine,
@@ -200,7 +235,7 @@ static void attend_definition(const hc_attend *some) {
         for (int64_t j = low; j < high; j++) {
             for (int64_t i = 0; i < some->width; i++)
                 key[i] = key_value(&some->k, j, i);
-            s[j] = sum_of_products(some->width, some->q + r * some->q_ld, key) * some->scale;
+            s[j] = dot_of(some->width, some->q + r * some->q_ld, key) * some->scale;
             if (some->cap > 0)
                 s[j] = some->cap * (1 - 2 / (exp_of(2 * (s[j] / some->cap)) + 1));
             largest = s[j] > largest ? s[j] : largest;
@@ -214,7 +249,7 @@ static void attend_definition(const hc_attend *some) {
             float *a = some->answer + r * some->width + i;
             *a *= factor;
             for (int64_t j = low; j < high; j++)
-                *a += p[j] * key_value(&some->v, j, i);
+                *a = fmaf(p[j], key_value(&some->v, j, i), *a);
         }
     }
 }
@@ -285,10 +320,98 @@ void check_attend_codes(const hc_kernel *kernel) {
         attend_cases(kernel->fn.attend_codes, coded & 1, coded & 2);
 }
 
-static void pool_case(const hc_kernel *kernel, int64_t height, int64_t width, int64_t before, int64_t size,
+/* Element i of row r at i * HC_QUERIES + r; garbage in the lanes beyond the rows. */
+static float *in_lanes(int64_t rows, int64_t width, const float *x, int64_t ld) {
+    float *y = drawn(width * HC_QUERIES, PLAIN);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++)
+            y[i * HC_QUERIES + r] = x[r * ld + i];
+    return y;
+}
+
+static void attend_block_case(hc_attend_fn *attend, int64_t rows, int64_t width, int64_t keys, float cap, bool causal,
+                              float_kind kind) {
+    begin("rows %" D ", width %" D ", keys %" D ", cap %g, causal %d, %s", rows, width, keys, (double)cap, causal,
+          float_kind_name(kind));
+    int32_t *low = items(HC_QUERIES, 4), *high = items(HC_QUERIES, 4);
+    const int32_t first = (int32_t)draw_below((uint32_t)keys + 1), seen = (int32_t)draw_below((uint32_t)keys + 1);
+    for (int32_t r = 0; r < HC_QUERIES; r++) {
+        low[r] = r < rows && causal && seen < first + r ? (int32_t)hc_min(keys, first + r - seen) : 0;
+        high[r] = r >= rows ? 0 : causal ? (int32_t)hc_min(keys, first + r) : (int32_t)keys;
+    }
+    float *state = drawn(HC_QUERIES, PLAIN), *sum = drawn(HC_QUERIES, PLAIN);
+    float *answer = drawn(HC_QUERIES * width, PLAIN);
+    for (int64_t r = 0; r < HC_QUERIES; r++)
+        if (r >= rows || draw_below(2))
+            state[r] = -INFINITY, sum[r] = 0;
+    hc_attend some = {.rows = rows, .width = width, .q_ld = width, .cap = cap, .ahead = draw_below(100)};
+    some.q = drawn(HC_QUERIES * width, kind);
+    some.k = drawn_keys(keys, width, false, kind);
+    some.v = drawn_keys(keys, width, false, kind);
+    some.low = low, some.high = high, some.scale = 0.3f;
+    hc_attend other = some;
+    some.largest = state, some.sum = sum, some.answer = answer;
+    other.largest = copy_of(state, HC_QUERIES, 4), other.sum = copy_of(sum, HC_QUERIES, 4);
+    other.q = in_lanes(rows, width, some.q, width);
+    other.answer = in_lanes(rows, width, answer, width);
+    attend_definition(&some);
+    attend(&other);
+    float *got = copy_of(answer, HC_QUERIES * width, 4);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i++)
+            got[r * width + i] = other.answer[i * HC_QUERIES + r];
+    same("largest", F32, other.largest, some.largest, rows);
+    same("sum", F32, other.sum, some.sum, rows);
+    same("answer", F32, got, some.answer, rows * width);
+    BENCH(attend_definition(&some), attend(&other));
+}
+
+void check_attend_block(const hc_kernel *kernel) {
+    hc_attend_fn *attend = kernel->fn.attend_block;
+    FOR_EACH(int64_t, width, 1, 5, 16, 31, 63, 64, 65, 128, 130)
+    for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
+        for (int causal = 0; causal < 2; causal++) {
+            attend_block_case(attend, 1 + draw_below(16), *width, 1 + draw_below(64), 0, causal, (float_kind)kind);
+            attend_block_case(attend, 1 + draw_below(16), *width, 64, 2, causal, (float_kind)kind);
+        }
+    usual();
+    attend_block_case(attend, 16, 64, 64, 0, false, PLAIN);
+}
+
+static float largest_of_window(const hc_pool_plane *plane, int64_t p, int64_t q) {
+    float most = -INFINITY;
+    for (int64_t s = 0; s < plane->size[1]; s++) {
+        const int64_t k = q * plane->stride[1] + s - plane->left;
+        float column = -INFINITY;
+        for (int64_t r = 0; r < plane->size[0] && k >= 0 && k < plane->width; r++) {
+            const int64_t h = p * plane->stride[0] + r - plane->top;
+            const float x = h >= 0 && h < plane->height ? plane->x[h * plane->width + k] : -INFINITY;
+            if (x > column || isnan(x))
+                column = x;
+        }
+        if (column > most || isnan(column))
+            most = column;
+    }
+    return most;
+}
+
+static float mean_of_window(const hc_pool_plane *plane, int64_t p, int64_t q) {
+    double sum = 0;
+    for (int64_t r = 0; r < plane->size[0]; r++)
+        for (int64_t s = 0; s < plane->size[1]; s++) {
+            const int64_t h = p * plane->stride[0] + r - plane->top, k = q * plane->stride[1] + s - plane->left;
+            if (h >= 0 && h < plane->height && k >= 0 && k < plane->width)
+                sum += (double)plane->x[h * plane->width + k];
+        }
+    return (float)(sum / (double)(plane->size[0] * plane->size[1]));
+}
+
+static void pool_case(hc_pool_max_fn *pool, bool means, int64_t height, int64_t width, int64_t before, int64_t size,
                       int64_t stride, int64_t down, int64_t n, float_kind kind) {
     begin("%" D " x %" D " from %" D ", windows of %" D " / %" D ", %" D " x %" D " answers, %s", height, width, before,
           size, stride, down, n, float_kind_name(kind));
+    const int64_t work =
+        means ? hc_pool_mean_rows(height, size) * hc_pool_mean_work(n, size, stride) : hc_pool_work(n, size, stride);
     const hc_pool_plane defined = {.x = floats(height * width, kind),
                                    .height = height,
                                    .width = width,
@@ -298,43 +421,34 @@ static void pool_case(const hc_kernel *kernel, int64_t height, int64_t width, in
                                    .stride = {stride, stride},
                                    .down = down,
                                    .n = n,
-                                   .work = floats(hc_pool_work(n, size, stride), kind),
+                                   .work = floats(work, kind),
                                    .c = floats(down * n, kind)};
     float *got = copy_of(defined.c, down * n, 4);
-    for (int64_t i = 0; i < down * n; i++) {
-        float most = -INFINITY;
-        for (int64_t s = 0; s < size; s++) {
-            const int64_t k = i % n * stride + s - before;
-            float column = -INFINITY;
-            for (int64_t r = 0; r < size && k >= 0 && k < width; r++) {
-                const int64_t h = i / n * stride + r - before;
-                const float x = h >= 0 && h < height ? defined.x[h * width + k] : -INFINITY;
-                if (x > column || isnan(x))
-                    column = x;
-            }
-            if (column > most || isnan(column))
-                most = column;
-        }
-        defined.c[i] = most;
-    }
+    for (int64_t i = 0; i < down * n; i++)
+        defined.c[i] = means ? mean_of_window(&defined, i / n, i % n) : largest_of_window(&defined, i / n, i % n);
     hc_pool_plane plane = defined;
     plane.c = got;
-    kernel->fn.pool_max(&plane);
+    pool(&plane);
     same("c", F32, got, defined.c, down * n);
-    BENCH(hc_pool_max_scalar(&defined), kernel->fn.pool_max(&plane));
+    BENCH((means ? hc_pool_mean_scalar : hc_pool_max_scalar)(&defined), pool(&plane));
 }
 
-void check_pool_max(const hc_kernel *kernel) {
+static void pool_cases(hc_pool_max_fn *pool, bool means) {
     FOR_EACH(int64_t, width, 1, 2, 7, 8, 9, 16, 17, 40)
     for (int64_t stride = 1; stride <= 3; stride++)
         for (int64_t before = 0; before <= 2; before++)
-            pool_case(kernel, 5, *width, before, 3, stride, (4 + 2 * before) / stride + 1,
+            pool_case(pool, means, 5, *width, before, 3, stride, (4 + 2 * before) / stride + 1,
                       (*width - 1 + 2 * before) / stride + 1, PLAIN);
     for (int kind = 0; kind < N_FLOAT_KINDS; kind++)
         for (int64_t stride = 1; stride <= 2; stride++)
-            pool_case(kernel, 4, 37, 1, 2, stride, 3, 38 / stride, (float_kind)kind);
-    pool_case(kernel, 1, 3, 40, 2, 1, 3, 44, PLAIN); /* windows of padding */
-    pool_case(kernel, 2, 3, 3, 2, 1, 2, 2, PLAIN);
+            pool_case(pool, means, 4, 37, 1, 2, stride, 3, 38 / stride, (float_kind)kind);
+    pool_case(pool, means, 1, 3, 40, 2, 1, 3, 44, PLAIN); /* windows of padding */
+    pool_case(pool, means, 2, 3, 3, 2, 1, 2, 2, PLAIN);
+    pool_case(pool, means, 9, 11, 2, 5, 7, 2, 2, PLAIN); /* gaps between windows */
     usual();
-    pool_case(kernel, 28, 28, 1, 3, 2, 14, 14, PLAIN);
+    pool_case(pool, means, 28, 28, 1, 3, 2, 14, 14, PLAIN);
 }
+
+void check_pool_max(const hc_kernel *kernel) { pool_cases(kernel->fn.pool_max, false); }
+
+void check_pool_mean(const hc_kernel *kernel) { pool_cases(kernel->fn.pool_mean, true); }
