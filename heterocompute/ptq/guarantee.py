@@ -176,13 +176,17 @@ def _candidates(
 ) -> Iterator[tuple[Array, Array, bool]]:
     """Yield scales, thresholds, and whether the threshold is forgotten by the feedback.
 
-    The last is the form of Colbert et al. with the scales of plain rounding.
+    Forgetting with the scales of plain rounding is the form of Colbert et al.
     """
-    for factor in FINER if can_grow else (1.0,):
+    is_free = bool((fitting == grid.scale).all())
+    for factor in FINER if can_grow and not is_free else (1.0,):
         scale = np.ascontiguousarray(grid.scales.stored(fitting * factor))
-        for forgets in (False, True):
-            yield scale, thresholds(w, scale, grid.group, budget), forgets
-    yield grid.scale, thresholds(w, grid.scale, grid.group, budget), True
+        lost = thresholds(w, scale, grid.group, budget)
+        yield scale, lost, False
+        if lost.any():
+            yield scale, lost, True
+    if not is_free:
+        yield grid.scale, thresholds(w, grid.scale, grid.group, budget), True
 
 
 def thresholds(w: Array, scale: Array, group: Array, budget: Budget) -> Array:
