@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import emulate
-from ..base.errors import WrongValue, shown
+from ..base.errors import shown
 from .difference import Difference
 
 Array = np.ndarray[Any, Any]
@@ -481,10 +481,3 @@ HYPOTHESES: dict[str, Callable[[tuple[Any, Any], Call, Any], Test]] = {
     "operation": _operation,
     "code": _code_inside,
 }
-
-
-def refuse_others(a: Any, b: Any) -> None:
-    """Raise ValueError for networks that are not modules of PyTorch."""
-    for name, one in (("a", a), ("b", b)):
-        if not (hasattr(one, "named_modules") and hasattr(one, "register_forward_hook")):
-            raise WrongValue(f"diff: {name} is {shown(one)}, expected a path, or a module of PyTorch with inputs")

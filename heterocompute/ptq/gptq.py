@@ -281,6 +281,7 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
             continue
         turn = turn_of(np.diagonal(matrix), options.order)
         factor, _, damping = damped_factor(matrix, turn, options.damping, unit, name)
+        part.matrix = matrix + damping * unit * np.eye(len(matrix))  # few inputs do not know the rest of the budget
         rounds += round_within(part, budget, np.diagonal(matrix), factor, turn, options.sweeps, refits)
         used = max(used, damping)
     changed = tuple(improve(parts, options.sweeps, refits) if budget is None else rounds.tolist())

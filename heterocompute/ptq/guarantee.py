@@ -101,7 +101,9 @@ def budget_of(q: QuantizedArray, limit: Limit, name: str) -> Budget:
     return Budget(segment, len(found.segments), costs, 2 * (most - 1) / (span * found.factor))
 
 
-def round_within(part: Part, budget: Budget, weight: Array, factor: Array, order: Array, sweeps: int, refits: int) -> Array:
+def round_within(
+    part: Part, budget: Budget, weight: Array, factor: Array, order: Array, sweeps: int, refits: int
+) -> Array:
     """Round the columns of some rows within a budget, in place; return the number of codes that each sweep changed.
 
     Parameters
