@@ -455,6 +455,7 @@ def ptq_columns(
     choice: tuple[int, NDArray[np.int32], _Doubles] | None,
     codes: NDArray[np.int32],
     first: _Doubles | None = None,
+    budget: tuple[Any, ...] | None = None,
     /,
 ) -> None: ...
 def ptq_levels(
@@ -478,5 +479,6 @@ def ptq_descend(
     refits: int,
     codes: NDArray[np.int32],
     changed: NDArray[np.int64],
+    budget: tuple[Any, ...] | None = None,
     /,
 ) -> None: ...

@@ -7,6 +7,7 @@
  */
 #include "ptq/grid.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -15,6 +16,7 @@ typedef struct {
     const int32_t *order;
     const hc_ptq_choice *choice;
     const double *first;
+    const hc_ptq_budget *budget;
     int32_t *codes;
     double *sums;
 } columns_job;
@@ -86,6 +88,25 @@ static void choose(const columns_job *job, int64_t at, int64_t m, int64_t first,
     }
 }
 
+/* Rounds a column within a budget from `wanted`, which loses its threshold; `left` are its errors. */
+static void round_within(const columns_job *job, int64_t column, int64_t first, int64_t n, const double *x,
+                         double *wanted, double *code, double *value, double *left) {
+    const hc_ptq_budget *budget = job->budget;
+    const double *threshold =
+        budget->threshold ? budget->threshold + budget->segment[column] * job->rows.grid->rows + first : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        const double lost = threshold ? copysign(fmin(threshold[i], fabs(wanted[i])), wanted[i]) : 0.0;
+        wanted[i] -= lost;
+        left[i] = budget->forgets ? x[i] - lost : x[i];
+    }
+    double rounded[HC_PTQ_WIDTH];
+    hc_ptq_round(&job->rows, column, first, n, wanted, rounded, value);
+    memcpy(code, rounded, (size_t)n * sizeof *code);
+    hc_ptq_limit(&job->rows, budget, column, first, n, NULL, code, value);
+    for (int64_t i = 0; i < n; i++)
+        left[i] -= budget->forgets && code[i] != rounded[i] ? wanted[i] : value[i];
+}
+
 static void columns_task(void *context, int64_t task, int thread) {
     const columns_job *job = context;
     const hc_ptq_rows *rows = &job->rows;
@@ -117,8 +138,13 @@ static void columns_task(void *context, int64_t task, int thread) {
                 choose(job, block + j, m, first, n, owed + j * n, scores, code, value);
             }
             const uint8_t *mask = hc_ptq_mask(grid, column, first);
-            hc_ptq_round(rows, column, first, n, owed + j * n, code, value);
-            for (int64_t i = 0; i < n; i++) {
+            if (job->budget)
+                round_within(job, column, first, n, x, owed + j * n, code, value, left);
+            else
+                hc_ptq_round(rows, column, first, n, owed + j * n, code, value);
+            for (int64_t i = 0; job->budget && i < n; i++)
+                out[i] = (int32_t)code[i];
+            for (int64_t i = 0; !job->budget && i < n; i++) {
                 const bool kept = !mask || mask[i];
                 out[i] = kept ? (int32_t)code[i] : 0;
                 left[i] = kept ? x[i] - value[i] : x[i];
@@ -130,9 +156,10 @@ static void columns_task(void *context, int64_t task, int thread) {
 }
 
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
-                         const int32_t *order, const hc_ptq_choice *choice, const double *first, int32_t *codes,
-                         hc_error *error) {
+                         const int32_t *order, const hc_ptq_choice *choice, const double *first,
+                         const hc_ptq_budget *budget, int32_t *codes, hc_error *error) {
     columns_job job = {.w = w, .factor = factor, .order = order, .choice = choice, .first = first, .codes = codes};
+    job.budget = budget;
     const int64_t scratch = grid->columns + HC_PTQ_BLOCK + 2 + (choice ? HC_PTQ_MOST : 0);
     const hc_status status = hc_ptq_begin(run, grid, scratch, &job.rows, error);
     if (status != HC_OK)

@@ -18,6 +18,7 @@ typedef struct {
     hc_ptq_rows rows;
     const double *w, *h;
     const hc_ptq_scales *scales;
+    const hc_ptq_budget *budget;
     int sweeps, refits;
     int32_t *codes;
     int64_t longest;      /* the longest group, at least BLOCK */
@@ -72,6 +73,15 @@ static void add_changes(const descent_rows *own, int64_t from, int64_t count) {
         add_some(own, from + at, hc_min(BLOCK, count - at), own->changes + at * n);
 }
 
+/* Replaces a code by the former one in the sums of the budget. */
+static void keep(const descent_job *job, int64_t column, int64_t row, double code, int32_t former) {
+    const hc_ptq_grid *grid = job->rows.grid;
+    const double zero = grid->zero ? grid->zero[grid->group[column] * grid->rows + row] : 0.0;
+    const int64_t at = job->budget->segment[column] * grid->rows + row;
+    hc_ptq_spend(job->budget, at, code - zero, -1);
+    hc_ptq_spend(job->budget, at, (double)former - zero, 1);
+}
+
 /* One column: the rounded target replaces the current value if it is nearer to the target. `slopes` are those of the
  * column; its changes are written to `changes`. */
 static int64_t step(descent_rows *own, int64_t column, const double *slopes, double *changes, bool *moved) {
@@ -89,11 +99,16 @@ static int64_t step(descent_rows *own, int64_t column, const double *slopes, dou
     for (int64_t i = 0; i < n; i++)
         target[i] = (x[i] - left[i]) + slopes[i] / curvature;
     hc_ptq_round(&job->rows, column, own->first, n, target, code, value);
+    if (job->budget)
+        hc_ptq_limit(&job->rows, job->budget, column, own->first, n, codes, code, value);
     for (int64_t i = 0; i < n; i++) {
         const double stands = x[i] - left[i];
         const bool nearer = (!mask || mask[i]) && fabs(target[i] - value[i]) < fabs(target[i] - stands);
-        if (!nearer)
+        if (!nearer) {
+            if (job->budget)
+                keep(job, column, own->first + i, code[i], codes[i]);
             continue;
+        }
         const bool other = codes[i] != (int32_t)code[i];
         const double next = x[i] - value[i];
         changes[i] = next - left[i];
@@ -234,9 +249,9 @@ static void descend_task(void *context, int64_t task, int thread) {
 }
 
 hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
-                         const hc_ptq_scales *scales, int refits, int sweeps, int32_t *codes, int64_t *changed,
-                         hc_error *error) {
-    descent_job job = {.w = w, .h = h, .scales = scales, .codes = codes, .longest = BLOCK};
+                         const hc_ptq_scales *scales, const hc_ptq_budget *budget, int refits, int sweeps,
+                         int32_t *codes, int64_t *changed, hc_error *error) {
+    descent_job job = {.w = w, .h = h, .scales = scales, .budget = budget, .codes = codes, .longest = BLOCK};
     job.sweeps = sweeps;
     job.refits = scales ? refits : 0;
     for (int64_t begin = 0; begin < grid->columns && job.refits; begin = group_end(grid, begin))

@@ -75,6 +75,35 @@ void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_
         rows->levels(n, x, scale, grid->n_levels, grid->levels, grid->thresholds, 1, 0, code, value);
 }
 
+/* The largest level whose sign has the costs per[2], with these sums. */
+static double room(const hc_ptq_budget *budget, const double *per, double positive, double negative) {
+    double found = INFINITY;
+    for (int i = 0; i < 2; i++)
+        if (per[i] > 0)
+            found = fmin(found, (budget->limit[i] - budget->p[i] * positive - budget->n[i] * negative) / per[i]);
+    return floor(fmax(found, 0));
+}
+
+void hc_ptq_limit(const hc_ptq_rows *rows, const hc_ptq_budget *budget, int64_t column, int64_t first, int64_t n,
+                  const int32_t *codes, double *code, double *value) {
+    const hc_ptq_grid *grid = rows->grid;
+    const int64_t at = grid->group[column] * grid->rows + first, segment = budget->segment[column] * grid->rows + first;
+    for (int64_t i = 0; i < n; i++) {
+        const double zero = grid->zero ? grid->zero[at + i] : 0.0;
+        if (codes)
+            hc_ptq_spend(budget, segment + i, (double)codes[i] - zero, -1);
+        const double positive = budget->positive[segment + i], negative = budget->negative[segment + i];
+        double level = code[i] - zero;
+        if (level > 0)
+            level = fmin(level, room(budget, budget->p, positive, negative));
+        else if (level < 0)
+            level = -fmin(-level, room(budget, budget->n, positive, negative));
+        hc_ptq_spend(budget, segment + i, level, 1);
+        code[i] = level + zero;
+        value[i] = grid->scale[at + i] * level;
+    }
+}
+
 void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const int32_t *codes,
                     double *c) {
     const hc_ptq_grid *grid = rows->grid;

@@ -48,6 +48,14 @@ static inline uint8_t *hc_ptq_mask(const hc_ptq_grid *grid, int64_t column, int6
 /* Rounds column j of rows first .. first + n - 1, ignoring the mask. */
 void hc_ptq_round(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const double *x, double *code,
                   double *value);
+/* Moves codes of a column to levels within the budget, and adds them to its sums. `codes`, which may be NULL, were the
+ * codes before, whose share is taken away first. */
+void hc_ptq_limit(const hc_ptq_rows *rows, const hc_ptq_budget *budget, int64_t column, int64_t first, int64_t n,
+                  const int32_t *codes, double *code, double *value);
+/* Adds a level to the sums of a row. */
+static inline void hc_ptq_spend(const hc_ptq_budget *budget, int64_t at, double level, double sign) {
+    *(level > 0 ? budget->positive + at : budget->negative + at) += sign * (level > 0 ? level : -level);
+}
 /* c of `refit`: the value without its scale, 0 if the mask removes it. */
 void hc_ptq_factors(const hc_ptq_rows *rows, int64_t column, int64_t first, int64_t n, const int32_t *codes, double *c);
 

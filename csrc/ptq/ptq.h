@@ -32,6 +32,23 @@ typedef struct {
     const double *weight; /* (columns), in the order */
 } hc_ptq_choice;
 
+/* A bound of the sums of a machine. A column belongs to a segment, after which the machine stores its sum elsewhere. Per
+ * segment and row, P is the sum of the levels (code - zero) above 0, and N that of the magnitudes below 0:
+ *
+ *   p[i] P + n[i] N <= limit[i],  i = 0, 1
+ *
+ * A level beyond the bound becomes the nearest one within it. All numbers are integers below 2^53. */
+typedef struct {
+    int64_t n_segments;
+    const int32_t *segment;      /* (columns) */
+    double *positive, *negative; /* P and N (n_segments, rows), kept up to date */
+    double p[2], n[2], limit[2];
+    /* hc_ptq_columns: magnitudes to round lose this much, (n_segments, rows) or NULL. With `forgets`, later columns do
+     * not correct for that, nor for a level that the bound moved. */
+    const double *threshold;
+    bool forgets;
+} hc_ptq_budget;
+
 /* Which scales may be stored. */
 typedef enum { HC_PTQ_F32, HC_PTQ_F16, HC_PTQ_TABLE, HC_PTQ_TABLE_F32 } hc_ptq_scale_kind;
 typedef struct {
@@ -65,10 +82,11 @@ hc_status hc_ptq_score(const hc_run *run, const hc_ptq_grid *grid, const double 
  * if `factor` is NULL. With `choice`, which may be NULL, the mask is chosen at the start of each block: the n
  * columns with the largest gain weight * (x^2 - (x - value)^2) are kept, the earlier in the order if gains are equal. x
  * is the value that would be rounded at that moment. Removed values have code 0. `first` (rows), which may be NULL, is
- * rounded for column order[0] instead of w_j; its error is still w_j - value_j. */
+ * rounded for column order[0] instead of w_j; its error is still w_j - value_j. `budget` may be NULL; its sums are 0 at
+ * the begin. */
 hc_status hc_ptq_columns(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *factor,
-                         const int32_t *order, const hc_ptq_choice *choice, const double *first, int32_t *codes,
-                         hc_error *error);
+                         const int32_t *order, const hc_ptq_choice *choice, const double *first,
+                         const hc_ptq_budget *budget, int32_t *codes, hc_error *error);
 
 enum { HC_PTQ_BLOCK = 96 }; /* columns after which the corrections of later columns are added by one product */
 
@@ -81,10 +99,11 @@ enum { HC_PTQ_BLOCK = 96 }; /* columns after which the corrections of later colu
  *          changed none of its codes.
  *   code   t = value_j + slope_j / h_jj, rounded, used if it is nearer to t. Values that the mask removes stay 0.
  *
- * Ends when a sweep changes no code. changed[sweeps]: number of codes. `scales` NULL: scales do not change. */
+ * Ends when a sweep changes no code. changed[sweeps]: number of codes. `scales` NULL: scales do not change. `budget`
+ * may be NULL; its sums are those of the codes. */
 hc_status hc_ptq_descend(const hc_run *run, const hc_ptq_grid *grid, const double *w, const double *h,
-                         const hc_ptq_scales *scales, int refits, int sweeps, int32_t *codes, int64_t *changed,
-                         hc_error *error);
+                         const hc_ptq_scales *scales, const hc_ptq_budget *budget, int refits, int sweeps,
+                         int32_t *codes, int64_t *changed, hc_error *error);
 
 /* sums[row] = sum of e_j * ((before + before) + inside), j ascending, from 0. Blocks have HC_PTQ_BLOCK columns.
  * `before` is the sum of e_i h_ij over the i before the block of j, `inside` the sum over the i in the block. errors

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { MAX_BUFFERS = 12 };
+enum { MAX_BUFFERS = 16 };
 
 /* The buffers of one call. */
 typedef struct {
@@ -222,17 +222,49 @@ static bool parse_choice(PyObject *object, buffers *held, const hc_ptq_grid *gri
     return true;
 }
 
+/* (segment, positive, negative, (p, n, limit) twice, threshold or None, forgets) or None */
+static bool parse_budget(PyObject *object, buffers *held, const hc_ptq_grid *grid, hc_ptq_budget *budget) {
+    PyObject *segment, *positive, *negative, *threshold;
+    long long n_segments;
+    int forgets;
+    *budget = (hc_ptq_budget){0};
+    if (!hc_parse_tuple(object, "ptq: budget", "LOOO(ddd)(ddd)Op", &n_segments, &segment, &positive, &negative,
+                        &budget->p[0], &budget->n[0], &budget->limit[0], &budget->p[1], &budget->n[1],
+                        &budget->limit[1], &threshold, &forgets))
+        return false;
+    int64_t size;
+    budget->n_segments = n_segments;
+    if (n_segments < 0 || !hc_mul_size(budget->n_segments, grid->rows, &size) || grid->n_levels || grid->exact ||
+        grid->mask) {
+        PyErr_SetString(PyExc_ValueError, "ptq: budget: expected segments, and a grid of steps without a mask");
+        return false;
+    }
+    budget->forgets = forgets;
+    if (!(budget->segment = items(held, segment, "segments", 'i', grid->columns, false)) ||
+        !(budget->positive = items(held, positive, "sums", 'd', size, true)) ||
+        !(budget->negative = items(held, negative, "sums", 'd', size, true)) ||
+        (threshold != Py_None && !(budget->threshold = items(held, threshold, "thresholds", 'd', size, false))))
+        return false;
+    for (int64_t i = 0; i < grid->columns; i++)
+        if (budget->segment[i] < 0 || budget->segment[i] >= budget->n_segments) {
+            PyErr_SetString(PyExc_ValueError, "ptq: budget: expected numbers of segments");
+            return false;
+        }
+    return true;
+}
+
 PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *grid_object, *w_object, *factor_object, *order_object, *choice_object, *codes_object;
-    PyObject *first_object = Py_None;
+    PyObject *first_object = Py_None, *budget_object = Py_None;
     hc_run run;
     hc_ptq_choice choice;
+    hc_ptq_budget budget;
     hc_ptq_grid grid;
     buffers held = {0};
     const double *w, *factor, *first = NULL;
-    if (!PyArg_ParseTuple(args, "OO!OOOOO|O", &run_object, &PyTuple_Type, &grid_object, &w_object, &factor_object,
-                          &order_object, &choice_object, &codes_object, &first_object))
+    if (!PyArg_ParseTuple(args, "OO!OOOOO|OO", &run_object, &PyTuple_Type, &grid_object, &w_object, &factor_object,
+                          &order_object, &choice_object, &codes_object, &first_object, &budget_object))
         return NULL;
     const int32_t *order = NULL;
     int32_t *codes = NULL;
@@ -247,14 +279,15 @@ PyObject *hc_ptq_columns_method(PyObject *self, PyObject *args) {
             codes = NULL;
         }
     const bool chosen = choice_object != Py_None;
-    const bool begun = first_object != Py_None;
+    const bool begun = first_object != Py_None, limited = budget_object != Py_None;
     if (!codes || (chosen && !parse_choice(choice_object, &held, &grid, order, &choice)) ||
-        (begun && !(first = items(&held, first_object, "first", 'd', grid.rows, false))))
+        (begun && !(first = items(&held, first_object, "first", 'd', grid.rows, false))) ||
+        (limited && !parse_budget(budget_object, &held, &grid, &budget)))
         return give_up(&held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(
-        hc_ptq_columns(&run, &grid, w, alone ? NULL : factor, order, chosen ? &choice : NULL, first, codes, &error));
+    HC_WITHOUT_GIL(hc_ptq_columns(&run, &grid, w, alone ? NULL : factor, order, chosen ? &choice : NULL, first,
+                                  limited ? &budget : NULL, codes, &error));
     give_up(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }
@@ -289,30 +322,33 @@ static bool parse_scales(PyObject *object, buffers *held, const hc_ptq_grid *gri
 PyObject *hc_ptq_descend_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *grid_object, *w_object, *h_object, *scales_object, *codes_object, *changed_object;
+    PyObject *budget_object = Py_None;
     hc_run run;
     hc_ptq_grid grid;
     hc_ptq_scales scales;
+    hc_ptq_budget budget;
     buffers held = {0};
     const double *w, *h;
     int refits;
-    if (!PyArg_ParseTuple(args, "OO!OOOiOO", &run_object, &PyTuple_Type, &grid_object, &w_object, &h_object,
-                          &scales_object, &refits, &codes_object, &changed_object))
+    if (!PyArg_ParseTuple(args, "OO!OOOiOO|O", &run_object, &PyTuple_Type, &grid_object, &w_object, &h_object,
+                          &scales_object, &refits, &codes_object, &changed_object, &budget_object))
         return NULL;
     int32_t *codes = begin(run_object, grid_object, w_object, h_object, true, &run, &held, &grid, &w, &h)
                          ? items(&held, codes_object, "codes", 'i', grid.columns * grid.rows, true)
                          : NULL;
     int64_t *changed = codes ? items(&held, changed_object, "changed", 'l', -1, true) : NULL;
     const int64_t sweeps = changed ? held.view[held.count - 1].len / (int64_t)sizeof *changed : 0;
-    const bool moving = scales_object != Py_None;
+    const bool moving = scales_object != Py_None, limited = budget_object != Py_None;
     if (changed && sweeps > INT_MAX)
         PyErr_SetString(PyExc_ValueError, "ptq: too many sweeps");
     if (!changed || sweeps > INT_MAX || !within(&grid, codes) ||
-        (moving && !parse_scales(scales_object, &held, &grid, &scales)))
+        (moving && !parse_scales(scales_object, &held, &grid, &scales)) ||
+        (limited && !parse_budget(budget_object, &held, &grid, &budget)))
         return give_up(&held);
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(
-        hc_ptq_descend(&run, &grid, w, h, moving ? &scales : NULL, refits, (int)sweeps, codes, changed, &error));
+    HC_WITHOUT_GIL(hc_ptq_descend(&run, &grid, w, h, moving ? &scales : NULL, limited ? &budget : NULL, refits,
+                                  (int)sweeps, codes, changed, &error));
     give_up(&held);
     return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
 }

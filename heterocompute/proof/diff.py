@@ -12,7 +12,6 @@ from ..base.progress import Progress
 from ..base.texts import file_name
 from .checkpoints import diff_checkpoints
 from .difference import Difference
-from .networks import diff_modules, refuse_others
 
 
 @counts_subnormals
@@ -26,16 +25,20 @@ def diff(
     layout_b: str | None = None,
     progress: Progress | None = None,
 ) -> Difference:
-    """Compare two checkpoints tensor by tensor, or find the first layer in which two modules of PyTorch part.
+    """Compare two checkpoints tensor by tensor, or find the first layer in which two networks part.
 
     Parameters
     ----------
-    a, b : str, os.PathLike or torch.nn.Module
+    a, b : str, os.PathLike, torch.nn.Module, LanguageModel, onnx.ModelProto or callable
         Checkpoints of any kind that `open_checkpoint` reads, also in different layouts. Tensors of a language model in
-        GGUF are compared under the names of Hugging Face. Or two modules, which are compared module by module under
-        equal names.
-    inputs : tensor, array, tuple or mapping
-        Of modules: the arguments of both. A tuple has several, a mapping has their names.
+        GGUF are compared under the names of Hugging Face. With `inputs`, two networks of one kind:
+
+        - Modules of PyTorch, module by module under equal names.
+        - Models of `heterocompute.zoo.open_llm`, layer by layer. `inputs` is a text or tokens.
+        - ONNX files or models, node by node.
+        - Functions, output by output. Also two networks of different kinds.
+    inputs : tensor, array, text, tuple or mapping
+        The arguments of both. A tuple has several, a mapping has their names.
     inputs_b : optional
         Other arguments for b.
     layout_a, layout_b : str, optional
@@ -46,7 +49,7 @@ def diff(
     Returns
     -------
     Difference
-        Of modules, `layer` is the first module whose outputs, computed from the inputs in a, differ beyond the bound of
+        Of networks, `layer` is the first module whose outputs, computed from the inputs in a, differ beyond the bound of
         float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
         layout: transposed; position: the frequencies of RoPE), format, operation (options such as eps), accumulator,
         and differences inside (mask, position, cache, operation). If every layer agrees within its bound, the cause is
@@ -65,7 +68,7 @@ def diff(
     Raises
     ------
     ValueError
-        A file is invalid. The message names the file.
+        A file is invalid. The message names the file. Or two networks have no common layers.
     OSError
         A file cannot be read.
 
@@ -84,13 +87,66 @@ def diff(
     [('v', 'differs', 1), ('w', 'equal', None)]
     """
     if inputs is not None:
-        refuse_others(a, b)
-        return diff_modules(a, b, inputs, inputs_b)
+        return _networks(a, b, inputs, inputs_b)
     for name, one in (("a", a), ("b", b)):
         if not isinstance(one, (str, os.PathLike)):
             raise WrongType(
-                f"diff: {name} is {shown(one)}, expected the path of a checkpoint, or modules of PyTorch and inputs"
+                f"diff: {name} is {shown(one)}, expected the path of a checkpoint, or two networks and inputs"
             )
         if not exists(file_name(one)):
             raise FileNotFoundError(2, "No such file or directory", os.fspath(one))
     return diff_checkpoints(file_name(a), file_name(b), (layout_a, layout_b), progress)
+
+
+def _networks(a: Any, b: Any, inputs: Any, inputs_b: Any) -> Difference:
+    """Compare two networks by their layers, or by their outputs if they are of different kinds."""
+    kinds = {_kind(a, "a"), _kind(b, "b")}
+    if kinds == {"module"}:
+        from .networks import diff_modules  # imports torch
+
+        return diff_modules(a, b, inputs, inputs_b)
+    if kinds == {"language"}:
+        from .language import diff_language
+
+        return diff_language(a, b, inputs, inputs_b)
+    if kinds == {"graph"}:
+        from .graphs import diff_graphs
+
+        return diff_graphs(a, b, inputs, inputs_b)
+    from .functions import diff_functions
+
+    return diff_functions(_as_function(a), _as_function(b), inputs, inputs_b)
+
+
+def _kind(net: Any, name: str) -> str:
+    """Return the kind of a network.
+
+    Raises
+    ------
+    TypeError
+        It is none of the kinds that run.
+    """
+    if hasattr(net, "named_modules") and hasattr(net, "register_forward_hook"):
+        return "module"
+    if hasattr(net, "layer_roles") and hasattr(net, "tokenizer"):
+        return "language"
+    if isinstance(net, (str, os.PathLike, bytes)) or hasattr(net, "graph"):
+        if isinstance(net, (str, os.PathLike)) and not os.fspath(net).endswith(".onnx"):
+            raise WrongType(f"diff: {name} is {shown(net)}, expected a file that ends in .onnx, as inputs are given")
+        return "graph"
+    if callable(net):
+        return "function"
+    raise WrongType(
+        f"diff: {name} is {shown(net)}, expected a module of PyTorch, a model of open_llm, an ONNX model or a function"
+    )
+
+
+def _as_function(net: Any) -> Any:
+    kind = _kind(net, "a")
+    if kind == "language":
+        return net.logits
+    if kind == "graph":
+        from ..interop.onnx_run import run_onnx
+
+        return lambda *inputs, **named: [*run_onnx(net, named or inputs[0]).values()]
+    return net

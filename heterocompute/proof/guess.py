@@ -16,10 +16,10 @@ from ..base.float_env import converted
 from ..base.tensors import Tensors
 from ..files.layouts.gguf.rounding import rounded
 from ..products.quantize import quantize
-from .opened import array_in, declared_in, is_packed, opened
+from .opened import array_in, declared_in, is_packed, opened, weight_in
 from .reasons import CLIPS, siblings, steps_between
 from .result import DIFFERENT, DIFFERS, EQUAL, EXTRA, MISSING, SKIPPED, UNCHECKED, VERIFIED, TensorCheck, Verification
-from .rules import casts, integer_rules, levels_of
+from .rules import block_rules, casts, integer_rules, levels_of
 from .sampling import chosen
 
 Array = np.ndarray[Any, Any]
@@ -67,11 +67,51 @@ def _tensor(there: Tensors, base: Tensors, name: str, first: str) -> tuple[Tenso
     q = array_in(there, name)
     if q is None and not is_packed(there, name):
         return _plain(there.tensor(name), values, name)
+    if q is None and (weight := weight_in(there, name)) is not None:
+        if weight.model_shape != values.shape:
+            return TensorCheck(name, DIFFERS, None, f"has the shape {weight.model_shape}, not {values.shape}"), ""
+        rows = values.swapaxes(-1, -2) if weight.turned else values
+        rows = np.ascontiguousarray(rows.reshape(weight.matrix))
+        if weight.array is not None:
+            return _ordered(weight, rows, name, first)
+        if weight.order is None and weight.blocks.points is None and "float" in weight.blocks.codes.dtype.name:
+            return _blocks(weight, rows, name)
     if q is None:
         return TensorCheck(name, SKIPPED, None, f"no recipe is known for {declared_in(there, name)}"), ""
     if q.shape != values.shape:
         return TensorCheck(name, DIFFERS, None, f"has the shape {q.shape} instead of {values.shape}"), ""
     return _packed(q, values, name, first)
+
+
+def _ordered(weight: Any, values: Array, name: str, first: str) -> tuple[TensorCheck, str]:
+    """Check a matrix whose groups are columns in a stored order, such as that of activations."""
+    row, label = _packed(weight.array, np.ascontiguousarray(values[:, weight.order]), name, first)
+    at = row.index
+    if at is not None:
+        at = int(at[0]), int(weight.order[at[1]])
+    return TensorCheck(name, row.status, at, f"{row.how}, columns in the stored order"), label
+
+
+def _blocks(weight: Any, values: Array, name: str) -> tuple[TensorCheck, str]:
+    """Check float8 codes with one scale for each block of rows and columns."""
+    held = weight.blocks
+    stored, scales = _bytes(held.codes).reshape(held.codes.shape), np.asarray(held.scales, np.float32)
+    nearest: tuple[float, str, Any] = (2.0, "", None)
+    sources = [("", values)]
+    sources += [(f" after {one}", converted(values, numpy_dtype(one))) for one in ("bfloat16",)
+                if str(values.dtype) != one]  # fmt: skip
+    for words, source in sources:
+        for rule, codes, wanted in block_rules(source, held.block, held.codes.dtype):
+            label = f"{held.codes.dtype} in blocks of {held.block[0]} x {held.block[1]}, {rule}{words}"
+            wrong = stored != _bytes(codes).reshape(codes.shape)
+            narrow = converted(wanted, held.scales.dtype).astype(np.float32)
+            if not wrong.any() and np.array_equal(narrow, scales):
+                return TensorCheck(name, EQUAL, None, label), label
+            index = _index(wrong, wrong.shape)
+            nearest = min(nearest, (float(wrong.mean()), label, index), key=lambda one: one[0])
+    share, label, index = nearest
+    how = f"nearest is {label}: {share:.2%} of the codes differ" + ("" if share else ", scales differ")
+    return TensorCheck(name, DIFFERS, index, how), label
 
 
 def _plain(stored: Array, values: Array, name: str) -> tuple[TensorCheck, str]:

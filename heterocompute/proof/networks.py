@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import emulate
-from ..base.errors import WrongValue, shown
+from ..base.errors import shown
 from .difference import Difference
 
 Array = np.ndarray[Any, Any]
@@ -428,13 +429,11 @@ def _inside(pair: tuple[Any, Any], call: Call) -> Test:
     """Find the first inner call of b whose inputs differ from those of a: its argument names the cause."""
     if not call.children:
         return None
-    calls = _recorded(pair[1], call.args, call.kwargs)
-    inner = sorted((one for one in calls if one.name), key=lambda one: one.start)
-    wanted = {}
-    for one in _below(call):
-        wanted[(one.name.removeprefix(f"{call.name}.") if call.name else one.name, one.number)] = one
-    for one in inner:
-        other = next((found for (name, _), found in wanted.items() if name == one.name), None)
+    calls = [one for one in _recorded(pair[1], call.args, call.kwargs) if one.name]
+    prefix = f"{call.name}." if call.name else ""
+    wanted = dict(_numbered(_below(call), prefix))
+    for key_of_call, one in _numbered(calls):
+        other = wanted.get(key_of_call)
         if other is None:
             continue
         module = pair[1].get_submodule(one.name)
@@ -442,8 +441,28 @@ def _inside(pair: tuple[Any, Any], call: Call) -> Test:
         for key in {**named[0], **named[1]}:
             if _first_difference([named[0].get(key)], [named[1].get(key)]) is not None:
                 cause = next((cause for part, cause in ARGUMENTS.items() if part in key), "operation")
-                return 0.0, cause, f"{one.name} has another {key}: the code before it differs"
+                words = f"{one.name} has another {key}: the code before it differs"
+                if cause == "operation" and _is_permuted(named[0].get(key), named[1].get(key)):
+                    cause, words = "layout", f"{one.name} has the values of {key} in another order"
+                return 0.0, cause, words
     return 0.0, "operation", "the code after its layers differs"
+
+
+def _numbered(calls: Iterable[Call], prefix: str = "") -> Iterator[tuple[tuple[str, int], Call]]:
+    """Yield calls in the order in which they begin, each with its name and the number of calls of this name before."""
+    counts: Counter[str] = Counter()
+    for one in sorted(calls, key=lambda one: one.start):
+        name = one.name.removeprefix(prefix)
+        yield (name, counts[name]), one
+        counts[name] += 1
+
+
+def _is_permuted(first: Any, second: Any) -> bool:
+    """Tell whether two tensors have the same values in another order or shape."""
+    if not all(hasattr(one, "detach") for one in (first, second)) or first.numel() != second.numel():
+        return False
+    a, b = (one.detach().flatten().sort().values for one in (first, second))
+    return bool((a == b).all())
 
 
 def _below(call: Call) -> Iterator[Call]:
@@ -462,10 +481,3 @@ HYPOTHESES: dict[str, Callable[[tuple[Any, Any], Call, Any], Test]] = {
     "operation": _operation,
     "code": _code_inside,
 }
-
-
-def refuse_others(a: Any, b: Any) -> None:
-    """Raise ValueError for networks that are not modules of PyTorch."""
-    for name, one in (("a", a), ("b", b)):
-        if not (hasattr(one, "named_modules") and hasattr(one, "register_forward_hook")):
-            raise WrongValue(f"diff: {name} is {shown(one)}, expected a path, or a module of PyTorch with inputs")

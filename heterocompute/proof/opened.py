@@ -83,6 +83,14 @@ def array_in(reader: Tensors, name: str) -> Any:
     return weight.packed() if weight.array is not None and weight.order is None else None
 
 
+def weight_in(reader: Tensors, name: str) -> Any:
+    """Return a weight of another program with an order of columns, or with blocks of codes; None for all others."""
+    if isinstance(reader, OwnArrays) or not isinstance(reader, Weights) or name not in reader.weights:
+        return None
+    weight = reader.weight(name)
+    return weight if weight.order is not None or weight.blocks is not None else None
+
+
 def declared_in(reader: Tensors, name: str) -> str:
     """Return a description of how an array is stored."""
     if isinstance(reader, (OwnArrays, Weights)):

@@ -64,6 +64,43 @@ def levels_of(q: Any) -> tuple[Array, Array]:
     return codes_of(q).astype(np.int32) - zero_points_of(q).astype(np.int32), scales_of(q, np.float32)
 
 
+def block_rules(values: Array, shape: tuple[int, int], dtype: Any) -> Iterator[tuple[str, Array, Array]]:
+    """Yield the rules for float8 codes with one scale per block of a matrix: name, codes and scales.
+
+    With a the largest magnitude of a block and m that of the type: scales are a / m, or the reciprocal of m / a, and
+    values are divided by the one or multiplied with the other (transformers, finegrained_fp8.py; DeepGEMM,
+    per_block_cast_to_fp8). Some programs use at least 1e-4 for a, or the next power of two.
+    """
+    import ml_dtypes  # 5 ms
+
+    rows, columns = values.shape
+    high, wide = shape
+    kind = np.dtype(dtype)
+    most = np.float32(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    x = np.asarray(values, np.float32)
+    padded = np.zeros((-(-rows // high) * high, -(-columns // wide) * wide), np.float32)
+    padded[:rows, :columns] = x
+    blocks = padded.reshape(-1, high, padded.shape[1] // wide, wide)
+    largest = np.abs(blocks).max(axis=(1, 3))
+
+    def spread(scales: Array) -> Array:
+        return np.repeat(np.repeat(scales, high, axis=0), wide, axis=1)[:rows, :columns]
+
+    def codes(scaled: Array) -> Array:
+        return np.clip(scaled, -most, most).astype(kind)
+
+    with np.errstate(all="ignore"):
+        for words, a in (("", largest), (", at least 1e-4", np.maximum(largest, np.float32(1e-4)))):
+            divided, factor = a / most, most / a
+            safe = np.where(divided > 0, divided, np.float32(1))
+            ceiling = np.exp2(np.ceil(np.log2(safe))).astype(np.float32)
+            inverse = np.where(np.isfinite(factor), factor, np.float32(1))
+            yield f"max / {most:g}{words}", codes(x / spread(safe)), safe
+            yield f"max / {most:g}{words}, multiplied", codes(x * spread(inverse)), safe
+            yield f"1 / ({most:g} / max){words}", codes(x * spread(inverse)), np.float32(1) / inverse
+            yield f"powers of two{words}", codes(x / spread(ceiling)), ceiling
+
+
 def casts(values: Array, dtype: str) -> Iterator[tuple[str, Array]]:
     """Yield the rules of a cast to a plain dtype: name and values."""
     wanted = numpy_dtype(dtype)

@@ -82,7 +82,7 @@ class AccumulatorBits:
         if i >= len(self._weights):
             raise WrongValue(f"{CALLER}: output is {i}, expected less than {len(self._weights)}")
         w = self._weights[i]
-        _, up, down = _range_of(self.activations)
+        _, up, down = range_of(self.activations)
         x = np.where(w > 0, up, np.where(w < 0, down, 0))
         if bits_for(int(self.low[i]), 0) > bits_for(0, int(self.high[i])):
             x = np.where(w > 0, down, np.where(w < 0, up, 0))
@@ -157,22 +157,54 @@ def accumulator_bits(
         if has_pattern(one) or one.form.codes != "integer" or one.form.minima:
             raise WrongValue(f"{CALLER}: {name} is {one}, expected a format of integers")
     tile = None if tile is None else as_int(tile, f"{CALLER}: tile", 1)
-    model = parse_model("int32", None, None, None, None)
-    w = _weights(model, q)
-    k = w.codes.shape[-1]
-    x = _probe(model, fmt, k)
-    joined = w.float_scales is not None or x.float_scales is not None
+    sums = sums_of(q, fmt, tile)
+    w, segments = sums.weights, sums.segments
     scaled = w.codes.astype(np.int64)
-    if not joined:
-        scaled = scaled * _expanded(w.integer_scales, w.group, k)
-        scaled = scaled * (1 if x.integer_scales is None else 2**x.scale_bits - 1)
-    segments = list(_segments(k, tile, *((w.group, x.group) if joined else ())))
+    if not sums.is_joined:
+        scaled = scaled * _expanded(w.integer_scales, w.group, w.codes.shape[-1]) * sums.factor
     low, high = _bounds(scaled, segments, fmt)
     per_output = np.array([bits_for(int(a), int(b)) for a, b in zip(low, high, strict=True)], np.int64)
     needed: tuple[int | None, int | None] = (None, None)
     if inputs is not None:
-        needed = _needed(model, w, fmt, inputs, segments, joined)
+        needed = _needed(_model(), w, fmt, inputs, segments, sums.is_joined)
     return AccumulatorBits(int(per_output.max(initial=1)), per_output, low, high, *needed, fmt, scaled, segments)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """How the products of a weight are added.
+
+    Attributes
+    ----------
+    weights : Codes
+        Of each output, in the order of its sum.
+    factor : int
+        The largest integer scale of the inputs, which multiplies inside of the sum.
+    is_joined : bool
+        Whether float scales end a sum.
+    segments : list of (int, int)
+        The runs of k between two spills.
+    """
+
+    weights: Codes
+    factor: int
+    is_joined: bool
+    segments: list[tuple[int, int]]
+
+
+def sums_of(q: QuantizedArray, fmt: Format, tile: int | None, name: str = CALLER) -> Sums:
+    """Return how the products of a weight and of inputs of a format are added; errors have the name of the caller."""
+    model = _model()
+    w = _weights(model, q, name)
+    k = w.codes.shape[-1]
+    x = _probe(model, fmt, k)
+    joined = w.float_scales is not None or x.float_scales is not None
+    factor = 1 if joined or x.integer_scales is None else 2**x.scale_bits - 1
+    return Sums(w, factor, joined, list(_segments(k, tile, *((w.group, x.group) if joined else ()))))
+
+
+def _model() -> Model:
+    return parse_model("int32", None, None, None, None)
 
 
 def bits_for(low: int, high: int) -> int:
@@ -186,14 +218,14 @@ def bits_for(low: int, high: int) -> int:
     return 1 + max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0)
 
 
-def _weights(model: Model, q: QuantizedArray) -> Codes:
+def _weights(model: Model, q: QuantizedArray, name: str) -> Codes:
     """Return the codes of each output in the order of its sum."""
     *outer, last = q.axis
     lead = tuple(size for i, size in enumerate(q.shape) if i not in q.axis)
     try:
         rows = code_runs(model, q, "q", lead, prod(q.shape[i] for i in outer), q.shape[last])
     except ValueError as error:
-        raise WrongValue(str(error).replace(NAME, CALLER, 1)) from None
+        raise WrongValue(str(error).replace(NAME, name, 1)) from None
     count = prod(lead)
     k = rows.codes.shape[-1]
 
@@ -214,7 +246,7 @@ def _probe(model: Model, fmt: Format, k: int) -> Codes:
     return code_rows(model, quantize(np.ones((1, k), np.float32), fmt), "activations", False)
 
 
-def _range_of(fmt: Format) -> tuple[int, int, int]:
+def range_of(fmt: Format) -> tuple[int, int, int]:
     """Return the number of steps between both ends, the largest input, and the smallest, in steps."""
     form = fmt.form
     if form.zero_points:
@@ -237,7 +269,7 @@ def _segments(k: int, tile: int | None, *groups: int) -> Iterator[tuple[int, int
 
 def _bounds(w: Array, segments: list[tuple[int, int]], fmt: Format) -> tuple[Array, Array]:
     """Return the smallest and the largest sum of each output."""
-    steps, up, down = _range_of(fmt)
+    steps, up, down = range_of(fmt)
     low, high = np.zeros(len(w), np.int64), np.zeros(len(w), np.int64)
     limit = max(abs(up), abs(down)) * (int(np.abs(w).max(initial=0)) or 1)
     if limit * max((b - a for a, b in segments), default=0) >= LARGEST:

@@ -26,6 +26,7 @@ from ..products.quantize import quantize
 from ..products.scale_search import no_worse, search_scales
 from ..training.latent import refuse_latent
 from .error import layer_axis
+from .guarantee import Limit, budget_of, round_within
 from .hessian import Hessian, as_matrices
 from .levels import Part, refit_levels
 
@@ -34,6 +35,7 @@ Array = np.ndarray[Any, Any]
 _STRIP = 128  # rows of a matrix that are permuted at a time
 _CHUNK = 1 << 20  # values decoded at a time
 _MOST = 10**6  # sweeps
+_WIDEST = 48  # bits of an accumulator
 _HARDER = 10.0  # factor of the damping if a matrix does not factor
 _STEPS = 30  # of the power iteration
 DAMPING = {"gptq": 0.01, "qronos": 1e-3}  # shares of `Options.unit`
@@ -73,6 +75,9 @@ def gptq(
     refit: bool | int = True,
     axis: int | tuple[int, ...] | None = None,
     mask: Any = None,
+    accumulator: int | None = None,
+    activations: Format | str | None = None,
+    tile: int | None = None,
 ) -> QuantizedArray:
     """Round a weight so that its layer's output changes least, to any format with steps or a table of levels.
 
@@ -109,6 +114,14 @@ def gptq(
         For formats with N:M: the values that may be kept, such as
         ``hc.prune_mask(w, "2:4", scores=hc.scores.wanda(w, h))``. Default: chosen during rounding by the error that
         each removal causes. All other values become 0, or the value of a codebook that is nearest to 0.
+    accumulator : int, optional
+        Round so that no input of `activations` can overflow an accumulator of this many bits, as
+        `heterocompute.ptq.accumulator_bits` proves. For integers with float scales. Scales become larger where that
+        costs less than smaller codes.
+    activations : Format or str, optional
+        With `accumulator`: the integers that the layer's inputs are quantized to.
+    tile : int, optional
+        With `accumulator`: the number of values along k after which the machine stores its sum elsewhere.
 
     Returns
     -------
@@ -125,6 +138,7 @@ def gptq(
         - h has another size, is not symmetric, or does not factor with any damping.
         - The format has neither steps nor levels (fp16, fp32, codebooks of vectors).
         - The mask keeps more than N of M.
+        - `accumulator` is given without `activations` and `tile`, or one product exceeds it.
         - w is the memory of a weight that a layer of `heterocompute.interop.torch` rounds in training.
 
     Notes
@@ -132,6 +146,8 @@ def gptq(
     Frantar et al., "GPTQ", ICLR 2023 (arXiv 2210.17323), in the form of LDLQ, which gives the same codes without an
     inverse: Chee et al., "QuIP", NeurIPS 2023 (arXiv 2307.13304), section 3. Sweeps: Behdin et al., "QuantEase", 2023
     (arXiv 2309.01885), algorithm 1. Patterns: Frantar and Alistarh, "SparseGPT", ICML 2023 (arXiv 2301.00774).
+    Accumulators: Colbert et al., "Accumulator-Aware Post-Training Quantization", 2024 (arXiv 2409.17092), which is one
+    of the candidates; the best candidate of each row by its error is improved by sweeps within the bound.
     Memory in addition to the arguments: one matrix of h's size, two of w's in float64 and 64 MiB; three more of h's
     size if it has `cross`.
 
@@ -148,6 +164,7 @@ def gptq(
     True
     """
     options = {"order": order, "scales": scales, "damping": damping, "sweeps": sweeps, "refit": refit}
+    options |= {"accumulator": accumulator, "activations": activations, "tile": tile}
     return warned(rounded_under(w, h, format, axis, mask, **options), "gptq", damping)
 
 
@@ -179,6 +196,7 @@ class Options:
     sweeps: int
     refits: int
     method: str = "gptq"
+    limit: Limit | None = None
 
     @classmethod
     def of(
@@ -189,6 +207,9 @@ class Options:
         sweeps: Any = 3,
         refit: Any = True,
         method: str = "gptq",
+        accumulator: Any = None,
+        activations: Any = None,
+        tile: Any = None,
     ) -> Options:
         """Return options, checked; errors name the method. Default of `damping`: that of the method."""
         _check_words(method, order, scales)
@@ -197,13 +218,30 @@ class Options:
             raise WrongValue(f"{method}: damping is {shown(damping)}, expected a finite number, 0 or more")
         count = as_int(sweeps, f"{method}: sweeps", 0, _MOST)
         refits = as_int(int(refit) if isinstance(refit, bool) else refit, f"{method}: refit", 0)
-        return cls(order, scales, share, count, refits, method)
+        return cls(order, scales, share, count, refits, method, _limit(method, accumulator, activations, tile))
 
     def unit(self, matrix: Array) -> float:
         """Return the value of which `damping` is a share: the mean of the diagonal, or the largest eigenvalue."""
         if self.method == "qronos":
             return _core.ptq_largest(runtime.run(), len(matrix), matrix, _STEPS) or 1.0
         return mean_of(matrix)
+
+
+def _limit(method: str, accumulator: Any, activations: Any, tile: Any) -> Limit | None:
+    """Return a checked accumulator, None if there is none."""
+    if accumulator is None:
+        for name, value in (("activations", activations), ("tile", tile)):
+            if value is not None:
+                raise WrongValue(f"{method}: {name} is {shown(value)} without accumulator, expected both or neither")
+        return None
+    bits = as_int(accumulator, f"{method}: accumulator", 2, _WIDEST)
+    if activations is None or tile is None:
+        missing = "activations" if activations is None else "tile"
+        raise WrongValue(f"{method}: accumulator is {bits} without {missing}, expected activations and tile with it")
+    fmt = as_format(activations, f"{method}: activations")
+    if has_pattern(fmt) or fmt.form.codes != "integer" or fmt.form.minima:
+        raise WrongValue(f"{method}: activations is {fmt}, expected a format of integers")
+    return Limit(bits, fmt, as_int(tile, f"{method}: tile", 1))
 
 
 def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options: Options, mask: Any = None) -> Rounding:
@@ -227,22 +265,33 @@ def rounded_layer(x: Array, h: Any, fmt: Format, axes: tuple[int, ...], options:
         x = from_columns(columns, x.shape, axes)
     diagonals = np.array([np.diagonal(matrix) for _, matrix in matrices])
     plain, grid = _plainly(x, fmt, axes, diagonals, mask, options.scales == "search", name)
+    budget = None if options.limit is None else budget_of(plain, options.limit, name)
     if not columns.size:
         return Rounding(grid.quantized(np.zeros(columns.shape, np.int32), x.dtype.name), options.damping, 0, ())
     if options.scales == "search":
         grid = search_scales(grid, columns if grid.pattern is None else columns * grid.pattern.mask, diagonals)
     parts, used = [], options.damping
+    refits, rounds = min(options.refits, options.sweeps), np.zeros(options.sweeps, np.int64)
     for (rows, matrix), unit, drift in zip(matrices, units, drifts, strict=True):
         own = columns if len(matrices) == 1 else np.ascontiguousarray(columns[:, rows])
         part = Part(rows, grid.of_rows(rows), own, matrix, np.empty(own.shape, np.int32))
-        used = max(used, _begin(part, options, unit, mask is None, drift))
         parts.append(part)
-    changed = tuple(improve(parts, options.sweeps, min(options.refits, options.sweeps)))
+        if budget is None:
+            used = max(used, _begin(part, options, unit, mask is None, drift))
+            continue
+        turn = turn_of(np.diagonal(matrix), options.order)
+        factor, _, damping = damped_factor(matrix, turn, options.damping, unit, name)
+        part.matrix = matrix + damping * unit * np.eye(len(matrix))  # few inputs do not know the rest of the budget
+        rounds += round_within(part, budget, np.diagonal(matrix), factor, turn, options.sweeps, refits)
+        used = max(used, damping)
+    changed = tuple(improve(parts, options.sweeps, refits) if budget is None else rounds.tolist())
     codes = parts[0].codes if len(parts) == 1 else np.concatenate([part.codes for part in parts], axis=1)
     for part in parts:
         grid.take_rows(part.rows, part.grid)
     q = grid.quantized(codes, x.dtype.name)
     del codes, parts
+    if budget is not None:
+        return Rounding(q, used, int((diagonals == 0).sum()), changed)
     others = [plain]
     if (has_pattern(fmt) and mask is None) or (fmt.learns_codebook and options.scales == "search"):
         others.append(quantize(x, fmt, axes))  # with the mask of the magnitudes, and centres without weights

@@ -19,7 +19,7 @@ from .hessian import Hessian
 from .methods import CALIBRATED, METHODS, by_method
 
 Array = np.ndarray[Any, Any]
-OPTIONS = ("order", "scales", "damping", "sweeps", "refit")
+OPTIONS = ("order", "scales", "damping", "sweeps", "refit", "accumulator", "activations", "tile")
 
 
 class Layer(NamedTuple):

@@ -139,8 +139,8 @@ def _cell(key: str, value: Any) -> str:
         return "–" if value is None else f"{value:.2f}x"
     if key in DECIBELS:
         return "exact" if value is None else number(value, 1)
-    if key in ("kv_bits", "accumulator_bits", "tokens_per_s"):
-        return number(value, {"kv_bits": 2, "accumulator_bits": 0}.get(key, 1))
+    if key.endswith("_bits") or key == "tokens_per_s":
+        return "–" if value is None else number(value, {"kv_bits": 2, "tokens_per_s": 1}.get(key, 0))
     return number(value, 2 if key == "bits" else 4)
 
 

@@ -35,6 +35,7 @@ from ..ptq.network import calibrate
 from ..ptq.rotate import NORM_OF
 from ..report.study import STORED
 from ..zoo.llm.inputs import text_ids_of
+from .accumulators import bits_of
 from .callers import finite
 from .chip import decoding
 from .keeping import ways_of
@@ -126,13 +127,14 @@ def study_text(request: Request) -> Study:
                 "numbers": [_finite(one) for one in numbers],
                 "alone": {name: _finite(one) for name, one in zip(made, each, strict=False)},
                 "columns": columns,
+                "bits": [bits_of(text, kind, {**net.weights, **made}, names, dict) for _, kind, _, text in ways],
             }
 
         result = kept.get((ways_of(entry, names), ways, kinds, bool(request.per_layer), chip, clock.measures), work)
         found = [_again(net, entry, one) for one in result["found"]]
         layers += [one.row for one in found if one.row["format"] != PLAIN]
-        for (i, kind, cache, emulated), numbers, columns in zip(
-            ways, result["numbers"], result["columns"], strict=True
+        for (i, kind, cache, emulated), numbers, columns, bits in zip(
+            ways, result["numbers"], result["columns"], result["bits"], strict=True
         ):
             rows.append(
                 {
@@ -147,6 +149,7 @@ def study_text(request: Request) -> Study:
                     **numbers,
                     "kv_bits": _cache_bits(net, cache),
                     **({} if emulate is None else {"accumulator_bits": emulated and accumulator_bits(emulated)}),
+                    **({} if emulate is None else bits),
                     **modelled([one.matrix for one in found], kind),
                     **columns,
                 }

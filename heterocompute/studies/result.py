@@ -48,9 +48,11 @@ class Study(Tabular, Stored):
         - ``output_db``, with Hessians: the mean relative error of layers' outputs, in dB.
         - ``device_us`` and ``device_uj``, with a device: modelled time and energy of the same matmuls. The time is at
           full design power; None if that is unknown.
+        - With emulations ``accumulator_bits`` (None for exact sums), and of an emulated integer accumulator
+          ``guaranteed_bits``, which no input overflows, and ``needed_bits``, which the first inputs of each layer need
+          (see `heterocompute.ptq.accumulator_bits`).
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
-        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; with emulations ``accumulator_bits`` (None for
-          exact sums); with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
+        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
           context) and ``kv_bytes`` of these tokens.
     layers : list of dict
         One row per tensor and format, largest loss first: ``name``, ``shape``, ``format``, ``bits``, ``bytes``,

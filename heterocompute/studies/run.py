@@ -30,6 +30,7 @@ from ..products.clock import Clock
 from ..products.error import error
 from ..ptq.methods import CALIBRATED, codes_or_values
 from ..report.study import STORED
+from .accumulators import KEYS, bits_of, inputs_of
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
 from .keeping import KeptTensor, ways_of
 from .notes import notes_on
@@ -213,6 +214,21 @@ class _Judge:
     training: str  # digest of the functions that train
     emulates: bool
 
+    @functools.cached_property
+    def _inputs(self) -> dict[str, Any]:
+        return {} if self.call is None else inputs_of(self.call, self.everything, self.names)
+
+    def _bits_of(self, entry: Entry, of: Kind, arrays: dict[str, Any]) -> dict[str, int | None]:
+        """Return the guaranteed and the needed bits of a row."""
+        _, kind, text = of
+        if not arrays:
+            return dict.fromkeys(KEYS)
+        about = ("bits", *self._about(entry), kind, text)
+        found: dict[str, int | None] = self.kept.get(
+            about, lambda: bits_of(text, kind, arrays, self.names, lambda: self._inputs)
+        )
+        return found
+
     def rows(self, entry: Entry, kinds: list[Kind], chosen: list[Measured], twice: bool) -> Iterator[dict[str, Any]]:
         """Yield the rows of an entry from the measurements of its tensors; `twice`: also after training."""
 
@@ -288,6 +304,7 @@ class _Judge:
             row["output_db"] = None  # the inputs have changed as well
         if self.emulates:
             row["accumulator_bits"] = text and accumulator_bits(text)
+            row.update(self._bits_of(entry, of, weights()[0] if self.call else {}))
         row.update(self.modelled([one.matrix for one in chosen], kind))
         if (call := self.call) is not None:
             given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]

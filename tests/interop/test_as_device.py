@@ -90,6 +90,15 @@ def test_a_model_keeps_its_dtype_and_the_rest_is_named() -> None:
     assert torch.equal(x.grad, torch.full((3, 8), 2.0))
 
 
+def test_values_beyond_the_type_are_an_error() -> None:
+    for inputs, value in (("fp8_e4m3fn", 500.0), ("fp16", 7e4)):
+        x = torch.ones(2, 8)
+        x[1, 3] = value
+        with ht.as_device("h100", inputs=inputs, sums="fp22" if "fp8" in inputs else "fp32"):
+            with pytest.raises(ValueError, match=r"as_device: an operand of \(2, 8\) has .* at index \(1, 3\)"):
+                x @ torch.ones(8, 2)
+
+
 def test_what_is_not_emulated_is_refused() -> None:
     with torch.no_grad(), ht.as_device("h100"), pytest.raises(NotImplementedError, match="not emulated"):
         nn.ConvTranspose2d(2, 2, 3)(torch.randn(1, 2, 5, 5))

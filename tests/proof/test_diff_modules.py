@@ -107,6 +107,72 @@ class Split(nn.Linear):
         return sum(one @ w.T for one, w in parts) + self.bias
 
 
+class Coded(nn.Linear):
+    """A linear layer of int8 codes with one scale per row."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        q = hc.quantize(self.weight.detach().numpy(), "int8")
+        self.weight = None
+        self.register_buffer("codes", torch.from_numpy(q.components["codes"].view(np.int8).reshape(outputs, inputs)))
+        self.register_buffer("scales", torch.from_numpy(q.components["scales"].astype(np.float32).reshape(outputs, 1)))
+
+    def forward(self, x: Any) -> Any:
+        return F.linear(x, self.codes.float() * self.scales, self.bias)
+
+
+class Cached(nn.Module):
+    """Attention of one token over the keys of the tokens before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any, past: Any = None) -> Any:
+        keys = self.k(x) if past is None else torch.cat([past, self.k(x)], 1)
+        return (self.q(x) @ keys.transpose(1, 2)).softmax(-1) @ keys, keys
+
+
+class Decoder(nn.Module):
+    """Prefill of all tokens but two, and two steps that decode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.one, self.two = nn.Embedding(50, WIDTH), Cached(), Cached()
+        self.register_buffer("inv_freq", torch.ones(4))
+        self.is_stale = False
+
+    def forward(self, ids: Any) -> Any:
+        x = self.embed(ids)
+        y, first = self.one(x[:, :-2])
+        y, second = self.two(y)
+        for i in (-2, -1):
+            y, grown = self.one(x[:, i : i + 1 or None], past=first)
+            first = first if self.is_stale else grown
+            y, second = self.two(y, past=second)
+        return y
+
+
+class Turned(Convolutions):
+    """The same network, which reads the last image in channels-last order."""
+
+    def forward(self, x: Any) -> Any:
+        x = self.pool(self.act(self.bn1(self.conv1(x))))
+        x = self.pool(self.act(self.bn2(self.conv2(x))))
+        return self.fc(x.permute(0, 2, 3, 1).flatten(1))
+
+
+class Frequencies(nn.Module):
+    """Rotary positions whose frequencies are a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("inv_freq", 1e4 ** -torch.arange(0, 1, 0.25))
+
+    def forward(self, positions: Any) -> Any:
+        return (positions[:, None] * self.inv_freq).cos()
+
+
 def narrow(layer: Any) -> Any:
     """Return a layer in bfloat16 with float32 inputs and outputs."""
     layer.to(torch.bfloat16)
@@ -217,6 +283,46 @@ def test_modules_are_not_changed() -> None:
     hc.diff(net, copy.deepcopy(net), x)
     assert all(torch.equal(before[key], value) for key, value in net.state_dict().items())
     assert torch.equal(state, torch.get_rng_state()) and not net._forward_hooks and net.training
+
+
+def flip(tensor: Any) -> None:
+    tensor.view(torch.int32)[1, 0] ^= 1 << 20
+
+
+def other_faults(net: Any) -> dict[str, tuple[Any, Any, Any, Any, tuple[str, str]]]:
+    """Faults of other networks: a, b, the inputs of both, and the layer with its cause."""
+    torch.manual_seed(4)
+    ids = torch.arange(TOKENS)[None]
+    swapped = ids.clone()
+    swapped[0, 5] += 1
+    split, decoder, images, coded, rope = (copy.deepcopy(net), Decoder(), Convolutions().eval(),
+                                           nn.Sequential(Coded(16, 8), nn.ReLU(), Coded(8, 8)), Frequencies())  # fmt: skip
+    edit("blocks.1.down", lambda m: replaced(m, Split))(split)
+    stale, turned, bit, slow = copy.deepcopy(decoder), Turned().eval(), copy.deepcopy(coded), copy.deepcopy(rope)
+    stale.is_stale = True
+    turned.load_state_dict(images.state_dict())
+    flip(bit[2].scales)
+    slow.inv_freq.mul_(0.5)
+    x, y, positions = torch.randn(2, 3, 16, 16), torch.randn(4, 16), torch.arange(9.0)
+    return {
+        "split-K of 4": (net, split, ids, ids, ("blocks.1.down", "order")),
+        "swapped token id": (net, copy.deepcopy(net), ids, swapped, ("(whole)", "input")),
+        "stale cache entry": (decoder, stale, ids, ids, ("(whole)", "cache")),
+        "channels-last": (images, turned, x, x, ("(whole)", "layout")),
+        "one bit of a scale": (coded, bit, y, y, ("2", "weights")),
+        "frequencies": (rope, slow, positions, positions, ("(whole)", "position")),
+    }
+
+
+@pytest.mark.parametrize("fault", ["split-K of 4", "swapped token id", "stale cache entry", "channels-last",
+                                   "one bit of a scale", "frequencies"])  # fmt: skip
+def test_faults_of_other_networks(net: Any, fault: str) -> None:
+    a, b, inputs, others, wanted = other_faults(net)[fault]
+    found = hc.diff(a, b, inputs, others)
+    assert not found.equal and (found.layer, found.cause) == wanted, (found.tested, found.notes)
+    if fault == "stale cache entry":
+        assert found.notes == ["one has another past: the code before it differs"]
+    assert len(FAULTS) + len(CNN_FAULTS) + 6 == 30
 
 
 def test_another_order_is_not_a_fault(net: Any) -> None:

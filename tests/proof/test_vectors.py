@@ -60,6 +60,24 @@ def test_codes_and_casts_equal_ml_dtypes(fmt: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(table["code"][known], casts.view(np.uint8)[known].astype(np.uint64))
 
 
+@pytest.mark.parametrize("fmt", ["fp8_e4m3fn", "fp8_e5m2", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1"])
+def test_codes_and_casts_equal_gfloat(fmt: str, tmp_path: Path) -> None:
+    gfloat = pytest.importorskip("gfloat")
+    from gfloat import formats
+
+    info = getattr(formats, f"format_info_ocp_{fmt.partition('_')[2].removesuffix('fn')}")
+    hc.vectors(fmt, tmp_path / "v", kinds=["codes", "casts"])
+    table = columns(tmp_path / "v", "codes")
+    for code, value in zip(table["code"][:, 0].tolist(), floats(table["value"])[:, 0].tolist(), strict=True):
+        np.testing.assert_equal(gfloat.decode_float(info, code).fval, value)
+    table = columns(tmp_path / "v", "casts")
+    pairs = zip(floats(table["input"])[:, 0].tolist(), table["code"][:, 0].tolist(), strict=True)
+    known = [(x, code) for x, code in pairs if np.isfinite(x)]  # infinities saturate here, a NaN has several codes
+    assert len(known) > 40
+    for x, code in known:
+        assert code == gfloat.encode_float(info, gfloat.round_float(info, x, sat=True)), x
+
+
 @pytest.mark.parametrize("fmt", ["bf16", "fp16"])
 def test_long_casts_equal_ml_dtypes(fmt: str, tmp_path: Path) -> None:
     hc.vectors(fmt, tmp_path / "v", kinds=["casts"], count=16)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -348,3 +349,68 @@ def test_filters_have_recipes(tmp_path: Path) -> None:
     hc.save(base, {"conv.weight": rng.standard_normal((8, 4, 3, 3), dtype=np.float32)})
     hc.quantize_checkpoint(base, out, "int8")
     assert hc.verify(out, base, guess=True).nearest == "int8: 1" and hc.verify(out, base, "int8").ok
+
+
+def test_guess_finds_the_rule_of_float8_blocks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    w = rng.standard_normal((200, 300)).astype(np.float32) * np.exp(rng.standard_normal((200, 1))).astype(np.float32)
+    base, out = tmp_path / "base.safetensors", tmp_path / "out.safetensors"
+    hc.save(base, {"a.weight": w})
+    rows, columns = np.arange(200) // 128, np.arange(300) // 128
+    largest = np.zeros((2, 3), np.float32)
+    np.maximum.at(largest, (rows[:, None], columns[None]), np.abs(w))
+    each = largest[rows][:, columns]
+    most = np.float32(448)
+    ways = {
+        "max / 448": (w / (each / most), largest / most),
+        "max / 448, multiplied": (w * (most / each), largest / most),
+        "1 / (448 / max)": (w * (most / each), 1 / (most / largest)),
+        "powers of two": (w / np.exp2(np.ceil(np.log2(each / most))), np.exp2(np.ceil(np.log2(largest / most)))),
+    }
+    for rule, (scaled, scales) in ways.items():
+        codes = np.clip(scaled, -most, most).astype(ml_dtypes.float8_e4m3fn)
+        hc.save(out, {"a.weight": codes, "a.weight_scale_inv": scales.astype(np.float32)})
+        found = hc.verify(out, base, guess=True)
+        assert found.ok and str(found.nearest).startswith("float8_e4m3fn in blocks of 128 x 128"), found
+        assert rule in str(found.nearest) or np.array_equal(ways["max / 448"][1], scales), (rule, found.nearest)
+        codes.view(np.uint8)[150, 290] ^= 1
+        hc.save(out, {"a.weight": codes, "a.weight_scale_inv": scales.astype(np.float32)})
+        found = hc.verify(out, base, guess=True)
+        assert not found.ok and found.tensors[0].index == (150, 290) and "0.00% of the codes" in found.tensors[0].how
+
+
+def test_guess_checks_columns_in_a_stored_order(tmp_path: Path) -> None:
+    w = np.random.default_rng(4).standard_normal((16, 64)).astype(np.float32)
+    base, plain, out = (tmp_path / f"{name}.safetensors" for name in ("base", "plain", "out"))
+    order = np.random.default_rng(5).permutation(64)
+    hc.save(base, {"a.weight": w[:, np.argsort(order)]})  # w is the base in the order of activations
+    hc.save(tmp_path / "turned.safetensors", {"a.weight": w})
+    hc.quantize_checkpoint(tmp_path / "turned.safetensors", plain, "int4-g32-asym-f16", layout="gptq")
+    parts = dict(hc.load(plain))
+    # Row i of the file belongs to column i of the model: packed codes are moved to their columns.
+    codes = parts["a.qweight"].view(np.uint32)
+    nibbles = ((codes[:, None, :] >> (4 * np.arange(8, dtype=np.uint32))[None, :, None]) & 15).reshape(64, -1)
+    moved = nibbles[np.argsort(order)].reshape(8, 8, -1)
+    packed = (moved << (4 * np.arange(8, dtype=np.uint32))[None, :, None]).sum(axis=1, dtype=np.uint32)
+    parts["a.qweight"] = packed.view(np.int32)
+    parts["a.g_idx"] = (np.argsort(order) // 32).astype(np.int32)
+    hc.save(out, parts)
+    config = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "desc_act": True,
+              "checkpoint_format": "gptq_v2"}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+    found = hc.verify(out, base, guess=True)
+    assert found.ok and "columns in the stored order" in found.tensors[0].how, found.tensors
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"])
+def test_guess_knows_the_casts_of_pytorch(name: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    w = torch.randn(32, 64) * torch.exp(3 * torch.randn(32, 1))
+    save_file({"a.weight": w}, tmp_path / "base.safetensors")
+    save_file({"a.weight": w.to(getattr(torch, name))}, tmp_path / "out.safetensors")
+    found = hc.verify(tmp_path / "out.safetensors", tmp_path / "base.safetensors", guess=True)
+    assert found.ok and str(found.nearest).startswith(f"cast to {name}")  # of large values another in each version

@@ -4,17 +4,18 @@
  *   one product      exact in float64, the sum with S rounded to odd there, which leaves enough bits to round once more
  *   exact            fixed point, wide enough for every product and for S: 128 bits, or limbs of 32
  *   aligned          every term cut to the grid that the largest exponent gives (at least `lowest`), then an integer sum: a
- *                    tensor core
+ *                    tensor core (aligned.h)
  *
  * A value is significand * 2^(exponent - 23). Subnormal inputs have the smallest exponent of their type.
  */
 #include "base/convert.h"
 #include "base/threads.h"
 #include "hc.h"
+#include "ops/emulate/aligned.h"
 
 #include <math.h>
 
-enum { COLUMNS = 8, LIMBS = 28 };
+enum { COLUMNS = HC_ALIGNED_COLUMNS, LIMBS = 28 };
 
 typedef struct {
     int32_t significand, exponent;
@@ -25,7 +26,8 @@ typedef struct {
     int64_t m, n, k, blocks;
     const float *a, *b;
     hc_part_float *a_parts, *b_parts;
-    float *b_blocks; /* (blocks, k, COLUMNS) */
+    float *b_blocks;            /* (blocks, k, COLUMNS) */
+    float *a_powers, *b_powers; /* aligned: hc_aligned_power of a, and of b_blocks */
     int unit, n_limbs;
     bool fits_128; /* exact sums use 128 bits instead of limbs */
     float *out;
@@ -185,58 +187,37 @@ static double exact_step(const hc_floats_job *job, double total, int64_t a, int6
     return value == 0 ? 0 : round_to(job->sum, value);
 }
 
-/* value / 2^shift as an integer, toward zero or RNE. */
-static int64_t cut(int64_t value, int shift, bool truncates) {
-    if (shift <= 0)
-        return value * ((int64_t)1 << -shift);
-    if (shift > 62)
-        return 0;
-    const int64_t magnitude = value < 0 ? -value : value, one = (int64_t)1 << shift, rest = magnitude & (one - 1);
-    int64_t units = magnitude >> shift;
-    units += !truncates && (2 * rest > one || (2 * rest == one && (units & 1)));
-    return value < 0 ? -units : units;
-}
-
-static double aligned_step(const hc_floats_job *job, double total, int64_t a, int64_t b, int64_t n) {
-    const hc_part_float kept = part_of(total, job->sum->smallest);
-    int largest = kept.significand ? kept.exponent : INT32_MIN;
-    for (int64_t k = 0; k < n; k++) {
-        const hc_part_float x = job->a_parts[a + k], w = job->b_parts[b + k];
-        if (x.significand != 0 && w.significand != 0 && x.exponent + w.exponent > largest)
-            largest = x.exponent + w.exponent;
-    }
-    if (largest == INT32_MIN)
-        return 0;
-    const int unit = (largest > job->sum->lowest ? largest : job->sum->lowest) - job->sum->aligned_bits + 1;
-    int64_t units = kept.significand ? cut(kept.significand, unit - (kept.exponent - 23), job->sum->cuts) : 0;
-    for (int64_t k = 0; k < n; k++) {
-        const hc_part_float x = job->a_parts[a + k], w = job->b_parts[b + k];
-        const int64_t product = (int64_t)x.significand * w.significand;
-        if (product != 0)
-            units += cut(product, unit - (x.exponent + w.exponent - 46), job->sum->cuts);
-    }
-    return units == 0 ? 0 : round_to(job->sum, (double)units * power_of_two(unit)) + 0.0; /* no minus zero */
-}
-
-static void steps(const hc_floats_job *job, int64_t i, int64_t block) {
+static void exact(const hc_floats_job *job, int64_t i, int64_t block) {
     for (int64_t j = block * COLUMNS; j < hc_min((block + 1) * COLUMNS, job->n); j++) {
         double total = 0;
         for (int64_t k = 0; k < job->k && isfinite(total); k += job->sum->chunk) {
             const int64_t a = i * job->k + k, b = j * job->k + k, n = hc_min(job->sum->chunk, job->k - k);
-            total = job->sum->aligned_bits ? aligned_step(job, total, a, b, n) : exact_step(job, total, a, b, n);
+            total = exact_step(job, total, a, b, n);
         }
         job->out[i * job->n + j] = (float)total;
     }
 }
 
+static void aligned(const hc_floats_job *job, int64_t i, int64_t block) {
+    double total[COLUMNS] = {0};
+    const int64_t row = i * job->k, column = block * job->k * COLUMNS;
+    hc_aligned_row(job->sum, job->k, job->a + row, job->a_powers + row, job->b_blocks + column, job->b_powers + column,
+                   total);
+    for (int64_t j = block * COLUMNS; j < hc_min((block + 1) * COLUMNS, job->n); j++)
+        job->out[i * job->n + j] = (float)total[j - block * COLUMNS];
+}
+
+/* Consecutive tasks read the same block. */
 static void floats_task(void *context, int64_t task, int thread) {
     (void)thread;
     const hc_floats_job *job = context;
-    const int64_t i = task / job->blocks, block = task % job->blocks;
-    if (job->b_blocks)
+    const int64_t i = task % job->m, block = task / job->m;
+    if (job->a_powers)
+        aligned(job, i, block);
+    else if (job->b_blocks)
         one_product(job, i, block);
     else
-        steps(job, i, block);
+        exact(job, i, block);
 }
 
 /* Splits all values into their parts; also the smallest and largest exponent of those that are not zero. */
@@ -260,19 +241,28 @@ hc_status hc_emulate_floats(const hc_run *run, int64_t m, int64_t n, int64_t k, 
                        "emulate: a step has 1 or more values, at most 2^18 that are aligned, to 1 to 32 bits");
     hc_floats_job job = {.sum = sum, .m = m, .n = n, .k = k, .a = a, .b = b, .out = out};
     job.blocks = hc_ceil_div(n, COLUMNS);
-    const bool single = sum->chunk == 1 && sum->aligned_bits == 0;
-    if (single)
-        job.b_blocks = hc_alloc_aligned(hc_max(job.blocks * k, 1) * COLUMNS * (int64_t)sizeof *job.b_blocks);
+    const bool single = sum->chunk == 1 && sum->aligned_bits == 0, is_aligned = sum->aligned_bits > 0;
+    const int64_t blocks = hc_max(job.blocks * k, 1) * COLUMNS;
+    if (single || is_aligned)
+        job.b_blocks = hc_alloc_aligned((is_aligned ? 2 * blocks + m * k : blocks) * (int64_t)sizeof *job.b_blocks);
     else
         job.a_parts = hc_alloc_aligned(hc_max((m + n) * k, 1) * (int64_t)sizeof *job.a_parts);
     if (!job.b_blocks && !job.a_parts)
         return hc_fail(error, HC_MEMORY, "emulate: not enough memory for %lld rows of %lld values", (long long)(m + n),
                        (long long)k);
-    if (single) {
+    if (job.b_blocks) {
         for (int64_t j = 0; j < job.blocks * COLUMNS; j++)
             for (int64_t c = 0; c < k; c++)
                 job.b_blocks[(j / COLUMNS * k + c) * COLUMNS + j % COLUMNS] = j < n ? b[j * k + c] : 0;
-    } else {
+    }
+    if (is_aligned) {
+        job.b_powers = job.b_blocks + blocks;
+        job.a_powers = job.b_powers + blocks;
+        for (int64_t i = 0; i < job.blocks * k * COLUMNS; i++)
+            job.b_powers[i] = hc_aligned_power(job.b_blocks[i], sum->smallest_input);
+        for (int64_t i = 0; i < m * k; i++)
+            job.a_powers[i] = hc_aligned_power(a[i], sum->smallest_input);
+    } else if (!single) {
         int low[2], high[2];
         job.b_parts = job.a_parts + m * k;
         take_apart(a, m * k, sum->smallest_input, job.a_parts, &low[0], &high[0]);

@@ -57,7 +57,7 @@ class as_device:
     Raises
     ------
     ValueError
-        The chip does not have this instruction.
+        The chip does not have this instruction, or an operand is beyond the type that is multiplied.
     NotImplementedError
         The model calls an operator that multiplies inside, such as an LSTM.
 
@@ -118,7 +118,15 @@ class as_device:
     def _rounded(self, tensor: torch.Tensor) -> Array:
         values = tensor.detach().float().cpu().numpy()
         with np.errstate(over="ignore"):
-            return rounded_to(np.ascontiguousarray(values), self.inputs)
+            found = rounded_to(np.ascontiguousarray(values), self.inputs)
+        wrong = ~np.isfinite(found)
+        if wrong.any():
+            index = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
+            raise WrongValue(
+                f"as_device: an operand of {tuple(values.shape)} has {shown(float(values[index]))} at index {index}, "
+                f"expected a finite value of {self.inputs}"
+            )
+        return found
 
 
 class _Mode(TorchDispatchMode):

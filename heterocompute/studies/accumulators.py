@@ -1,0 +1,91 @@
+"""The bits of accumulators next to those of an emulation: those that no input overflows, and those that inputs need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..arrays.quantized import QuantizedArray
+from ..emulate.text import parse
+from ..formats import Format
+from ..ptq.accumulator import AccumulatorBits, accumulator_bits
+from ..ptq.recorder import Recorder
+
+Array = np.ndarray[Any, Any]
+KEYS = ("guaranteed_bits", "needed_bits")
+FEW = 16  # inputs of a layer
+
+
+class FewInputs:
+    """The first inputs of a layer, as a recorder gathers them."""
+
+    def __init__(self) -> None:
+        self.rows: list[Array] = []
+
+    def add(self, x: Any, x_float: Any = None) -> None:
+        """Keep the first inputs."""
+        left = FEW - sum(map(len, self.rows))
+        if left > 0:
+            values = np.asarray(x, np.float32)
+            self.rows.append(values.reshape(-1, values.shape[-1])[:left].copy())
+
+    def add_to(self, group: int, x: Any) -> None:
+        """Keep the first inputs of one expert."""
+        self.add(x)
+
+
+def inputs_of(call: Callable[..., Any], everything: Mapping[str, Any], names: list[str]) -> dict[str, Array]:
+    """Run a network once, and return the first inputs of each tensor; none for a tensor that is not multiplied."""
+    recorders = {}
+    for name in names:
+        if isinstance(everything[name], np.ndarray) and everything[name].dtype == np.float32:
+            recorders[name] = Recorder.of(everything[name], name, None, lambda axes, k, groups: FewInputs())
+    call({**everything, **recorders}, {"activations": None, "emulate": None})
+    found = {}
+    for name, recorder in recorders.items():
+        for sums in (recorder._sums or {}).values():
+            if sums.rows:
+                found[name] = np.concatenate(sums.rows)
+    return found
+
+
+def bits_of(
+    text: str | None,
+    activations: Format | None,
+    arrays: Mapping[str, Any],
+    names: list[str],
+    inputs: Callable[[], Mapping[str, Array]],
+) -> dict[str, int | None]:
+    """Return the columns `KEYS` of a row: the largest over all tensors, None where no integers are added.
+
+    Parameters
+    ----------
+    text : str or None
+        The emulation.
+    arrays : mapping
+        Rounded weights by name.
+    names : list of str
+        The tensors.
+    inputs : callable
+        Returns the first inputs of tensors.
+    """
+    nothing: dict[str, int | None] = dict.fromkeys(KEYS)
+    options = {} if text is None else parse(text)
+    if not str(options.get("accumulator", "")).startswith("int") or activations is None or len(options) > 1:
+        return nothing
+    found: list[tuple[AccumulatorBits, bool]] = []
+    for name in names:
+        q = arrays[name]
+        if not isinstance(q, QuantizedArray):
+            return nothing
+        some = inputs().get(name)
+        try:
+            found.append((accumulator_bits(q, activations, inputs=some), some is not None))
+        except (TypeError, ValueError):  # a format without integers
+            return nothing
+    key = "needed_wrapping" if "wrap" in options["accumulator"] else "needed_saturating"
+    known = all(is_known for _, is_known in found)
+    needed = max((getattr(one, key) for one, _ in found), default=None) if known else None
+    return {"guaranteed_bits": max((one.bits for one, _ in found), default=None), "needed_bits": needed}
