@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Mapping as MappingABC
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,8 @@ def _arch(machine: Accelerator, stores: list[Store], run: Shortcut, format: str)
 
 def mac_energy(machine: Accelerator, format: str) -> float:
     """Return pJ of a multiply-add: the machine's own figure, else `hw.mac` in its process."""
+    if machine.cim is not None:
+        return machine.cim.arithmetic + machine.cim.conversion
     if machine.mac_pj is not None:
         return machine.mac_pj
     return multiply_add(format, machine.accumulator_bits, machine.vector, machine.process)
@@ -228,9 +230,12 @@ def _layer(
 ) -> Layer:
     by_name = {store.name: store for store in stores}
     groups = loops.groups
-    gated = math.prod(shares[tensor] for tensor in machine.gated)
+    gated = math.prod(shares[tensor] for tensor in machine.gated + machine.skipped)
     multiplied = run.loops.macs if run.additions else loops.macs  # hw.mac has the N of M products of a dense one
     energy = {"arithmetic": multiplied * mac_energy(machine, format) * gated}
+    if machine.cim is not None:  # a converter reads every sum, zero or not
+        energy = {"arithmetic": multiplied * machine.cim.arithmetic * gated}
+        energy["conversion"] = multiplied * machine.cim.conversion
     if run.additions:
         energy["arithmetic"] += additions_pj(run, value_bits(format, "I"), machine.process)
     if machine.instruction_pj:
@@ -242,6 +247,13 @@ def _layer(
                 pj = run.loops.macs * _word(run, tensor, format) * machine.operand_pj
                 energy[TENSOR_PARTS[tensor]] = listed[f"registers {tensor}"] = pj
     work = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
+    if machine.cim is not None:
+        work *= machine.cim.steps
+    detail: dict[str, Any] = {"mapping": str(mapping)}
+    if machine.skipped:
+        left = _lockstep(machine, stores, stats, mapping, gated)
+        work, detail["imbalance"] = work * left, left / gated if gated else math.inf
+    last = {tensor: [store.name for store in stores if tensor in store.keeps][-1] for tensor in "WIO"}
     dram, waits = 0.0, 0.0
     busy: dict[str, float] = {}  # bytes in and out of an instance of a memory whose width is known
     for (name, tensor), access in stats.accesses.items():
@@ -252,6 +264,8 @@ def _layer(
         part = store.part or TENSOR_PARTS[tensor]
         joules = access.energy * groups * (bits / _widest(machine, store, run, format))
         if tensor in store.idle:  # not read or written if a zero stops the multiplier
+            joules *= gated
+        elif machine.skipped and name == last[tensor] and part != "DRAM":  # only products that are not skipped
             joules *= gated
         if tensor in store.masked:
             joules *= min(1.0, shares[tensor] + 1 / bits)
@@ -273,27 +287,60 @@ def _layer(
             waits = max(waits, busy[name] / store.bandwidth * machine.clock)
         energy[part] = energy.get(part, 0.0) + joules
         listed[f"{name} {tensor}"] = joules
-    energy["movement"] = energy.get("movement", 0.0) + groups * math.fsum(
-        _moved(machine, stores, place, stats, run, format) for place, store in enumerate(stores) if store.wire
-    )
+    moved, links = 0.0, 0.0
+    for place, store in enumerate(stores):
+        if store.wire or store.trunk or store.link_bits:
+            joules, cycles = _moved(machine, stores, place, stats, run, format)
+            moved, links = moved + joules, max(links, cycles)
+    energy["movement"] = energy.get("movement", 0.0) + groups * moved
+    waits = max(waits, groups * links)
     active = stats.utilisation * run.loops.macs / (groups * stats.computes)
-    detail = {"mapping": str(mapping)}
     return Layer(loops.name, loops.macs, max(work, waits), work, dram, energy, active, listed, detail)
 
 
-def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str) -> float:
-    """Return the energy, in pJ, of the words that cross the wires between a store and the stores below its fan-out."""
+def _lockstep(
+    machine: Accelerator, stores: list[Store], stats: Stats, mapping: Mapping, share: float
+) -> float:
+    """Return the share of the cycles that is left if zeros are skipped by multipliers that wait for each other.
+
+    They wait after each pass of the innermost loops. The slowest of N units has share + sqrt(2 ln N share (1 - share) /
+    n) of its n products, the usual estimate of the largest of N binomial numbers.
+    """
+    inner = next((store for store in reversed(stores) if store.loops), stores[0])
+    n = math.prod(bound for _, bound in mapping.temporal.get(inner.name, ()))
+    units = max(1.0, stats.utilisation * machine.formats[next(iter(machine.formats))])
+    slowest = share + math.sqrt(2 * math.log(units) * share * (1 - share) / n)
+    return min(1.0, max(slowest, 1 / n))
+
+
+def _moved(
+    machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str
+) -> tuple[float, float]:
+    """Return pJ and cycles of the words that cross the wires between a store and the stores below its fan-out."""
     store, below = stores[place], stores[place + 1 :]
-    moved = 0.0
+    above = [one for one in stores[: place + 1] if one.keeps]
+    pj, crossed, ports = 0.0, 0.0, 0.0
     for tensor in "WIO":
         bits = machine.accumulator_bits if tensor == "O" else _word(run, tensor, format)
         holder = next((one for one in below if tensor in one.keeps), None)
         if holder is None:  # every multiply-add reads its operand, or passes its sum on
             words = float(stats.computes)
+            receivers = 1.0
         else:
             access = stats[holder.name, tensor]
-            words = float(access.fills) * access.instances
+            words, receivers = float(access.fills) * access.instances, float(access.instances)
             if tensor == "O":  # each sum is read again and written each time
                 words += words + access.partition * access.instances
-        moved += words * bits * store.wire
-    return moved
+        pj += words * bits * store.wire
+        source = next((one for one in reversed(above) if tensor in one.keeps), None)
+        if source is not None and (store.trunk or store.link_bits):
+            access = stats[source.name, tensor]
+            sent = float(access.reads + access.updates) * access.instances
+            pj += sent * bits * store.trunk
+            crossed += sent * bits / store.count
+            ports += words * bits / receivers
+    if store.link_bits is None:
+        return pj, 0.0
+    if store.ports:  # random requests meet at a port
+        return pj, ports / store.link_bits / (1 - (1 - 1 / store.ports) ** store.ports)
+    return pj, crossed / store.link_bits

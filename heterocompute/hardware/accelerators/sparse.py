@@ -8,11 +8,10 @@ before the banks of accumulators; a stride s makes s x s phases of a unit-stride
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...base.errors import Unsupported, shown
-from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -23,76 +22,38 @@ from .report import Layer
 
 __all__: list[str] = []
 
-SKIPPED = "products that are skipped count as done: more than the peak is possible"
 KIB = 1024
-PES = 64
 CODES = 16
 
 
-def eie(depth: int = 8) -> Accelerator:
-    """Return EIE: 64 PEs at 800 MHz for pruned fully connected layers with 4-bit codes.
+def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
+    """Return the cost of a matrix-vector product on EIE.
 
-    Parameters
-    ----------
-    depth : int, optional
-        Capacity of a PE's queue in activations.
-
-    Returns
-    -------
-    Accelerator
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.accelerators.eie().peak("int16")  # operations/s
-    102400000000.0
+    Raises
+    ------
+    NotImplementedError
+        The layer is another one.
     """
-    depth = check_count("eie", "depth", depth)
-    return Accelerator(
-        name="eie",
-        title="EIE, 64 PEs for compressed fully connected layers",
-        source="Han et al., ISCA 2016",
-        year=2016,
-        process="45nm",
-        clock=0.8e9,
-        formats={"int16": PES},
-        cost=_with_depth(depth),
-        accumulator_bits=40,
-        watts=0.59,
-        notes=(
-            f"a matrix of the layer's density, zeros at random, over {PES} PEs; queues of {depth} activations",
-            "weights are 4-bit codes and 4-bit runs in SRAM on the chip: no DRAM; vectors of a batch run one by one",
-            SKIPPED,
-        ),
-    )
-
-
-Cost = Callable[[Accelerator, Loops, str, Mapping[str, float]], Layer]
-
-
-def _with_depth(depth: int) -> Cost:
-    def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
-        if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
-            raise Unsupported(
-                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
-                "layers= (--layers) selects those that are"
-            )
-        found = _eie(loops.k, loops.c, zeros.get("W", 1.0), zeros.get("I", 1.0), depth)
-        times = loops.n * loops.p
-        energy = {part: pj * times for part, pj in found.energy.items()}
-        work = found.work * times
-        return replace(found, name=loops.name, macs=loops.macs, cycles=work, work=work, energy=energy)
-
-    return eie_cost
+    if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
+        raise Unsupported(
+            f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
+            "layers= (--layers) selects those that are"
+        )
+    shares = zeros.get("W", 1.0), zeros.get("I", 1.0)
+    found = _eie(loops.k, loops.c, *shares, machine.sizes["depth"], machine.sizes["elements"])
+    times = loops.n * loops.p
+    energy = {part: pj * times for part, pj in found.energy.items()}
+    work = found.work * times
+    return replace(found, name=loops.name, macs=loops.macs, cycles=work, work=work, energy=energy)
 
 
 @functools.lru_cache(maxsize=256)
-def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> Layer:
-    load = eie_load(rows, columns, weights, inputs, depth, PES)
+def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int, elements: int) -> Layer:
+    load = eie_load(rows, columns, weights, inputs, depth, elements)
     busy, process = load.busy, "45nm"
-    lookups = load.broadcasts * PES
-    stored = 8 * load.entries + 32 * PES * (columns + 1) + 32 * CODES  # entries, pointers, the codebook
-    active = busy / (load.cycles * PES) if load.cycles else 1.0
+    lookups = load.broadcasts * elements
+    stored = 8 * load.entries + 32 * elements * (columns + 1) + 32 * CODES  # entries, pointers, the codebook
+    active = busy / (load.cycles * elements) if load.cycles else 1.0
     energy = {
         "arithmetic": busy * multiply_add("int16", 40, 1, process),
         # 8 entries per row of 64 bits from 128 KB; two 16-bit pointers for each column from 32 KB; the codebook
@@ -115,40 +76,8 @@ SIDE, MULTIPLIERS, ACCUMULATORS, STORED = 8, 16, 1024, 20
 ON_CHIP = 1.2e6  # bytes of activations, indices included
 
 
-def scnn() -> Accelerator:
-    """Return SCNN: 8 x 8 cells of 4 x 4 multipliers, products of all nonzero weights and activations of a channel.
-
-    Returns
-    -------
-    Accelerator
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.accelerators.scnn().peak("int16")  # operations/s
-    2048000000000.0
-    """
-    return Accelerator(
-        name="scnn",
-        title="SCNN, 64 cells of 4 x 4 multipliers, zeros skipped",
-        source="Parashar et al., ISCA 2017",
-        year=2017,
-        process="16nm",
-        clock=1e9,
-        formats={"int16": 1024},
-        cost=_scnn_cost,
-        accumulator_bits=32,
-        notes=(
-            "zeros at random in the shares that the layer has; cells wait for each other after every group of filters",
-            "queues before the banks of accumulators absorb every conflict: contention is low, the paper says",
-            "activations and outputs stay on chip if both fit 1.2 MB; the dense rival has the same memories and DRAM",
-            "crossbar and coordinates cost no energy here",
-            SKIPPED,
-        ),
-    )
-
-
-def _scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
+def scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
+    """Return the cost of a convolution on SCNN."""
     check_phases(loops, SIDE * 2)
     shares = {tensor: zeros.get(tensor, 1.0) for tensor in "WIO"}
     counts = _scnn(replace(loops, name="", n=1), shares["W"], shares["I"])
