@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     )
     from .accelerators.exploring import explore as explore
     from .accelerators.machines.machine import Machine as Machine
+    from .accelerators.machines.searching import search as search
     from .chips.chip import *
     from .chips.database import *
     from .chips.glossary import *
@@ -52,6 +53,7 @@ else:  # hidden from type checkers, which would accept any name
             "accelerators": "",
             "accelerators.exploring": "explore",
             "accelerators.machines.machine": "Machine",
+            "accelerators.machines.searching": "search",
             "chips.chip": "Device",
             "chips.database": "device devices load_devices",
             "chips.glossary": "glossary",

@@ -48,6 +48,8 @@ class Study(Tabular, Stored):
         - ``output_db``, with Hessians: the mean relative error of layers' outputs, in dB.
         - ``device_us`` and ``device_uj``, with a device: modelled time and energy of the same matmuls. The time is at
           full design power; None if that is unknown.
+        - ``machine_us`` and ``machine_uj``, with a machine: modelled time and energy of an inference of the network.
+          None for formats that the machine's multipliers cannot have, and for several formats in one row.
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
         - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; with emulations ``accumulator_bits`` (None for
           exact sums); with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the

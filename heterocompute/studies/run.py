@@ -32,6 +32,7 @@ from ..ptq.methods import CALIBRATED, codes_or_values
 from ..report.study import STORED
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
 from .keeping import KeptTensor, ways_of
+from .machined import Columns, machined_by
 from .notes import notes_on
 from .request import (
     PLAIN,
@@ -97,6 +98,7 @@ def run(request: Request) -> Study:
     ways = methods_of(request.methods, request.hessians)
     entries = request.entries(TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS, ways)
     modelled = modelled_by(chip_asked(request.device))
+    machined = machined_by(request)
     kept = KeptResults(request.keep, "study")
 
     with ExitStack() as stack:
@@ -162,6 +164,7 @@ def run(request: Request) -> Study:
             trainings,
             call,
             modelled,
+            machined,
             step,
             kept,
             known,
@@ -207,6 +210,7 @@ class _Judge:
     trainings: list[Any]
     call: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None
     modelled: Callable[[list[Any], Any], dict[str, Any]]
+    machined: Columns
     step: Steps
     kept: KeptResults
     hessians: Mapping[str, Any]
@@ -289,6 +293,7 @@ class _Judge:
         if self.emulates:
             row["accumulator_bits"] = text and accumulator_bits(text)
         row.update(self.modelled([one.matrix for one in chosen], kind))
+        row.update(self.machined(entry, self.names, kind))
         if (call := self.call) is not None:
             given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
             self.step(f"evaluate  {entry.text}" + "".join(given))

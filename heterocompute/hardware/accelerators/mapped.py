@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping as MappingABC
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,27 +67,63 @@ class _Key:
         return isinstance(other, _Key) and other.machine is self.machine
 
 
+@dataclass(frozen=True)
+class Effort:
+    """The quantity that a search minimizes, and its walks.
+
+    Attributes
+    ----------
+    objective : {"edp", "energy", "delay"}
+    walks, steps : int
+    seed : int
+    """
+
+    objective: str = "edp"
+    walks: int = WALKS
+    steps: int = STEPS
+    seed: int = 0
+
+
+USUAL = Effort()
+
+
+def mapped_layer(
+    machine: Accelerator, loops: Loops, format: str, zeros: MappingABC[str, float], effort: Effort
+) -> tuple[Layer, Mapping, Stats]:
+    """Return the cost of a layer, its mapping, and the accesses of one of its groups.
+
+    Parameters
+    ----------
+    zeros : mapping of str to float
+        As of `mapped_cost`.
+    effort : Effort
+    """
+    shares = {tensor: min(1.0, zeros.get(tensor, 1.0)) for tensor in "WIO"}
+    key, found = _Key(machine), []
+    for run in dict.fromkeys(shortcut(loops, format, winograd) for winograd in (False, machine.winograd)):
+        run = replace(run, loops=replace(run.loops, name=""))
+        stores, stats, mapping = _searched(key, run, format, effort)
+        layer = _layer(machine, loops, run, format, stores, stats, mapping, shares)
+        found.append((layer, mapping, stats))
+    return min(found, key=lambda one: (one[0].cycles, one[0].picojoules))
+
+
 @functools.lru_cache(maxsize=4096)
 def _costed(key: _Key, loops: Loops, format: str, shares: tuple[float, float, float]) -> Layer:
-    by_tensor = dict(zip("WIO", shares, strict=True))
-    found = []
-    for run in dict.fromkeys(shortcut(loops, format, winograd) for winograd in (False, key.machine.winograd)):
-        stores, stats, mapping = _searched(key, run, format)
-        found.append(_layer(key.machine, loops, run, format, stores, stats, mapping, by_tensor))
-    return min(found, key=lambda layer: (layer.cycles, layer.picojoules))
+    return mapped_layer(key.machine, loops, format, dict(zip("WIO", shares, strict=True)), USUAL)[0]
 
 
 @functools.lru_cache(maxsize=4096)
-def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats, Mapping]:
+def _searched(key: _Key, run: Shortcut, format: str, effort: Effort) -> tuple[list[Store], Stats, Mapping]:
     machine = key.machine
     stores = list(machine.stores(format))
     problem = _evened(run.loops.problem(), stores)
     if machine.resident:
         inside = _resident(stores)
-        found = _try(machine, problem, inside, run, format)
+        found = _try(machine, problem, inside, run, format, effort)
         if found is not None:
             return inside, *found
-    found = _try(machine, problem, stores, run, format)
+    found = _try(machine, problem, stores, run, format, effort)
     if found is None:
         raise WrongValue(f"{machine.name}: no mapping of {problem.dims} fits its memories")
     return stores, *found
@@ -170,7 +206,7 @@ def multiplier(format: str, accumulator_bits: int, vector: int, process: str) ->
 
 
 def _try(
-    machine: Accelerator, problem: Problem, stores: list[Store], run: Shortcut, format: str
+    machine: Accelerator, problem: Problem, stores: list[Store], run: Shortcut, format: str, effort: Effort
 ) -> tuple[Stats, Mapping] | None:
     arch = _arch(machine, stores, run, format)
     keeps = [frozenset(store.keeps) for store in stores]
@@ -188,14 +224,15 @@ def _try(
         orders.append(order_classes(problem, machine.still or None) if ordered else [plain])
         temporal.append(runs)
         spatial.append(frozenset(store.over))
-    model = Model(laid, Space(orders, temporal, spatial), "edp")
+    model = Model(laid, Space(orders, temporal, spatial), effort.objective)
     starts = [start for start in (_spread(model, problem, stores), model.first_choice()) if model.fits(start)]
     if not starts:
         return None
     best = None
-    for seed in range(WALKS):
-        walk = _core.map_walk(model.ints, model.reals, starts[seed % len(starts)], seed, STEPS)
-        _, _, cost, found = _core.map_walk_on(walk, STEPS)
+    for number in range(effort.walks):
+        seed = (effort.seed * effort.walks + number) % 2**64
+        walk = _core.map_walk(model.ints, model.reals, starts[number % len(starts)], seed, effort.steps)
+        _, _, cost, found = _core.map_walk_on(walk, effort.steps)
         if best is None or cost[2:] < best[0][2:]:
             best = (cost, found)
     assert best is not None

@@ -215,6 +215,9 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
     given = file.get("formats", {}).get(format, {})
     sizes |= {name: amount(f"{name} of format {shown(format)}", value, file["sizes"]) if isinstance(value, str)
               and not isinstance(file["sizes"][name], str) else value for name, value in given.items()}  # fmt: skip
+    for name, value in sizes.items():
+        if isinstance(value, str):
+            _choice(file, name, value)
     chip = None if "device" not in file else device(file["device"])
 
     def lookup(name: str) -> float | None:
@@ -259,6 +262,14 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
     if "resident" in file and file["resident"] not in named:
         raise WrongValue(f"Machine: resident is {shown(file['resident'])}, {near(file['resident'], named)}")
     return Plan(format, tuple(levels), mac, int(units), {**file, **rest})
+
+
+def _choice(file: Mapping[str, Any], name: str, value: str) -> None:
+    """Refuse a text that no level is there for."""
+    wanted = [one["when"][name] for one in file["level"] if isinstance(one.get("when"), Mapping) and name in one["when"]]
+    choices = [str(one) for each in wanted for one in (each if isinstance(each, list) else [each])]
+    if choices and value not in choices:
+        raise WrongValue(f"Machine: size {name} is {shown(value)}, {near(value, list(dict.fromkeys(choices)))}")
 
 
 def filled(text: str, sizes: Mapping[str, Any], title: str | None = None) -> str:

@@ -17,8 +17,12 @@ from ....base.errors import WrongType, WrongValue, shown
 from ....base.texts import near_words
 from ....base.toml_text import read_toml
 from ....base.values import check_text
+from ...chips.chip import DTYPES, Device
+from ...cost.roofline import Roofline, roofline
 from ...silicon.gate_costs import PROCESSES
+from ...silicon.operands import operand
 from ..accelerator import Accelerator
+from ..energies import operands
 from ..report import AcceleratorReport
 from .building import accelerator_of, area_of
 from .checking import FAN, KEYS, MAC, MEMORY, OVERHEADS, Plan, checked_file, format_names, near, planned
@@ -26,6 +30,8 @@ from .checking import FAN, KEYS, MAC, MEMORY, OVERHEADS, Plan, checked_file, for
 __all__ = ["Machine", "machine_names", "machine_of"]
 
 MAX_BYTES = 1 << 16  # of a file
+#: Types of a roofline by the bits of an activation.
+WIDTHS = (("int4", 4), ("int8", 8), ("fp16", 16), ("fp32", 32), ("fp64", 64))
 FOLDER = Path(__file__).with_name("published")
 
 
@@ -301,6 +307,41 @@ class Machine:
         if "voltage" in self.table and options.get("voltage") is None:
             options["voltage"] = self.voltage
         return self.accelerator.report(model, format, batch, **options)
+
+    def roofline(self, network: object, batch: int = 1, **options: Any) -> Roofline:
+        """Compute for each layer whether multipliers or the outermost memory limit it, and its least time.
+
+        Parameters
+        ----------
+        network, batch, **options
+            As of `hw.roofline`: `input_shape`, `context`, `kv_cache`.
+
+        Returns
+        -------
+        Roofline
+            Every value crosses the outermost memory once. A lower bound, unless the machine keeps the activations of a
+            layer on chip (`resident`).
+
+        Raises
+        ------
+        ValueError
+            The outermost level has no bandwidth.
+
+        Examples
+        --------
+        >>> from heterocompute import hardware as hw
+        >>> hw.Machine.named("tpu_v1").roofline("resnet50").bound
+        'memory'
+        """
+        rate = self._plan.levels[0].get("bandwidth") if self._plan.levels else None
+        if rate is None:
+            raise WrongValue(f"Machine.roofline: the outermost level of {self.name} has no bandwidth (bytes/s)")
+        weights, activations = operands(self.format)
+        kind = operand(activations)
+        dtype = f"int{kind.bits}" if kind.kind == "int" else f"fp{kind.bits}"
+        dtype = dtype if dtype in DTYPES else next(name for name, bits in WIDTHS if kind.bits <= bits)
+        chip = Device(self.name, peak={dtype: self.peak()}, bandwidth=rate, process=self.process)
+        return roofline(network, chip, dtype, None if weights == activations else weights, batch, **options)
 
     @cached_property
     def accelerator(self) -> Accelerator:
