@@ -275,6 +275,7 @@ MACHINES: Mapping[str, Callable[[], Accelerator]] = {
     "simba": simba,
     "magnet": magnet,
     "groq_lpu": groq_lpu,
+    "cim_sinangil": functools.partial(_named, "cim_sinangil"),
     **{f"tensor_core_{one}": functools.partial(tensor_core, one) for one in GENERATIONS},
 }
 

@@ -291,7 +291,7 @@ def _layer(
         left = _lockstep(machine, stores, stats, mapping, gated)
         work, detail["imbalance"] = work * left, left / gated if gated else math.inf
     last = {tensor: [store.name for store in stores if tensor in store.keeps][-1] for tensor in "WIO"}
-    dram, waits = 0.0, 0.0
+    dram, outside, waits = 0.0, 0.0, 0.0
     busy: dict[str, float] = {}  # bytes in and out of an instance of a memory whose width is known
     for (name, tensor), access in stats.accesses.items():
         store = by_name[name]
@@ -317,7 +317,7 @@ def _layer(
             dram += words * bits * groups * share * mask
             joules *= share
             if store.bandwidth is not None:
-                waits = max(waits, dram / 8 / store.bandwidth * machine.clock)
+                outside = max(outside, dram / 8 / store.bandwidth * machine.clock)
         elif store.bandwidth is not None:
             words = access.reads + access.fills + access.updates
             busy[name] = busy.get(name, 0.0) + words * bits / 8 * groups
@@ -332,7 +332,8 @@ def _layer(
     energy["movement"] = energy.get("movement", 0.0) + groups * moved
     waits = max(waits, groups * links)
     active = stats.utilisation * run.loops.macs / (groups * stats.computes)
-    return Layer(loops.name, loops.macs, max(work, waits), work, dram, energy, active, listed, detail)
+    cycles = max(work, waits, outside)
+    return Layer(loops.name, loops.macs, cycles, work, dram, energy, active, listed, detail, waits)
 
 
 def _lockstep(

@@ -42,6 +42,8 @@ class Layer:
         pJ by memory and tensor, such as ``"GLB I"``.
     detail : dict
         Further results of the machine's own model.
+    inside : float
+        Cycles that memories and networks on chip need.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Layer:
     active: float
     stores: dict[str, float] = field(default_factory=dict)
     detail: dict[str, Any] = field(default_factory=dict)
+    inside: float = 0.0
 
     @property
     def picojoules(self) -> float:

@@ -14,10 +14,11 @@ from dataclasses import replace
 from ...base.errors import Unsupported, shown
 from ..chips.database import device
 from ..network.loops import Loops
+from ..silicon.gate_costs import int_add, mux, scaled
 from .accelerator import Accelerator
 from .energies import DRAM, registers, sram
 from .mapped import multiply_add
-from .nonzeros import check_phases, eie_load, scnn_steps
+from .nonzeros import check_phases, conflict_factor, eie_load, scnn_steps
 from .report import Layer
 
 __all__: list[str] = []
@@ -78,9 +79,9 @@ ON_CHIP = 1.2e6  # bytes of activations, indices included
 
 def scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
     """Return the cost of a convolution on SCNN."""
-    check_phases(loops, SIDE * 2)
+    check_phases(loops, machine.sizes["side"] * 2)
     shares = {tensor: zeros.get(tensor, 1.0) for tensor in "WIO"}
-    counts = _scnn(replace(loops, name="", n=1), shares["W"], shares["I"])
+    counts = _scnn(replace(loops, name="", n=1), shares["W"], shares["I"], machine.sizes["side"], machine.sizes["accumulators"])
     process, images = machine.process, loops.n
     products, steps = counts["products"] * images, counts["steps"] * images
     inputs, outputs = shares["I"] * loops.inputs, shares["O"] * loops.outputs
@@ -94,13 +95,28 @@ def scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[st
         "DRAM": moved * DRAM,
     }
     cycles = counts["cycles"] * images
+    if machine.sizes["queue"]:
+        cycles *= conflict_factor(MULTIPLIERS, machine.sizes["banks"], machine.sizes["queue"])
+    if machine.sizes["crossbar"]:
+        energy["movement"] = products * crossbar_pj(machine.sizes["banks"], process)
     whole = max(cycles, _waits(machine, moved))
     plain = _moved(loops.weights, loops.inputs + loops.outputs, images, 16)
     dense = max(dense_cycles(loops), _waits(machine, plain))
     detail = {"dense_cycles": dense, "speedup": dense / whole, "filters_a_group": counts["group"]}
     detail["dense_energy"] = sum(dense_energy(loops).values())
-    busy = min(1.0, products / (cycles * SIDE * SIDE * MULTIPLIERS))
+    busy = min(1.0, products / (cycles * machine.sizes["side"] ** 2 * MULTIPLIERS))
     return Layer(loops.name, loops.macs, whole, cycles, moved, energy, busy, detail=detail)
+
+
+def crossbar_pj(banks: int, process: str) -> float:
+    """Return pJ of a product's way to its bank: 24 bits through a tree of 2:1 multiplexers, and two coordinates.
+
+    Examples
+    --------
+    >>> round(crossbar_pj(32, "16nm"), 4)
+    0.067
+    """
+    return scaled(mux(24, banks) + int_add(8) * 2, process).energy
 
 
 def _moved(weights: float, activations: float, images: int, bits: int) -> float:
@@ -152,9 +168,9 @@ def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict
 
 
 @functools.lru_cache(maxsize=1024)
-def _scnn(loops: Loops, weights: float, inputs: float) -> dict[str, float]:
+def _scnn(loops: Loops, weights: float, inputs: float, side: int, sums: int) -> dict[str, float]:
     """Return the counts of one image; a tile too large for four filters at a time is split into four."""
-    found = [scnn_steps(loops, weights, inputs, SIDE, 1, ACCUMULATORS)]
+    found = [scnn_steps(loops, weights, inputs, side, 1, sums)]
     if found[0]["group"] < 4:
-        found.append(scnn_steps(loops, weights, inputs, SIDE, 2, ACCUMULATORS))
+        found.append(scnn_steps(loops, weights, inputs, side, 2, sums))
     return min(found, key=lambda one: one["cycles"])

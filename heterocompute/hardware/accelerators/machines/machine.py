@@ -7,11 +7,11 @@ Energies follow from kinds, sizes, process, voltage and format by the component 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....base.errors import WrongType, WrongValue, shown
 from ....base.texts import near_words
@@ -26,6 +26,9 @@ from ..energies import operands
 from ..report import AcceleratorReport
 from .building import accelerator_of, area_of
 from .checking import FAN, KEYS, MAC, MEMORY, OVERHEADS, Plan, checked_file, format_names, near, planned
+
+if TYPE_CHECKING:
+    from .fusing import FusedNetwork
 
 __all__ = ["Machine", "machine_names", "machine_of"]
 
@@ -342,6 +345,46 @@ class Machine:
         dtype = dtype if dtype in DTYPES else next(name for name, bits in WIDTHS if kind.bits <= bits)
         chip = Device(self.name, peak={dtype: self.peak()}, bandwidth=rate, process=self.process)
         return roofline(network, chip, dtype, None if weights == activations else weights, batch, **options)
+
+    def fuse(
+        self, network: object, batch: int = 1, objective: str = "energy", *, input_shape: Sequence[int] | None = None
+    ) -> FusedNetwork:
+        """Find the layers that run together, so that values between them stay in the shared buffer.
+
+        Parameters
+        ----------
+        network : Network, str, path, torch.nn.Module or sequence of layers
+        batch : int, optional
+        objective : {"energy", "delay"}
+            pJ or cycles.
+        input_shape : sequence of int, optional
+            Shape of one sample, without a batch.
+
+        Returns
+        -------
+        FusedNetwork
+            The groups with the least cost of all cuts of the chain, each with the rows of a tile, rows that two tiles
+            need kept or computed again, and weights that stay or are read for each tile. Layers that share a value with
+            others, or with pooling between, are not in one group.
+
+        Raises
+        ------
+        ValueError
+            The objective is unknown, or the network has no product.
+        NotImplementedError
+            The machine has no memory that one instance shares for inputs and outputs.
+
+        Examples
+        --------
+        >>> from heterocompute import hardware as hw
+        >>> chain = hw.as_network([hw.layers.Conv2d(8, 8, 3, padding=1) for _ in range(3)], (8, 32, 32))
+        >>> found = hw.Machine.named("eyeriss").fuse(chain)
+        >>> len(found.groups), found.dram_bytes < found.to_dict()["unfused"]["dram_bytes"]
+        (1, True)
+        """
+        from .fusing import fuse_on
+
+        return fuse_on(network, self, objective, batch=batch, input_shape=input_shape)
 
     @cached_property
     def accelerator(self) -> Accelerator:
