@@ -36,12 +36,12 @@ def answers(machine: hw.Machine) -> str:
 
 CHANGES: dict[str, Any] = {
     "name": "n", "title": "a title", "source": "a source", "year": 1999, "process": "7nm", "voltage": 0.5,
-    "clock": 5e8, "watts": 3.0, "notes": ["a note"], "winograd": True, "resident": "buffer",
+    "clock": 5e8, "watts": 3.0, "notes": ["a note"], "winograd": True,
     "overhead.clock": 0.3, "overhead.control": 0.2, "overhead.leakage": 0.1,
     "dram.kind": "hbm2", "dram.bandwidth": 1e8, "dram.pj": 3.0, "dram.read_pj": 3.0, "dram.coded": 1.3,
     "dram.masked": ["weights"], "buffer.kib": 1, "buffer.banks": 4, "buffer.width": 8, "buffer.bandwidth": 1e8,
     "buffer.keeps": ["inputs", "outputs"], "buffer.loops": "KC", "buffer.sums": False, "buffer.pj": 1.0,
-    "buffer.read_pj": 1.0, "buffer.mm2": 2.0, "buffer.masked": ["inputs"], "buffer.idle": ["inputs"],
+    "buffer.read_pj": 1.0, "buffer.mm2": 2.0, "buffer.masked": ["inputs"],
     "buffer.wire_pj": 0.5, "buffer.network": "mesh", "buffer.count": [2], "buffer.spread": ["P"],
     "regs.bytes": 16, "mac.lanes": 4, "mac.tree": 8, "mac.spread": "K", "mac.weights": "int4",
     "mac.activations": "int4", "mac.sums": 16, "mac.adder": 64, "mac.zeros": "skip", "mac.pj": 0.3, "mac.mm2": 1.0,
@@ -49,6 +49,9 @@ CHANGES: dict[str, Any] = {
 }  # fmt: skip
 TOGETHER: list[dict[str, Any]] = [
     {"mac.zeros": "gate", "mac.gates": ["weights"]},
+    {"mac.zeros": "gate", "buffer.idle": ["inputs"]},
+    {"buffer.kib": 64},
+    {"buffer.kib": 64, "resident": "buffer"},
     {"mac.instruction_pj": 30, "mac.instruction_macs": 8},
     {"buffer.network": "crossbar", "buffer.network_bits": 1},
     {"mac.kind": "cim", "mac.adc_bits": 4, "mac.cell_pj": 0.01},
@@ -101,6 +104,9 @@ def test_every_key_changes_an_answer() -> None:
         ({"model": "scn"}, "model is 'scn', the nearest is scnn"),
         ({"model": "scnn"}, "model and level"),
         ({"sizes.rows": 3}, "size is 'rows'"),
+        ({"buffer.idle": ["inputs"]}, "idle, expected zeros of mac"),
+        ({"chips": 2}, "expected holds"),
+        ({"sizes": {"rows": 3}}, "size rows is read by no key"),
         ({"sizes": {"mac": 3}}, "the name 'mac', which is that of a value"),
         ({"sizes": {"a b": 3}}, "expected letters, digits"),
         ({"sizes": {"a": -3}}, "size a is -3"),
@@ -111,7 +117,7 @@ def test_every_key_changes_an_answer() -> None:
         ({"buffer.kib": "2 / 0"}, "divides by 0"),
         ({"buffer.kib": "9e30 * 9e30"}, "more than 1e30"),
         ({"buffer.kib": "1" * 300}, "expected at most 200"),
-        ({"buffer.kib": "__import__('os')"}, "joined by"),
+        ({"buffer.kib": "__import__('os')"}, "the name '__import__'"),
         ({"buffer.kib": "device.bandwidth"}, "the name 'device.bandwidth'"),
         ({"device": "h200x"}, "h200x"),
         ({"formats": {}}, "formats is"),
@@ -131,6 +137,23 @@ def test_keys_that_do_not_fit_are_refused_by_name(changes: dict[str, Any], messa
     with pytest.raises(ValueError, match="Machine|device") as caught:
         base.set(changes)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_models_read_their_sizes() -> None:
+    scnn = hw.Machine.named("scnn")
+    for changes, message in (
+        ({"sizes": {"side": 8}}, "model scnn has no size accumulators"),
+        ({"sizes.side": 0}, "size side is 0"),
+        ({"sizes.queue": -1}, "size queue is -1"),
+        ({"sizes.side": 1 << 30}, "expected at most"),
+        ({"winograd": True}, "model and winograd"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            scnn.set(changes)
+    cycles = [scnn.set({"sizes.queue": queue}).report(NET, zeros=ZEROS).seconds for queue in (0, 64, 4, 1)]
+    assert cycles == sorted(cycles) and cycles[0] < cycles[3]
+    crossed = scnn.set({"sizes.crossbar": True}).report(NET, zeros=ZEROS)
+    assert crossed.energy_parts["movement"] > 0 == scnn.report(NET, zeros=ZEROS).energy_parts["movement"]
 
 
 def drawn(rng: random.Random) -> dict[str, Any]:

@@ -33,7 +33,11 @@ def test_one_mapping_is_forced_on_the_simple_machine() -> None:
         if not key.startswith("simple|"):
             continue
         for name in einsums(case):
-            actions = {ast.literal_eval(one)[1:]: count for one, count in case["actions"].items() if ast.literal_eval(one)[0] == name}
+            actions = {
+                ast.literal_eval(one)[1:]: count
+                for one, count in case["actions"].items()
+                if ast.literal_eval(one)[0] == name
+            }
             macs = int(actions["MAC", "None", "compute"])
             written = {tensor for (level, tensor, verb), count in actions.items() if verb == "write" and count}
             levels, tensors = {one[0] for one in actions}, {one[1] for one in actions if one[0] != "MAC"}

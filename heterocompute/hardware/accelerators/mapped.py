@@ -336,9 +336,7 @@ def _layer(
     return Layer(loops.name, loops.macs, cycles, work, dram, energy, active, listed, detail, waits)
 
 
-def _lockstep(
-    machine: Accelerator, stores: list[Store], stats: Stats, mapping: Mapping, share: float
-) -> float:
+def _lockstep(machine: Accelerator, stores: list[Store], stats: Stats, mapping: Mapping, share: float) -> float:
     """Return the share of the cycles that is left if zeros are skipped by multipliers that wait for each other.
 
     They wait after each pass of the innermost loops. The slowest of N units has share + sqrt(2 ln N share (1 - share) /

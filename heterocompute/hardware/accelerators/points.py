@@ -44,7 +44,9 @@ class Points:
         self._kept = Kept(path, "explore", "points of an exploration")
         self._same = ""
         if self._kept:  # of all points of a call
-            self._same = key_of([__version__, _plain(tuple(networks)), batch, *([] if base is None else [_plain(base.table)])])
+            self._same = key_of(
+                [__version__, _plain(tuple(networks)), batch, *([] if base is None else [_plain(base.table)])]
+            )
 
     def find(self, point: Point) -> Point | None:
         """Return the row of a point, or None if it has not been evaluated."""

@@ -20,6 +20,7 @@ RF, WIRE, GLB, DRAM = 1.0, 2.0, 6.0, 200.0
 #: have 2.5 times the area of its 108 KB (Chen et al., JSSC 2017).
 PAD_AREA = 2.5 * 108 * KIB / (168 * 520)
 
+
 def _unit() -> float:
     """Return pJ per bit for an access that costs as much as a multiply-add."""
     return multiply_add("int16", 24, 1, PROCESS) / BITS

@@ -81,7 +81,9 @@ def scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[st
     """Return the cost of a convolution on SCNN."""
     check_phases(loops, machine.sizes["side"] * 2)
     shares = {tensor: zeros.get(tensor, 1.0) for tensor in "WIO"}
-    counts = _scnn(replace(loops, name="", n=1), shares["W"], shares["I"], machine.sizes["side"], machine.sizes["accumulators"])
+    counts = _scnn(
+        replace(loops, name="", n=1), shares["W"], shares["I"], machine.sizes["side"], machine.sizes["accumulators"]
+    )
     process, images = machine.process, loops.n
     products, steps = counts["products"] * images, counts["steps"] * images
     inputs, outputs = shares["I"] * loops.inputs, shares["O"] * loops.outputs

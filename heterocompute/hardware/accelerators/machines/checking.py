@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,12 @@ CIM = ("adc_bits", "adc_pj", "cell_pj", "cell_bits", "input_bits")
 TENSORS = {"weights": "W", "inputs": "I", "outputs": "O"}
 ZEROS = ("none", "gate", "skip")
 NETWORKS = ("mesh", "multicast", "crossbar")
-MODELS = ("eie", "scnn", "streams")
+#: Sizes that a model of sparse or streaming hardware reads, with the least value of each.
+MODELS: dict[str, dict[str, int]] = {
+    "eie": {"elements": 1, "depth": 1},
+    "scnn": {"side": 1, "accumulators": 1, "banks": 1, "queue": 0, "crossbar": 0},
+    "streams": {},
+}
 OVERHEADS = ("clock", "control", "leakage")
 #: Kinds of memory that are no DRAM.
 CHIP = ("sram", "latches")
@@ -167,6 +172,7 @@ def checked_file(table: object) -> dict[str, Any]:
     found["level"] = [known("level", one, ("name", "when", *MEMORY, *FAN), ("name",)) for one in levels]
     for one in found["level"]:
         one["name"] = shortened(check_text("Machine", "name of a level", one["name"]))
+    _used(found)
     found["notes"] = as_list(found.get("notes", []), "Machine: notes", "texts")[: MAX_NOTES + 1]
     if len(found["notes"]) > MAX_NOTES:
         raise WrongValue(f"Machine: notes has more than {MAX_NOTES} texts")
@@ -186,6 +192,47 @@ def _sizes(table: object) -> dict[str, Any]:
         if not isinstance(value, (bool, str)):
             check_number("Machine", f"size {name}", value, high=1e30, closed=True)
     return dict(table)
+
+
+def _used(file: Mapping[str, Any]) -> None:
+    """Refuse a size that no key reads, and a model whose sizes are missing."""
+    own = MODELS.get(file.get("model", ""), {})
+    for name, least in own.items():
+        if name not in file["sizes"]:
+            raise WrongValue(f"Machine: model {file['model']} has no size {name}, expected {', '.join(own)}")
+        value = file["sizes"][name]
+        if name == "crossbar":
+            check_flag("Machine", "size crossbar", value)
+        elif check_count("Machine", f"size {name}", value, least) > 1 << 20:
+            raise WrongValue(f"Machine: size {name} is {shown(value)}, expected at most {1 << 20}")
+    used = used_sizes(file)
+    for name in file["sizes"]:
+        if name not in used:
+            raise WrongValue(f"Machine: size {name} is read by no key, expected its name in a value or in when")
+
+
+def used_sizes(file: Mapping[str, Any]) -> set[str]:
+    """Return the names in values and in ``when``, and those that the model of a machine reads.
+
+    Parameters
+    ----------
+    file : mapping
+    """
+    words = re.findall(r"[A-Za-z_]\w*", " ".join(_texts({**file, "sizes": None, "notes": None}, 0)))
+    return {*words, *MODELS.get(file.get("model", ""), ())}
+
+
+def _texts(value: object, depth: int) -> Iterator[str]:
+    """Yield the texts of values, and the keys of the tables of ``when``."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping) and depth < 8:
+        yield from (str(key) for key in value.get("when", ()) if isinstance(value.get("when"), Mapping))
+        for each in value.values():
+            yield from _texts(each, depth + 1)
+    elif isinstance(value, (list, tuple)) and depth < 8:
+        for each in value:
+            yield from _texts(each, depth + 1)
 
 
 def format_names(file: Mapping[str, Any]) -> list[str]:
@@ -259,6 +306,11 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
             rest[key] = check_number("Machine", key, amount(key, file[key], names, lookup))
     if "chips" in file:
         rest["chips"] = check_count("Machine", "chips", amount("chips", file["chips"], names, lookup))
+    for one in levels:
+        if "idle" in one and mac.get("zeros", "none") == "none":
+            raise WrongValue(f"Machine: level {shown(one['name'])} has idle, expected zeros of mac as gate or skip")
+    if "chips" in file and "holds" not in file:
+        raise WrongValue("Machine: file has chips, expected holds, the bytes of weights that one chip holds")
     if "resident" in file and file["resident"] not in named:
         raise WrongValue(f"Machine: resident is {shown(file['resident'])}, {near(file['resident'], named)}")
     return Plan(format, tuple(levels), mac, int(units), {**file, **rest})
@@ -266,7 +318,9 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
 
 def _choice(file: Mapping[str, Any], name: str, value: str) -> None:
     """Refuse a text that no level is there for."""
-    wanted = [one["when"][name] for one in file["level"] if isinstance(one.get("when"), Mapping) and name in one["when"]]
+    wanted = [
+        one["when"][name] for one in file["level"] if isinstance(one.get("when"), Mapping) and name in one["when"]
+    ]
     choices = [str(one) for each in wanted for one in (each if isinstance(each, list) else [each])]
     if choices and value not in choices:
         raise WrongValue(f"Machine: size {name} is {shown(value)}, {near(value, list(dict.fromkeys(choices)))}")
@@ -399,7 +453,9 @@ def _spreads(where: str, one: dict[str, Any], names: Mapping[str, Any], lookup: 
     if "network" in one:
         check_text("Machine", f"network of {where}", one["network"])
         if one["network"] not in NETWORKS:
-            raise WrongValue(f"Machine: network of {where} is {shown(one['network'])}, {near(one['network'], NETWORKS)}")
+            raise WrongValue(
+                f"Machine: network of {where} is {shown(one['network'])}, {near(one['network'], NETWORKS)}"
+            )
         if "count" not in one or "wire_pj" in one:
             raise WrongValue(f"Machine: {where} has a network, expected count and no wire_pj")
     elif "network_bits" in one:
@@ -443,9 +499,7 @@ def _mac(mac: dict[str, Any]) -> dict[str, Any]:
         raise WrongValue(f"Machine: kind of mac is {shown(kind)}, {near(kind, ('digital', 'cim'))}")
     if kind == "cim":
         if not {"adc_bits", "cell_pj"} <= set(mac) or {"pj", "instruction_pj", "adder", "tree"} & set(mac):
-            raise WrongValue(
-                "Machine: mac is cim, expected adc_bits, cell_pj and no pj, tree, adder or instruction_pj"
-            )
+            raise WrongValue("Machine: mac is cim, expected adc_bits, cell_pj and no pj, tree, adder or instruction_pj")
         if mac.get("zeros", "none") == "skip":
             raise WrongValue("Machine: mac is cim and zeros is 'skip', expected none or gate: its rows run together")
     else:

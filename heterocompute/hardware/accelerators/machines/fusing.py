@@ -239,7 +239,9 @@ class Sizes:
                 for rows_in, rows_out, one in zip(inputs, heights, loops, strict=True)
             )
             overlap = sum(  # rows of inner outputs that the next tile needs again
-                min(rows_in, max(0, one.dilation[0] * (one.r - 1) + 1 - one.stride[0])) * _input_row(one) * self.bits["I"]
+                min(rows_in, max(0, one.dilation[0] * (one.r - 1) + 1 - one.stride[0]))
+                * _input_row(one)
+                * self.bits["I"]
                 for rows_in, one in zip(inputs[1:], loops[1:], strict=True)
             )
             for halo, again in (("kept", False), ("recomputed", True)):
@@ -279,9 +281,7 @@ def _shared(machine: Accelerator, stores: Sequence[Store]) -> Store:
     for store in stores:
         if store.part != "DRAM" and store.count == 1 and {"I", "O"} <= set(store.keeps) and isinstance(store.size, int):
             return store
-    raise Unsupported(
-        f"fuse: {machine.name} has no memory on chip, with one instance, that keeps inputs and outputs"
-    )
+    raise Unsupported(f"fuse: {machine.name} has no memory on chip, with one instance, that keeps inputs and outputs")
 
 
 def _linked(network: Network, one: Flow, after: Flow) -> bool:
@@ -322,4 +322,3 @@ def _input_row(loops: Loops) -> int:
     """Return the values of a row of the input, without padding."""
     wide = (loops.q - 1) * loops.stride[1] + loops.dilation[1] * (loops.s - 1) + 1
     return loops.c * max(1, wide - 2 * loops.padding[1])
-

@@ -25,7 +25,7 @@ from ..accelerator import Accelerator
 from ..energies import operands
 from ..report import AcceleratorReport
 from .building import accelerator_of, area_of
-from .checking import FAN, KEYS, MAC, MEMORY, OVERHEADS, Plan, checked_file, format_names, near, planned
+from .checking import FAN, KEYS, MAC, MEMORY, OVERHEADS, Plan, checked_file, format_names, near, planned, used_sizes
 
 if TYPE_CHECKING:
     from .fusing import FusedNetwork
@@ -208,6 +208,9 @@ class Machine:
                 one[key] = value
         if not table["level"]:
             del table["level"]
+        if "sizes" not in changes:  # a key that is a number now may have been the only one to read a size
+            used = {*used_sizes(table), *(path.removeprefix("sizes.") for path in changes)}
+            table["sizes"] = {name: size for name, size in table["sizes"].items() if name in used}
         return Machine(table)
 
     def check_key(self, function: str, path: object) -> None:

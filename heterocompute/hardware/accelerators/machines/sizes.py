@@ -106,6 +106,8 @@ def applies(what: str, when: object, sizes: Mapping[str, Any]) -> bool:
     for name in when:
         if name not in sizes:
             near = near_words(str(name), sizes, 1)
-            words = f"the nearest is {near[0]}" if near else f"expected one of {', '.join(sizes) or 'sizes of the file'}"
+            words = (
+                f"the nearest is {near[0]}" if near else f"expected one of {', '.join(sizes) or 'sizes of the file'}"
+            )
             raise WrongValue(f"Machine: when of {what} has {shown(name)}, {words}")
     return all(sizes[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in when.items())
