@@ -33,8 +33,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--set", "NAME=V,V,...", "values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, "
         "global_kib, entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points", dest="space",
         **REPEATED)  # fmt: skip
-    add("--base", "MACHINE", "a machine of your own (a TOML file) or a published one, whose keys --set changes, such as "
-        "buffer.kib=64,128")  # fmt: skip
+    add("--base", "MACHINE", "a machine of your own (a TOML file) or a published one, whose keys --set changes")
     add("--objective", "COLUMNS", "columns to minimize, the first most of all; -NAME maximizes")
     add(
         "--study",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heterocompute import hardware as hw
-from heterocompute.hardware.accelerators.machines.checking import FAN, KEYS, MAC, MEMORY
+from heterocompute.hardware.accelerators.machines.keys import FAN, KEYS, MAC, MEMORY
 
 NET = hw.as_network([hw.layers.Conv2d(12, 24, 3, 1, 1), hw.layers.Conv2d(24, 10, 1)], (12, 10, 10))
 ZEROS = {name: {"W": 0.5, "I": 0.4, "O": 0.6} for name in ("0.conv2d", "1.conv2d")}

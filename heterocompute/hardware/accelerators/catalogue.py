@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from ...base.errors import WrongValue, shown
-from ...base.values import check_choice, check_count, check_flag
 from ...base.texts import near_words
+from ...base.values import check_choice, check_count, check_flag
 from .accelerator import Accelerator
 from .design import DATAFLOWS
 from .machines.machine import Machine

@@ -11,11 +11,12 @@ from ...chips.database import device
 from ...silicon.gate_costs import Cost, int_add, scaled, sram_area
 from ..accelerator import ALL, Accelerator, Store
 from ..energies import DRAMS, latches, registers, sram, value_bits
+from ..inmemory import ComputeInMemory, adc_energy
 from ..mapped import mapped_cost, multiplier, multiply_add
 from ..sparse import eie_cost, scnn_cost
 from ..streams import streamed_cost
-from ..inmemory import ComputeInMemory, adc_energy
-from .checking import TENSORS, Plan, filled, is_dram, is_fan, size_of
+from .checking import Plan, filled
+from .keys import TENSORS, is_dram, is_fan, size_of
 from .networks import wires
 
 COSTS = {"eie": eie_cost, "scnn": scnn_cost, "streams": streamed_cost}

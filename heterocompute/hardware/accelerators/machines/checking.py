@@ -4,48 +4,44 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ....base.errors import WrongType, WrongValue, shown
-from ....base.texts import near_words, shortened
+from ....base.texts import shortened
 from ....base.values import as_list, check_choice, check_count, check_flag, check_number, check_text
 from ...chips.database import device
 from ...silicon.gate_costs import PROCESSES
 from ...silicon.operands import operand
-from ..accelerator import ALL
 from ..energies import DRAMS, operands, value_bits
 from ..mapped import multiply_add
+from .keys import (
+    CHIP,
+    FAN,
+    KEYS,
+    MAC,
+    MAC_AMOUNTS,
+    MAX_FORMATS,
+    MAX_LEVELS,
+    MAX_NOTES,
+    MAX_SIZE,
+    MAX_SIZES,
+    MAX_UNITS,
+    MEMORY,
+    MODELS,
+    NETWORKS,
+    OVERHEADS,
+    TENSORS,
+    checked_mac,
+    dims_of,
+    is_dram,
+    is_fan,
+    known,
+    near,
+    tensors_of,
+)  # fmt: skip
 from .sizes import amount, applies
-
-MAX_LEVELS, MAX_UNITS, MAX_SIZE, MAX_FORMATS, MAX_SIZES, MAX_NOTES = 24, 1 << 24, 1 << 50, 64, 64, 64
-KEYS = (
-    "name", "title", "source", "year", "device", "process", "voltage", "clock", "watts", "sizes", "formats", "level",
-    "mac", "notes", "overhead", "resident", "winograd", "model", "holds", "chips",
-)  # fmt: skip
-MEMORY = (
-    "kind", "kib", "bytes", "entries", "width", "banks", "bandwidth", "keeps", "loops", "sums", "pj", "read_pj", "mm2",
-    "masked", "idle", "coded", "wire_pj",
-)  # fmt: skip
-FAN = ("count", "spread", "network", "network_bits")
-MAC = (
-    "kind", "lanes", "tree", "spread", "weights", "activations", "sums", "adder", "zeros", "gates", "pj", "mm2",
-    "operations", "instruction_pj", "instruction_macs", "adc_bits", "adc_pj", "cell_pj", "cell_bits", "input_bits",
-)  # fmt: skip
-CIM = ("adc_bits", "adc_pj", "cell_pj", "cell_bits", "input_bits")
-TENSORS = {"weights": "W", "inputs": "I", "outputs": "O"}
-ZEROS = ("none", "gate", "skip")
-NETWORKS = ("mesh", "multicast", "crossbar")
-#: Sizes that a model of sparse or streaming hardware reads, with the least value of each.
-MODELS: dict[str, dict[str, int]] = {
-    "eie": {"elements": 1, "depth": 1},
-    "scnn": {"side": 1, "accumulators": 1, "banks": 1, "queue": 0, "crossbar": 0},
-    "streams": {},
-}
-OVERHEADS = ("clock", "control", "leakage")
-#: Kinds of memory that are no DRAM.
-CHIP = ("sram", "latches")
 
 
 @dataclass(frozen=True)
@@ -82,45 +78,6 @@ class Plan:
     def sums(self) -> int:
         """Return the bits of a stored sum."""
         return int(self.mac.get("sums", 32))
-
-
-def near(word: object, words: Sequence[str] | Mapping[str, Any]) -> str:
-    """Return the nearest of several words in a phrase, or all of them."""
-    found = near_words(str(word), words, 1)
-    return f"the nearest is {found[0]}" if found else f"expected one of {', '.join(words)}"
-
-
-def known(where: str, table: object, keys: Sequence[str], needed: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a table as a dict; its keys are among some, and some are needed."""
-    if not isinstance(table, Mapping):
-        raise WrongType(f"Machine: {where} is {shown(table)}, expected a table")
-    for key in table:
-        if key not in keys:
-            raise WrongValue(f"Machine: {where} has key {shown(key)}, {near(key, keys)}")
-    for key in needed:
-        if key not in table:
-            raise WrongValue(f"Machine: {where} has no {key}, expected {', '.join(needed)}")
-    return dict(table)
-
-
-def is_fan(one: Mapping[str, Any]) -> bool:
-    """Return whether a level only spreads loops."""
-    return "count" in one and not {"kind", "kib", "bytes", "entries"} & set(one)
-
-
-def is_dram(one: Mapping[str, Any]) -> bool:
-    """Return whether a level is outside the chip."""
-    return "kind" in one and one["kind"] not in CHIP
-
-
-def size_of(one: Mapping[str, Any]) -> int | dict[str, int] | None:
-    """Return the bytes of one instance, by letter of the tensor if each has its own; None if it has no limit."""
-    if "entries" in one:
-        return max(1, int(one["entries"] * one["width"] // 8))
-    if isinstance(one.get("bytes"), Mapping):
-        return {TENSORS[tensor]: round(size) for tensor, size in one["bytes"].items()}
-    size = 1024 * one["kib"] if "kib" in one else one.get("bytes")
-    return None if size is None else max(1, round(size))
 
 
 def checked_file(table: object) -> dict[str, Any]:
@@ -273,7 +230,7 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
         return value if isinstance(value, (int, float)) else None
 
     names: dict[str, Any] = {**sizes, "weights": value_bits(format, "W"), "activations": value_bits(format, "I")}
-    mac = _mac({key: amount(f"{key} of mac", value, names, lookup) if key in _MAC_AMOUNTS else value
+    mac = checked_mac({key: amount(f"{key} of mac", value, names, lookup) if key in MAC_AMOUNTS else value
                 for key, value in file["mac"].items()})  # fmt: skip
     tree = int(mac.get("tree", mac.get("lanes", 1)))
     adder = int(mac.get("adder", mac.get("sums", 32)))
@@ -350,10 +307,6 @@ _AMOUNTS: dict[str, tuple[float, bool]] = {  # key of a level: largest value, wh
     "read_pj": (1e9, True), "mm2": (1e6, True), "coded": (100.0, False), "wire_pj": (1e9, True),
 }  # fmt: skip
 _WHOLE = ("width", "banks", "entries", "network_bits")
-_MAC_AMOUNTS = (
-    "lanes", "tree", "sums", "adder", "pj", "mm2", "operations", "instruction_pj", "instruction_macs", "adc_bits",
-    "adc_pj", "cell_pj", "cell_bits", "input_bits",
-)  # fmt: skip
 
 
 def _level(table: Mapping[str, Any], names: Mapping[str, Any], lookup: Any) -> dict[str, Any]:
@@ -374,19 +327,21 @@ def _level(table: Mapping[str, Any], names: Mapping[str, Any], lookup: Any) -> d
         raise WrongValue(f"Machine: {where} has width and bandwidth, expected one of them")
     for key in ("keeps", "masked", "idle"):
         if key in one:
-            one[key] = _tensors(f"{key} of {where}", one[key])
+            one[key] = tensors_of(f"{key} of {where}", one[key])
     if one.get("keeps") == []:
         raise WrongValue(f"Machine: {where} keeps nothing, expected some of {', '.join(TENSORS)}")
     if isinstance(one.get("bytes"), Mapping):
-        one["bytes"] = {tensor: check_number("Machine", f"bytes of {where}", value, high=MAX_SIZE)
-                        for tensor, value in known(f"bytes of {where}", one["bytes"], tuple(TENSORS)).items()}  # fmt: skip
+        sizes = known(f"bytes of {where}", one["bytes"], tuple(TENSORS))
+        for tensor, value in sizes.items():
+            sizes[tensor] = check_number("Machine", f"bytes of {where}", value, high=MAX_SIZE)
+        one["bytes"] = sizes
         if set(one["bytes"]) != set(one.get("keeps", TENSORS)):
             raise WrongValue(f"Machine: bytes of {where} has {', '.join(one['bytes']) or 'nothing'}, expected a size "
                              f"for each of {', '.join(one.get('keeps', TENSORS))}")  # fmt: skip
     if "sums" in one:
         one["sums"] = check_flag("Machine", f"sums of {where}", one["sums"])
     if "loops" in one:
-        one["loops"] = _dims(f"loops of {where}", one["loops"], True)
+        one["loops"] = dims_of(f"loops of {where}", one["loops"], True)
     _spreads(where, one, names, lookup)
     return one
 
@@ -425,14 +380,6 @@ def _kind(where: str, one: dict[str, Any]) -> None:
                 raise WrongValue(f"Machine: {where} has {key}, which only a memory has: kib or bytes")
 
 
-def _tensors(what: str, names: object) -> list[str]:
-    found = as_list(names, f"Machine: {what}", "names of tensors")
-    for tensor in found:
-        if tensor not in TENSORS:
-            raise WrongValue(f"Machine: {what} has {shown(tensor)}, {near(tensor, TENSORS)}")
-    return list(dict.fromkeys(found))
-
-
 def _spreads(where: str, one: dict[str, Any], names: Mapping[str, Any], lookup: Any) -> None:
     for key in ("count", "spread"):
         if key in one:
@@ -449,7 +396,7 @@ def _spreads(where: str, one: dict[str, Any], names: Mapping[str, Any], lookup: 
         values = [amount(f"count of {where}", count, names, lookup) for count in one["count"]]
         whole = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
         one["count"] = [check_count("Machine", f"count of {where}", count) for count in whole]
-        one["spread"] = [_dims(f"spread of {where}", dims) for dims in one["spread"]]
+        one["spread"] = [dims_of(f"spread of {where}", dims) for dims in one["spread"]]
     if "network" in one:
         check_text("Machine", f"network of {where}", one["network"])
         if one["network"] not in NETWORKS:
@@ -462,48 +409,3 @@ def _spreads(where: str, one: dict[str, Any], names: Mapping[str, Any], lookup: 
         raise WrongValue(f"Machine: {where} has network_bits, expected a network, too")
     if "wire_pj" in one and "count" not in one:
         raise WrongValue(f"Machine: {where} has wire_pj, expected count: its wires end at the instances below")
-
-
-def _dims(what: str, dims: object, empty: bool = False) -> str:
-    text = dims if empty and dims == "" else check_text("Machine", what, dims)
-    if not isinstance(text, str) or set(text) - set(ALL) or len(set(text)) != len(text) or not (text or empty):
-        raise WrongValue(f"Machine: {what} is {shown(dims)}, expected letters of {ALL}, each once")
-    return text
-
-
-def _mac(mac: dict[str, Any]) -> dict[str, Any]:
-    for key in ("lanes", "tree", "instruction_macs"):
-        if isinstance(mac.get(key), float) and mac[key].is_integer():
-            mac[key] = int(mac[key])
-    highs = {"lanes": MAX_SIZE, "tree": MAX_UNITS, "sums": 128, "adder": 128, "instruction_macs": MAX_UNITS,
-             "adc_bits": 16, "cell_bits": 16, "input_bits": 32}  # fmt: skip
-    for key, high in highs.items():
-        if key in mac and check_count("Machine", f"{key} of mac", mac[key]) > high:
-            raise WrongValue(f"Machine: {key} of mac is {shown(mac[key])}, expected at most {high}")
-    if "spread" in mac:
-        mac["spread"] = _dims("spread of mac", mac["spread"])
-    for key in ("pj", "mm2", "operations", "instruction_pj", "adc_pj", "cell_pj"):
-        if key in mac:
-            mac[key] = check_number("Machine", f"{key} of mac", mac[key], closed=True, high=1e12)
-    if ("instruction_pj" in mac) != ("instruction_macs" in mac):
-        raise WrongValue("Machine: mac has one of instruction_pj and instruction_macs, expected both or neither")
-    if "zeros" in mac and mac["zeros"] not in ZEROS:
-        raise WrongValue(f"Machine: zeros of mac is {shown(mac['zeros'])}, expected one of {', '.join(ZEROS)}")
-    if "gates" in mac:
-        mac["gates"] = _tensors("gates of mac", mac["gates"])
-        if "outputs" in mac["gates"] or not mac["gates"] or mac.get("zeros", "none") == "none":
-            raise WrongValue(f"Machine: gates of mac is {shown(mac['gates'])}, expected weights, inputs or both, and "
-                             "zeros as gate or skip")  # fmt: skip
-    kind = mac.get("kind", "digital")
-    if kind not in ("digital", "cim"):
-        raise WrongValue(f"Machine: kind of mac is {shown(kind)}, {near(kind, ('digital', 'cim'))}")
-    if kind == "cim":
-        if not {"adc_bits", "cell_pj"} <= set(mac) or {"pj", "instruction_pj", "adder", "tree"} & set(mac):
-            raise WrongValue("Machine: mac is cim, expected adc_bits, cell_pj and no pj, tree, adder or instruction_pj")
-        if mac.get("zeros", "none") == "skip":
-            raise WrongValue("Machine: mac is cim and zeros is 'skip', expected none or gate: its rows run together")
-    else:
-        for key in CIM:
-            if key in mac:
-                raise WrongValue(f"Machine: mac has {key}, which only kind = 'cim' has")
-    return mac

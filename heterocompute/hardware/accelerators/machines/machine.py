@@ -25,7 +25,8 @@ from ..accelerator import Accelerator
 from ..energies import operands
 from ..report import AcceleratorReport
 from .building import accelerator_of, area_of
-from .checking import FAN, KEYS, MAC, MEMORY, OVERHEADS, Plan, checked_file, format_names, near, planned, used_sizes
+from .checking import Plan, checked_file, format_names, planned, used_sizes
+from .keys import FAN, KEYS, MAC, MEMORY, OVERHEADS, near
 
 if TYPE_CHECKING:
     from .fusing import FusedNetwork

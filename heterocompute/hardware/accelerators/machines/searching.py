@@ -84,7 +84,8 @@ class MappedNetwork(Shown):
     def __repr__(self) -> str:
         return (
             f"<MappedNetwork: {printable(self.network)} on {self.machine}, {self.format}, batch {self.batch}, best "
-            f"{self.objective} found: {self.seconds * 1e3:.4g} ms, {self.energy * 1e3:.4g} mJ, {len(self.layers)} layers>"
+            f"{self.objective} found: {self.seconds * 1e3:.4g} ms, {self.energy * 1e3:.4g} mJ, "
+            f"{len(self.layers)} layers>"
         )
 
     def _repr_html_(self) -> str:
