@@ -26,12 +26,14 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "Pareto-optimal ones in energy, area, time, or in the results of a study.",
         "explore resnet50 --set lanes=8,16 --set dataflow=ws,os-lws --workers 2",
         "explore digits --set format=int8,vsq4-g16-s4 --study study.json --objective energy,-accuracy",
+        "explore resnet18 --base mine.toml --set buffer.kib=64,128,256 --objective energy,area",
     )
     add = Options(found, "hardware:explore")
     add("models", "MODEL", "built-in networks (resnet50, ...) or ONNX files", nargs="+")
     add("--set", "NAME=V,V,...", "values to try for elements, lanes, vector, weight_kib, input_kib, sum_kib, "
         "global_kib, entries, dataflow, process, format (also 'int4 x int8'), ...; default: 72 points", dest="space",
         **REPEATED)  # fmt: skip
+    add("--base", "MACHINE", "a machine of your own (a TOML file) or a published one, whose keys --set changes")
     add("--objective", "COLUMNS", "columns to minimize, the first most of all; -NAME maximizes")
     add(
         "--study",
@@ -64,9 +66,11 @@ def _run(arguments: argparse.Namespace) -> int:
         space.setdefault(name.strip(), []).extend(_value(one) for one in values.split(","))
     found = interruptible(
         lambda: hw.explore(
-            space or None,
+            space or None if arguments.base is None else None,
             arguments.models,
             [name.strip() for name in arguments.objective.split(",")],
+            base=arguments.base,
+            set=None if arguments.base is None else space,
             study=None if arguments.study_file is None else _study(arguments.study_file),
             batch=batch_of(arguments),
             budget=arguments.budget,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import printable, shown
 from ..report.table import can_steer
 from .options import Options
-from .parts import UsageError, note, print_json, print_line, print_table, print_words, thread_count
+from .parts import UsageError, interruptible, note, print_json, print_line, print_table, print_words, thread_count
 
 if TYPE_CHECKING:
     from ..hardware.mapper import Arch, Found, Mapping, Problem, Stats
@@ -72,6 +72,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "map --example > conv.toml",
         "map conv.toml --html conv.html",
         "map machine.toml --gemm 256,128,256 --objective energy",
+        "map mine.toml --network resnet18",
     )
     add = Options(parser, "hardware.mapper:search")
     add("files", "FILE", "TOML or YAML with problem, arch, mapping, also in the layout of Timeloop v4; several files "
@@ -80,6 +81,9 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--gemm", "M,N,K", "problem: inputs (M, K) times weights (K, N)", type=_numbers(3, 3), alone="shape")
     add("--conv", "C,K,P,Q,R,S[,STRIDE]", "problem: channels, filters, output size, filter size", type=_numbers(6, 7),
         alone="shape")  # fmt: skip
+    add("--network", "NETWORK", "map every layer of a network; FILE is then a machine for networks, or the name of a "
+        "published one", alone="shape")  # fmt: skip
+    add("--batch", "N", "with --network: samples", type=_positive)
     add("--search", None, "search for a mapping even if the files contain one")
     add("--objective", None, "quantity to minimize", choices=OBJECTIVES)
     add("--budget", "N", "mappings to try, again for each dataflow if all do not fit", type=_positive)
@@ -104,6 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.files:
         raise UsageError("no FILE that holds a machine; 'heterocompute map --example' prints one")
+    if arguments.network is not None:
+        return _network(arguments)
+    if arguments.batch is not None:
+        raise UsageError("--batch needs --network")
     problem, arch, mapping = _inputs(arguments)
     result = None
     if mapping is None or arguments.search or arguments.dataflow:
@@ -136,6 +144,26 @@ def run(arguments: argparse.Namespace) -> int:
     if result is not None and result.interrupted:
         note("interrupted")
         return 130
+    return 0
+
+
+def _network(arguments: argparse.Namespace) -> int:
+    """Map every layer of a network."""
+    from .. import hardware as hw  # 60 ms
+
+    for name in ("search", "dataflow", "workers", "yaml", "html"):
+        if getattr(arguments, name):
+            option = {"workers": "threads", "yaml": "toml"}.get(name, name)
+            raise UsageError(f"--{option} does not apply with --network, which maps every layer")
+    if len(arguments.files) != 1:
+        raise UsageError(f"--network needs one FILE, the machine: got {len(arguments.files)}")
+    found = interruptible(
+        lambda: hw.search(arguments.network, arguments.files[0], arguments.objective, batch=arguments.batch or 1,
+                          budget=arguments.budget, seed=arguments.seed)
+    )  # fmt: skip
+    if arguments.json:
+        return print_json(found.to_dict())
+    print_line(str(found))
     return 0
 
 

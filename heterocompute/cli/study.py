@@ -33,8 +33,8 @@ from .rounding.ptq import function_of, names_function
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data",
-                    "labels", "methods", "calibration", "evaluate")  # fmt: skip
-NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate")
+                    "labels", "methods", "calibration", "evaluate", "machine")  # fmt: skip
+NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate", "machine")
 LISTS: dict[str, Any] = {"type": format_list, "action": "extend"}
 CACHES: dict[str, Any] = {"type": cache_list, "action": "extend"}
 EXAMPLES = 256  # training examples of a built-in network that are used for calibration
@@ -93,6 +93,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_threads(study)
     add("--device", "D", "add modelled time and energy on this chip; 'mac': energy and area in silicon")
     add.common("--device-file")
+    add("--machine", "M", "add modelled time and energy of an inference on a machine: a TOML file or a published one")
     add("--emulate", "A,B", "accumulators or instructions to emulate", parse=_emulation_list)
     add("--timing", None, "also measure times of fewer than 100,000 values", alone="timing", default=None,
         action="store_true")  # fmt: skip

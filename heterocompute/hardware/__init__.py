@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
         systolic as systolic,
     )
     from .accelerators.exploring import explore as explore
-    from .accelerators.machine import Machine as Machine
+    from .accelerators.machines.machine import Machine as Machine
+    from .accelerators.machines.searching import search as search
     from .chips.chip import *
     from .chips.database import *
     from .chips.glossary import *
@@ -51,7 +52,8 @@ else:  # hidden from type checkers, which would accept any name
         {
             "accelerators": "",
             "accelerators.exploring": "explore",
-            "accelerators.machine": "Machine",
+            "accelerators.machines.machine": "Machine",
+            "accelerators.machines.searching": "search",
             "chips.chip": "Device",
             "chips.database": "device devices load_devices",
             "chips.glossary": "glossary",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # names that the table below imports at run time; tests/house/test_structure.py compares both
     from .accelerators.exploring import Exploration as Exploration
+    from .accelerators.machines.fusing import FusedNetwork as FusedNetwork
+    from .accelerators.machines.searching import MappedNetwork as MappedNetwork
     from .cost.comparison import BatchSweep as BatchSweep
     from .cost.fusion import Fusion as Fusion
     from .cost.roofline import Roofline as Roofline
@@ -31,6 +33,8 @@ else:  # hidden from type checkers, which would accept any name
         __package__,
         {
             "accelerators.exploring": "Exploration",
+            "accelerators.machines.fusing": "FusedNetwork",
+            "accelerators.machines.searching": "MappedNetwork",
             "cost.comparison": "BatchSweep",
             "cost.fusion": "Fusion",
             "cost.roofline": "Roofline",

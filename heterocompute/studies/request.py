@@ -50,6 +50,8 @@ class Request:
     workers: Workers = None
     keep: Any = None  # path of kept results
     timing: Any = None
+    machine: Any = None
+    network: Any = None  # layers for the machine
     study: str = "study"  # the name of the function in errors
 
     def entries(self, formats: Sequence[str], methods: list[str | None]) -> list[Entry]:

@@ -51,6 +51,8 @@ class Study(Tabular, Stored):
         - With emulations ``accumulator_bits`` (None for exact sums), and of an emulated integer accumulator
           ``guaranteed_bits``, which no input overflows, and ``needed_bits``, which the first inputs of each layer need
           (see `heterocompute.ptq.accumulator_bits`).
+        - ``machine_us`` and ``machine_uj``, with a machine: modelled time and energy of an inference of the network.
+          None for formats that the machine's multipliers cannot have, and for several formats in one row.
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
         - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
           context) and ``kv_bytes`` of these tokens.

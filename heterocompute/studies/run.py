@@ -33,6 +33,7 @@ from ..report.study import STORED
 from .accumulators import KEYS, bits_of, inputs_of
 from .callers import MODELLED, RESERVED, evaluator, noted, retrainer, seeded, train_again
 from .keeping import KeptTensor, ways_of
+from .machined import Columns, machined_by
 from .notes import notes_on
 from .request import (
     PLAIN,
@@ -98,6 +99,7 @@ def run(request: Request) -> Study:
     ways = methods_of(request.methods, request.hessians)
     entries = request.entries(TENSOR_FORMATS if evaluate is None else NETWORK_FORMATS, ways)
     modelled = modelled_by(chip_asked(request.device))
+    machined = machined_by(request)
     kept = KeptResults(request.keep, "study")
 
     with ExitStack() as stack:
@@ -163,6 +165,7 @@ def run(request: Request) -> Study:
             trainings,
             call,
             modelled,
+            machined,
             step,
             kept,
             known,
@@ -208,6 +211,7 @@ class _Judge:
     trainings: list[Any]
     call: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] | None
     modelled: Callable[[list[Any], Any], dict[str, Any]]
+    machined: Columns
     step: Steps
     kept: KeptResults
     hessians: Mapping[str, Any]
@@ -306,6 +310,7 @@ class _Judge:
             row["accumulator_bits"] = text and accumulator_bits(text)
             row.update(self._bits_of(entry, of, weights()[0] if self.call else {}))
         row.update(self.modelled([one.matrix for one in chosen], kind))
+        row.update(self.machined(entry, self.names, kind))
         if (call := self.call) is not None:
             given = [f"  {key} {value}" for key, value in names_of_row.items() if value is not None]
             self.step(f"evaluate  {entry.text}" + "".join(given))

@@ -45,6 +45,8 @@ def study(
     workers: Workers = None,
     keep: str | os.PathLike[str] | None = None,
     timing: bool | None = None,
+    machine: object = None,
+    network: object = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -119,6 +121,13 @@ def study(
         belong to the weights, the formats, and the code and data of the functions; one file may hold several studies.
     timing : bool, optional
         Whether to measure ``seconds``. Default: for 100,000 values or more, because fewer do not tell formats apart.
+    machine : Machine, str or path, optional
+        A machine of `heterocompute.hardware.Machine`, its TOML file, or the name of a published one. The table then
+        has the modelled time and energy of one inference of the whole network, with multipliers and memories of the
+        row's formats of weights and activations (float32 where a row has none).
+    network : Network, str, path, module or sequence of layers, optional
+        The layers for `machine`, as of `heterocompute.hardware.as_network`. Default: those of the weights, if they are
+        a network of `heterocompute.zoo` or an ONNX file.
 
     Returns
     -------
@@ -130,7 +139,7 @@ def study(
         - `evaluate` has no keyword `activations` or `emulate` but some are given, or it does not return a number.
         - `retrain` is not a function, or has no keyword `seed` although `seeds` is above 1.
     ValueError
-        - A format, pattern, tensor, device or emulation is unknown.
+        - A format, pattern, tensor, device, machine or emulation is unknown, or the layers for a machine are.
         - An emulation or `per_layer` is given without `evaluate`, or an emulation applies to no row.
         - An emulation, axis or retraining is given for a module, or `evaluate` changes the module's parameters.
         - Retraining is requested without `evaluate`, or returns something else.
@@ -150,6 +159,7 @@ def study(
     request = Request(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
         methods, hessians, per_layer, text, kv_cache, workers, keep, timing,
+        machine, network,
     )  # fmt: skip
     if is_encoder(weights) and not is_language_model(weights):
         request = encoder_request(request)

@@ -25,6 +25,7 @@ class Digits(Network):
 
     layers = DIGITS
     batch = 32
+    hardware = "digits"
 
     @classmethod
     def load(cls, path: str | Path = FILE) -> Digits:

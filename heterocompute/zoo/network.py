@@ -45,6 +45,8 @@ class Network:
         Shapes of the weights by layer name, first to last.
     batch : int
         Training batch size.
+    hardware : str or None
+        Name of the same network in `heterocompute.hardware.networks`.
     """
 
     weights: dict[str, NDArray[np.float32]]
@@ -54,6 +56,7 @@ class Network:
     train_y: NDArray[np.int64]
     layers: ClassVar[Mapping[str, tuple[int, ...]]]
     batch: ClassVar[int]
+    hardware: ClassVar[str | None] = None
 
     def __repr__(self) -> str:
         size = sum(w.size for w in self.weights.values())

@@ -83,7 +83,7 @@ def test_a_format_without_a_row_of_the_study_is_on_no_front() -> None:
 
 
 def test_a_pair_of_formats_lies_between_its_two() -> None:
-    machine = Design().machine("pairs", ("int4", "int4 x int8", "int8"))
+    machine = Design().machine("pairs", ("int4", "int4 x int8", "int8")).accelerator
     low, pair, high = (machine.report(NET, text) for text in machine.formats)
     for part in ("arithmetic", "DRAM", "weights", "activations"):
         assert low.energy_parts[part] <= pair.energy_parts[part] <= high.energy_parts[part], part

@@ -115,7 +115,7 @@ def levels(*added: dict[str, Any]) -> dict[str, Any]:
         (levels({"name": "b", "count": [1 << 30], "spread": ["K"]}), "make more than 16,777,216 multipliers"),
         (levels({"name": "b", "count": 4, "spread": "K", "banks": 2}), "banks, which only a memory has"),
         (levels({"name": "b", "kib": 1}, {"name": "b", "kib": 1}), "two levels have the name 'b'"),
-        (table(mac={"weights": "int8", "zeros": "skip"}), "zeros of mac is 'skip', expected none or gate"),
+        (table(mac={"weights": "int8", "zeros": "skp"}), "zeros of mac is 'skp', expected one of none, gate, skip"),
         (table(mac={"weights": "int8", "sums": 999}), "sums of mac is 999, expected at most 128"),
         (table(mac={"lanes": 8}), "mac has no weights"),
     ],

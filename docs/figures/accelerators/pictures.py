@@ -16,8 +16,11 @@ from heterocompute.report.chart import picture as whole, text
 from heterocompute.report.numbers import quantity
 from heterocompute.report.palette import FAMILIES
 
-NAMES = ("vsq", "int", "codebook", "nf4", "log", "float", "mixed", "plain")
-COLORS = {part: FAMILIES[name].color for part, name in zip(PARTS, NAMES, strict=True)}
+NAMES = {  # no published machine has the other parts
+    "arithmetic": "vsq", "weights": "int", "activations": "codebook", "accumulators": "nf4", "collectors": "log",
+    "movement": "float", "instructions": "mixed", "DRAM": "plain",
+}  # fmt: skip
+COLORS = {part: FAMILIES[name].color for part, name in NAMES.items()}
 WIDTH, LEFT, RIGHT, ROW, TOP, SIZE = 860, 190, 90, 30, 76, 14
 
 Bars = list[tuple[str, AcceleratorReport, bool]]

@@ -7,8 +7,10 @@ at that level: its dataflow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.values import as_list, check_choice, check_count, check_fields, check_number
@@ -17,6 +19,7 @@ from ..network.loops import Loops
 from ..silicon.gate_costs import PROCESSES
 from .densities import DENSITIES
 from .energies import dram_bit, value_bits
+from .inmemory import ComputeInMemory
 from .report import AcceleratorReport, Layer
 
 ALL = "NKCPQRS"
@@ -48,6 +51,12 @@ class Store:
         Part of the energy that it counts as, instead of weights, activations or accumulators by tensor.
     wire : float
         Energy per bit sent to or from one of the next stores, or the multipliers.
+    trunk : float
+        Energy per bit that leaves or enters this store, however many of the next stores it reaches.
+    ports : int
+        Ports of a crossbar to the next stores, 0 for other networks.
+    link_bits : int or None
+        Bits per cycle of the network below an instance, of one port for a crossbar.
     coded : float
         For DRAM: words per nonzero input or output, if zeros are left out; 0: zeros are stored.
     read : float or None
@@ -69,6 +78,9 @@ class Store:
     bandwidth: float | None = None
     part: str = ""
     wire: float = 0.0
+    trunk: float = 0.0
+    ports: int = 0
+    link_bits: int | None = None
     coded: float = 0.0
     read: float | None = None
     masked: str = ""
@@ -117,6 +129,16 @@ class Accelerator:
     holds : float or None
         Bytes of weights that one chip holds, if there is no DRAM.
     chips : int
+    sizes : mapping
+        Named sizes of the machine's file.
+    skipped : str
+        Tensors whose zeros cost no cycles.
+    cim : ComputeInMemory or None
+        Arrays that multiply in memory, in place of digital multipliers.
+    clock_tree, control : float
+        Energy of the clock tree and of control, relative to the energy on chip of all other parts.
+    leakage : float
+        W, at the usual voltage.
     waits : str
         Resource that the multipliers wait for.
     notes : tuple of str
@@ -145,6 +167,12 @@ class Accelerator:
     winograd: bool = False
     holds: float | None = None
     chips: int = 1
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    skipped: str = ""
+    cim: ComputeInMemory | None = None
+    clock_tree: float = 0.0
+    control: float = 0.0
+    leakage: float = 0.0
     waits: str = "DRAM"
     notes: tuple[str, ...] = ()
 
@@ -161,9 +189,10 @@ class Accelerator:
         for name in ("cost", "stores"):
             if not callable(getattr(self, name)):
                 raise WrongType(f"Accelerator: {name} is {shown(getattr(self, name))}, expected a callable")
-        for name in ("clock", "watts", "mac_pj", "instruction_pj", "operand_pj", "holds"):
+        for name in ("clock", "watts", "mac_pj", "instruction_pj", "operand_pj", "holds", "clock_tree", "control",
+                     "leakage"):  # fmt: skip
             if (value := getattr(self, name)) is not None:
-                closed = name in ("mac_pj", "instruction_pj", "operand_pj")
+                closed = name not in ("clock", "watts", "holds")
                 object.__setattr__(self, name, check_number("Accelerator", name, value, closed=closed))
         object.__setattr__(self, "notes", tuple(as_list(self.notes, "Accelerator: notes", "texts")))
 
@@ -268,6 +297,7 @@ class Accelerator:
         if not problems:
             raise WrongValue(f"report: {network.name} has no layer with a product")
         found = [self.cost(self, loops, text, known.get(loops.name, {})) for loops in problems]
+        found = [self._completed(layer) for layer in found]
         usual = PROCESSES[self.process][1] if self.process in PROCESSES else None
         if voltage is not None:
             volts = check_number(f"{self.name}.report", "voltage", voltage, high=10.0)
@@ -282,6 +312,15 @@ class Accelerator:
         return AcceleratorReport(
             self.name, network.name, text, batch, self.clock, peak, found, notes, self.waits, usual
         )
+
+    def _completed(self, layer: Layer) -> Layer:
+        """Add the clock tree, control and leakage to a layer."""
+        if not (self.clock_tree or self.control or self.leakage):
+            return layer
+        chip = math.fsum(pj for part, pj in layer.energy.items() if part != "DRAM")
+        leaked = self.leakage * layer.cycles / self.clock * 1e12
+        return replace(layer, energy={**layer.energy, "clock": self.clock_tree * chip, "control": self.control * chip,
+                                      "leakage": leaked})  # fmt: skip
 
     def _hold(self, network: str, params: int, format: str) -> None:
         if self.holds is None:

@@ -7,18 +7,14 @@ few latches between such an SRAM and the lanes, an additional level, so that a w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ...base.errors import WrongValue, shown
-from ..silicon.gate_costs import PROCESSES, sram_area
-from .accelerator import Accelerator, Store
-from .energies import DRAM, latches, registers, sram, value_bits
-from .mapped import mapped_cost, multiplier
+from ..silicon.gate_costs import PROCESSES
+from .machines.machine import Machine
 
-KIB = 1024
-#: Bits of a sum.
-SUM = 24
 #: Stationary tensors: weights in the lanes; weights, and locally sums; sums, and locally weights.
 DATAFLOWS = ("ws", "ws-los", "os-lws")
 
@@ -81,63 +77,18 @@ class Design:
         """Return the multiply-adds per cycle."""
         return self.elements * self.lanes * self.vector
 
-    def machine(self, name: str, formats: Sequence[str]) -> Accelerator:
-        """Return the accelerator.
+    def machine(self, name: str, formats: Sequence[str]) -> Machine:
+        """Return the machine.
 
         Parameters
         ----------
         formats : sequence of str
             Number formats, or pairs of weights and activations such as ``"int4 x int8"``.
         """
-        shape = f"{self.elements} elements of {self.lanes} lanes of {self.vector} products"
-        return Accelerator(
-            name=name,
-            title=f"MAGNet, {shape}, dataflow {self.dataflow}",
-            source="Venkatesan et al., ICCAD 2019",
-            year=2019,
-            process=self.process,
-            clock=self.clock,
-            formats=dict.fromkeys(formats, self.products),
-            cost=mapped_cost,
-            stores=self._stores,
-            accumulator_bits=SUM,
-            vector=self.vector,
-            notes=(
-                f"dataflow {self.dataflow}; sizes and the clock of {self.clock / 1e9:g} GHz are chosen here: "
-                "the paper explores ranges",
-                f"a collector has {self.entries} entries; DRAM is as fast as is wanted; no scales of groups are stored",
-            ),
-        )
-
-    def _collector(self, name: str, tensor: str, entries: int, bits: int, over: str, loops: str) -> Store:
-        write, read = registers(1, bits, self.process), latches(entries, self.process)
-        wide, count = ("O" if tensor == "O" else ""), self.elements * self.lanes
-        size = max(1, entries * bits // 8)
-        return Store(name, size, write, tensor, count, over, loops, wide, part="collectors", read=read)
-
-    def _stores(self, format: str) -> list[Store]:
-        row, process, elements = value_bits(format) * self.vector, self.process, self.elements
-        outside = [
-            Store("DRAM", None, DRAM, part="DRAM"),
-            Store("global buffer", _bytes(self.global_kib), self._bank(self.global_kib, self.global_banks), "IO",
-                  over="KPC"),
-            Store("input buffers", _bytes(self.input_kib), self._bank(self.input_kib), "I", elements),
-            Store("weight buffers", _bytes(self.weight_kib), self._bank(self.weight_kib, self.weight_banks), "W",
-                  elements),
-        ]  # fmt: skip
-        bank = sram(_bytes(self.sum_kib) / self.lanes, process)
-        sums = Store("accumulators", _bytes(self.sum_kib), bank, "O", elements, "K", "CRS", "O")
-        if self.dataflow == "ws":
-            return [*outside, sums, self._collector("weight registers", "W", 1, row, "C", "PQ")]
-        if self.dataflow == "ws-los":
-            many = self._collector("weight collectors", "W", self.entries, row, "", "PQ")
-            return [*outside, sums, many, self._collector("sum registers", "O", 1, SUM, "C", "CRS")]
-        many = self._collector("sum collectors", "O", self.entries, SUM, "", "CRS")
-        fan = Store("lanes", None, 0.0, "", elements, "K", "")
-        return [*outside, fan, many, self._collector("weight registers", "W", 1, row, "C", "PQ")]
-
-    def _bank(self, kib: float, banks: int = 1) -> float:
-        return sram(_bytes(kib) / banks, self.process)
+        own = ("process", "clock")
+        sizes = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in own}
+        found = Machine.named("magnet", process=self.process, **sizes)
+        return found.set({"name": name, "clock": self.clock, "formats": {format: {} for format in formats}})
 
     def area(self, format: str) -> float:
         """Return mm^2 of multipliers, adders and all memories; registers, wires and control are not there.
@@ -147,15 +98,4 @@ class Design:
         >>> round(Design().area("int8"), 2)
         1.46
         """
-        arithmetic = self.products * multiplier(format, SUM, self.vector, self.process).area_um2
-        bits = 8 * _bytes(self.global_kib)
-        sums = 0 if self.dataflow == "os-lws" else self.sum_kib  # they move from the collectors to the global buffer
-        bits += 8 * self.elements * (_bytes(self.weight_kib) + _bytes(self.input_kib) + _bytes(sums))
-        row = value_bits(format) * self.vector
-        entries = {"ws": row, "ws-los": self.entries * row + SUM, "os-lws": self.entries * SUM + row}
-        bits += self.elements * self.lanes * entries[self.dataflow]
-        return (arithmetic + sram_area(bits, self.process)) / 1e6
-
-
-def _bytes(kib: float) -> int:
-    return round(kib * KIB)
+        return math.fsum(self.machine("design", (format,)).area.values())

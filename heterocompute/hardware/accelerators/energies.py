@@ -21,6 +21,7 @@ DRAM = 640 / 32
 #: comparison of its ultra-bandwidth solutions (power of the device). LPDDR, DDR3 and LPDDR4: the table of Accelergy
 #: (Malladi et al., ISCA 2012; Chatterjee et al., HPCA 2017; public data). Kinds without a source are absent.
 DRAMS: Mapping[str, float] = {
+    "horowitz": DRAM,
     "ddr3": 70.0,
     "lpddr": 40.0,
     "gddr5": 14.0,

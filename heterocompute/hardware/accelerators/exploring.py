@@ -27,6 +27,7 @@ from ..network.graph import Network
 from ..network.lookup import as_network
 from .design import DATAFLOWS, Design
 from .energies import operands
+from .machines.machine import Machine, machine_of
 from .points import Points
 
 SPACE: Mapping[str, Sequence[Any]] = {
@@ -44,7 +45,7 @@ NO_METRIC = {"format", "method", "activations", "emulate", "retrained"}
 MOST = 10**7
 
 Point = dict[str, Any]
-Task = tuple[Point, tuple[Network, ...], int]
+Task = tuple[Point, tuple[Network, ...], int, Machine | None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +66,8 @@ class Exploration(Tabular):
         Points that cannot be built or cannot run the networks, with the ``reason``.
     metrics : tuple of str
         Columns from a study.
+    names : tuple of str
+        Columns that are values of the space.
     """
 
     networks: tuple[str, ...]
@@ -72,11 +75,12 @@ class Exploration(Tabular):
     table: list[dict[str, Any]]
     refused: list[dict[str, Any]] = field(default_factory=list)
     metrics: tuple[str, ...] = ()
+    names: tuple[str, ...] = (*FIELDS, "format")
 
     @property
     def varied(self) -> tuple[str, ...]:
         """Return the names of the space with more than one value in the table."""
-        names = [name for name in self.table[0] if name in (*FIELDS, "format")]
+        names = [name for name in self.table[0] if name in self.names]
         return tuple(name for name in names if len({str(row[name]) for row in self.table}) > 1)
 
     def pareto(self, objective: str | Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -170,6 +174,8 @@ def explore(
     networks: object = "resnet50",
     objective: str | Sequence[str] = ("energy", "area"),
     *,
+    base: Machine | str | os.PathLike[str] | None = None,
+    set: Mapping[str, Any] | None = None,
     study: object = None,
     batch: int = 1,
     budget: int = 1000,
@@ -193,6 +199,12 @@ def explore(
     objective : str or sequence of str, optional
         Columns of the result to minimize; ``-name`` maximizes. ``energy``, ``seconds``, ``area``, ``edp``,
         ``dram_energy``, or a number of the study, such as ``-accuracy``. The first one decides which point is the best.
+    base : Machine, str or path, optional
+        A machine of your own, its TOML file, or the name of a published one, whose values `set` changes. It excludes
+        `space`, whose machine is MAGNet.
+    set : mapping of str to sequence, optional
+        Values to try of keys of the base, as of `hw.Machine.set`: ``{"buffer.kib": [64, 128], "mac.weights": ["int8",
+        "int4"]}``.
     study : Study, mapping or sequence of dict, optional
         A study (`heterocompute.study`) of the formats, or its ``to_dict()``. Its results are added to the rows with the
         same formats of weights and activations.
@@ -234,28 +246,34 @@ def explore(
     >>> found = hw.explore({"dataflow": ["ws", "os-lws"], "lanes": [8, 16]}, "digits")
     >>> len(found.table), found.best["dataflow"]
     (4, 'os-lws')
+    >>> sizes = hw.explore(base="tpu_v1", set={"sizes.rows": [64, 256]}, networks="digits", objective="area")
+    >>> sizes.best["sizes.rows"]
+    64
     """
     who = checked_workers(workers, "explore")
     if progress is not None and not callable(progress):
         raise WrongType(f"explore: progress is {shown(progress)}, expected a function or None")
-    points = _points(SPACE if space is None else space, budget, seed)
+    own = _base(base, space, set)
+    given: Mapping[str, Any] = set or {} if own is not None else SPACE if space is None else space
+    points = _points(given, budget, seed, own)
     nets = tuple(as_network(one) for one in _several(networks))
     batch = check_count("explore", "batch", batch)
     measured, metrics = _measured(study)
     known = {**dict.fromkeys((*COSTS, "operations_joule", "operations_mm2", "arithmetic_share"), 0.0), **metrics}
     names = _objective(objective, [known])
-    rows = _rows([(point, nets, batch) for point in points], who, Points(keep, nets, batch), progress)
+    rows = _rows([(point, nets, batch, own) for point in points], who, Points(keep, nets, batch, own), progress)
     measured_rows = [row | measured.get(operands(str(row["format"])), metrics) for row in rows if "reason" not in row]
     refused = [row for row in rows if "reason" in row]
     if not measured_rows:
         raise WrongValue(f"explore: no point runs the networks; the first one: {refused[0]['reason']}")
     measured_rows.sort(key=lambda row: [_value(row, name) for name in names])
-    return Exploration(tuple(net.name for net in nets), names, measured_rows, refused, tuple(metrics))
+    varied = (*FIELDS, "format") if own is None else (*given, "format")
+    return Exploration(tuple(net.name for net in nets), names, measured_rows, refused, tuple(metrics), varied)
 
 
 def _rows(tasks: list[Task], who: Workers, points: Points, progress: Callable[[int, int], None] | None) -> list[Point]:
     """Return the row of each task: stored rows, and rows that workers evaluate."""
-    found = [points.find(point) for point, _, _ in tasks]
+    found = [points.find(point) for point, *_ in tasks]
     left = [i for i, row in enumerate(found) if row is None]
     done = len(tasks) - len(left)
     if progress is not None and done:
@@ -276,14 +294,30 @@ def _several(networks: object) -> list[Any]:
     return [networks]
 
 
-def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
+def _base(base: object, space: object, changes: object) -> Machine | None:
+    """Return the machine whose keys are changed, or None for MAGNet's space."""
+    if base is None:
+        if changes is not None:
+            raise WrongValue("explore: set changes keys of a machine, expected base, too")
+        return None
+    if space is not None:
+        raise WrongValue("explore: base and space are given, expected one of them: set changes keys of base")
+    if changes is not None and not isinstance(changes, Mapping):
+        raise WrongType(f"explore: set is {shown(changes)}, expected a mapping such as {{'buffer.kib': [64, 128]}}")
+    found = machine_of("explore", base)
+    for path in changes or {}:
+        found.check_key("explore: set", path)
+    return found
+
+
+def _points(space: Mapping[str, Any], budget: int, seed: int, own: Machine | None = None) -> list[Point]:
     if not isinstance(space, Mapping):
         raise WrongType(f"explore: space is {shown(space)}, expected a mapping such as {{'lanes': [8, 16]}}")
     budget = check_count("explore", "budget", budget)
     seed = as_int(seed, "explore: seed", 0)
     values: dict[str, list[Any]] = {}
     for name, given in space.items():
-        if name not in (*FIELDS, "format"):
+        if own is None and name not in (*FIELDS, "format"):
             near = near_words(str(name), (*FIELDS, "format"), 2)
             words = f"; the nearest are {', '.join(near)}" if near else f", expected {', '.join((*FIELDS, 'format'))}"
             raise WrongValue(f"explore: space has {shown(name)}, which is not one of its names{words}")
@@ -293,7 +327,8 @@ def _points(space: Mapping[str, Any], budget: int, seed: int) -> list[Point]:
         for value in values[name]:
             if isinstance(value, Real) and not isinstance(value, int) and not math.isfinite(value):
                 raise WrongValue(f"explore: space has {shown(value)} for {name}, expected finite numbers")
-    values.setdefault("format", ["int8"])
+    if own is None:
+        values.setdefault("format", ["int8"])
     total = math.prod(map(len, values.values()))
     if total <= budget:
         return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
@@ -366,16 +401,14 @@ def point_cost(task: Task) -> Point:
 
     Parameters
     ----------
-    task : (dict, tuple of Network, int)
-        The point, the networks, the batch.
+    task : (dict, tuple of Network, int, Machine or None)
+        The point, the networks, the batch, the base.
     """
-    point, networks, batch = task
-    text = str(point["format"])
+    point, networks, batch, base = task
     try:
-        design = Design(**{name: value for name, value in point.items() if name != "format"})
-        area = design.area(text)  # refuses unknown formats
-        machine = _machine(design, text)
-        reports = [machine.report(network, text, batch) for network in networks]
+        machine = _machine(point) if base is None else base.set(point)
+        area = math.fsum(machine.area.values())
+        reports = [machine.report(network, batch) for network in networks]
     except (ValueError, TypeError, NotImplementedError) as error:
         return {**point, "reason": str(error)}
     dram = math.fsum(one.energy_parts["DRAM"] for one in reports)
@@ -383,17 +416,23 @@ def point_cost(task: Task) -> Point:
     seconds = math.fsum(one.seconds for one in reports)
     return {
         **point,
+        "format": machine.format,
         "energy": energy,
         "seconds": seconds,
         "area": area,
         "edp": energy * seconds,
         "dram_energy": dram,
         "operations_joule": 2 * sum(one.macs for one in reports) / energy,
-        "operations_mm2": 2 * design.products * design.clock / area,
+        "operations_mm2": machine.peak() / area if area else 0.0,
         "arithmetic_share": math.fsum(one.energy_parts["arithmetic"] for one in reports) / energy,
     }
 
 
+def _machine(point: Point) -> Machine:
+    design = Design(**{name: value for name, value in point.items() if name != "format"})
+    return _built(design, str(point["format"]))
+
+
 @functools.lru_cache(maxsize=4096)
-def _machine(design: Design, format: str) -> Any:
+def _built(design: Design, format: str) -> Machine:
     return design.machine("design", (format,))

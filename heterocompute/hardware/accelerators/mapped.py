@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping as MappingABC
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,27 +67,63 @@ class _Key:
         return isinstance(other, _Key) and other.machine is self.machine
 
 
+@dataclass(frozen=True)
+class Effort:
+    """The quantity that a search minimizes, and its walks.
+
+    Attributes
+    ----------
+    objective : {"edp", "energy", "delay"}
+    walks, steps : int
+    seed : int
+    """
+
+    objective: str = "edp"
+    walks: int = WALKS
+    steps: int = STEPS
+    seed: int = 0
+
+
+USUAL = Effort()
+
+
+def mapped_layer(
+    machine: Accelerator, loops: Loops, format: str, zeros: MappingABC[str, float], effort: Effort
+) -> tuple[Layer, Mapping, Stats]:
+    """Return the cost of a layer, its mapping, and the accesses of one of its groups.
+
+    Parameters
+    ----------
+    zeros : mapping of str to float
+        As of `mapped_cost`.
+    effort : Effort
+    """
+    shares = {tensor: min(1.0, zeros.get(tensor, 1.0)) for tensor in "WIO"}
+    key, found = _Key(machine), []
+    for run in dict.fromkeys(shortcut(loops, format, winograd) for winograd in (False, machine.winograd)):
+        run = replace(run, loops=replace(run.loops, name=""))
+        stores, stats, mapping = _searched(key, run, format, effort)
+        layer = _layer(machine, loops, run, format, stores, stats, mapping, shares)
+        found.append((layer, mapping, stats))
+    return min(found, key=lambda one: (one[0].cycles, one[0].picojoules))
+
+
 @functools.lru_cache(maxsize=4096)
 def _costed(key: _Key, loops: Loops, format: str, shares: tuple[float, float, float]) -> Layer:
-    by_tensor = dict(zip("WIO", shares, strict=True))
-    found = []
-    for run in dict.fromkeys(shortcut(loops, format, winograd) for winograd in (False, key.machine.winograd)):
-        stores, stats, mapping = _searched(key, run, format)
-        found.append(_layer(key.machine, loops, run, format, stores, stats, mapping, by_tensor))
-    return min(found, key=lambda layer: (layer.cycles, layer.picojoules))
+    return mapped_layer(key.machine, loops, format, dict(zip("WIO", shares, strict=True)), USUAL)[0]
 
 
 @functools.lru_cache(maxsize=4096)
-def _searched(key: _Key, run: Shortcut, format: str) -> tuple[list[Store], Stats, Mapping]:
+def _searched(key: _Key, run: Shortcut, format: str, effort: Effort) -> tuple[list[Store], Stats, Mapping]:
     machine = key.machine
     stores = list(machine.stores(format))
     problem = _evened(run.loops.problem(), stores)
     if machine.resident:
         inside = _resident(stores)
-        found = _try(machine, problem, inside, run, format)
+        found = _try(machine, problem, inside, run, format, effort)
         if found is not None:
             return inside, *found
-    found = _try(machine, problem, stores, run, format)
+    found = _try(machine, problem, stores, run, format, effort)
     if found is None:
         raise WrongValue(f"{machine.name}: no mapping of {problem.dims} fits its memories")
     return stores, *found
@@ -149,6 +185,8 @@ def _arch(machine: Accelerator, stores: list[Store], run: Shortcut, format: str)
 
 def mac_energy(machine: Accelerator, format: str) -> float:
     """Return pJ of a multiply-add: the machine's own figure, else `hw.mac` in its process."""
+    if machine.cim is not None:
+        return machine.cim.arithmetic + machine.cim.conversion
     if machine.mac_pj is not None:
         return machine.mac_pj
     return multiply_add(format, machine.accumulator_bits, machine.vector, machine.process)
@@ -168,7 +206,7 @@ def multiplier(format: str, accumulator_bits: int, vector: int, process: str) ->
 
 
 def _try(
-    machine: Accelerator, problem: Problem, stores: list[Store], run: Shortcut, format: str
+    machine: Accelerator, problem: Problem, stores: list[Store], run: Shortcut, format: str, effort: Effort
 ) -> tuple[Stats, Mapping] | None:
     arch = _arch(machine, stores, run, format)
     keeps = [frozenset(store.keeps) for store in stores]
@@ -186,14 +224,15 @@ def _try(
         orders.append(order_classes(problem, machine.still or None) if ordered else [plain])
         temporal.append(runs)
         spatial.append(frozenset(store.over))
-    model = Model(laid, Space(orders, temporal, spatial), "edp")
+    model = Model(laid, Space(orders, temporal, spatial), effort.objective)
     starts = [start for start in (_spread(model, problem, stores), model.first_choice()) if model.fits(start)]
     if not starts:
         return None
     best = None
-    for seed in range(WALKS):
-        walk = _core.map_walk(model.ints, model.reals, starts[seed % len(starts)], seed, STEPS)
-        _, _, cost, found = _core.map_walk_on(walk, STEPS)
+    for number in range(effort.walks):
+        seed = (effort.seed * effort.walks + number) % 2**64
+        walk = _core.map_walk(model.ints, model.reals, starts[number % len(starts)], seed, effort.steps)
+        _, _, cost, found = _core.map_walk_on(walk, effort.steps)
         if best is None or cost[2:] < best[0][2:]:
             best = (cost, found)
     assert best is not None
@@ -228,9 +267,12 @@ def _layer(
 ) -> Layer:
     by_name = {store.name: store for store in stores}
     groups = loops.groups
-    gated = math.prod(shares[tensor] for tensor in machine.gated)
+    gated = math.prod(shares[tensor] for tensor in machine.gated + machine.skipped)
     multiplied = run.loops.macs if run.additions else loops.macs  # hw.mac has the N of M products of a dense one
     energy = {"arithmetic": multiplied * mac_energy(machine, format) * gated}
+    if machine.cim is not None:  # a converter reads every sum, zero or not
+        energy = {"arithmetic": multiplied * machine.cim.arithmetic * gated}
+        energy["conversion"] = multiplied * machine.cim.conversion
     if run.additions:
         energy["arithmetic"] += additions_pj(run, value_bits(format, "I"), machine.process)
     if machine.instruction_pj:
@@ -242,7 +284,14 @@ def _layer(
                 pj = run.loops.macs * _word(run, tensor, format) * machine.operand_pj
                 energy[TENSOR_PARTS[tensor]] = listed[f"registers {tensor}"] = pj
     work = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
-    dram, waits = 0.0, 0.0
+    if machine.cim is not None:
+        work *= machine.cim.steps
+    detail: dict[str, Any] = {"mapping": str(mapping)}
+    if machine.skipped:
+        left = _lockstep(machine, stores, stats, mapping, gated)
+        work, detail["imbalance"] = work * left, left / gated if gated else math.inf
+    last = {tensor: [store.name for store in stores if tensor in store.keeps][-1] for tensor in "WIO"}
+    dram, outside, waits = 0.0, 0.0, 0.0
     busy: dict[str, float] = {}  # bytes in and out of an instance of a memory whose width is known
     for (name, tensor), access in stats.accesses.items():
         store = by_name[name]
@@ -252,6 +301,8 @@ def _layer(
         part = store.part or TENSOR_PARTS[tensor]
         joules = access.energy * groups * (bits / _widest(machine, store, run, format))
         if tensor in store.idle:  # not read or written if a zero stops the multiplier
+            joules *= gated
+        elif machine.skipped and name == last[tensor] and part != "DRAM":  # only products that are not skipped
             joules *= gated
         if tensor in store.masked:
             joules *= min(1.0, shares[tensor] + 1 / bits)
@@ -266,34 +317,66 @@ def _layer(
             dram += words * bits * groups * share * mask
             joules *= share
             if store.bandwidth is not None:
-                waits = max(waits, dram / 8 / store.bandwidth * machine.clock)
+                outside = max(outside, dram / 8 / store.bandwidth * machine.clock)
         elif store.bandwidth is not None:
             words = access.reads + access.fills + access.updates
             busy[name] = busy.get(name, 0.0) + words * bits / 8 * groups
             waits = max(waits, busy[name] / store.bandwidth * machine.clock)
         energy[part] = energy.get(part, 0.0) + joules
         listed[f"{name} {tensor}"] = joules
-    energy["movement"] = energy.get("movement", 0.0) + groups * math.fsum(
-        _moved(machine, stores, place, stats, run, format) for place, store in enumerate(stores) if store.wire
-    )
+    moved, links = 0.0, 0.0
+    for place, store in enumerate(stores):
+        if store.wire or store.trunk or store.link_bits:
+            joules, cycles = _moved(machine, stores, place, stats, run, format)
+            moved, links = moved + joules, max(links, cycles)
+    energy["movement"] = energy.get("movement", 0.0) + groups * moved
+    waits = max(waits, groups * links)
     active = stats.utilisation * run.loops.macs / (groups * stats.computes)
-    detail = {"mapping": str(mapping)}
-    return Layer(loops.name, loops.macs, max(work, waits), work, dram, energy, active, listed, detail)
+    cycles = max(work, waits, outside)
+    return Layer(loops.name, loops.macs, cycles, work, dram, energy, active, listed, detail, waits)
 
 
-def _moved(machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str) -> float:
-    """Return the energy, in pJ, of the words that cross the wires between a store and the stores below its fan-out."""
+def _lockstep(machine: Accelerator, stores: list[Store], stats: Stats, mapping: Mapping, share: float) -> float:
+    """Return the share of the cycles that is left if zeros are skipped by multipliers that wait for each other.
+
+    They wait after each pass of the innermost loops. The slowest of N units has share + sqrt(2 ln N share (1 - share) /
+    n) of its n products, the usual estimate of the largest of N binomial numbers.
+    """
+    inner = next((store for store in reversed(stores) if store.loops), stores[0])
+    n = math.prod(bound for _, bound in mapping.temporal.get(inner.name, ()))
+    units = max(1.0, stats.utilisation * machine.formats[next(iter(machine.formats))])
+    slowest = share + math.sqrt(2 * math.log(units) * share * (1 - share) / n)
+    return min(1.0, max(slowest, 1 / n))
+
+
+def _moved(
+    machine: Accelerator, stores: list[Store], place: int, stats: Stats, run: Shortcut, format: str
+) -> tuple[float, float]:
+    """Return pJ and cycles of the words that cross the wires between a store and the stores below its fan-out."""
     store, below = stores[place], stores[place + 1 :]
-    moved = 0.0
+    above = [one for one in stores[: place + 1] if one.keeps]
+    pj, crossed, ports = 0.0, 0.0, 0.0
     for tensor in "WIO":
         bits = machine.accumulator_bits if tensor == "O" else _word(run, tensor, format)
         holder = next((one for one in below if tensor in one.keeps), None)
         if holder is None:  # every multiply-add reads its operand, or passes its sum on
             words = float(stats.computes)
+            receivers = 1.0
         else:
             access = stats[holder.name, tensor]
-            words = float(access.fills) * access.instances
+            words, receivers = float(access.fills) * access.instances, float(access.instances)
             if tensor == "O":  # each sum is read again and written each time
                 words += words + access.partition * access.instances
-        moved += words * bits * store.wire
-    return moved
+        pj += words * bits * store.wire
+        source = next((one for one in reversed(above) if tensor in one.keeps), None)
+        if source is not None and (store.trunk or store.link_bits):
+            access = stats[source.name, tensor]
+            sent = float(access.reads + access.updates) * access.instances
+            pj += sent * bits * store.trunk
+            crossed += sent * bits / store.count
+            ports += words * bits / receivers
+    if store.link_bits is None:
+        return pj, 0.0
+    if store.ports:  # random requests meet at a port
+        return pj, ports / store.link_bits / (1 - (1 - 1 / store.ports) ** store.ports)
+    return pj, crossed / store.link_bits

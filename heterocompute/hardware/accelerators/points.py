@@ -27,6 +27,8 @@ class Points:
         None: nothing is kept.
     networks : sequence of Network
     batch : int
+    base : Machine or None
+        The machine whose keys the points change.
 
     Raises
     ------
@@ -36,11 +38,15 @@ class Points:
         The file cannot be read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, networks: Sequence[Any], batch: int) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None, networks: Sequence[Any], batch: int, base: Any = None
+    ) -> None:
         self._kept = Kept(path, "explore", "points of an exploration")
         self._same = ""
         if self._kept:  # of all points of a call
-            self._same = key_of([__version__, _plain(tuple(networks)), batch])
+            self._same = key_of(
+                [__version__, _plain(tuple(networks)), batch, *([] if base is None else [_plain(base.table)])]
+            )
 
     def find(self, point: Point) -> Point | None:
         """Return the row of a point, or None if it has not been evaluated."""

@@ -13,7 +13,10 @@ from ...report.numbers import four_digits
 from ...report.page import rows_html
 
 #: Where energy goes.
-PARTS = ("arithmetic", "weights", "activations", "accumulators", "collectors", "movement", "instructions", "DRAM")
+PARTS = (
+    "arithmetic", "conversion", "weights", "activations", "accumulators", "collectors", "movement", "instructions",
+    "clock", "control", "leakage", "DRAM",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Layer:
         pJ by memory and tensor, such as ``"GLB I"``.
     detail : dict
         Further results of the machine's own model.
+    inside : float
+        Cycles that memories and networks on chip need.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Layer:
     active: float
     stores: dict[str, float] = field(default_factory=dict)
     detail: dict[str, Any] = field(default_factory=dict)
+    inside: float = 0.0
 
     @property
     def picojoules(self) -> float:
@@ -98,7 +104,8 @@ class AcceleratorReport(Shown):
     def energy_parts(self) -> dict[str, float]:
         """Return J by part.
 
-        Parts: arithmetic, weights, activations, accumulators, collectors, movement, instructions, DRAM.
+        Parts: arithmetic, conversion (of compute in memory), weights, activations, accumulators, collectors, movement,
+        instructions, clock, control, leakage, DRAM.
         """
         return {part: math.fsum(layer.energy.get(part, 0.0) for layer in self.layers) * 1e-12 for part in PARTS}
 
@@ -178,10 +185,11 @@ class AcceleratorReport(Shown):
         }
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("layer", "10^6 macs", "us", "used", "DRAM kB", "uJ", *PARTS)]
+        parts = [part for part, joules in self.energy_parts.items() if joules]
+        rows: list[tuple[str, ...]] = [("layer", "10^6 macs", "us", "used", "DRAM kB", "uJ", *parts)]
         for row in self.to_dict()["layers"]:
             total = row["energy"] or 1.0
-            shares = [f"{row['energy_parts'][part] / total:.0%}" for part in PARTS]
+            shares = [f"{row['energy_parts'][part] / total:.0%}" for part in parts]
             rows.append((
                 printable(row["name"]),
                 four_digits(row["macs"] / 1e6),

@@ -7,7 +7,6 @@ a filter and of the input in each; weights go from DRAM past the global buffer, 
 
 from __future__ import annotations
 
-from ..chips.database import device
 from .accelerator import Accelerator, Store
 from .mapped import mapped_cost, multiply_add
 
@@ -21,58 +20,10 @@ RF, WIRE, GLB, DRAM = 1.0, 2.0, 6.0, 200.0
 #: have 2.5 times the area of its 108 KB (Chen et al., JSSC 2017).
 PAD_AREA = 2.5 * 108 * KIB / (168 * 520)
 
-#: 64 bits hold three runs and the three 16-bit values after them (JSSC 2017).
-RUNS = 64 / 3 / BITS
-
 
 def _unit() -> float:
     """Return pJ per bit for an access that costs as much as a multiply-add."""
     return multiply_add("int16", 24, 1, PROCESS) / BITS
-
-
-def eyeriss() -> Accelerator:
-    """Return the Eyeriss chip: row stationary, 168 PEs at 200 MHz.
-
-    Returns
-    -------
-    Accelerator
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.accelerators.eyeriss().peak("int16")  # operations/s
-    67200000000.0
-    """
-    unit, link = _unit(), device("eyeriss").need("bandwidth")
-
-    def stores(_: str) -> list[Store]:
-        return [
-            Store("DRAM", None, DRAM * unit, loops="NKCPQ", bandwidth=link, part="DRAM", coded=RUNS),
-            Store("GLB", 100 * KIB, GLB * unit, "IO", over="PK", loops="NKCPQ", wire=WIRE * unit),
-            Store("columns", None, 0.0, "", 14, "RPCK", ""),
-            Store("pads", {"W": 448, "I": 24, "O": 48}, RF * unit, "WIO", 168, loops="SCK", idle="WO"),
-        ]
-
-    return Accelerator(
-        name="eyeriss",
-        title="Eyeriss, 12 x 14 PEs of 16 bits, row stationary",
-        source="Chen et al., ISCA 2016 and JSSC 2017",
-        year=2016,
-        process=PROCESS,
-        clock=0.2e9,
-        formats={"int16": 168},
-        cost=mapped_cost,
-        stores=stores,
-        accumulator_bits=16,
-        watts=0.278,
-        mac_pj=unit * BITS,
-        notes=(
-            "energies are the paper's ratios: pad 1, between PEs 2, global buffer 6, DRAM 200 multiply-adds",
-            "zeros of activations are left out of DRAM by run-length coding; they stop the multiplier and the pads of "
-            "weights and sums",
-        ),
-        gated="I",
-    )
 
 
 #: Loops over rows, over columns, the tensor in a PE, the loops inside a PE, those outside. A stationary tensor stays

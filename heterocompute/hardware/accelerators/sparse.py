@@ -8,91 +8,53 @@ before the banks of accumulators; a stride s makes s x s phases of a unit-stride
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...base.errors import Unsupported, shown
-from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
+from ..silicon.gate_costs import int_add, mux, scaled
 from .accelerator import Accelerator
 from .energies import DRAM, registers, sram
 from .mapped import multiply_add
-from .nonzeros import check_phases, eie_load, scnn_steps
+from .nonzeros import check_phases, conflict_factor, eie_load, scnn_steps
 from .report import Layer
 
 __all__: list[str] = []
 
-SKIPPED = "products that are skipped count as done: more than the peak is possible"
 KIB = 1024
-PES = 64
 CODES = 16
 
 
-def eie(depth: int = 8) -> Accelerator:
-    """Return EIE: 64 PEs at 800 MHz for pruned fully connected layers with 4-bit codes.
+def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
+    """Return the cost of a matrix-vector product on EIE.
 
-    Parameters
-    ----------
-    depth : int, optional
-        Capacity of a PE's queue in activations.
-
-    Returns
-    -------
-    Accelerator
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.accelerators.eie().peak("int16")  # operations/s
-    102400000000.0
+    Raises
+    ------
+    NotImplementedError
+        The layer is another one.
     """
-    depth = check_count("eie", "depth", depth)
-    return Accelerator(
-        name="eie",
-        title="EIE, 64 PEs for compressed fully connected layers",
-        source="Han et al., ISCA 2016",
-        year=2016,
-        process="45nm",
-        clock=0.8e9,
-        formats={"int16": PES},
-        cost=_with_depth(depth),
-        accumulator_bits=40,
-        watts=0.59,
-        notes=(
-            f"a matrix of the layer's density, zeros at random, over {PES} PEs; queues of {depth} activations",
-            "weights are 4-bit codes and 4-bit runs in SRAM on the chip: no DRAM; vectors of a batch run one by one",
-            SKIPPED,
-        ),
-    )
-
-
-Cost = Callable[[Accelerator, Loops, str, Mapping[str, float]], Layer]
-
-
-def _with_depth(depth: int) -> Cost:
-    def eie_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
-        if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
-            raise Unsupported(
-                f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
-                "layers= (--layers) selects those that are"
-            )
-        found = _eie(loops.k, loops.c, zeros.get("W", 1.0), zeros.get("I", 1.0), depth)
-        times = loops.n * loops.p
-        energy = {part: pj * times for part, pj in found.energy.items()}
-        work = found.work * times
-        return replace(found, name=loops.name, macs=loops.macs, cycles=work, work=work, energy=energy)
-
-    return eie_cost
+    if loops.groups > 1 or (loops.q, loops.r, loops.s) != (1, 1, 1):
+        raise Unsupported(
+            f"eie multiplies matrices with vectors: layer {shown(loops.name)} is not such a product; "
+            "layers= (--layers) selects those that are"
+        )
+    shares = zeros.get("W", 1.0), zeros.get("I", 1.0)
+    found = _eie(loops.k, loops.c, *shares, machine.sizes["depth"], machine.sizes["elements"])
+    times = loops.n * loops.p
+    energy = {part: pj * times for part, pj in found.energy.items()}
+    work = found.work * times
+    return replace(found, name=loops.name, macs=loops.macs, cycles=work, work=work, energy=energy)
 
 
 @functools.lru_cache(maxsize=256)
-def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int) -> Layer:
-    load = eie_load(rows, columns, weights, inputs, depth, PES)
+def _eie(rows: int, columns: int, weights: float, inputs: float, depth: int, elements: int) -> Layer:
+    load = eie_load(rows, columns, weights, inputs, depth, elements)
     busy, process = load.busy, "45nm"
-    lookups = load.broadcasts * PES
-    stored = 8 * load.entries + 32 * PES * (columns + 1) + 32 * CODES  # entries, pointers, the codebook
-    active = busy / (load.cycles * PES) if load.cycles else 1.0
+    lookups = load.broadcasts * elements
+    stored = 8 * load.entries + 32 * elements * (columns + 1) + 32 * CODES  # entries, pointers, the codebook
+    active = busy / (load.cycles * elements) if load.cycles else 1.0
     energy = {
         "arithmetic": busy * multiply_add("int16", 40, 1, process),
         # 8 entries per row of 64 bits from 128 KB; two 16-bit pointers for each column from 32 KB; the codebook
@@ -115,43 +77,13 @@ SIDE, MULTIPLIERS, ACCUMULATORS, STORED = 8, 16, 1024, 20
 ON_CHIP = 1.2e6  # bytes of activations, indices included
 
 
-def scnn() -> Accelerator:
-    """Return SCNN: 8 x 8 cells of 4 x 4 multipliers, products of all nonzero weights and activations of a channel.
-
-    Returns
-    -------
-    Accelerator
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.accelerators.scnn().peak("int16")  # operations/s
-    2048000000000.0
-    """
-    return Accelerator(
-        name="scnn",
-        title="SCNN, 64 cells of 4 x 4 multipliers, zeros skipped",
-        source="Parashar et al., ISCA 2017",
-        year=2017,
-        process="16nm",
-        clock=1e9,
-        formats={"int16": 1024},
-        cost=_scnn_cost,
-        accumulator_bits=32,
-        notes=(
-            "zeros at random in the shares that the layer has; cells wait for each other after every group of filters",
-            "queues before the banks of accumulators absorb every conflict: contention is low, the paper says",
-            "activations and outputs stay on chip if both fit 1.2 MB; the dense rival has the same memories and DRAM",
-            "crossbar and coordinates cost no energy here",
-            SKIPPED,
-        ),
-    )
-
-
-def _scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
-    check_phases(loops, SIDE * 2)
+def scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[str, float]) -> Layer:
+    """Return the cost of a convolution on SCNN."""
+    check_phases(loops, machine.sizes["side"] * 2)
     shares = {tensor: zeros.get(tensor, 1.0) for tensor in "WIO"}
-    counts = _scnn(replace(loops, name="", n=1), shares["W"], shares["I"])
+    counts = _scnn(
+        replace(loops, name="", n=1), shares["W"], shares["I"], machine.sizes["side"], machine.sizes["accumulators"]
+    )
     process, images = machine.process, loops.n
     products, steps = counts["products"] * images, counts["steps"] * images
     inputs, outputs = shares["I"] * loops.inputs, shares["O"] * loops.outputs
@@ -165,13 +97,28 @@ def _scnn_cost(machine: Accelerator, loops: Loops, format: str, zeros: Mapping[s
         "DRAM": moved * DRAM,
     }
     cycles = counts["cycles"] * images
+    if machine.sizes["queue"]:
+        cycles *= conflict_factor(MULTIPLIERS, machine.sizes["banks"], machine.sizes["queue"])
+    if machine.sizes["crossbar"]:
+        energy["movement"] = products * crossbar_pj(machine.sizes["banks"], process)
     whole = max(cycles, _waits(machine, moved))
     plain = _moved(loops.weights, loops.inputs + loops.outputs, images, 16)
     dense = max(dense_cycles(loops), _waits(machine, plain))
     detail = {"dense_cycles": dense, "speedup": dense / whole, "filters_a_group": counts["group"]}
     detail["dense_energy"] = sum(dense_energy(loops).values())
-    busy = min(1.0, products / (cycles * SIDE * SIDE * MULTIPLIERS))
+    busy = min(1.0, products / (cycles * machine.sizes["side"] ** 2 * MULTIPLIERS))
     return Layer(loops.name, loops.macs, whole, cycles, moved, energy, busy, detail=detail)
+
+
+def crossbar_pj(banks: int, process: str) -> float:
+    """Return pJ of a product's way to its bank: 24 bits through a tree of 2:1 multiplexers, and two coordinates.
+
+    Examples
+    --------
+    >>> round(crossbar_pj(32, "16nm"), 4)
+    0.067
+    """
+    return scaled(mux(24, banks) + int_add(8) * 2, process).energy
 
 
 def _moved(weights: float, activations: float, images: int, bits: int) -> float:
@@ -223,9 +170,9 @@ def dense_energy(loops: Loops, zeros: Mapping[str, float] | None = None) -> dict
 
 
 @functools.lru_cache(maxsize=1024)
-def _scnn(loops: Loops, weights: float, inputs: float) -> dict[str, float]:
+def _scnn(loops: Loops, weights: float, inputs: float, side: int, sums: int) -> dict[str, float]:
     """Return the counts of one image; a tile too large for four filters at a time is split into four."""
-    found = [scnn_steps(loops, weights, inputs, SIDE, 1, ACCUMULATORS)]
+    found = [scnn_steps(loops, weights, inputs, side, 1, sums)]
     if found[0]["group"] < 4:
-        found.append(scnn_steps(loops, weights, inputs, SIDE, 2, ACCUMULATORS))
+        found.append(scnn_steps(loops, weights, inputs, side, 2, sums))
     return min(found, key=lambda one: one["cycles"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...base.values import check_count
 from ..chips.database import device
 from ..network.loops import Loops
 from .accelerator import Accelerator
@@ -21,58 +20,15 @@ __all__: list[str] = []
 
 KIB = 1024
 PROCESS = "14nm"
-SIDE, PLANES = 320, 4
+SIDE = 320
 #: B/s into a chip: 16 links of 4 lanes of 30 Gb/s (Abts et al., ISCA 2020: 3.84 Tb/s, both directions).
 LINK = 16 * 4 * 30e9 / 8
 #: Maximum seconds from any chip to any other in a system of up to 10,440 (Abts et al., ISCA 2022, abstract).
 LATENCY = 3e-6
 
 
-def groq_lpu(chips: int = 1) -> Accelerator:
-    """Return Groq's LPU: chips with 230 MB of SRAM and 4 x 320 x 320 multipliers each, joined by links.
-
-    Parameters
-    ----------
-    chips : int, optional
-        Number of chips, which together hold the weights. `report` tells how many are needed.
-
-    Returns
-    -------
-    Accelerator
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.accelerators.groq_lpu(2).peak("int8")  # operations/s
-    1474560000000000.0
-    """
-    chips = check_count("groq_lpu", "chips", chips)
-    many = f"{chips} chips of " if chips > 1 else ""
-    return Accelerator(
-        name="groq_lpu",
-        title=f"Groq LPU, {many}4 x 320 x 320 multipliers, weights in SRAM",
-        source="Abts et al., ISCA 2020 and ISCA 2022; Groq's product figures",
-        year=2020,
-        process=PROCESS,
-        clock=0.9e9,
-        formats={"int8": chips * PLANES * SIDE * SIDE, "fp16": chips * SIDE * SIDE},
-        cost=_streamed,
-        vector=SIDE,
-        watts=chips * device("groq-tsp").need("tdp"),
-        holds=device("groq-tsp").need("on_chip"),
-        chips=chips,
-        waits="links",
-        notes=(
-            "blocks of 320 x 320 weights go to the planes of all chips evenly; a partly filled block costs a whole one",
-            "after a layer each chip gets all outputs, at 240 GB/s and 3 us later, the most that the paper allows"
-            if chips > 1
-            else "one chip: nothing passes a link",
-            "normalization, activations, sampling and keys and values in SRAM cost nothing; links cost no energy",
-        ),
-    )
-
-
-def _streamed(machine: Accelerator, loops: Loops, format: str, _: Mapping[str, float]) -> Layer:
+def streamed_cost(machine: Accelerator, loops: Loops, format: str, _: Mapping[str, float]) -> Layer:
+    """Return the cost of a layer whose weights stay in the SRAM of all chips."""
     groups, bits = loops.groups, value_bits(format)
     deep, wide = loops.c // groups * loops.r * loops.s, loops.k // groups
     down, across = -(-deep // SIDE), -(-wide // SIDE)
