@@ -20,6 +20,7 @@ _OTHERS = ["int32", *FLOATS, "float64", *INSTRUCTIONS]
 _CHOICES = [f"{name}+{kind}" for name, one in INSTRUCTIONS.items() for kind in one.accumulators if one.accumulators[1:]]
 _NAMES = [*_OTHERS, *_CHOICES, *_INTEGERS]
 _WIDTHS = range(2, 17)
+_CONVERSION = re.compile(r"(.+)\+(mitchell|hybrid:[0-9]{1,2})")
 
 
 def parse(emulate: str) -> dict[str, Any]:
@@ -28,8 +29,9 @@ def parse(emulate: str) -> dict[str, Any]:
     Parameters
     ----------
     emulate : str
-        The name of an accumulator; the suffix ``-p8`` rounds products of integer scales to 8 bits. Or one of
-        `INSTRUCTIONS`; the suffix ``+fp16`` names its accumulator, if it has several.
+        The name of an accumulator; the suffix ``-p8`` rounds products of integer scales to 8 bits. The last suffix
+        ``+mitchell`` or ``+hybrid:n`` is a conversion of `matmul`. Or one of `INSTRUCTIONS`; the suffix ``+fp16`` names
+        its accumulator, if it has several.
 
     Returns
     -------
@@ -47,9 +49,19 @@ def parse(emulate: str) -> dict[str, Any]:
     >>> import heterocompute as hc
     >>> hc.emulate.parse("int24-sat-p8"), hc.emulate.parse("hmma")
     ({'accumulator': 'int24-sat', 'scale_product_bits': 8}, {'instruction': 'hmma'})
+    >>> hc.emulate.parse("int24-sat+hybrid:2")
+    {'accumulator': 'int24-sat', 'conversion': 'hybrid:2'}
     """
     if not isinstance(emulate, str):
         raise WrongType(f"emulate: {shown(emulate)} is of type {type(emulate).__name__}, expected a str")
+    if converted := _CONVERSION.fullmatch(emulate):
+        options = parse(converted[1])
+        if "instruction" in options or options["accumulator"] in FLOATS:
+            raise WrongValue(
+                f"emulate: {shown(emulate)} has a conversion, expected it after {_INTEGERS[0]} to {_INTEGERS[-1]}, "
+                "int32 or float64"
+            )
+        return {**options, "conversion": converted[2]}
     name, _, width = re.sub(r"-p([0-9]{1,3})$", r" \1", emulate).partition(" ")
     if name in INSTRUCTIONS and not width:
         return {"instruction": name}

@@ -23,9 +23,10 @@ from .attention import PackedMultiheadAttention
 from .carrying import carry, copied
 from .folding import folded
 from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
+from .judging import Divided
 from .modules import Packed
 from .residual import residual
-from .steps import REPORTS, accepted, biases_of, checked, reported, same_layer, take_parameters
+from .steps import REPORTS, Steps, accepted, biases_of, checked, reported, take_parameters, without
 from .turned import BLOCK, TurnedLinear, packed_turned, turned_online
 from .walk import Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
@@ -83,7 +84,9 @@ def convert(
         weights that write and read it. The stream is found by running the first batch. ``"online"`` rotates the inputs
         of linear layers in the call, in blocks of 16 to 256, and their weights alike: `PackedTurnedLinear`. Rotations
         that do not reduce the error of the outputs of the model are left out, with weights and activations rounded to
-        nearest, and for ``"online"`` also those that do not reduce the error of the outputs of a layer.
+        nearest, and for ``"online"`` also those that do not reduce the error of the outputs of a layer. With `rotate`,
+        `smooth` or ``"awq"``, every fourth batch is held out. The steps are kept if the model has less error on the
+        held-out batches than without them.
     clip : "search", optional
         Searched scales also with ``"rtn"``.
     correct_bias : bool
@@ -143,28 +146,72 @@ def convert(
         raise WrongValue("convert: mix is for a ladder with accept=")
     how = checked(method, inputs, smooth, rotate, clip, inplace, check_flag("convert", "correct_bias", correct_bias))
     recipe = recipe_of(format)
-    given, moved = model, dict[str, Any]()
-    if how.folds is not None or rotate is not None:
-        of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
-        plain = None if activations is None else as_format(activations, "convert: activations")
+    if activations is not None:
+        activations = as_format(activations, "convert: activations")
+    options = activations, include, exclude, how
+    if how.folds is None and rotate is None:
+        return _packed(model, found, recipe, inputs, {}, inplace, *options)
+    parts = Divided(inputs)
+    wide, moved = _stepped(model, recipe, parts, rotate, clip, *options)
+    small = _packed(wide, every_layer(wide, "convert"), recipe, parts.chosen, moved, False, *options)
+    if any(row.get("rotated") or row.get("alpha") for row in moved.values()):
+        plain = _packed(model, found, recipe, parts.chosen, without(moved), False, *options)
+        before, after = parts.errors(model, [plain, small])
+        if after >= before:
+            wide, small, moved = model, plain, without(moved)
+    if inplace:
+        take_parameters(model, wide)
+        return _packed(model, found, recipe, parts.chosen, moved, True, *options)
+    return small
 
-        def sides() -> tuple[Any, Any, Any, Any]:
-            some = [one for one in layers(model, include, exclude) if not one.problem]
-            return model, some, lambda one: (of_format(one) or (None,))[0], inputs
 
-        def nearest(one: Any) -> Any:
-            return convert(one, format, activations=plain, include=include, exclude=exclude, clip=clip)
+def _stepped(
+    model: Any,
+    recipe: Mapping[str, Any],
+    batches: Divided,
+    rotate: str | None,
+    clip: str | None,
+    activations: Format | None,
+    include: Any,
+    exclude: Any,
+    how: Steps,
+) -> tuple[Any, dict[str, Any]]:
+    """Return a copy of a model with moved scales and rotations, and the rows of its report."""
+    of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    moved: dict[str, Any] = {}
 
-        if rotate == "residual":
-            turns = residual(model, inputs, nearest)
-            model, moved = turns.model, turns.rows
-        if how.folds is not None:
-            wide = folded(*sides(), how.folds, how.alpha, plain, how.clip)
-            model, moved = wide.model, {name: moved.get(name, {}) | row for name, row in wide.rows.items()}
-        if rotate == "online":
-            turns = turned_online(*sides(), plain, how.clip, nearest)
-            model, moved = turns.model, {name: moved.get(name, {}) | row for name, row in turns.rows.items()}
-        found = every_layer(model, "convert")
+    def sides() -> tuple[Any, Any, Any, Divided]:
+        some = [one for one in layers(model, include, exclude) if not one.problem]
+        return model, some, lambda one: (of_format(one) or (None,))[0], batches
+
+    def nearest(one: Any) -> Any:
+        return convert(one, recipe, activations=activations, include=include, exclude=exclude, clip=clip)
+
+    if rotate == "residual":
+        turns = residual(model, batches, nearest)
+        model, moved = turns.model, turns.rows
+    if how.folds is not None:
+        wide = folded(*sides(), how.folds, how.alpha, activations, how.clip)
+        model, moved = wide.model, {name: moved.get(name, {}) | row for name, row in wide.rows.items()}
+    if rotate == "online":
+        turns = turned_online(*sides(), activations, how.clip, nearest)
+        model, moved = turns.model, {name: moved.get(name, {}) | row for name, row in turns.rows.items()}
+    return model, moved
+
+
+def _packed(
+    model: Any,
+    found: list[Layer],
+    recipe: Mapping[str, Any],
+    inputs: Any,
+    moved: Mapping[str, Any],
+    inplace: bool,
+    activations: Format | None,
+    include: Any,
+    exclude: Any,
+    how: Steps,
+) -> Any:
+    """Round and pack the layers of a model whose scales and rotations are final."""
     heard: Any = None
     if inputs is not None:
         wanted_formats: Any = recipe
@@ -176,8 +223,6 @@ def convert(
         recipe = {**packable, **recipe}
     wanted, unwanted = patterns(include), patterns(exclude)
     check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
-    if activations is not None:
-        activations = as_format(activations, "convert: activations")
     included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
     of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
     chosen = []
@@ -197,9 +242,6 @@ def convert(
     weights = packed_weights(chosen, activations, how.rounding)
     picked = [layer for layer, _ in chosen]
     biases = biases_of(model, picked, weights, inputs) if how.corrects else {}
-    if moved and inplace:
-        take_parameters(given, model)
-        model, picked = given, [same_layer(given, layer) for layer in picked]
     if not inplace:
         model = _copy(model, picked, "convert")
     small = unsaved(replaced(model, picked, weights))

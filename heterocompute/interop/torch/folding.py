@@ -20,13 +20,13 @@ from ...base.errors import WrongValue, shown
 from ...base.values import as_real
 from ...formats import Format
 from ...products.quantize import fake_quantize, quantize
-from ..models.batches import Batches, evaluating
+from ..models.batches import evaluating
 from .carrying import copied
+from .judging import ROWS, Divided, answer_of, some_rows
 from .walk import Layer
 
 Array = np.ndarray[Any, Any]
 
-ROWS = 512  # inputs of each group of layers that candidates are compared on
 ALPHAS = tuple(i / 10 for i in range(1, 10))
 CLOSE = 1e-4  # of the largest output: two models that are equal except for float32 rounding
 POSITIVE = ("ReLU", "LeakyReLU", "Identity", "Dropout")  # scales above 0 pass through them
@@ -54,7 +54,7 @@ def folded(
     model: Any,
     layers: list[Layer],
     format_of: Callable[[Layer], Format | None],
-    batches: object,
+    batches: Divided,
     way: str,
     alpha: Any,
     activations: Format | None,
@@ -69,8 +69,8 @@ def folded(
         The layers to pack.
     format_of : callable
         From a layer to its format; None for a layer that stays.
-    batches : object
-        As of `heterocompute.ptq.calibrate`. The first batches are run, until every group has `ROWS` inputs.
+    batches : Divided
+        Exponents are chosen on `ROWS` inputs of each group, from all batches that are not held out.
     way : {"smooth", "awq"}
         ``max|x|^a / max|w|^(1 - a)``, or the root mean square of the input to the power a.
     alpha : float or "search"
@@ -88,21 +88,19 @@ def folded(
         if not 0 <= share <= 1:
             raise WrongValue(f"convert: {way} is {shown(alpha)}, expected 'search' or 0 to 1")
         alphas = (share,)
-    source = Batches(batches, "convert: inputs")
     wanted = [layer for layer in layers if layer.kind == "linear" and format_of(layer) is not None]
-    groups, reasons = _groups(model, wanted, source)
+    groups, reasons = _groups(model, wanted, batches)
     shared = {id(one): one for one in model.parameters()}
     small = copied(model, shared, model.modules(), "convert", "a model without it")
     rows: dict[str, dict[str, Any]] = {name: {"alpha": None, "left": reason} for name, reason in reasons.items()}
-    first = next(iter(source)) if groups else None
-    exact = answer_of(model, source, first) if groups else None
+    given = batches.source, batches.first
+    exact = answer_of(model, *given) if groups else None
     for group in groups:
         best, scale = _best(small, group, format_of, way, alphas, activations, clip)
         row: dict[str, Any] = {"alpha": best, "left": ""}
         if best:
             before = _fold(small, group, scale)
-            found = answer_of(small, source, first)
-            if not alike(exact, found):
+            if not alike(exact, answer_of(small, *given)):
                 _restore(small, before)
                 row = {"alpha": None, "left": f"{group.path} is read by other layers, too"}
         for layer in group.layers:
@@ -113,7 +111,7 @@ def folded(
     return Folded(small, rows)
 
 
-def _groups(model: Any, layers: list[Layer], source: Batches) -> tuple[list[Group], dict[str, str]]:
+def _groups(model: Any, layers: list[Layer], batches: Divided) -> tuple[list[Group], dict[str, str]]:
     """Run the model, and return the groups that can take scales, and the reasons of the other layers."""
     by_module: dict[int, list[Layer]] = {}
     for layer in layers:
@@ -139,16 +137,16 @@ def _groups(model: Any, layers: list[Layer], source: Batches) -> tuple[list[Grou
             if layer not in group.layers:
                 group.layers.append(layer)
             if sum(map(len, group.rows)) < ROWS and layer is group.layers[0]:
-                group.rows.append(x.detach().reshape(-1, x.shape[-1])[:ROWS].float().numpy().copy())
+                group.rows.append(some_rows(x, batches.share))
         passes = type(module).__name__ in POSITIVE
         origins[id(output)] = output, producer if passes else module
 
     hooks = [module.register_forward_hook(called) for module in model.modules() if not [*module.children()]]
     try:
         with evaluating(model):
-            for index, batch in enumerate(source):
+            for index, batch in enumerate(batches.chosen()):
                 calls.clear()
-                source.run(model, batch, index)
+                batches.source.run(model, batch, index)
                 origins.clear()
                 if groups and all(sum(map(len, group.rows)) >= ROWS for group in groups.values()):
                     break
@@ -265,19 +263,6 @@ def _fold(small: Any, group: Group, scale: Array) -> list[tuple[Any, str, Any]]:
 def _restore(small: Any, before: list[tuple[Any, str, Any]]) -> None:
     for module, name, old in reversed(before):
         module._parameters[name] = old
-
-
-def answer_of(model: Any, source: Batches, batch: Any) -> list[Array]:
-    """Return the float tensors that a model returns for a batch."""
-    with evaluating(model):
-        return _tensors(source.run(model, batch, 0))
-
-
-def _tensors(answer: Any) -> list[Array]:
-    if hasattr(answer, "detach"):
-        return [answer.detach().float().numpy()] if answer.is_floating_point() else []
-    parts = answer.values() if hasattr(answer, "values") else answer if isinstance(answer, (tuple, list)) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]
 
 
 def alike(exact: Any, found: Any) -> bool:

@@ -23,8 +23,9 @@ from ...base.errors import WrongValue
 from ...ptq.hadamard import hadamard
 from ..models.batches import Batches, evaluating
 from .carrying import copied
-from .folding import alike, answer_of
-from .turned import WORSE, Turned, improves
+from .folding import alike
+from .judging import Divided, answer_of, improves
+from .turned import WORSE, Turned
 from .walk import Layer, every_layer
 
 Array = np.ndarray[Any, Any]
@@ -237,24 +238,23 @@ def turn_of(width: int, keeps_mean: bool, seed: int = 0) -> Callable[[Array], Ar
     return turn
 
 
-def residual(model: Any, batches: object, rounded: Callable[[Any], Any]) -> Turned:
+def residual(model: Any, batches: Divided, rounded: Callable[[Any], Any]) -> Turned:
     """Return a copy of a model whose residual streams are rotated, or the model if that is worse.
 
     Parameters
     ----------
     model : torch.nn.Module
-    batches : object
-        As of `heterocompute.ptq.calibrate`. The first batch is run.
+    batches : Divided
+        The first batch is run to find the streams.
     rounded : callable
-        Returns a model with its layers rounded to nearest. The outputs of both roundings are compared.
+        Returns a model with its layers rounded to nearest. Both roundings are compared on the held-out batches.
 
     Raises
     ------
     ValueError
         No stream can be rotated; the message has the reason of that with most norms.
     """
-    source = Batches(batches, "convert: inputs")
-    batch = next(iter(source))
+    source, batch = batches.source, batches.first
     linears = {layer.path: layer for layer in every_layer(model, "convert") if layer.kind == "linear"}
     linears = {path: layer for path, layer in linears.items() if not layer.problem}
     exact = answer_of(model, source, batch)
@@ -276,7 +276,7 @@ def residual(model: Any, batches: object, rounded: Callable[[Any], Any]) -> Turn
             "convert: rotate='residual': the rotated model does not compute the outputs of the model, expected layers "
             "that pass the stream on in other ways than sums"
         )
-    is_better = improves(model, small, source, batch, exact, rounded)
+    is_better = improves(model, small, batches, rounded)
     rows: dict[str, dict[str, Any]] = {}
     for stream in fine:
         row = {"rotated": stream.width, "kept": ""} if is_better else {"rotated": 0, "kept": WORSE}

@@ -27,6 +27,7 @@ METHODS = ("rtn", "search", "awq", *CALIBRATED)
 ROTATIONS = ("residual", "online")
 # Of layers that no step has looked at, in the columns of moved scales and of rotations.
 OTHERS = {"alpha": None, "left": "it is no linear layer", "rotated": 0, "kept": "it is no linear layer"}
+WORSE = "the model has less error without it"
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 REPORTS: WeakKeyDictionary[Any, Rounded] = WeakKeyDictionary()
 
@@ -108,8 +109,17 @@ def take_parameters(model: Any, small: Any) -> None:
         old._parameters.update(new._parameters)
 
 
-def same_layer(model: Any, layer: Layer) -> Layer:
-    return dataclasses.replace(layer, module=model.get_submodule(layer.path))
+def without(moved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the rows of a report if a model without any step has less error on the held-out batches."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, row in moved.items():
+        plain = dict(row)
+        if row.get("alpha"):
+            plain |= {"alpha": 0.0, "left": WORSE}
+        if row.get("rotated"):
+            plain |= {"rotated": 0, "kept": WORSE}
+        found[name] = plain
+    return found
 
 
 def biases_of(model: Any, picked: list[Layer], weights: list[PackedWeight], inputs: Any) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from ...base.errors import WrongValue
 from ...formats import Format
 from ...products.layers.turned import sylvester
 from ...products.quantize import fake_quantize
-from ..models.batches import Batches, evaluating
+from ..models.batches import evaluating
 from .carrying import carry, copied
-from .folding import ROWS, answer_of, output_error, own_weight
+from .folding import output_error, own_weight
+from .judging import ROWS, Divided, improves, some_rows
 from .modules import PackedLinear
 from .products import linear
 from .walk import Layer
@@ -134,7 +135,7 @@ def turned_online(
     model: Any,
     layers: list[Layer],
     format_of: Callable[[Layer], Format | None],
-    batches: object,
+    batches: Divided,
     activations: Format | None,
     clip: str | None,
     rounded: Callable[[Any], Any],
@@ -144,9 +145,9 @@ def turned_online(
     Parameters
     ----------
     model, layers, format_of, batches, activations, clip
-        As of `folding.folded`. A layer is rotated if its outputs then have less error on the first `ROWS` inputs.
+        As of `folding.folded`. A layer is rotated if its outputs then have less error on `ROWS` inputs.
     rounded : callable
-        Returns a model with its layers rounded to nearest. Both roundings are compared on the first batch.
+        Returns a model with its layers rounded to nearest. Both roundings are compared on the held-out batches.
 
     Raises
     ------
@@ -168,7 +169,7 @@ def turned_online(
     if not chosen:
         name, row = next(iter(rows.items()), ("the model", {"kept": "it has no layer to pack"}))
         raise WrongValue(f"convert: rotate='online' rotates no layer: {name}: {row['kept']}")
-    inputs = _inputs(model, chosen, Batches(batches, "convert: inputs"))
+    inputs = _inputs(model, chosen, batches)
     shared = {id(one): one for one in model.parameters()}
     small = copied(model, shared, model.modules(), "convert", "a model without it")
     for layer in chosen.values():
@@ -193,24 +194,9 @@ def turned_online(
             break
         parent, _, name = layer.path.rpartition(".")
         setattr(small.get_submodule(parent), name, new)
-    if any(row["rotated"] for row in rows.values()):
-        source = Batches(batches, "convert: inputs")
-        batch = next(iter(source))
-        if improves(model, small, source, batch, answer_of(model, source, batch), rounded):
-            return Turned(small, rows)
+    if any(row["rotated"] for row in rows.values()) and improves(model, small, batches, rounded):
+        return Turned(small, rows)
     return Turned(model, {name: {"rotated": 0, "kept": row["kept"] or WORSE} for name, row in rows.items()})
-
-
-def improves(
-    model: Any, small: Any, source: Batches, batch: Any, exact: list[Array], rounded: Callable[[Any], Any]
-) -> bool:
-    """Tell whether a rotated model has less error than the model if the layers of both are rounded."""
-    errors = []
-    for one in (model, small):
-        pairs = zip(exact, answer_of(rounded(one), source, batch), strict=True)
-        sums = [[float(np.square(part, dtype=np.float64).sum()) for part in (y, y - z)] for y, z in pairs]
-        errors.append(sum(lost / whole for whole, lost in sums if whole))
-    return errors[1] < errors[0]
 
 
 def _turned(x: Array, block: int) -> Array:
@@ -231,20 +217,20 @@ def _why_not(layer: Layer, uses: dict[int, int]) -> str:
     return "" if block_of(layer.shape[1]) else f"its {layer.shape[1]} inputs have no block of {LEAST} to {MOST}"
 
 
-def _inputs(model: Any, chosen: dict[int, Layer], source: Batches) -> dict[str, Array]:
-    """Return up to `ROWS` inputs of each layer."""
+def _inputs(model: Any, chosen: dict[int, Layer], batches: Divided) -> dict[str, Array]:
+    """Return up to `ROWS` inputs of each layer, from all batches that are not held out."""
     found: dict[str, list[Array]] = {}
 
     def called(module: Any, args: Any) -> None:
         parts = found.setdefault(chosen[id(module)].name, [])
         if args and sum(map(len, parts)) < ROWS:
-            parts.append(args[0].detach().reshape(-1, args[0].shape[-1])[:ROWS].float().numpy().copy())
+            parts.append(some_rows(args[0], batches.share))
 
     hooks = [layer.module.register_forward_pre_hook(called) for layer in chosen.values()]
     try:
         with evaluating(model):
-            for index, batch in enumerate(source):
-                source.run(model, batch, index)
+            for index, batch in enumerate(batches.chosen()):
+                batches.source.run(model, batch, index)
                 if len(found) == len(chosen) and all(sum(map(len, some)) >= ROWS for some in found.values()):
                     break
     finally:

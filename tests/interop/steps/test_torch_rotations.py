@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 ht = pytest.importorskip("heterocompute.interop.torch")
 residual = pytest.importorskip("heterocompute.interop.torch.residual").residual
+Divided = pytest.importorskip("heterocompute.interop.torch.judging").Divided
 turn_of = pytest.importorskip("heterocompute.interop.torch.residual").turn_of
 D = 48
 
@@ -126,7 +127,7 @@ def test_the_residual_stream_is_rotated_in_the_weights(norm: str, is_tied: bool)
     model, data = Net(getattr(torch.nn, norm), is_tied, bias=not is_tied), batches()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     x = data.pop()
-    wide = residual(model, data, lambda one: one if one is not model else torch.nn.Embedding(40, 40)).model
+    wide = residual(model, Divided(data), lambda one: one if one is not model else torch.nn.Embedding(40, 40)).model
     assert wide is not model and output_db(model, wide, x) > 100
     assert not torch.equal(wide.embed.weight, model.embed.weight) and not (wide.blocks[0].norm.weight - 1).any()
     found = {
@@ -147,7 +148,7 @@ def test_a_norm_without_some_channels_moves_its_bias_into_the_layers() -> None:
     with torch.no_grad():
         model.norm.weight[3] = 0
     pick = torch.nn.Embedding(40, 40)
-    wide = residual(model, data, lambda one: one if one is not model else pick).model
+    wide = residual(model, Divided(data), lambda one: one if one is not model else pick).model
     assert wide.head.bias is not None and not wide.norm.bias.any() and output_db(model, wide, data[0]) > 100
 
 
@@ -157,6 +158,37 @@ def test_a_rotation_that_does_not_help_is_left_out() -> None:
         model.embed.weight.copy_(torch.eye(40, D) * 7)  # exact in int4, a rotation is not
     small = ht.convert(model, {"embed": "int4", "*": None}, inputs=data, rotate="residual")
     assert torch.equal(small.embed.weight.dequantize(), model.embed.weight)
+
+
+@pytest.mark.parametrize("options", [{"rotate": "online"}, {"smooth": "search"}])
+def test_held_out_batches_judge_a_step(options: dict[str, Any]) -> None:
+    """The first batches have an outlier channel. The held-out batch has none, and the step adds errors there."""
+    torch.manual_seed(0)
+    norm, layer = torch.nn.LayerNorm(32), torch.nn.Linear(32, 16, bias=False)
+    model = torch.nn.Sequential(torch.nn.Identity() if "rotate" in options else norm, layer)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randint(0, 2, (16, 32)) * 2.0 - 1)  # exact in every format
+    plain = torch.randint(0, 2, (64, 32)) * 2.0 - 1  # no error of int4
+    large = torch.randn(64, 32)
+    large[:, 5] = 40
+    small = ht.convert(model, "int4", activations="int4", inputs=[large, large, large, plain], **options)
+    other = ht.convert(model, "int4", activations="int4")
+    assert torch.equal(small(plain), other(plain))
+    (row,) = ht.report(small).table
+    assert "the model" in (row["kept"] if "rotate" in options else row["left"]) and not row.get("rotated")
+    gains = ht.convert(model, "int4", activations="int4", inputs=[large, large, large, large], **options)
+    assert output_db(model, gains, large) > output_db(model, other, large) + 1
+
+
+def test_batches_are_divided_by_their_index() -> None:
+    def parts(count: int) -> tuple[list[int], list[int]]:
+        found = Divided([np.full(1, i) for i in range(count)])
+        return [int(one[0]) for one in found.chosen()], [int(one[0]) for one in found.held()]
+
+    assert parts(1) == ([0], [0]) and parts(2) == ([0], [1]) and parts(3) == ([0, 1], [2])
+    assert parts(4) == ([0, 1, 2], [3]) and parts(9) == ([0, 1, 2, 4, 5, 6, 8], [3, 7])
+    with pytest.raises(ValueError, match="convert: inputs is an iterator"):
+        list(Divided(iter([np.zeros(1)])).held())
 
 
 @pytest.mark.parametrize("width", [12, 48, 64])
