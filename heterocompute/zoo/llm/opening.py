@@ -28,6 +28,7 @@ from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 MAX_CONFIG = 1 << 20
 OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_up_exps", "ffn_down_exps")
 FURTHER, MAX_FURTHER = "num_nextn_predict_layers", 64
+SHARED_GATE = ".ffn_gate_inp_shexp.weight"  # a vector in GGUF, a matrix of one row in Hugging Face
 FACTORS = "rope_freqs.weight"
 DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope
 GGUF_HARMLESS = re.compile(r"rope_freqs\.weight|rope_factors_(short|long)\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")
@@ -91,6 +92,8 @@ def _gguf(path: str) -> LanguageModel:
             raise WrongValue(f"{printable(path)}: is not a GGUF file; expected one, or a folder with config.json")
         reads = readers_in(reader, "gguf")
         sizes = {name: reader.info(name).shape for name in reads}
+        for name in [one for one in reads if one.endswith(SHARED_GATE) and len(sizes[one]) == 1]:
+            reads[name], sizes[name] = partial(_as_row, reads[name]), (1, *sizes[name])
         vocabulary = _rows(path, sizes, "token_embd.weight")
         divisors = {name: np.asarray(reads[name](), np.float32).tolist() for name in DIVISORS if name in reads}
         if divisors and FACTORS in reads:
@@ -114,6 +117,10 @@ def _gguf(path: str) -> LanguageModel:
         reader.close()
         raise
     return LanguageModel(path, Stored(path, reads, source), shape, roles, tokens, factors=factors)
+
+
+def _as_row(read: Callable[[], Any]) -> Any:
+    return np.asarray(read(), np.float32)[None]
 
 
 class _Source:

@@ -21,6 +21,7 @@ from ...families.sizes import Latent, Sizes, sizes_of_keys
 from ...families.table import FAMILIES, family_of
 
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
+SIGMOID = 2  # expert_gating_func of GGUF
 UNROTATED = 4  # every so many layers of SmolLM 3 have no RoPE in llama.cpp
 YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
 
@@ -313,6 +314,7 @@ def of_gguf(
             residual_factor=times.get("residual", 1.0),
             logit_factor=times.get("logits", 1 / times.get("logits divided", 1.0)),
             parallel=_is_parallel(keys, family), unrotated=_unrotated(family, sizes), alibi=family.alibi == "always",
+            **_experts(keys, family, sizes),
             rope=rope, local_rope=local, scale=scale, attention_cap=cap, logit_cap=logit_cap, long_rope=long_rope,
         ),
     )  # fmt: skip
@@ -325,10 +327,30 @@ def _factors(keys: Keys, family: Family) -> dict[str, float]:
 
 
 def _is_parallel(keys: Keys, family: Family) -> bool:
-    if family.parallel in ("", "always"):
-        return family.parallel == "always"
+    if family.parallel in ("", "always") or family.is_parallel:
+        return family.parallel != ""
     key = f"{family.name}.{family.parallel}"
     return keys.found.get(key) in (True, "True", "1")
+
+
+def _experts(keys: Keys, family: Family, sizes: Sizes) -> dict[str, Any]:
+    """Return how experts are chosen, by the keys of a GGUF file."""
+    rule, name = family.mixture, family.name
+    if not sizes.experts:
+        return {}
+    if rule is None:
+        keys.fail(f"{name}.expert_count is {sizes.experts}, expected none in the architecture {name}")
+    sums = rule.sums == "always"
+    if rule.sums == "key":
+        sums = keys.found.get(f"{name}.expert_weights_norm") in (True, "True", "1")
+    function = keys.count(f"{name}.expert_gating_func", SIGMOID, low=0) if rule.router == "sigmoid" else 0
+    if function not in (0, SIGMOID):
+        keys.fail(f"{name}.expert_gating_func is {function}, expected {SIGMOID}")
+    factor = keys.number(f"{name}.expert_weights_scale", 0.0, 0.0) if rule.is_scaled else 0.0
+    return {
+        "shares_sum_to_one": sums,
+        "routing": Routing(rule.router, factor=factor or 1.0, is_corrected=rule.is_corrected, clamp=rule.clamp),
+    }
 
 
 def _unrotated(family: Family, sizes: Sizes) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
     Hugging Face                              GGUF
     config.json                               keys llama.block_count, llama.embedding_length, ...
+    model.layers.3.mlp.experts.5.up_proj.weight    part of the stack blk.3.ffn_up_exps.weight
+    model.layers.3.mlp.experts.gate_up_proj   blk.3.ffn_gate_exps.weight and blk.3.ffn_up_exps.weight
     model.layers.3.self_attn.q_proj.weight    blk.3.attn_q.weight, its rows in the order of neighboring pairs (llama)
     tokenizer.json                            keys tokenizer.ggml.tokens, .merges or .scores, .token_type, .pre
     norm.weight of gemma                      output_norm.weight, with 1 added
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,16 @@ from ....base.json_text import json_object
 from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
-from ....zoo.llm.arranged import order_of
+from ....zoo.llm.arranged import arrange, order_of
 from ....zoo.llm.configuration import check_family, of_config
+from ....zoo.llm.experts import add_experts, listed_in
 from ....zoo.llm.shape import Shape
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
 from .sizes import described
+from .stacks import Stack
 from .vocabulary import vocabulary_keys
 
 DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
@@ -47,6 +51,8 @@ class Model:
         Keys of the file.
     names : dict of str to str
         Tensors of the checkpoint -> tensors of the file. Other tensors are left out.
+    stacks : dict of str to Stack
+        Tensors of the file that are made of other ones.
     rows : dict of str to ndarray
         Order of the rows of some tensors of the file.
     plus_one : frozenset of str
@@ -64,6 +70,7 @@ class Model:
     plus_one: frozenset[str]
     more: dict[str, Array]
     notes: tuple[str, ...] = ()
+    stacks: dict[str, Stack] = field(default_factory=dict)
 
 
 def model_of_gguf(reader: Gguf) -> Model:
@@ -94,10 +101,14 @@ def model_in(reader: Tensors) -> Model:
     if table is None or len(table) != 2:
         raise WrongValue(f"the tensor model.{end} is missing")
     shape = of_config(place, config, table[0])
-    if check_family(place, config)[1].turned:
+    turned = check_family(place, config)[1].turned
+    if turned == "conv1d":
         raise WrongValue(f"matrices of {shape.family} are stored as (in, out), which is not converted")
-    roles = hf_names(reader.path, names, shape)
-    _check(shape, roles, names)
+    held = dict.fromkeys(names, lambda: None)
+    experts, parts = add_experts(held, names, shape)
+    roles = {**hf_names(reader.path, [name for name in names if name not in parts], shape), **experts}
+    arrange(held, names, roles, shape, "experts" if turned == "experts" else "")
+    _check(shape, roles, {name: size for name, size in names.items() if name not in parts})
     family, rotated = shape.options, {}
     if family.moves_rows:
         heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads}
@@ -115,10 +126,27 @@ def model_in(reader: Tensors) -> Model:
         part = role.split(".")[-2]
         return role.replace(f".{part}.", f".{family.gguf.get(part, part)}.")
 
+    stacks = dict[str, Stack]()
+    for role, name in experts.items():
+        if ".ffn_gate_up_exps." in role:
+            half = shape.expert_hidden
+            rows = (slice(0, None, 2), slice(1, None, 2)) if shape.routing.interleaved else (slice(half), slice(half, None))
+            for part, some in zip(("gate", "up"), rows, strict=True):
+                stacks[role.replace("gate_up", part)] = Stack((name,), some, _is_turned(turned, role, name))
+        elif name not in reader:
+            stacks[role] = Stack(tuple(listed_in(name, shape.experts)))
+        elif _is_turned(turned, role, name):
+            stacks[role] = Stack((name,), slice(None), True)
+    taken = {name for stack in stacks.values() for name in stack.names}
     return Model(
-        shape.family, keys, {name: called(role) for role, name in roles.items()},
-        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, declared.notes,
+        shape.family, keys, {name: called(role) for role, name in roles.items() if name in reader and name not in taken},
+        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, declared.notes, stacks,
     )  # fmt: skip
+
+
+def _is_turned(turned: str, role: str, name: str) -> bool:
+    """Tell whether a stack of experts is stored as (experts, in, out); packed stacks are not."""
+    return turned == "experts" and role.endswith("_exps.weight") and not name.endswith(".weight")
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:
