@@ -25,7 +25,7 @@ from ....base.json_text import json_object
 from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
-from ....zoo.llm.arranged import arrange, order_of
+from ....zoo.llm.arranged import arrange, is_turned, order_of
 from ....zoo.llm.configuration import check_family, of_config
 from ....zoo.llm.experts import add_experts, listed_in
 from ....zoo.llm.shape import Shape
@@ -102,12 +102,10 @@ def model_in(reader: Tensors) -> Model:
         raise WrongValue(f"the tensor model.{end} is missing")
     shape = of_config(place, config, table[0])
     turned = check_family(place, config)[1].turned
-    if turned == "conv1d":
-        raise WrongValue(f"matrices of {shape.family} are stored as (in, out), which is not converted")
-    held = dict.fromkeys(names, lambda: None)
+    stored, held = set(names), dict.fromkeys(names, lambda: None)
     experts, parts = add_experts(held, names, shape)
     roles = {**hf_names(reader.path, [name for name in names if name not in parts], shape), **experts}
-    arrange(held, names, roles, shape, "experts" if turned == "experts" else "")
+    arrange(held, names, roles, shape, turned)
     _check(shape, roles, {name: size for name, size in names.items() if name not in parts})
     family, rotated = shape.options, {}
     if family.moves_rows:
@@ -126,27 +124,29 @@ def model_in(reader: Tensors) -> Model:
         part = role.split(".")[-2]
         return role.replace(f".{part}.", f".{family.gguf.get(part, part)}.")
 
-    stacks = dict[str, Stack]()
-    for role, name in experts.items():
-        if ".ffn_gate_up_exps." in role:
-            half = shape.expert_hidden
-            rows = (slice(0, None, 2), slice(1, None, 2)) if shape.routing.interleaved else (slice(half), slice(half, None))
-            for part, some in zip(("gate", "up"), rows, strict=True):
-                stacks[role.replace("gate_up", part)] = Stack((name,), some, _is_turned(turned, role, name))
-        elif name not in reader:
-            stacks[role] = Stack(tuple(listed_in(name, shape.experts)))
-        elif _is_turned(turned, role, name):
-            stacks[role] = Stack((name,), slice(None), True)
+    stacks = _stacks(shape, roles, stored, turned)
+    stacks = {called(role): stack for role, stack in stacks.items()}
     taken = {name for stack in stacks.values() for name in stack.names}
     return Model(
-        shape.family, keys, {name: called(role) for role, name in roles.items() if name in reader and name not in taken},
+        shape.family, keys, {name: called(role) for role, name in roles.items() if name in stored - taken},
         {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, declared.notes, stacks,
     )  # fmt: skip
 
 
-def _is_turned(turned: str, role: str, name: str) -> bool:
-    """Tell whether a stack of experts is stored as (experts, in, out); packed stacks are not."""
-    return turned == "experts" and role.endswith("_exps.weight") and not name.endswith(".weight")
+def _stacks(shape: Shape, roles: Mapping[str, str], names: set[str], turned: str) -> dict[str, Stack]:
+    """Return the tensors that are made of several tensors of a folder, of a part of one, or of a turned one."""
+    found, half = dict[str, Stack](), shape.expert_hidden
+    halves = (slice(0, None, 2), slice(1, None, 2)) if shape.routing.interleaved else (slice(half), slice(half, None))
+    for role, name in roles.items():
+        is_other = is_turned(turned, role, name)
+        if ".ffn_gate_up_exps." in role:
+            for part, rows in zip(("gate", "up"), halves, strict=True):
+                found[role.replace("gate_up", part)] = Stack((name,), rows, is_other)
+        elif name not in names:
+            found[role] = Stack(tuple(listed_in(name, shape.experts)))
+        elif is_other:
+            found[role] = Stack((name,), is_turned=True)
+    return found
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:

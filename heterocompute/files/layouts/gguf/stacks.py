@@ -1,4 +1,4 @@
-"""Tensors of GGUF that are made of several tensors of a Hugging Face folder, or of a part of one: experts."""
+"""Tensors of GGUF that are made of several tensors of a folder, of a part of one, or of a matrix (in, out)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ....zoo.llm.experts import stacked
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of experts.
+    """A stack of experts, or a matrix that is stored the other way round.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Stack:
     rows : slice
         Rows of each expert in that stack.
     is_turned : bool
-        The stack is (experts, in, out).
+        The plain tensor is (..., in, out). A packed one has been turned when it was rounded.
     """
 
     names: tuple[str, ...]
@@ -48,11 +48,12 @@ class Stack:
         if isinstance(parts[0], QuantizedArray):
             return self._of_rows(name, parts[0])
         values = np.asarray(parts[0])
-        return np.ascontiguousarray((values.swapaxes(1, 2) if self.is_turned else values)[:, self.rows])
+        values = values.swapaxes(-2, -1) if self.is_turned else values
+        return np.ascontiguousarray(values if self.rows == slice(None) else values[:, self.rows])
 
     def _of_rows(self, name: str, q: QuantizedArray) -> QuantizedArray:
-        if self.is_turned or q.ndim != 3 or q.axis != (2,):
-            raise WrongValue(f"save: tensor {quoted(name)} is stored as (experts, in, out): keep it plain by exclude")
+        if self.rows == slice(None):
+            return q
         _check_rows(name, q)
         rows = np.arange(math.prod(q.shape[:2])).reshape(q.shape[:2])[:, self.rows]
         parts = {key: part[rows.reshape(-1)] for key, part in q.components.items()}
