@@ -118,7 +118,8 @@ def model_in(reader: Tensors) -> Model:
         rotated |= {role: order_of(shape) for role in roles if ".attn_qkv." in role}
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     declared = described(shape, roles)
-    keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary)
+    notes = list(declared.notes)
+    keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary, notes)
 
     def called(role: str) -> str:
         part = role.split(".")[-2]
@@ -129,7 +130,7 @@ def model_in(reader: Tensors) -> Model:
     taken = {name for stack in stacks.values() for name in stack.names}
     return Model(
         shape.family, keys, {name: called(role) for role, name in roles.items() if name in stored - taken},
-        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, declared.notes, stacks,
+        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, tuple(notes), stacks,
     )  # fmt: skip
 
 
