@@ -195,7 +195,7 @@ GPT_OSS = Family(
         ),
     ),
     sinks=True, period=2, base=150_000.0, needs_output=True, has_windows="read",
-    biases=(*ATTENTION, "ffn_exps"), needs_biases=True, gguf={"ffn_norm": "post_attention_norm"},
+    biases=ATTENTION, needs_biases=True, gguf={"ffn_norm": "post_attention_norm"},
     mixture=Mixture(clamp=(1.702, 7.0)),
 )  # fmt: skip
 FAMILIES = (GPT2, GPT_NEOX, OPT, BLOOM, FALCON, FALCON_TWO_NORMS, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)

@@ -477,7 +477,8 @@ class Family:
         """Return the keys of GGUF that are read, beyond those of every family."""
         flags = set() if self.is_parallel else {self.parallel} - {"", "always"}
         mixed = set() if self.mixture is None else self.mixture.keys
-        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *flags, *mixed}
+        causal = {"attention.causal"} if self.is_encoder else set()
+        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *flags, *mixed, *causal}
 
     @property
     def table(self) -> str:

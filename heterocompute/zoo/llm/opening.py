@@ -44,6 +44,23 @@ OF_TASKS = re.compile(rf"{HARMLESS.pattern}|(.*\.)?(pooler|cls|lm_head|classifie
                       r"|(.*\.)?embeddings\.(position_ids|token_type_ids)")  # fmt: skip
 
 
+class Parts(NamedTuple):
+    """The content of a folder or of a file."""
+
+    weights: Stored
+    shape: Shape
+    roles: dict[str, str]
+    tokens: Tokens
+
+
+class GgufParts(NamedTuple):
+    """The content of a GGUF file: also the divisors of RoPE's frequencies, and all keys with one value."""
+
+    parts: Parts
+    factors: Any
+    metadata: dict[str, str]
+
+
 def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     """Open a language model and return it with its tokenizer.
 
@@ -75,13 +92,15 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     """
     place = file_name(path)
     if "\0" in place or not os.path.isdir(place):
-        return _gguf(place)
+        (weights, shape, roles, tokens), factors, _ = gguf_parts(place)
+        return LanguageModel(place, weights, shape, roles, tokens, factors=factors)
     found = folder_parts(place)
     return LanguageModel(place, found.weights, found.shape, found.roles, found.tokens,
                          plus_one=found.shape.options.plus_one)  # fmt: skip
 
 
-def _gguf(path: str) -> LanguageModel:
+def gguf_parts(path: str, encoder: bool = False) -> GgufParts:
+    """Return the content of a GGUF file with a language model, or with an encoder."""
     from ...files.containers.gguf_files import Gguf  # files stand above the networks
     from ...files.layouts.reading import readers_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
@@ -100,7 +119,8 @@ def _gguf(path: str) -> LanguageModel:
             raise WrongValue(f"{printable(path)}: the tensors {FACTORS} and {DIVISORS[0]} exclude each other")
         if len(divisors) == 1:
             raise WrongValue(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
-        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists)
+        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists,
+                        encoder)  # fmt: skip
         roles = gguf_names(reads, shape)
         used = _check(path, shape, roles, sizes)
         _refuse_unused(path, shape, reads, used, GGUF_HARMLESS)
@@ -116,7 +136,7 @@ def _gguf(path: str) -> LanguageModel:
     except BaseException:
         reader.close()
         raise
-    return LanguageModel(path, Stored(path, reads, source), shape, roles, tokens, factors=factors)
+    return GgufParts(Parts(Stored(path, reads, source), shape, roles, tokens), factors, dict(reader.metadata))
 
 
 def _as_row(read: Callable[[], Any]) -> Any:
@@ -133,15 +153,6 @@ class _Source:
     def listed(self, key: str) -> Any:
         """Return the list of a key of a GGUF file."""
         return self._reader.listed(key)
-
-
-class Parts(NamedTuple):
-    """The content of a folder."""
-
-    weights: Stored
-    shape: Shape
-    roles: dict[str, str]
-    tokens: Tokens
 
 
 def folder_parts(path: str, encoder: bool = False) -> Parts:

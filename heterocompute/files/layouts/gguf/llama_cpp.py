@@ -25,9 +25,11 @@ from ....base.json_text import json_object
 from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
+from ....families.table import ENCODER_KINDS
 from ....zoo.llm.arranged import arrange, is_turned, order_of
 from ....zoo.llm.configuration import check_family, of_config
 from ....zoo.llm.experts import add_experts, listed_in
+from ....zoo.llm.opening import OF_TASKS
 from ....zoo.llm.shape import Shape
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
@@ -36,6 +38,7 @@ from ..linear import Array
 from .sizes import described
 from .stacks import Stack
 from .vocabulary import vocabulary_keys
+from .wordpiece import encoder_keys
 
 DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
 
@@ -83,7 +86,7 @@ def model_of_gguf(reader: Gguf) -> Model:
 
 
 def model_in(reader: Tensors) -> Model:
-    """Return the language model that a checkpoint in a folder of Hugging Face holds.
+    """Return the language model, or the encoder, that a checkpoint in a folder of Hugging Face holds.
 
     Raises
     ------
@@ -95,16 +98,20 @@ def model_in(reader: Tensors) -> Model:
     if not is_file(place):
         raise WrongValue(f"{CONFIG} is missing")
     config = json_object(place, MAX_CONFIG)
+    encoder = config.get("model_type") in ENCODER_KINDS
+    family, kind = check_family(place, config, encoder)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
-    end = check_family(place, config)[0].table
+    if encoder:
+        names = {name: size for name, size in names.items() if not OF_TASKS.fullmatch(name)}
+    end, turned = family.table, kind.turned
     table = next((shape for name, shape in names.items() if name.endswith(end)), None)
     if table is None or len(table) != 2:
         raise WrongValue(f"the tensor model.{end} is missing")
-    shape = of_config(place, config, table[0])
-    turned = check_family(place, config)[1].turned
+    shape = of_config(place, config, table[0], encoder)
     stored, held = set(names), dict.fromkeys(names, lambda: None)
     experts, parts = add_experts(held, names, shape)
     roles = {**hf_names(reader.path, [name for name in names if name not in parts], shape), **experts}
+    roles = {role: name for role, name in roles.items() if not (encoder and role.startswith("output."))}
     arrange(held, names, roles, shape, turned)
     _check(shape, roles, {name: size for name, size in names.items() if name not in parts})
     family, rotated = shape.options, {}
@@ -119,7 +126,10 @@ def model_in(reader: Tensors) -> Model:
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     declared = described(shape, roles)
     notes = list(declared.notes)
-    keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary, notes)
+    if encoder:
+        keys = declared.keys | encoder_keys(folder, config, shape)
+    else:
+        keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary, notes)
 
     def called(role: str) -> str:
         part = role.split(".")[-2]

@@ -20,7 +20,7 @@ import numpy as np
 
 from ....base.errors import WrongValue
 from ....families.record import FACTOR_KEYS, LOGIT_CAPS
-from ....zoo.llm.shape import SIGMOID, Rope, Shape, of_gguf
+from ....zoo.llm.shape import SIGMOID, TYPES, Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
 
@@ -72,6 +72,7 @@ def described(shape: Shape, roles: Mapping[str, str]) -> Described:
     if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
         raise WrongValue("llama.cpp multiplies the layers with a window by attention_factor, too")
     keys = {f"{shape.family}.{key}": value for key, value in found.items()}
+    keys |= {TYPES: shape.token_types} if shape.token_types else {}
     tensors = _tensors(shape)
     _check(shape, {"general.architecture": shape.family} | keys, tensors)
     return Described(keys | {"general.quantization_version": 2}, tensors, tuple(notes))
@@ -145,7 +146,8 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
              if not isinstance(value, list)}  # fmt: skip
     long = {name: tensors[name].tolist() for name in LONG if name in tensors}
     lists = {key: value for key, value in keys.items() if isinstance(value, list)}
-    declared = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
+    declared = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long,
+                       encoder=shape.options.is_encoder)  # fmt: skip
     what = difference(shape, declared, (None, tensors.get(FACTORS)))
     if what is not None:
         raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")
@@ -168,6 +170,8 @@ def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
     found |= {FACTOR_KEYS[one]: values[one] for one in shape.options.factors}
     if shape.options.parallel not in ("", "always") and not shape.options.is_parallel:
         found[shape.options.parallel] = shape.parallel
+    if shape.options.is_encoder:
+        found["attention.causal"] = False
     return found | _experts(shape) | _windows(shape, notes)
 
 
