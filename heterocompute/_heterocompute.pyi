@@ -116,6 +116,22 @@ def llm_layers(
     /,
 ) -> tuple[NDArray[np.float32], int]: ...
 
+# picked: the experts of each token, shares: their factors; numbers: (experts, hidden, gate, interleaved);
+# clamp: (alpha, limit), limit 0 without; stacks (experts, rows, columns) and their biases: gate, up, gate_up, down;
+# returns None if an argument is not plain
+def llm_experts(
+    run: _Run,
+    activations: _Format | None,
+    x: NDArray[np.float32],
+    picked: NDArray[np.int64],
+    shares: NDArray[np.float32],
+    numbers: tuple[int, int, int, bool],
+    clamp: tuple[float, float],
+    stacks: tuple[Any, ...],
+    biases: tuple[Any, ...],
+    /,
+) -> NDArray[np.float32] | None: ...
+
 # levels: (table or None, fraction, least, low, high)
 def round_by_chance(
     run: _Run,

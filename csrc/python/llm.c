@@ -1,7 +1,8 @@
 /* The binding of the layers of a language model. It stops before the first layer with an argument that is not plain or
  * not valid, without side effects in that layer. heterocompute/zoo/llm/run.py then runs the layer step by step, and
- * reports errors.
+ * reports errors. A layer without matrices of a feed-forward part is its attention alone: experts follow it.
  */
+#include "ops/layers/experts.h"
 #include "python/call.h"
 #include "python/methods.h"
 
@@ -55,8 +56,9 @@ static bool weights_of(PyObject *weights, PyObject *biases, hc_llm_layer *layer,
             return false;
         layer->weight[i] = side[i].operand;
     }
+    const bool has_inner = there[HC_LLM_GATE_UP] || there[HC_LLM_UP];
     return (there[HC_LLM_QKV] || (there[HC_LLM_Q] && there[HC_LLM_K] && there[HC_LLM_V])) && there[HC_LLM_OUT] &&
-           (there[HC_LLM_GATE_UP] || there[HC_LLM_UP]) && there[HC_LLM_DOWN];
+           has_inner == there[HC_LLM_DOWN] && (has_inner || !(there[HC_LLM_GATE] || layer->parallel));
 }
 
 /* Whether the rows of b directly follow those of a in memory, for every component of a row. */
@@ -242,4 +244,110 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
     Py_XDECREF(out[0]);
     Py_XDECREF(out[1]);
     return answer;
+}
+
+/* Stacks (experts, rows, columns) and their biases. */
+static bool stacks_of(PyObject *stacks, PyObject *biases, hc_experts *given, hc_held *held) {
+    const int64_t width = given->width, hidden = given->hidden;
+    const int64_t shape[HC_N_EXPERTS_WEIGHTS][2] = {
+        [HC_EXPERTS_GATE] = {hidden, width},
+        [HC_EXPERTS_UP] = {hidden, width},
+        [HC_EXPERTS_GATE_UP] = {2 * hidden, width},
+        [HC_EXPERTS_DOWN] = {width, hidden},
+    };
+    bool there[HC_N_EXPERTS_WEIGHTS];
+    for (int i = 0; i < HC_N_EXPERTS_WEIGHTS; i++) {
+        PyObject *object = PyTuple_GET_ITEM(stacks, i);
+        hc_stack *stack = &given->stack[i];
+        there[i] = object != Py_None;
+        if (!there[i])
+            continue;
+        stack->rows = shape[i][0];
+        stack->columns = shape[i][1];
+        if (!floats_of(biases, i, given->experts * stack->rows, &stack->bias))
+            return false;
+        if (PyArray_CheckExact(object)) {
+            PyArrayObject *array = (PyArrayObject *)object;
+            if (given->activations || PyArray_NDIM(array) != 3 || PyArray_DIM(array, 0) != given->experts ||
+                PyArray_DIM(array, 1) != stack->rows || PyArray_DIM(array, 2) != stack->columns ||
+                !is_floats(object, PyArray_SIZE(array)))
+                return false;
+            stack->data = PyArray_DATA(array);
+            continue;
+        }
+        const hc_packed *found = stack->packed = hc_packed_of(object, held);
+        if (!found || found->ndim != 3 || found->n_axes != 1 || found->axes[0] != 2 ||
+            found->shape[0] != given->experts || found->shape[1] != stack->rows || found->shape[2] != stack->columns)
+            return false;
+    }
+    return (there[HC_EXPERTS_GATE_UP] ? !there[HC_EXPERTS_GATE] && !there[HC_EXPERTS_UP]
+                                      : there[HC_EXPERTS_GATE] && there[HC_EXPERTS_UP]) &&
+           there[HC_EXPERTS_DOWN];
+}
+
+/* The experts of each token, and the memory of the result. */
+static bool tokens_of(PyArrayObject *x, PyObject *picked, PyObject *shares, hc_experts *given) {
+    given->tokens = PyArray_DIM(x, 0);
+    given->width = PyArray_DIM(x, 1);
+    given->x = PyArray_DATA(x);
+    if (!PyArray_CheckExact(picked) || given->tokens < 1)
+        return false;
+    PyArrayObject *array = (PyArrayObject *)picked;
+    if (PyArray_TYPE(array) != NPY_INT64 || !PyArray_ISCARRAY_RO(array) || PyArray_NDIM(array) != 2 ||
+        PyArray_DIM(array, 0) != given->tokens || !is_floats(shares, PyArray_SIZE(array)))
+        return false;
+    given->used = PyArray_DIM(array, 1);
+    given->picked = PyArray_DATA(array);
+    given->shares = PyArray_DATA((PyArrayObject *)shares);
+    for (int64_t i = 0; i < given->tokens * given->used; i++)
+        if (given->picked[i] < 0 || given->picked[i] >= given->experts)
+            return false;
+    return true;
+}
+
+PyObject *hc_llm_experts_method(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *run_object, *format, *object, *picked, *shares, *stacks, *biases;
+    long long experts, hidden;
+    int gate, interleaved;
+    hc_settings settings;
+    hc_held held = {.count = 0};
+    hc_format activations;
+    hc_experts given = {0};
+    if (!PyArg_ParseTuple(args, "OOOOO(LLip)(ff)O!O!", &run_object, &format, &object, &picked, &shares, &experts,
+                          &hidden, &gate, &interleaved, &given.alpha, &given.limit, &PyTuple_Type, &stacks,
+                          &PyTuple_Type, &biases) ||
+        !hc_parse_settings(run_object, &settings, &held) ||
+        (format != Py_None && !hc_parse_format(format, &activations)))
+        return hc_give_up(&held);
+    PyArrayObject *x = (PyArrayObject *)object;
+    if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 2 || !is_floats(object, PyArray_SIZE(x)) ||
+        PyTuple_GET_SIZE(stacks) != HC_N_EXPERTS_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_EXPERTS_WEIGHTS) {
+        PyErr_SetString(PyExc_ValueError,
+                        "llm_experts: expected x as contiguous float32 of two dimensions and 4 stacks");
+        return hc_give_up(&held);
+    }
+    const int64_t most = 1 << 30;
+    given.experts = experts;
+    given.hidden = hidden;
+    given.gate = (hc_layer_kind)gate;
+    given.interleaved = interleaved;
+    given.activations = format != Py_None ? &activations : NULL;
+    const bool is_gate = given.gate == HC_LAYER_SILU || given.gate == HC_LAYER_GELU ||
+                         (given.gate > HC_LAYER_ROPE && given.gate < HC_N_LAYERS);
+    PyObject *out = NULL;
+    hc_error error;
+    hc_status status = HC_VALUE;
+    if (is_gate && experts >= 1 && experts <= most && hidden >= 1 && hidden <= most &&
+        tokens_of(x, picked, shares, &given) && stacks_of(stacks, biases, &given, &held) &&
+        (out = PyArray_SimpleNew(2, PyArray_DIMS(x), NPY_FLOAT32))) {
+        given.out = PyArray_DATA((PyArrayObject *)out);
+        HC_WITHOUT_GIL(hc_run_experts(&settings.run, &given, &error));
+        if (status == HC_MEMORY)
+            hc_raise(status, &error);
+    }
+    hc_release(&held);
+    if (PyErr_Occurred() || status != HC_OK)
+        Py_CLEAR(out);
+    return out || PyErr_Occurred() ? out : Py_NewRef(Py_None);
 }

@@ -51,7 +51,8 @@ BERT = Family(
              reads=("type_vocab_size",), biases={"": (*ATTENTION, *INNER)}, implied=_of_bert, title="Bert"),
     ),
     is_encoder=True, centered=True, norm_bias=True, pre_norms=False, sum_norms=True, output_norm=False, is_gated=False,
-    activation="gelu_erf", learned_positions=True, token_types=True, embedding_norm=True, period=None, in_gguf=False,
+    activation="gelu_erf", learned_positions=True, token_types=True, embedding_norm=True, period=None,
+    biases=(*ATTENTION, *INNER), needs_biases=True, is_square=True,
     prefix="", names={**TABLES, "layers": "encoder.layer"},
     layer={"attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value",
            "attn_output": "attention.output.dense", "attn_output_norm": "attention.output.LayerNorm",
@@ -61,7 +62,7 @@ ROBERTA_KIND = Kind("roberta", {**BERT_DEFAULTS, "pad_token_id": PADDING}, keys=
                     reads=("type_vocab_size",), biases=BERT.kinds[0].biases, implied=_of_roberta,
                     title="Roberta")  # fmt: skip
 ROBERTA = replace(
-    BERT, name="roberta", position_offset=PADDING + 1, skips_padding=True,
+    BERT, name="roberta", position_offset=PADDING + 1, skips_padding=True, in_gguf=False,
     kinds=(ROBERTA_KIND, replace(ROBERTA_KIND, name="xlm-roberta", title="XLMRoberta")),
 )  # fmt: skip
 MODERNBERT = Family(

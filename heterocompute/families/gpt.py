@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
+from .record import ATTENTION, QKV, Experts, Family, Kind, Mixture, Windows
 
 FUSED = ("attn_qkv", "attn_output")
 INNER = ("ffn_up", "ffn_down")
@@ -113,7 +113,7 @@ BLOOM = Family(
 )  # fmt: skip
 FALCON = replace(
     BLOOM, name="falcon", embedding_norm=False, alibi="alibi", scales_alibi=True, activation="gelu_erf",
-    parallel="parallel_attn", shares_norm=True, in_gguf=False,
+    parallel="parallel_attn", shares_norm=True, is_parallel=True, biases=(), needs_biases=False,
     kinds=(
         Kind("falcon", {"rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 2048,
                         "multi_query": True, "parallel_attn": True, "new_decoder_architecture": False},
@@ -124,7 +124,7 @@ FALCON = replace(
     ),
     names={"token_embd": "word_embeddings", "layers": "h", "output_norm": "ln_f"},
 )  # fmt: skip
-FALCON_TWO_NORMS = replace(FALCON, name="falcon-two-norms", kinds=(), shares_norm=False,
+FALCON_TWO_NORMS = replace(FALCON, name="falcon-two-norms", kinds=(), shares_norm=False, in_gguf=False,
                            layer={**FALCON.layer, "attn_norm": "ln_attn", "ffn_norm": "ln_mlp"})  # fmt: skip
 PHI2 = Family(
     "phi2",
@@ -194,6 +194,8 @@ GPT_OSS = Family(
             title="GptOss",
         ),
     ),
-    sinks=True, period=2, base=150_000.0, in_gguf=False,
+    sinks=True, period=2, base=150_000.0, needs_output=True, has_windows="read",
+    biases=ATTENTION, needs_biases=True, gguf={"ffn_norm": "post_attention_norm"},
+    mixture=Mixture(clamp=(1.702, 7.0)),
 )  # fmt: skip
 FAMILIES = (GPT2, GPT_NEOX, OPT, BLOOM, FALCON, FALCON_TWO_NORMS, PHI2, STABLELM, STARCODER2, COHERE, COHERE2, GPT_OSS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .record import ATTENTION, MLP, Experts, Family, Kind, Windows
+from .record import ATTENTION, MLP, Experts, Family, Kind, Mixture, Windows
 
 LLAMA = Family(
     "llama",
@@ -14,6 +14,6 @@ LLAMA = Family(
             windows=Windows(every=True), experts=Experts(8, block="block_sparse_moe", parts=("w1", "w3", "w2")), end=2,
         ),
     ),
-    pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True,
+    pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True, mixture=Mixture(has_width=False),
 )  # fmt: skip
 FAMILIES = (LLAMA,)

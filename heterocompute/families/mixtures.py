@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .others import MULTIPLIERS
-from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
+from .record import ATTENTION, QKV, Experts, Family, Kind, Mixture, Windows
 
 FLAG = {"attention_bias": ATTENTION}
 LISTED = ("w1", "w3", "w2")
@@ -13,7 +13,8 @@ OLMOE = Family(
         Kind("olmoe", {"rms_norm_eps": 1e-5, "num_experts_per_tok": 8, "norm_topk_prob": False}, biases=FLAG,
              experts=Experts(64, shares="norm_topk_prob"), title="Olmoe"),
     ),
-    qk_norm="all", period=None, in_gguf=False,
+    qk_norm="all", period=None, mixture=Mixture(has_width=False, sums="never"), is_square=True, needs_output=True,
+    biases=(),
 )  # fmt: skip
 GRANITEMOE = Family(
     "granitemoe",
@@ -21,7 +22,8 @@ GRANITEMOE = Family(
         Kind("granitemoe", {"num_experts_per_tok": 2}, biases=FLAG, factors=MULTIPLIERS,
              experts=Experts(8, block="block_sparse_moe", parts=LISTED), title="GraniteMoe"),
     ),
-    pairs=True, period=None, in_gguf=False, factors=tuple(MULTIPLIERS.values()),
+    pairs=True, period=None, has_divisors=True, biases=ATTENTION, mixture=Mixture(has_width=False),
+    factors=tuple(MULTIPLIERS.values()),
 )  # fmt: skip
 PHIMOE = Family(
     "phimoe",
@@ -44,6 +46,8 @@ GLM4MOE = Family(
                              router="sigmoid", factor="routed_scaling_factor", is_corrected=True, has_groups=True),
              title="Glm4Moe"),
     ),
-    qk_norm="head", qk_norm_flag="use_qk_norm", is_partial=True, share=0.5, period=None, in_gguf=False,
+    qk_norm="head", qk_norm_flag="use_qk_norm", is_partial=True, share=0.5, period=None,
+    gguf={"ffn_norm": "post_attention_norm"},
+    mixture=Mixture(sums="key", router="sigmoid", shared="count", is_scaled=True, is_corrected=True, has_dense=True),
 )  # fmt: skip
 FAMILIES = (OLMOE, GRANITEMOE, PHIMOE, GLM4MOE)

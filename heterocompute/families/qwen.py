@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .record import ATTENTION, QKV, Experts, Family, Kind, Windows
+from .record import ATTENTION, QKV, Experts, Family, Kind, Mixture, Windows
 
 LATE = Windows(is_switched=True, is_listed=True, is_late=True)
 WINDOWS = {"sliding_window": 4096, "max_window_layers": 28}
@@ -21,7 +21,7 @@ QWEN2MOE = Family(
             title="Qwen2Moe",
         ),
     ),
-    period=None, in_gguf=False,
+    period=None, mixture=Mixture(sums="never", shared="width"), is_square=True, needs_output=True,
 )  # fmt: skip
 QWEN3 = Family(
     "qwen3", (Kind("qwen3", {"head_dim": 128, **WINDOWS}, biases=FLAG, windows=LATE, is_rebuilt=True),), qk_norm="head"
@@ -36,6 +36,6 @@ QWEN3MOE = Family(
             experts=Experts(128, "moe_intermediate_size", "step", shares="norm_topk_prob"), is_rebuilt=True,
         ),
     ),
-    qk_norm="head",
+    qk_norm="head", mixture=Mixture(), biases=(),
 )  # fmt: skip
 FAMILIES = (QWEN2, QWEN2MOE, QWEN3, QWEN3MOE)

@@ -134,6 +134,49 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """The experts that llama.cpp computes in an architecture.
+
+    Attributes
+    ----------
+    has_width : bool
+        The hidden width of an expert has a key of its own; otherwise it is ``feed_forward_length``.
+    sums : {"always", "never", "key"}
+        The shares of the used experts sum to 1.
+    router : {"softmax", "sigmoid"}
+    shared : {"", "count", "width"}
+        Experts that every token uses: their number, or their width.
+    is_scaled : bool
+        All shares have a factor (``expert_weights_scale``).
+    is_corrected : bool
+        A bias per expert changes which experts are used.
+    has_dense : bool
+        The first layers may be dense (``leading_dense_block_count``).
+    clamp : tuple of float or None
+        alpha and limit: the activation is that of gpt-oss.
+    """
+
+    has_width: bool = True
+    sums: Literal["always", "never", "key"] = "always"
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    shared: Literal["", "count", "width"] = ""
+    is_scaled: bool = False
+    is_corrected: bool = False
+    has_dense: bool = False
+    clamp: tuple[float, float] | None = None
+
+    @property
+    def keys(self) -> set[str]:
+        """Return the keys that are read, beyond those of every family."""
+        found = {"expert_shared_count"} if self.shared == "count" else set[str]()
+        found |= {"expert_shared_feed_forward_length"} if self.shared == "width" else set()
+        found |= {"expert_weights_scale"} if self.is_scaled else set()
+        found |= {"expert_weights_norm"} if self.sums == "key" else set()
+        found |= {"expert_gating_func"} if self.router != "softmax" else set()
+        return found | ({"leading_dense_block_count"} if self.has_dense else set())
+
+
+@dataclass(frozen=True)
 class Kind:
     """One ``model_type`` of a family.
 
@@ -318,6 +361,10 @@ class Family:
         The output may be another matrix than the embedding in llama.cpp; it must be one.
     needs_biases : bool
         All of `biases` must be there in llama.cpp.
+    mixture : Mixture or None
+        Experts in llama.cpp; None: it has none, or they are not described yet.
+    is_parallel : bool
+        llama.cpp has no flag of `parallel`: both parts always read the same input.
     in_gguf : bool
         GGUF files of the architecture are read and written.
     factors : tuple of str
@@ -384,6 +431,8 @@ class Family:
     has_output: bool = True
     needs_output: bool = False
     needs_biases: bool = False
+    mixture: Mixture | None = None
+    is_parallel: bool = False
     in_gguf: bool = True
     factors: tuple[str, ...] = ()
     windowed_layers: int = 0
@@ -426,7 +475,10 @@ class Family:
     @property
     def gguf_keys(self) -> set[str]:
         """Return the keys of GGUF that are read, beyond those of every family."""
-        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *({self.parallel} - {"", "always"})}
+        flags = set() if self.is_parallel else {self.parallel} - {"", "always"}
+        mixed = set() if self.mixture is None else self.mixture.keys
+        causal = {"attention.causal"} if self.is_encoder else set()
+        return {self.epsilon, *(FACTOR_KEYS[one] for one in self.factors), *flags, *mixed, *causal}
 
     @property
     def table(self) -> str:

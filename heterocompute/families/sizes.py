@@ -251,13 +251,20 @@ def sizes_of_keys(
     heads = count("attention.head_count", high=MAX_HEADS)
     experts = count("expert_count", 0, low=0, high=MAX_EXPERTS)
     hidden = count("feed_forward_length", low=0 if experts else 1)
+    mixture = family.mixture if experts else None
+    expert_hidden = count("expert_feed_forward_length", hidden or 1)
+    shared = 0
+    if mixture is not None and mixture.shared == "count":
+        shared = count("expert_shared_count", low=0) * expert_hidden
+    elif mixture is not None and mixture.shared == "width":
+        shared = count("expert_shared_feed_forward_length", hidden or 1)
     return Sizes(
         layers=layers, width=width, heads=heads, kv_heads=count("attention.head_count_kv", heads, high=heads),
         head_width=count("attention.key_length", max(width // heads, 1), high=MAX_HEADS), hidden=hidden,
         vocabulary=vocabulary, context=count("context_length"),
         windows=_windows_of_keys(keys, family, layers, listed), experts=experts,
         experts_used=count("expert_used_count", high=experts) if experts else 0,
-        expert_hidden=count("expert_feed_forward_length", hidden or 1),
+        expert_hidden=expert_hidden, shared_hidden=shared,
         dense=tuple(range(min(count("leading_dense_block_count", 0, low=0), layers))),
     )  # fmt: skip
 

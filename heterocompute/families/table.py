@@ -20,13 +20,18 @@ FAMILIES: dict[str, Family] = {
 KINDS = {kind.name: (family, kind) for family in FAMILIES.values() for kind in family.kinds}
 RUN = {name: family for name, family in FAMILIES.items() if family.runs and not family.is_encoder}  # by zoo.open_llm
 GGUF = {name: family for name, family in RUN.items() if family.in_gguf}
+ENCODER_GGUF = {name: family for name, family in FAMILIES.items() if family.is_encoder and family.in_gguf}
 RUN_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].runs and not pair[0].is_encoder}
 ENCODER_KINDS = {name: pair for name, pair in KINDS.items() if pair[0].is_encoder}  # by zoo.open_encoder
 
 
-def family_of(keys: Keys, architecture: object) -> Family:
-    """Return the family of a GGUF file that zoo.open_llm runs, or raise ValueError."""
-    return GGUF[_checked(keys, architecture, GGUF, "general.architecture")]
+def family_of(keys: Keys, architecture: object, encoder: bool = False) -> Family:
+    """Return the family of a GGUF file that zoo.open_llm runs, or zoo.open_encoder, or raise ValueError."""
+    known, others = (ENCODER_GGUF, GGUF) if encoder else (GGUF, ENCODER_GGUF)
+    if architecture in others:
+        what, call = ("a language model", "open_llm") if encoder else ("an encoder", "open_encoder")
+        keys.fail(f"general.architecture is {shown(architecture)}, {what}: open it by heterocompute.zoo.{call}")
+    return known[_checked(keys, architecture, known, "general.architecture")]
 
 
 def kind_named(keys: Keys, name: object, kinds: Mapping[str, tuple[Family, Kind]]) -> tuple[Family, Kind]:

@@ -184,7 +184,6 @@ def test_wrong_arguments_are_said(net: Any, tmp_path: Path) -> None:
         (lambda: net.embed([[1, 999]]), "token 999 is out of range"),
         (lambda: net.embed(np.ones(65, int)), "65 tokens are more than the context of 64"),
         (lambda: hc.zoo.open_llm(net.path), "an encoder: open it by heterocompute.zoo.open_encoder"),
-        (lambda: hc.zoo.open_encoder("m.gguf"), "is not a folder"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=match):
             call()
@@ -206,3 +205,73 @@ def test_early_names_of_norms_and_heads_of_tasks(net: Any, tmp_path: Path) -> No
     renamed |= {"cls.predictions.bias": np.ones(128, np.float32), "bert.pooler.dense.bias": np.ones(48, np.float32)}
     hc.save(tmp_path / "model.safetensors", renamed)
     assert same_bits(hc.zoo.open_encoder(tmp_path).embed(IDS), net.embed(IDS))
+
+
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PARTS = ["the", "The", "cats", "dog!", "caf\u00e9", "\u4e2d\u6587", "  ", "\n", "12", "a-b", "\u017f", "e\u0301",
+         "x" * 20, "don't", "[MASK]", "\u00a0", "\u00df", "\u200d"]  # fmt: skip
+
+
+def with_words(path: Path) -> list[str]:
+    """Write a BERT with a small vocabulary, and return drawn texts."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made_encoder(path, "bert")
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    words = [*MARKS, *letters, *(f"##{one}" for one in letters), *".,!?-'", "the", "cat", "dog", "##at", "\u4e2d"]
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
+    made.normalizer = tokenizers.normalizers.BertNormalizer()
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made.add_special_tokens(MARKS)
+    made.save(str(path / "tokenizer.json"))
+    rng = np.random.default_rng(3)
+    texts = [
+        "".join(PARTS[i] + " " * int(rng.random() < 0.6) for i in rng.integers(0, len(PARTS), 5)) for _ in range(80)
+    ]
+    return [text for text in texts if len(made.encode(text).ids) < 60]
+
+
+def test_bert_is_a_gguf_file(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("gguf")
+    texts = with_words(tmp_path / "in")
+    summary = hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", exclude="*", layout="gguf")
+    assert summary["architecture"] == "bert" and "tanh form of gelu" in summary["notes"][0]
+    net, plain = hc.zoo.open_encoder(tmp_path / "m.gguf"), hc.zoo.open_encoder(tmp_path / "in")
+    assert [net.tokenizer.encode(text) for text in texts] == [plain.tokenizer.encode(text) for text in texts]
+    assert same_bits(net.embed(texts[:4]), plain.embed(texts[:4]))
+    assert net.tokenizer.special == plain.tokenizer.special and net.tokenizer.decode([2, 5, 42, 3]) == "ab"
+    (tmp_path / "t.txt").write_text("the cats\ndog\n")
+    for command in (("count",), ("study", "--text", tmp_path / "t.txt", "--formats", "int8"), ("roofline", "h100-sxm")):
+        code, text, _ = run(capsys, command[0], tmp_path / "m.gguf", *command[1:])
+        assert code == 0 and text, command
+    with pytest.raises(
+        ValueError, match="general.architecture is 'bert', an encoder: open it by heterocompute.zoo.open"
+    ):
+        hc.zoo.open_llm(tmp_path / "m.gguf")
+    (tmp_path / "in/modules.json").write_text(json.dumps([{"type": "a.Pooling", "path": "1_Pooling"}]))
+    (tmp_path / "in/1_Pooling").mkdir()
+    for mode, architecture in (("cls", "bert"), ("max", None)):
+        (tmp_path / "in/1_Pooling/config.json").write_text(json.dumps({"pooling_mode": mode}))
+        summary = hc.quantize_checkpoint(tmp_path / "in", tmp_path / "p.gguf", "q8_0", exclude="*", layout="gguf")
+        assert summary["architecture"] == architecture
+        assert architecture is None or hc.zoo.open_encoder(tmp_path / "p.gguf").pooling == (mode,)
+    made_encoder(tmp_path / "other", "roberta")
+    summary = hc.quantize_checkpoint(tmp_path / "other", tmp_path / "n.gguf", "q8_0", exclude="*", layout="gguf")
+    assert summary["architecture"] is None
+
+
+def test_llama_cpp_embeds_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    xllamacpp = pytest.importorskip("xllamacpp")
+    texts = with_words(tmp_path / "in")[:12]
+    hc.quantize_checkpoint(tmp_path / "in", tmp_path / "m.gguf", "q8_0", exclude="*", layout="gguf")
+    net, options = hc.zoo.open_encoder(tmp_path / "m.gguf"), xllamacpp.CommonParams()
+    options.model.path, options.n_ctx, options.cpuparams.n_threads = str(tmp_path / "m.gguf"), 64, 1
+    options.warmup, options.embedding = False, True
+    server = xllamacpp.Server(options)
+    for text in texts:
+        answer = server.handle_embeddings({"input": text})
+        answer = json.loads(answer) if isinstance(answer, str) else answer
+        assert answer["usage"]["prompt_tokens"] == len(net.tokenizer.encode(text))
+        found, wanted = np.array(answer["data"][0]["embedding"]), net.embed(text, normalize=True)
+        assert found @ wanted / np.linalg.norm(found) > 1 - 1e-5

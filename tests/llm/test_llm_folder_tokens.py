@@ -16,6 +16,7 @@ from heterocompute.files.layouts.gguf.vocabulary import vocabulary_keys
 from heterocompute.zoo.llm.folder_tokens import around_of, of_folder
 from heterocompute.zoo.llm.gguf_tokens import of_gguf
 from heterocompute.zoo.llm.tokens import Tokens
+from heterocompute.zoo.llm.words import GPT2, OF_FOLDERS, PUNCTUATION_STEP
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -262,3 +263,40 @@ def test_bpe_without_merges_is_no_model_of_llama_cpp(tmp_path: Path) -> None:
     (path / "tokenizer.json").write_text(json.dumps(said))
     with pytest.raises(ValueError, match="its model has no merges, without which llama.cpp does not load"):
         through_gguf(path)
+
+
+PARTS = ["the", "The", "HELLO", "\ud55c\uad6d", "\u4e2d\u6587", "\u3001", "(a)", "x|y", " ", "  ", "\n", "\n\n", "12",
+         "1234", "'s", "'S", "don't", "?!", "/", "\u00a0", "$", "\u0928\u092e", "\u0964"]  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", OF_FOLDERS)
+def test_rules_of_folders_have_names_in_gguf(steps: tuple[str, ...], tmp_path: Path) -> None:
+    rng, split = np.random.default_rng(1), tokenizers.pre_tokenizers.Split
+    texts = ["".join(PARTS[i] for i in rng.integers(0, len(PARTS), 10)) for _ in range(60)]
+    given: list[Any] = [
+        tokenizers.pre_tokenizers.Punctuation("contiguous") if one == PUNCTUATION_STEP
+        else tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False) if one == GPT2
+        else split(tokenizers.Regex(one), "isolated") for one in steps
+    ]  # fmt: skip
+    if GPT2 not in steps:
+        given.append(tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(given)
+    trained.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=COUNT + 200, initial_alphabet=made.bytes_alphabet(),
+                                             show_progress=False, special_tokens=["<s>", "</s>"])  # fmt: skip
+    trained.train_from_iterator(texts[:30], trainer)
+    path = made.write_folder(tmp_path / "in")
+    trained.save(str(path / "tokenizer.json"))
+    more = trained.get_vocab_size() - COUNT
+    wanted, found = tokens(path, more), through_gguf(path, more)
+    assert [found.encode(text) for text in texts] == [wanted.encode(text) for text in texts]
+
+
+def test_merges_that_are_ignored_must_not_matter(tmp_path: Path) -> None:
+    model = json.loads((folder(tmp_path / "plain") / "tokenizer.json").read_text())["model"]
+    path = folder(tmp_path / "all", model={**model, "ignore_merges": True})
+    assert through_gguf(path).encode(made.TEXT) == tokens(path).encode(made.TEXT)
+    more = {**model["vocab"], "hat": COUNT}  # no merge makes it
+    with pytest.raises(ValueError, match="ignore_merges is true, unlike in llama.cpp with the rule gpt-2"):
+        through_gguf(folder(tmp_path / "one", model={**model, "vocab": more, "ignore_merges": True}), 1)

@@ -32,6 +32,22 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere2": ("Cohere2", {"sliding_window": 8, "num_hidden_layers": 5}),
     "olmo3": ("Olmo3", {**made.FAMILIES["olmo3"][1], "num_hidden_layers": 5}),
 }  # fmt: skip
+USED = {"num_experts": 4, "num_experts_per_tok": 2}
+MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None, "intermediate_size": 64}),
+    "qwen3_moe": ("Qwen3Moe", {**USED, "moe_intermediate_size": 64, "norm_topk_prob": True, "head_dim": 16}),
+    "qwen2_moe": ("Qwen2Moe", {**USED, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96}),
+    "olmoe": ("Olmoe", {**USED, "intermediate_size": 64, "num_key_value_heads": 4}),
+    "granitemoe": ("GraniteMoe", {
+        "num_local_experts": 4, "attention_multiplier": 0.25, "residual_multiplier": 0.5, "embedding_multiplier": 2.0,
+        "logits_scaling": 3.0, "intermediate_size": 64}),
+    "glm4_moe": ("Glm4Moe", {
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16, "n_group": 1,
+        "topk_group": 1, "routed_scaling_factor": 1.5, "use_qk_norm": True}),
+    "gpt_oss": ("GptOss", {
+        **made.FAMILIES["gpt_oss"][1], "intermediate_size": 64, "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4}}),
+}  # fmt: skip
 PROMPTS = ("the cat sat in", "in the winter: 12 hats", "a")
 
 
@@ -40,7 +56,7 @@ def folder_of(
 ) -> tuple[Path, Any]:
     """Return a folder that transformers wrote, and its model."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    name, more = (kind, options) if kind and options is not None else FAMILIES[family]
+    name, more = (kind, options) if kind and options is not None else {**FAMILIES, **MIXTURES}[family]
     module = f"{name}TextConfig" if name == "Gemma3" else f"{name}Config"
     config = getattr(transformers, module)(**{
         "vocab_size": len(made.vocabulary()), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -75,11 +91,12 @@ def completed(path: Path, prompts: tuple[str, ...]) -> list[tuple[list[int], int
 
 
 ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama", "olmo3": "olmo2", "gpt_neox": "gptneox",
-                 "phi": "phi2", "cohere": "command-r"}  # fmt: skip
+                 "phi": "phi2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe",
+                 "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "gpt_oss": "gpt-oss"}  # fmt: skip
 
 
 @pytest.mark.sweep(every=5)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MIXTURES])
 def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path) -> None:
     """Logits are those of transformers, and llama.cpp generates the same tokens."""
     folder, model = folder_of(tmp_path / "in", family)
@@ -105,6 +122,27 @@ def test_a_folder_becomes_a_file_that_llama_cpp_runs(family: str, tmp_path: Path
             assert logits[token] > logits.max() - 0.05
             if logits[token] != logits.max():
                 break
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "gpt2", "qwen3_moe"])
+def test_stacks_and_turned_matrices_are_rounded_along_their_rows(family: str, tmp_path: Path) -> None:
+    folder, _ = folder_of(tmp_path / "in", family)
+    quantize_checkpoint(folder, tmp_path / "q.gguf", "q8_0", layout="gguf")
+    net, plain = hc.zoo.open_llm(tmp_path / "q.gguf"), hc.zoo.open_llm(folder)
+    wanted = {role: np.asarray(plain.weights[name], np.float32) for role, name in plain.roles.items()}
+    for role in [one for one in wanted if ".ffn_gate_up_exps." in one]:
+        both = wanted.pop(role)
+        parts = (both[:, ::2], both[:, 1::2]) if plain.shape.routing.interleaved else np.split(both, 2, axis=1)
+        wanted |= {role.replace("gate_up", part): w for part, w in zip(("gate", "up"), parts, strict=True)}
+    checked = 0
+    for role, name in net.roles.items():
+        found = net.weights[name]
+        if isinstance(found, hc.QuantizedArray) and "attn_q.w" not in role and "attn_k.w" not in role:
+            assert np.array_equal(found.dequantize(), hc.fake_quantize(np.ascontiguousarray(wanted[role]), "q8_0")), (
+                role
+            )
+            checked += 1
+    assert checked > 6
 
 
 def test_a_quantized_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
@@ -172,13 +210,19 @@ CHANGES = {
         ("arcee", {"mlp_bias": True}, "has no tensor blk.0.ffn_"),
         ("exaone4", {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}, "with 64 layers"),
         ("smollm3", {"no_rope_layers": [0, 1]}, "differ in unrotated"),
+        ("falcon", {"parallel_attn": False}, "of the architecture falcon read the same input"),
+        ("falcon", {"alibi": True}, "falcon has no biases by the distance"),
+        ("qwen3_moe", {"norm_topk_prob": False}, "differ in shares_sum_to_one: False and True"),
+        ("qwen3_moe", {"mlp_only_layers": [1]}, "differ in dense: .1,. and"),
+        ("glm4_moe", {"n_group": 2}, "differ in routing"),
+        ("gpt_oss", {"swiglu_limit": 5.0}, "differ in routing"),
     ],
 )
 def test_what_llama_cpp_does_not_load_is_refused(family: str, more: dict[str, Any], words: str, tmp_path: Path) -> None:
     from heterocompute.files.layouts.gguf.llama_cpp import model_in
     from heterocompute.files.opening import reader_of
 
-    kind, usual = FAMILIES[family]
+    kind, usual = {**FAMILIES, **MIXTURES}[family]
     folder, _ = folder_of(tmp_path / "in", family, {**usual, **more, "num_hidden_layers": 2}, kind)
     with pytest.raises(ValueError, match=words):
         model_in(reader_of(str(folder)))

@@ -95,6 +95,8 @@ def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyP
         found = []
         for way in (counted, lambda run, layers, x, turns: (x, 0)):
             monkeypatch.setattr(Run, "_chunked", way)
+            if way is not counted:
+                monkeypatch.setattr(Run, "_summed", lambda *args: None)
             found.append(net.logits(ids, weights, activations, kv_cache))
             found.append(net.generate(ids[:, :7], 12, 0.0, 0, weights, activations, kv_cache))
         monkeypatch.undo()
@@ -105,6 +107,57 @@ def assert_one_call_is_all_steps(net: Any, ids: Any, monkeypatch: pytest.MonkeyP
 def test_one_call_is_all_steps(net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_one_call_is_all_steps(net, IDS, monkeypatch)
     assert_one_call_is_all_steps(hc.zoo.open_llm(made.write_gguf(tmp_path / "q.gguf", "q8_0")), IDS, monkeypatch)
+
+
+def with_experts(path: Path) -> Any:
+    """Return a network of Mixtral's kind with drawn experts."""
+    rng, keys, tensors = np.random.default_rng(5), {"llama.expert_count": 5, "llama.expert_used_count": 2}, {}
+    for i in range(2):
+        tensors |= {f"blk.{i}.ffn_{name}.weight": None for name in ("gate", "up", "down")}
+        tensors |= {f"blk.{i}.ffn_{name}_exps.weight": (rng.standard_normal((5, *size)) * 0.3).astype(np.float32)
+                    for name, size in (("gate", (96, 64)), ("up", (96, 64)), ("down", (64, 96)))}  # fmt: skip
+        tensors[f"blk.{i}.ffn_gate_inp.weight"] = rng.standard_normal((5, 64)).astype(np.float32)
+    made.write_gguf(path, keys=keys, **{name.replace(".", "__"): w for name, w in tensors.items()})
+    return hc.zoo.open_llm(path)
+
+
+def of_gpt_oss(path: Path) -> Any:
+    """Return a network whose experts have biases, rows of gate and up in turn, and a clamped activation."""
+    rng, width, hidden, experts = np.random.default_rng(6), 64, 48, 4
+    path.mkdir()
+    config = {"model_type": "gpt_oss", "vocab_size": 200, "hidden_size": width, "intermediate_size": hidden,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+              "num_local_experts": experts, "num_experts_per_tok": 2, "sliding_window": 8, "swiglu_limit": 2.0,
+              "max_position_embeddings": 128, "tie_word_embeddings": True}  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {"embed_tokens.weight": (200, width), "norm.weight": (width,)}
+    for at in ("layers.0.", "layers.1."):
+        shapes |= {f"{at}{name}_layernorm.weight": (width,) for name in ("input", "post_attention")}
+        for name, rows, columns in (("q", 64, width), ("k", 32, width), ("v", 32, width), ("o", width, 64)):
+            shapes |= {f"{at}self_attn.{name}_proj.weight": (rows, columns), f"{at}self_attn.{name}_proj.bias": (rows,)}
+        shapes |= {f"{at}self_attn.sinks": (4,), f"{at}mlp.router.weight": (experts, width),
+                   f"{at}mlp.router.bias": (experts,), f"{at}mlp.experts.down_proj": (experts, hidden, width),
+                   f"{at}mlp.experts.gate_up_proj": (experts, width, 2 * hidden),
+                   f"{at}mlp.experts.gate_up_proj_bias": (experts, 2 * hidden),
+                   f"{at}mlp.experts.down_proj_bias": (experts, width)}  # fmt: skip
+    weights = {f"model.{name}": (rng.standard_normal(s) * 0.3).astype(np.float32) for name, s in shapes.items()}
+    hc.save(path / "model.safetensors", weights)
+    (path / "config.json").write_text(json.dumps(config))
+    return hc.zoo.open_llm(path)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "gpt_oss"])
+def test_experts_are_one_call(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = with_experts(tmp_path / "m.gguf") if kind == "mixtral" else of_gpt_oss(tmp_path / "in")
+    assert_one_call_is_all_steps(net, IDS, monkeypatch)
+    packed, given = net.quantized("vsq4-g16-s4"), []
+    whole = Run._summed
+    monkeypatch.setattr(Run, "_summed", lambda *args: given.append(whole(*args)) or given[-1])
+    wanted = net.logits(IDS, packed, "int8")
+    for isa in isas():
+        for threads in (1, 2):
+            with hc.use(isa=isa, threads=threads):
+                assert same_bits(net.logits(IDS, packed, "int8"), wanted)
+    assert given and all(one is not None for one in given)
 
 
 def test_what_is_wrong_in_a_layer_is_said_as_ever(net: Any) -> None:

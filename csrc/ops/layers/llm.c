@@ -222,6 +222,8 @@ static hc_status run_steps(const llm_job *job, hc_error *error) {
     if (status != HC_OK)
         return status;
     add(job, layer->x, HC_LLM_POST, layer->out);
+    if (!layer->weight[HC_LLM_DOWN].dense && !layer->weight[HC_LLM_DOWN].packed) /* experts follow */
+        return HC_OK;
     const bool shares = layer->parallel && !layer->norm[HC_LLM_FEED_NORM];
     norm_input(job, layer->parallel ? layer->x : layer->out, shares ? HC_LLM_NORM : HC_LLM_FEED_NORM);
     status = feed_forward(job, error);

@@ -34,14 +34,19 @@ def arrange(
         Of `families.record.Kind`.
     """
     for role, name in roles.items():
-        is_matrix = role.startswith("blk.") and role.endswith(".weight") and "norm" not in role
-        is_stack = role.endswith("_exps.weight") and not name.endswith(".weight")  # packed stacks are not turned
-        if (turned == "conv1d" and is_matrix) or (turned == "experts" and is_stack):
+        if is_turned(turned, role, name):
             reads[name] = partial(_turned, reads[name])
             if name in sizes:
                 sizes[name] = (*sizes[name][:-2], *sizes[name][:-3:-1])
         if shape.options.interleaved and ".attn_qkv." in role:
             reads[name] = partial(_ordered, reads[name], order_of(shape))
+
+
+def is_turned(turned: str, role: str, name: str) -> bool:
+    """Tell whether the plain tensor of a role is stored as (..., in, out)."""
+    if turned == "conv1d":
+        return role.startswith("blk.") and role.endswith(".weight") and "norm" not in role
+    return turned == "experts" and role.endswith("_exps.weight") and not name.endswith(".weight")  # packed are not
 
 
 def order_of(shape: Shape) -> IntArray:

@@ -72,7 +72,7 @@ def add_experts(reads: Reads, sizes: Sizes, shape: Shape) -> tuple[dict[str, str
                 listed = [f"{at}experts.{j}.{name}.weight" for j in range(shape.experts)]
                 if all(one in reads for one in listed):
                     stack = f"{at}experts.{part}.weight"
-                    reads[stack] = partial(_joined, [reads[one] for one in listed])
+                    reads[stack] = partial(_read_stack, [reads[one] for one in listed])
                     sizes[stack] = _size(listed, sizes, shape, part)
                     roles[f"blk.{i}.ffn_{part}_exps.weight"] = stack
                     parts.update(listed)
@@ -104,6 +104,19 @@ def of_each_expert(recipe: Mapping[str, Any], names: Iterable[str]) -> dict[str,
     return found
 
 
+def listed_in(stack: str, count: int) -> list[str]:
+    """Return the names of the listed experts of a stack.
+
+    Parameters
+    ----------
+    stack : str
+        A name that `add_experts` returned.
+    """
+    found = STACK.fullmatch(stack)
+    assert found is not None
+    return [f"{found['experts']}.{i}.{_listed(found)}.weight" for i in range(count)]
+
+
 def stack_of(name: str) -> str | None:
     """Return the stack to which a listed expert belongs; None for another tensor."""
     found = LISTED.fullmatch(name)
@@ -125,9 +138,12 @@ def _size(listed: list[str], sizes: Sizes, shape: Shape, part: str) -> tuple[int
     return (len(listed), *min(every)) if len(every) == 1 else ()
 
 
-def _joined(reads: list[Callable[[], Any]]) -> Any:
+def _read_stack(reads: list[Callable[[], Any]]) -> Any:
+    return stacked([read() for read in reads])
+
+
+def stacked(parts: list[Any]) -> Any:
     """Return the stack of several matrices, packed if each one is and rows can be decoded alone."""
-    parts = [read() for read in reads]
     first = parts[0]
     if isinstance(first, QuantizedArray) and rows_stand_alone(first.format, first.shape[-1]):
         alike = (first.format, first.shape)

@@ -27,6 +27,7 @@ from .pieces import Pieces
 from .special import Special
 from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
+from .wordpiece import WordPiece
 from .words import RULES, Rule
 
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"
@@ -107,6 +108,7 @@ class _Vocabulary:
     def number(self, name: str) -> int | None:
         """Return the number of a token that a key names, or that of llama.cpp without the key."""
         usual = {"bos": 1, "eos": 2, "unknown": 0} if self._kind == "llama" else {}
+        usual = {"bos": 101, "seperator": 102, "unknown": 100, "padding": 0} if self._kind == "bert" else usual
         old = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}.get(name)
         declared = self._said(f"{old}_token_id") if old is not None else None
         declared = self._said(f"{name}_token_id") if declared is None else declared
@@ -128,6 +130,8 @@ class _Vocabulary:
 
     def around(self) -> Around:
         """Return the tokens around each text."""
+        if self._kind == "bert":
+            return Around(self._edge("bos"), (self._edge("seperator"),))
         begins = self._kind == "llama" or (self._kind == "gpt2" and self._pre in RULES and RULES[self._pre].begins)
         begin = self._edge("bos") if self._flag("add_bos_token", begins) else None
         return Around(begin, (self._edge("eos"),) if self._flag("add_eos_token", False) else ())
@@ -156,9 +160,9 @@ class _Vocabulary:
         unknown = next((key for key in keys if key.removeprefix("tokenizer.ggml.") not in KNOWN), None)
         if unknown == SUPPRESSED and self._listed(SUPPRESSED) is None:
             unknown = None
-        if self._kind not in ("gpt2", "llama"):
+        if self._kind not in ("gpt2", "llama", "bert"):
             raise self._refuse(
-                f"tokenizer.ggml.model is {shown(self._kind)}, expected gpt2 or llama; put tokenizer.json into a "
+                f"tokenizer.ggml.model is {shown(self._kind)}, expected gpt2, llama or bert; put tokenizer.json into a "
                 "folder with the file's name, or give tokens instead of texts"
             )
         if unknown is not None:
@@ -168,6 +172,12 @@ class _Vocabulary:
         if len(numbers) != len(texts):
             again = next(i for i, text in enumerate(texts) if numbers[text] != i)
             raise self._refuse(f"tokenizer.ggml.tokens has {shown(texts[again])} twice; give tokens instead of texts")
+        if self._kind == "bert":
+            lower, strips = (self._flag(f"normalizer.{key}", True) for key in ("lowercase", "strip_accents"))
+            unknown = self.number("unknown")
+            if unknown is None:
+                raise self._refuse("the key tokenizer.ggml.unknown_token_id is missing or names no token")
+            return WordPiece(self._path, texts, kinds.tolist(), unknown, lower, strips)
         prefix = self._flag("add_space_prefix", self._kind == "llama")
         if self._kind == "llama":
             return _SentencePiece(self, texts, kinds, self._pieces(numbers, kinds), prefix)

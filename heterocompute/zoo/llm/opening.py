@@ -28,6 +28,7 @@ from .weights import Stored, expected, gguf_names, hf_names, wanted_names
 MAX_CONFIG = 1 << 20
 OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_up_exps", "ffn_down_exps")
 FURTHER, MAX_FURTHER = "num_nextn_predict_layers", 64
+SHARED_GATE = ".ffn_gate_inp_shexp.weight"  # a vector in GGUF, a matrix of one row in Hugging Face
 FACTORS = "rope_freqs.weight"
 DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope
 GGUF_HARMLESS = re.compile(r"rope_freqs\.weight|rope_factors_(short|long)\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")
@@ -41,6 +42,23 @@ HARMLESS = re.compile(
 # Of encoders also heads of tasks, which follow the states, and the pooler of classifiers.
 OF_TASKS = re.compile(rf"{HARMLESS.pattern}|(.*\.)?(pooler|cls|lm_head|classifier|qa_outputs|head|decoder)\..*"
                       r"|(.*\.)?embeddings\.(position_ids|token_type_ids)")  # fmt: skip
+
+
+class Parts(NamedTuple):
+    """The content of a folder or of a file."""
+
+    weights: Stored
+    shape: Shape
+    roles: dict[str, str]
+    tokens: Tokens
+
+
+class GgufParts(NamedTuple):
+    """The content of a GGUF file: also the divisors of RoPE's frequencies, and all keys with one value."""
+
+    parts: Parts
+    factors: Any
+    metadata: dict[str, str]
 
 
 def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
@@ -74,13 +92,15 @@ def open_llm(path: str | os.PathLike[str]) -> LanguageModel:
     """
     place = file_name(path)
     if "\0" in place or not os.path.isdir(place):
-        return _gguf(place)
+        (weights, shape, roles, tokens), factors, _ = gguf_parts(place)
+        return LanguageModel(place, weights, shape, roles, tokens, factors=factors)
     found = folder_parts(place)
     return LanguageModel(place, found.weights, found.shape, found.roles, found.tokens,
                          plus_one=found.shape.options.plus_one)  # fmt: skip
 
 
-def _gguf(path: str) -> LanguageModel:
+def gguf_parts(path: str, encoder: bool = False) -> GgufParts:
+    """Return the content of a GGUF file with a language model, or with an encoder."""
     from ...files.containers.gguf_files import Gguf  # files stand above the networks
     from ...files.layouts.reading import readers_in  # files stand above the networks
     from ...files.opening import reader_of  # files stand above the networks
@@ -91,13 +111,16 @@ def _gguf(path: str) -> LanguageModel:
             raise WrongValue(f"{printable(path)}: is not a GGUF file; expected one, or a folder with config.json")
         reads = readers_in(reader, "gguf")
         sizes = {name: reader.info(name).shape for name in reads}
+        for name in [one for one in reads if one.endswith(SHARED_GATE) and len(sizes[one]) == 1]:
+            reads[name], sizes[name] = partial(_as_row, reads[name]), (1, *sizes[name])
         vocabulary = _rows(path, sizes, "token_embd.weight")
         divisors = {name: np.asarray(reads[name](), np.float32).tolist() for name in DIVISORS if name in reads}
         if divisors and FACTORS in reads:
             raise WrongValue(f"{printable(path)}: the tensors {FACTORS} and {DIVISORS[0]} exclude each other")
         if len(divisors) == 1:
             raise WrongValue(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
-        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists)
+        shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists,
+                        encoder)  # fmt: skip
         roles = gguf_names(reads, shape)
         used = _check(path, shape, roles, sizes)
         _refuse_unused(path, shape, reads, used, GGUF_HARMLESS)
@@ -113,7 +136,11 @@ def _gguf(path: str) -> LanguageModel:
     except BaseException:
         reader.close()
         raise
-    return LanguageModel(path, Stored(path, reads, source), shape, roles, tokens, factors=factors)
+    return GgufParts(Parts(Stored(path, reads, source), shape, roles, tokens), factors, dict(reader.metadata))
+
+
+def _as_row(read: Callable[[], Any]) -> Any:
+    return np.asarray(read(), np.float32)[None]
 
 
 class _Source:
@@ -126,15 +153,6 @@ class _Source:
     def listed(self, key: str) -> Any:
         """Return the list of a key of a GGUF file."""
         return self._reader.listed(key)
-
-
-class Parts(NamedTuple):
-    """The content of a folder."""
-
-    weights: Stored
-    shape: Shape
-    roles: dict[str, str]
-    tokens: Tokens
 
 
 def folder_parts(path: str, encoder: bool = False) -> Parts:

@@ -35,6 +35,7 @@ Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 CHUNK = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
+STACKS = [f"ffn_{name}_exps" for name in ("gate", "up", "gate_up", "down")]  # hc_stack_kind
 
 
 class RunOptions(NamedTuple):
@@ -153,8 +154,13 @@ class Run:
         at, end = layers.start, layers.stop
         while at < layers.stop:
             if is_plain:
-                x, done = self._chunked(range(at, end), x, turns)
+                stop = next((i + 1 for i in range(at, end) if self._has_experts(i)), end)
+                x, done = self._chunked(range(at, stop), x, turns)
                 at += done
+                if done and self._has_experts(at - 1):
+                    x = self._fed(at - 1, self._tensors(at - 1), x, x)
+                    end = layers.stop
+                    continue
                 end = layers.stop if done else at + 2
             if at < layers.stop:
                 x = self._layer(at, x, self._turn(at, turns))
@@ -165,7 +171,10 @@ class Run:
     def _is_plain(self) -> bool:
         """Tell whether layers have only steps that the C core computes in one call."""
         s = self.shape
-        return not (s.experts or s.latent is not None or s.alibi or self._emulate is not None or tuned())
+        return not (s.latent is not None or s.alibi or self._emulate is not None or tuned())
+
+    def _has_experts(self, i: int) -> bool:
+        return self.shape.experts > 0 and i not in self.shape.dense
 
     def embedded(self, ids: IntArray) -> FloatArray:
         """Return the embeddings of tokens (batch, n) as input of the first layer, (batch, n, width)."""
@@ -207,12 +216,17 @@ class Run:
         return part
 
     def _layer(self, i: int, x: FloatArray, turns: Turns | None) -> FloatArray:
-        s, part = self.shape, self._tensors(i)
+        part = self._tensors(i)
         y = self._attention(i, part, self._normed(x, part, "attn_norm"), turns)
         z = self._normed(self._added(x, y, part, "post_attention_norm"), part, "attn_output_norm")
+        return self._fed(i, part, x, z)
+
+    def _fed(self, i: int, part: dict[str, Any], x: FloatArray, z: FloatArray) -> FloatArray:
+        """Return the states after a layer, from its input x and from z, which attention was added to."""
+        s = self.shape
         name = "attn_norm" if s.parallel and s.options.shares_norm else "ffn_norm"
         y = self._normed(x if s.parallel else z, part, name)
-        y = self._mixed(part, y) if s.experts and i not in s.dense else self._feed_forward(part, y)
+        y = self._mixed(part, y) if self._has_experts(i) else self._feed_forward(part, y)
         return self._normed(self._added(z, y, part, "post_ffw_norm"), part, "layer_output_norm")
 
     def _added(self, x: FloatArray, y: FloatArray, part: dict[str, Any], post: str) -> FloatArray:
@@ -223,6 +237,7 @@ class Run:
     def _chunked(self, layers: range, x: FloatArray, turns: tuple[Turns, Turns]) -> tuple[FloatArray, int]:
         """Run layers in one call of the C core, which computes the steps of `_layer`: bitwise identical results.
 
+        A layer with experts, which must be the last, runs up to its feed-forward part.
         Return the states, and the number of layers that ran. It ends before a layer with an argument that is not
         plain or not valid: the steps then say what is wrong.
         """
@@ -339,4 +354,14 @@ class Run:
         return self.product(self._gated(gate, up), part, "ffn_down")
 
     def _mixed(self, part: dict[str, Any], x: FloatArray) -> FloatArray:
-        return mixed(self.shape, part, x, self._multiplied, self._gated)
+        summed = None if self._emulate is not None or tuned() else self._summed
+        return mixed(self.shape, part, x, self._multiplied, self._gated, summed)
+
+    def _summed(self, part: Mapping[str, Any], x: FloatArray, picked: IntArray, shares: FloatArray) -> Any:
+        """Return the sum of experts by one call of the C core, None if an argument is not plain or not valid."""
+        s = self.shape
+        return _core.llm_experts(
+            runtime.run(), self._format, x, np.ascontiguousarray(picked), np.ascontiguousarray(shares),
+            (s.experts, s.expert_hidden, GATES[s.activation], s.routing.interleaved), s.routing.clamp or (0.0, 0.0),
+            tuple(part.get(f"{name}.weight") for name in STACKS), tuple(part.get(f"{name}.bias") for name in STACKS),
+        )  # fmt: skip

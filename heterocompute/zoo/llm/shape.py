@@ -21,6 +21,8 @@ from ...families.sizes import Latent, Sizes, sizes_of_keys
 from ...families.table import FAMILIES, family_of
 
 SCALINGS = ("none", "linear", "yarn", "longrope")  # of GGUF
+TYPES = "tokenizer.ggml.token_type_count"
+SIGMOID = 2  # expert_gating_func of GGUF
 UNROTATED = 4  # every so many layers of SmolLM 3 have no RoPE in llama.cpp
 YARN = {"yarn_attn_factor": 1.0, "yarn_beta_slow": 1.0, "yarn_beta_fast": 32.0}  # the keys are of other architectures
 
@@ -264,6 +266,7 @@ def of_gguf(
     listed: Callable[[str], Any] = lambda key: None,
     divisors: Mapping[str, Any] | None = None,
     lists: Iterable[str] = (),
+    encoder: bool = False,
 ) -> Shape:
     """Return the shape that the keys of a GGUF file describe.
 
@@ -281,6 +284,8 @@ def of_gguf(
         The tensors ``rope_factors_short.weight`` and ``rope_factors_long.weight``, if the file has them.
     lists : iterable of str, optional
         The keys with lists.
+    encoder : bool
+        The file holds an encoder.
 
     Raises
     ------
@@ -288,10 +293,12 @@ def of_gguf(
         A family that is not known, a key that is missing, a value that is absurd.
     """
     keys = Keys(path, metadata)
-    family = family_of(keys, metadata.get("general.architecture"))
+    family = family_of(keys, metadata.get("general.architecture"), encoder)
     name = family.name
     check_gguf(keys, {**metadata, **dict.fromkeys(lists)}, name, family.gguf_keys)
     sizes = sizes_of_keys(keys, family, vocabulary, listed)
+    if family.is_encoder and keys.found.get(f"{name}.attention.causal") not in (False, "False", "0"):
+        keys.fail(f"{name}.attention.causal is not false, with which llama.cpp hides later tokens")
     if keys.count(f"{name}.attention.value_length", sizes.head_width) != sizes.head_width:
         keys.fail(f"{name}.attention.value_length differs from the length of keys, which is {sizes.head_width}")
     rope, local, long_rope = _ropes(keys, family, sizes, divisors)
@@ -313,6 +320,7 @@ def of_gguf(
             residual_factor=times.get("residual", 1.0),
             logit_factor=times.get("logits", 1 / times.get("logits divided", 1.0)),
             parallel=_is_parallel(keys, family), unrotated=_unrotated(family, sizes), alibi=family.alibi == "always",
+            token_types=keys.count(TYPES) if family.token_types else 0, **_experts(keys, family, sizes),
             rope=rope, local_rope=local, scale=scale, attention_cap=cap, logit_cap=logit_cap, long_rope=long_rope,
         ),
     )  # fmt: skip
@@ -325,10 +333,30 @@ def _factors(keys: Keys, family: Family) -> dict[str, float]:
 
 
 def _is_parallel(keys: Keys, family: Family) -> bool:
-    if family.parallel in ("", "always"):
-        return family.parallel == "always"
+    if family.parallel in ("", "always") or family.is_parallel:
+        return family.parallel != ""
     key = f"{family.name}.{family.parallel}"
     return keys.found.get(key) in (True, "True", "1")
+
+
+def _experts(keys: Keys, family: Family, sizes: Sizes) -> dict[str, Any]:
+    """Return how experts are chosen, by the keys of a GGUF file."""
+    rule, name = family.mixture, family.name
+    if not sizes.experts:
+        return {}
+    if rule is None:
+        keys.fail(f"{name}.expert_count is {sizes.experts}, expected none in the architecture {name}")
+    sums = rule.sums == "always"
+    if rule.sums == "key":
+        sums = keys.found.get(f"{name}.expert_weights_norm") in (True, "True", "1")
+    function = keys.count(f"{name}.expert_gating_func", SIGMOID, low=0) if rule.router == "sigmoid" else 0
+    if function not in (0, SIGMOID):
+        keys.fail(f"{name}.expert_gating_func is {function}, expected {SIGMOID}")
+    factor = keys.number(f"{name}.expert_weights_scale", 0.0, 0.0) if rule.is_scaled else 0.0
+    return {
+        "shares_sum_to_one": sums,
+        "routing": Routing(rule.router, factor=factor or 1.0, is_corrected=rule.is_corrected, clamp=rule.clamp),
+    }
 
 
 def _unrotated(family: Family, sizes: Sizes) -> tuple[int, ...]:

@@ -175,6 +175,8 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
         found[key] = int(declared) if declared is not None and declared.isdecimal() and len(declared) < 10 else None
     ends = _ends(reader, shape.vocabulary)
     found["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
+    if kind.implied is not None:  # heads of another width are refused, since config.json cannot say them
+        del found["head_dim"]
     for usual, names in kind.keys.items():
         if usual in found:
             found[names[0]] = found.pop(usual)

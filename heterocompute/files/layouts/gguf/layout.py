@@ -115,22 +115,24 @@ class _Named(Mapping[str, Any]):
         self._names = {own: name for name, own in declared.names.items()}
 
     def __getitem__(self, own: str) -> Any:
+        if (stack := self._model.stacks.get(own)) is not None:
+            return stack.of(own, [self._arrays[name] for name in stack.names])
         if own not in self._names:
             return self._model.more[own]
         array, rows = self._arrays[self._names[own]], self._model.rows.get(own)
         if isinstance(array, QuantizedArray):
             return array if rows is None else of_rows(array, rows)
         values = np.asarray(array)
-        if values.ndim == 1:
+        if values.ndim == 1 or own.endswith(".bias"):
             values = np.asarray(values, np.float32)  # llama.cpp has no others
         values = values if rows is None else values[rows]
         return values + np.float32(1) if own in self._model.plus_one else values
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._names, *self._model.more])
+        return iter([*self._names, *self._model.stacks, *self._model.more])
 
     def __len__(self) -> int:
-        return len(self._names) + len(self._model.more)
+        return len(self._names) + len(self._model.stacks) + len(self._model.more)
 
 
 def _weight(reader: Tensors, name: str, read: Callable[[], Any]) -> Weight:

@@ -2,6 +2,8 @@
 
     Hugging Face                              GGUF
     config.json                               keys llama.block_count, llama.embedding_length, ...
+    model.layers.3.mlp.experts.5.up_proj.weight    part of the stack blk.3.ffn_up_exps.weight
+    model.layers.3.mlp.experts.gate_up_proj   blk.3.ffn_gate_exps.weight and blk.3.ffn_up_exps.weight
     model.layers.3.self_attn.q_proj.weight    blk.3.attn_q.weight, its rows in the order of neighboring pairs (llama)
     tokenizer.json                            keys tokenizer.ggml.tokens, .merges or .scores, .token_type, .pre
     norm.weight of gemma                      output_norm.weight, with 1 added
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,15 +25,20 @@ from ....base.json_text import json_object
 from ....base.locations import is_file
 from ....base.tensors import Tensors
 from ....base.texts import quoted
-from ....zoo.llm.arranged import order_of
+from ....families.table import ENCODER_KINDS
+from ....zoo.llm.arranged import arrange, is_turned, order_of
 from ....zoo.llm.configuration import check_family, of_config
+from ....zoo.llm.experts import add_experts, listed_in
+from ....zoo.llm.opening import OF_TASKS
 from ....zoo.llm.shape import Shape
 from ....zoo.llm.weights import expected, hf_names
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
 from .sizes import described
+from .stacks import Stack
 from .vocabulary import vocabulary_keys
+from .wordpiece import encoder_keys
 
 DROPPED = (".rotary_emb.inv_freq", ".masked_bias")  # runtimes compute these themselves
 
@@ -47,6 +54,8 @@ class Model:
         Keys of the file.
     names : dict of str to str
         Tensors of the checkpoint -> tensors of the file. Other tensors are left out.
+    stacks : dict of str to Stack
+        Tensors of the file that are made of other ones.
     rows : dict of str to ndarray
         Order of the rows of some tensors of the file.
     plus_one : frozenset of str
@@ -64,6 +73,7 @@ class Model:
     plus_one: frozenset[str]
     more: dict[str, Array]
     notes: tuple[str, ...] = ()
+    stacks: dict[str, Stack] = field(default_factory=dict)
 
 
 def model_of_gguf(reader: Gguf) -> Model:
@@ -76,7 +86,7 @@ def model_of_gguf(reader: Gguf) -> Model:
 
 
 def model_in(reader: Tensors) -> Model:
-    """Return the language model that a checkpoint in a folder of Hugging Face holds.
+    """Return the language model, or the encoder, that a checkpoint in a folder of Hugging Face holds.
 
     Raises
     ------
@@ -88,16 +98,22 @@ def model_in(reader: Tensors) -> Model:
     if not is_file(place):
         raise WrongValue(f"{CONFIG} is missing")
     config = json_object(place, MAX_CONFIG)
+    encoder = config.get("model_type") in ENCODER_KINDS
+    family, kind = check_family(place, config, encoder)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
-    end = check_family(place, config)[0].table
+    if encoder:
+        names = {name: size for name, size in names.items() if not OF_TASKS.fullmatch(name)}
+    end, turned = family.table, kind.turned
     table = next((shape for name, shape in names.items() if name.endswith(end)), None)
     if table is None or len(table) != 2:
         raise WrongValue(f"the tensor model.{end} is missing")
-    shape = of_config(place, config, table[0])
-    if check_family(place, config)[1].turned:
-        raise WrongValue(f"matrices of {shape.family} are stored as (in, out), which is not converted")
-    roles = hf_names(reader.path, names, shape)
-    _check(shape, roles, names)
+    shape = of_config(place, config, table[0], encoder)
+    stored, held = set(names), dict.fromkeys(names, lambda: None)
+    experts, parts = add_experts(held, names, shape)
+    roles = {**hf_names(reader.path, [name for name in names if name not in parts], shape), **experts}
+    roles = {role: name for role, name in roles.items() if not (encoder and role.startswith("output."))}
+    arrange(held, names, roles, shape, turned)
+    _check(shape, roles, {name: size for name, size in names.items() if name not in parts})
     family, rotated = shape.options, {}
     if family.moves_rows:
         heads = {"attn_q": shape.heads, "attn_k": shape.kv_heads}
@@ -109,16 +125,39 @@ def model_in(reader: Tensors) -> Model:
         rotated |= {role: order_of(shape) for role in roles if ".attn_qkv." in role}
     plus_one = frozenset(role for role in roles if family.plus_one and "norm." in role)
     declared = described(shape, roles)
-    keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary)
+    notes = list(declared.notes)
+    if encoder:
+        keys = declared.keys | encoder_keys(folder, config, shape)
+    else:
+        keys = declared.keys | vocabulary_keys(folder, config, shape.vocabulary, notes)
 
     def called(role: str) -> str:
         part = role.split(".")[-2]
         return role.replace(f".{part}.", f".{family.gguf.get(part, part)}.")
 
+    stacks = _stacks(shape, roles, stored, turned)
+    stacks = {called(role): stack for role, stack in stacks.items()}
+    taken = {name for stack in stacks.values() for name in stack.names}
     return Model(
-        shape.family, keys, {name: called(role) for role, name in roles.items()},
-        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, declared.notes,
+        shape.family, keys, {name: called(role) for role, name in roles.items() if name in stored - taken},
+        {called(role): order for role, order in rotated.items()}, plus_one, declared.tensors, tuple(notes), stacks,
     )  # fmt: skip
+
+
+def _stacks(shape: Shape, roles: Mapping[str, str], names: set[str], turned: str) -> dict[str, Stack]:
+    """Return the tensors that are made of several tensors of a folder, of a part of one, or of a turned one."""
+    found, half = dict[str, Stack](), shape.expert_hidden
+    halves = (slice(0, None, 2), slice(1, None, 2)) if shape.routing.interleaved else (slice(half), slice(half, None))
+    for role, name in roles.items():
+        is_other = is_turned(turned, role, name)
+        if ".ffn_gate_up_exps." in role:
+            for part, rows in zip(("gate", "up"), halves, strict=True):
+                found[role.replace("gate_up", part)] = Stack((name,), rows, is_other)
+        elif name not in names:
+            found[role] = Stack(tuple(listed_in(name, shape.experts)))
+        elif is_other:
+            found[role] = Stack((name,), is_turned=True)
+    return found
 
 
 def _check(shape: Shape, roles: Mapping[str, str], names: Mapping[str, tuple[int, ...]]) -> None:

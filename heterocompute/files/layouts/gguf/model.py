@@ -190,7 +190,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         raise ImportError("save: the layout gguf needs gguf: pip install 'heterocompute[gguf]'") from None
     if model is not None:
         named = {model.names[name]: array for name, array in arrays.items() if name in model.names}
-        arrays = {**named, **model.more}
+        made = {own: stack.of(own, [arrays[name] for name in stack.names]) for own, stack in model.stacks.items()}
+        arrays = {**named, **made, **model.more}
     _check_names(arrays)
     stored: dict[str, tuple[str | None, Array]] = {}
     wanted: dict[str, Callable[[], Array]] = {}  # the values of each tensor
@@ -207,8 +208,8 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any], model: Model 
         if plain.dtype.name not in PLAIN or plain.ndim > 4:
             what = f"tensor {quoted(name)} is {plain.dtype} {plain.shape}"
             raise WrongType(f"save: {what}: gguf needs {', '.join(PLAIN)} and at most 4 dimensions")
-        if model is not None and (plain.ndim == 1 or plain.dtype == np.float64):
-            plain = converted(plain, np.float32)  # llama.cpp has vectors of float32 only
+        if model is not None and (plain.ndim == 1 or plain.dtype == np.float64 or name.endswith(".bias")):
+            plain = converted(plain, np.float32)  # llama.cpp has vectors and biases of float32 only
             plain = plain + np.float32(1) if name in model.plus_one else plain
         plain = np.ascontiguousarray(_in_order(plain, order))  # 0 dimensions become 1
         wanted[name] = partial(_in_order, plain, None)

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ....base.errors import WrongValue
 from ....families.record import FACTOR_KEYS, LOGIT_CAPS
-from ....zoo.llm.shape import Rope, Shape, of_gguf
+from ....zoo.llm.shape import SIGMOID, TYPES, Rope, Shape, of_gguf
 from ..linear import Array
 from .agreement import difference
 
 FACTORS = "rope_freqs.weight"
 LONG = ("rope_factors_short.weight", "rope_factors_long.weight")
 MAX_PERIOD = 64
+OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_inp_shexp", "exp_probs_b")
 YARN = (1.0, 32.0)  # beta_slow and beta_fast of llama.cpp, which reads no others
 
 
@@ -66,13 +67,25 @@ def described(shape: Shape, roles: Mapping[str, str]) -> Described:
     if refusal is not None:
         raise WrongValue(refusal)
     notes: list[str] = []
+    shape = _as_computed(shape, notes)
     found = _sizes(shape, notes) | _rope(shape.rope, shape.long_rope, notes)
     if shape.options.local_base is not None and "rope.scaling.attn_factor" in found and any(shape.windows):
         raise WrongValue("llama.cpp multiplies the layers with a window by attention_factor, too")
     keys = {f"{shape.family}.{key}": value for key, value in found.items()}
+    keys |= {TYPES: shape.token_types} if shape.token_types else {}
     tensors = _tensors(shape)
     _check(shape, {"general.architecture": shape.family} | keys, tensors)
     return Described(keys | {"general.quantization_version": 2}, tensors, tuple(notes))
+
+
+def _as_computed(shape: Shape, notes: list[str]) -> Shape:
+    """Return the model that llama.cpp computes where no key says otherwise, and note the differences."""
+    if shape.activation == "gelu_erf":
+        notes.append(f"llama.cpp computes the tanh form of gelu in {shape.family}, transformers the exact form")
+    if not shape.rope.whole:
+        notes.append("llama.cpp rounds the limits of yarn to whole pairs, transformers does not in this model")
+    rope, local = replace(shape.rope, whole=True), replace(shape.local_rope, whole=True)
+    return replace(shape, rope=rope, local_rope=local, routing=replace(shape.routing, interleaved=False))
 
 
 def factors_of(rope: Rope) -> Array:
@@ -90,8 +103,16 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
         return f"the architecture {name} has the activation {family.activation}, and this model {shape.activation}"
     if family.windowed_layers not in (0, shape.layers) and any(shape.windows):
         return f"llama.cpp computes windows of {name} with {family.windowed_layers} layers only"
+    if shape.experts and family.mixture is None:
+        return f"the architecture {name} is not written with experts"
+    if family.is_parallel and not shape.parallel:
+        return f"the parts of a layer of the architecture {name} read the same input, and those of this model do not"
+    if shape.alibi and family.alibi != "always":
+        return f"the architecture {name} has no biases by the distance"
     for role in roles:
         part, end = role.split(".")[-2:]
+        if shape.experts and (part.endswith(("_exps", "_shexp")) or part in OF_EXPERTS or part == "attn_sinks"):
+            continue
         has_norm = family.norm_bias and part in family.parts and part.endswith("_norm")
         is_known = role.startswith("blk.") and part in (family.biases if end == "bias" else family.parts)
         is_known = is_known or (
@@ -125,7 +146,8 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
              if not isinstance(value, list)}  # fmt: skip
     long = {name: tensors[name].tolist() for name in LONG if name in tensors}
     lists = {key: value for key, value in keys.items() if isinstance(value, list)}
-    declared = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long)
+    declared = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long,
+                       encoder=shape.options.is_encoder)  # fmt: skip
     what = difference(shape, declared, (None, tensors.get(FACTORS)))
     if what is not None:
         raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")
@@ -146,9 +168,32 @@ def _sizes(shape: Shape, notes: list[str]) -> dict[str, Any]:
         "logits": shape.logit_factor, "logits divided": 1 / shape.logit_factor,
     }  # fmt: skip
     found |= {FACTOR_KEYS[one]: values[one] for one in shape.options.factors}
-    if shape.options.parallel not in ("", "always"):
+    if shape.options.parallel not in ("", "always") and not shape.options.is_parallel:
         found[shape.options.parallel] = shape.parallel
-    return found | _windows(shape, notes)
+    if shape.options.is_encoder:
+        found["attention.causal"] = False
+    return found | _experts(shape) | _windows(shape, notes)
+
+
+def _experts(shape: Shape) -> dict[str, Any]:
+    """Return the keys for experts."""
+    rule = shape.options.mixture
+    if rule is None or not shape.experts:
+        return {}
+    found: dict[str, Any] = {"expert_count": shape.experts, "expert_used_count": shape.experts_used}
+    if rule.has_width:
+        found["expert_feed_forward_length"] = shape.expert_hidden
+    if rule.shared == "count":
+        found["expert_shared_count"] = shape.shared_hidden // shape.expert_hidden
+    elif rule.shared == "width":
+        found["expert_shared_feed_forward_length"] = shape.shared_hidden
+    if rule.has_dense:
+        found["leading_dense_block_count"] = len(shape.dense)
+    if rule.is_scaled:
+        found["expert_weights_scale"] = shape.routing.factor
+    if rule.sums == "key":
+        found["expert_weights_norm"] = shape.shares_sum_to_one
+    return found | ({"expert_gating_func": SIGMOID} if rule.router == "sigmoid" else {})
 
 
 def _windows(shape: Shape, notes: list[str]) -> dict[str, Any]:

@@ -44,7 +44,8 @@ from ....zoo.llm.folder_tokens import (
     scheme_of,
 )
 from ....zoo.llm.gguf_tokens import ALPHABET, NORMALIZER, PREFIX
-from ....zoo.llm.words import GPT2, LLAMA3, QWEN2
+from ....zoo.llm.tokenizers_package import package
+from ....zoo.llm.words import GPT2, NUMBER, OF_FOLDERS, PUNCTUATION_STEP, RULES
 from ...configuration import MAX_CONFIG
 
 TOKENIZER, OPTIONS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -52,11 +53,12 @@ SPACE = "\u2581"
 LONGEST = 1000  # characters of a piece, whose ways to split are all compared with the merges
 BYTES = re.compile(r"<0x[0-9A-F]{2}>")
 BY_TEXT = ENDS | SHOWN | {text for several in FILLS.values() for text in several}
-# The steps of a pre-tokenizer, and llama.cpp's names of the rule without and with `ignore_merges`.
-SPLITS = {GPT2: ("gpt-2", None), LLAMA3: ("dbrx", "llama-bpe"), QWEN2: ("qwen2", None)}
+BYTES_ONLY = "bytes"  # the step of ByteLevel without an expression
 
 
-def vocabulary_keys(folder: str, config: Mapping[str, Any], vocabulary: int) -> dict[str, Any]:
+def vocabulary_keys(
+    folder: str, config: Mapping[str, Any], vocabulary: int, notes: list[str] | None = None
+) -> dict[str, Any]:
     """Return the keys for the tokenizer of a folder, and ``general.name``, by which llama.cpp knows Phi-3.
 
     Parameters
@@ -65,6 +67,8 @@ def vocabulary_keys(folder: str, config: Mapping[str, Any], vocabulary: int) -> 
         config.json.
     vocabulary : int
         Rows of the embedding.
+    notes : list of str, optional
+        Sentences about texts that llama.cpp splits otherwise are appended.
 
     Raises
     ------
@@ -78,6 +82,8 @@ def vocabulary_keys(folder: str, config: Mapping[str, Any], vocabulary: int) -> 
     options = json_object(os.path.join(folder, OPTIONS), MAX_CONFIG) if is_file(os.path.join(folder, OPTIONS)) else {}
     found = _Folder(folder, declared, options, config, vocabulary)
     keys = {f"tokenizer.ggml.{key}": value for key, value in found.keys().items() if value != []}
+    if notes is not None:
+        notes += found.notes
     template = _template(folder, options)
     keys |= found.own | ({} if template is None else {"tokenizer.chat_template": template})
     return keys | {"general.name": _name(os.path.basename(os.path.abspath(folder)), found.strips)}
@@ -126,6 +132,7 @@ class _Folder:
         self._pre = list(_steps(declared.get("pre_tokenizer"), "pretokenizers"))
         self.own: dict[str, Any] = {}
         self.strips = False
+        self.notes: list[str] = []
 
     def keys(self) -> dict[str, Any]:
         """Return the keys without the part of their names that is the same."""
@@ -238,20 +245,29 @@ class _Folder:
     def _rule(self) -> str:
         """Return llama.cpp's name of the rule that splits a text into words."""
         steps = [_step(step) for step in self._pre]
-        digits = steps[:1] == ["digits"]
-        steps = steps[1:] if digits else steps
-        words = [GPT2] if steps == ["bytes of words"] else steps[:-1] if steps[-1:] == ["bytes"] else []
-        whole = bool(self._model.get("ignore_merges"))
-        name = None
-        if len(words) == 1 and words[0] in SPLITS:
-            name = SPLITS[words[0]][whole]
-        if digits:
-            name = "smollm" if name == "gpt-2" else None
-        if name is None:
+        words = tuple(one for one in steps if one != BYTES_ONLY)
+        found = OF_FOLDERS.get(words)
+        if found is None or (BYTES_ONLY in steps and steps.index(BYTES_ONLY) != len(steps) - 1):
             raise _refuse("splits texts into words by a rule that llama.cpp has no name for")
         if any(step.get("type") == "ByteLevel" and step.get("add_prefix_space", True) for step in self._pre):
             raise _refuse("add_prefix_space of ByteLevel is true, which GGUF has no key for")
-        return name
+        whole = bool(self._model.get("ignore_merges"))
+        name = next((one for one in found.names if RULES[one].keeps_words == whole), None)
+        if name is None and not self._joins_all():
+            raise _refuse(f"ignore_merges is {str(whole).lower()}, unlike in llama.cpp with the rule {found.names[0]}")
+        if found.near:
+            self.notes.append(
+                "llama.cpp knows no case, marks or digits beyond ASCII here, and splits some words otherwise"
+            )
+        return name or found.names[0]
+
+    def _joins_all(self) -> bool:
+        """Tell whether merges make each token that is a word, so that `ignore_merges` changes nothing."""
+        words, added = self._words, {one["content"] for one in self._added()}
+        pairs = [one.split(" ", 1) if isinstance(one, str) else one for one in self._model.get("merges") or ()]
+        model = package().models.BPE(vocab=dict(words), merges=[tuple(pair) for pair in pairs])
+        texts = [text for text in words if text not in added and set(text) <= ALPHABET.keys()]
+        return all(len(model.tokenize(text)) == 1 for text in texts)
 
     def _of_sentencepiece(self, texts: list[str], types: list[int], pairs: list[tuple[str, ...]]) -> dict[str, Any]:
         prefix = self._prefix(texts)
@@ -391,9 +407,11 @@ def _step(step: Mapping[str, Any]) -> str:
     """Return a word for a step of a pre-tokenizer of bytes, or the expression by which it splits."""
     kind, pattern = step.get("type"), step.get("pattern")
     if kind == "ByteLevel":
-        return "bytes of words" if step.get("use_regex", True) else "bytes"
-    if kind == "Digits" and step.get("individual_digits"):
-        return "digits"
+        return GPT2 if step.get("use_regex", True) else BYTES_ONLY
+    if kind == "Digits":
+        return NUMBER if step.get("individual_digits") else rf"{NUMBER}+"
+    if kind == "Punctuation" and str(step.get("behavior")).lower() == "contiguous":
+        return PUNCTUATION_STEP
     if kind == "Split" and isinstance(pattern, Mapping) and not step.get("invert"):
         if str(step.get("behavior")).lower() == "isolated" and isinstance(pattern.get("Regex"), str):
             return str(pattern["Regex"])

@@ -14,11 +14,19 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Multiplied = Callable[..., FloatArray]  # (x, weight, bias=None)
 Gated = Callable[[FloatArray, FloatArray], FloatArray]
+Summed = Callable[[Mapping[str, Any], FloatArray, IntArray, FloatArray], Any]  # (part, x, picked, shares)
 
 LEAST = np.float32(1e-20)  # added to the sum of shares
 
 
-def mixed(shape: Shape, part: Mapping[str, Any], x: FloatArray, multiplied: Multiplied, gated: Gated) -> FloatArray:
+def mixed(
+    shape: Shape,
+    part: Mapping[str, Any],
+    x: FloatArray,
+    multiplied: Multiplied,
+    gated: Gated,
+    summed: Summed | None = None,
+) -> FloatArray:
     """Return the sum of the experts that the router selects for each token, and of those that every token uses.
 
     Parameters
@@ -27,14 +35,17 @@ def mixed(shape: Shape, part: Mapping[str, Any], x: FloatArray, multiplied: Mult
         Tensors of the layer by role.
     multiplied, gated : callable
         The matmul and the gate of the network.
+    summed : callable, optional
+        Returns the sum of the selected experts, or None if this function computes it.
     """
     rows = x.reshape(-1, x.shape[-1])
     router = multiplied(rows, part["ffn_gate_inp.weight"], part.get("ffn_gate_inp.bias"))
     picked, shares = routed(shape, router, part.get("exp_probs_b.bias"))
-    out = np.zeros_like(rows)
-    for expert in range(shape.experts):
-        token, place = np.nonzero(picked == expert)
-        if len(token):
+    out: FloatArray | None = None if summed is None else summed(part, rows, picked, shares)
+    if out is None:
+        out = np.zeros_like(rows)
+        for expert in np.unique(picked).tolist():
+            token, place = np.nonzero(picked == expert)
             y = _expert(shape, part, expert, rows[token], multiplied, gated)
             out[token] += y * shares[token, place][:, None]
     if shape.shared_hidden:
