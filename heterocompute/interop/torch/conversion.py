@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import quoted
 from ...base.values import check_flag
+from ...files.recipes import with_recipe
 from ...files.selection import escaped, patterns, unknown
 from ...formats import Format
 from ...products.arguments import as_format
@@ -33,7 +35,7 @@ from .weights import PackedWeight, restored
 
 def convert(
     model: torch.nn.Module,
-    format: Format | str | Mapping[str, Format | str | None] | Any,
+    format: Format | str | Mapping[str, Format | str | None] | Any = None,
     *,
     activations: Format | str | None = None,
     include: str | Iterable[str] | None = None,
@@ -49,6 +51,7 @@ def convert(
     at_least: float | None = None,
     evaluations: int | None = None,
     mix: bool = False,
+    recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
     **old: Any,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
@@ -98,6 +101,9 @@ def convert(
     mix : bool
         With `accept`, then also try mixtures of the best recipe that fails with the answer, or with float layers, as in
         `heterocompute.ptq.accept`. It does not apply to `smooth`, ``"awq"`` and `correct_bias`.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        As a mapping in `format`, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns come before
+        `format`.
 
     Returns
     -------
@@ -132,6 +138,10 @@ def convert(
         name = next(iter(old))
         new = "inputs" if name == "calibration" else "an argument of convert"
         raise WrongType(f"convert: there is no argument {name}, expected {new}")
+    if recipe is not None:
+        if accept is not None or at_least is not None:
+            raise WrongValue("convert: recipe is given with accept, expected recipes as steps of the ladder in format")
+        format = with_recipe(format, recipe)
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
         options["rotate"] = rotate
@@ -142,10 +152,10 @@ def convert(
     if mix is not False:
         raise WrongValue("convert: mix is for a ladder with accept=")
     how = checked(method, inputs, smooth, rotate, clip, inplace, check_flag("convert", "correct_bias", correct_bias))
-    recipe = recipe_of(format)
+    table = recipe_of(format)
     given, moved = model, dict[str, Any]()
     if how.folds is not None or rotate is not None:
-        of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+        of_format = matching({pattern: (fmt,) for pattern, fmt in table.items()})
         plain = None if activations is None else as_format(activations, "convert: activations")
 
         def sides() -> tuple[Any, Any, Any, Any]:
@@ -167,19 +177,19 @@ def convert(
         found = every_layer(model, "convert")
     heard: Any = None
     if inputs is not None:
-        wanted_formats: Any = recipe
+        wanted_formats: Any = table
         heard = rounded_network(
             model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding
         )
         unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
         packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}
-        recipe = {**packable, **recipe}
+        table = {**packable, **table}
     wanted, unwanted = patterns(include), patterns(exclude)
-    check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
+    check_matches(model, found, (*wanted, *unwanted, *(table if list(table) != ["*"] else ())), "convert")
     if activations is not None:
         activations = as_format(activations, "convert: activations")
     included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
-    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in table.items()})
     chosen = []
     for layer in found:
         fmt = (of_layer(layer) or (None,))[0]
