@@ -16,7 +16,6 @@ from .. import _heterocompute as _core
 from ..base.devices import has_interface, is_named
 from ..base.errors import WrongType, shown
 
-
 # Codes of DLPack whose numbers NumPy has only as bits: https://dmlc.github.io/dlpack/latest/c_api.html
 _SMALL = {
     4: "bfloat16",

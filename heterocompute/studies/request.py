@@ -140,7 +140,7 @@ def methods_of(methods: object, hessians: object) -> list[str | None]:
     if needy and hessians is None:
         raise WrongValue(
             f"study: methods has {shown(needy[0])}, which needs hessians=, the inputs of the layers: "
-            "heterocompute.ptq.calibrate gathers them (on the command line, --calibration)"
+            "heterocompute.ptq.calibrate gathers them (on the command line, --inputs)"
         )
     return list(dict.fromkeys(given))
 

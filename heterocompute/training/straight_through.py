@@ -18,7 +18,7 @@ from ..arrays.foreign import alike, refuse_elsewhere
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
-from ..base.values import as_real, check_text
+from ..base.values import Rng, as_real, check_text, seed_from
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.device import runs_on_device
@@ -40,6 +40,8 @@ def fake_quantize(
     rounding: str = "nearest",
     seed: int = 0,
     scale: object = None,
+    *,
+    rng: Rng = None,
 ) -> tuple[Array, Callable[[Any], Any]]:
     """Round an array, and return the values and the function that computes the gradient through the rounding.
 
@@ -53,6 +55,8 @@ def fake_quantize(
         a pattern, the index among the nonzeros). Results are bitwise identical on every machine and number of threads.
     seed : int
         0 to 2^64 - 1. Use another one at each step.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
     scale : array_like, optional
         For symmetric integers: a trained scale that replaces the computed one. float32, above 0, of the shape of
         ``hc.quantize(w, fmt, axis).components["scales"]``.
@@ -100,7 +104,7 @@ def fake_quantize(
     format = as_format(format, "fake_quantize: format", functions=not runs_on_device(w))
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
-    chosen = as_seed(seed)
+    chosen = as_seed(seed_from("fake_quantize", seed, rng))
     if scale is not None and (clip is not None or rounding != "nearest"):
         raise WrongValue("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
     if runs_on_device(w):

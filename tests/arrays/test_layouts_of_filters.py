@@ -1,4 +1,4 @@
-"""Filters of Keras and Flax, small floats of other libraries, masks alone, and recipes wherever a format is accepted."""
+"""Filters of Keras and Flax, small floats of other libraries, masks alone, and recipes for every format."""
 
 from __future__ import annotations
 
