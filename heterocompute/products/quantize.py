@@ -18,6 +18,7 @@ from ..arrays.filters import layout_axes, outputs_first
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import Refused, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.lazy import renamed
@@ -39,13 +40,13 @@ _SEEN: dict[tuple[Any, ...], Layout] = {}  # layouts of arguments that were chec
 @renamed(fmt="format")
 @counts_subnormals
 def quantize(
-    w: object,
+    w: ArrayLike,
     format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
-    importance: object = None,
+    importance: ArrayLike | None = None,
     *,
-    codebook: object = None,
+    codebook: ArrayLike | None = None,
     layout: str | None = None,
 ) -> QuantizedArray:
     """Quantize an array to a number format and pack its codes.
@@ -108,7 +109,7 @@ def quantize(
     """
     key = None
     if (
-        clip is importance is codebook is layout is None
+        (clip is None and importance is None and codebook is None and layout is None)
         and type(w) is np.ndarray
         and type(format) is str
         and type(axis) is int
@@ -231,7 +232,7 @@ def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArr
 @renamed(fmt="format")
 @counts_subnormals
 def fake_quantize(
-    w: object, format: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
+    w: ArrayLike, format: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
 ) -> FloatArray:
     """Round an array to a number format and return the values (quantize and dequantize in one pass).
 

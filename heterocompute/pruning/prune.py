@@ -14,6 +14,7 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
 from ..arrays.foreign import alike
 from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import parse_pattern
@@ -32,12 +33,12 @@ _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 @counts_subnormals
 def prune(
-    w: object,
+    w: ArrayLike,
     pattern: str | None = None,
     axis: int | tuple[int, ...] = -1,
-    scores: object = None,
+    scores: ArrayLike | None = None,
     *,
-    mask: object = None,
+    mask: ArrayLike | None = None,
 ) -> Any:
     """Set the values with the lowest scores to zero.
 
@@ -152,7 +153,7 @@ def _check_range(values: Array) -> None:
         as_single(values, "prune: w")  # only if it can refuse, because it copies
 
 
-def prune_mask(w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores: object = None) -> Any:
+def prune_mask(w: ArrayLike, pattern: str, axis: int | tuple[int, ...] = -1, scores: ArrayLike | None = None) -> Any:
     """Return a mask of the values that `prune` keeps.
 
     Parameters
@@ -175,7 +176,7 @@ def prune_mask(w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores
 
 
 @counts_subnormals
-def mask_of(w: object, pattern: str, axis: int | tuple[int, ...], scores: object, name: str) -> Array:
+def mask_of(w: ArrayLike, pattern: str, axis: int | tuple[int, ...], scores: object, name: str) -> Array:
     """Return the result of `prune_mask` for a function that errors call `name`."""
     values, axes, given = _arguments(w, axis, scores, name)
     nm = parsed(pattern, name)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.foreign import alike, refuse_elsewhere
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
@@ -33,13 +34,13 @@ Array = np.ndarray[Any, Any]
 @renamed(fmt="format")
 @counts_subnormals
 def fake_quantize(
-    w: object,
+    w: ArrayLike,
     format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
     rounding: str = "nearest",
     seed: int = 0,
-    scale: object = None,
+    scale: ArrayLike | None = None,
     *,
     rng: Rng = None,
 ) -> tuple[Array, Callable[[Any], Any]]:
@@ -116,7 +117,7 @@ def fake_quantize(
     y, note = rounded(x, format, axes, clip, rounding, chosen)
 
     @counts_subnormals
-    def back(g: object) -> Array:
+    def back(g: ArrayLike) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")
@@ -127,7 +128,7 @@ def fake_quantize(
 
 
 @counts_subnormals
-def sr_ste(g: object, w: object, mask: object, decay: float = 2e-4) -> Any:
+def sr_ste(g: ArrayLike, w: ArrayLike, mask: ArrayLike, decay: float = 2e-4) -> Any:
     """Add a decay of pruned weights to a gradient, so that the pattern settles.
 
     Parameters
@@ -220,7 +221,7 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
 
 
 @counts_subnormals
-def mask_flips(old: object, new: object) -> float:
+def mask_flips(old: ArrayLike, new: ArrayLike) -> float:
     """Compute the fraction of a mask that changed, which shows whether a pattern settles.
 
     Parameters

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.dense import as_array
+from ...base.array_like import ArrayLike
 from ...base.errors import WrongValue
 from ...base.float_env import counts_subnormals
 from ...base.values import Rng, seed_from
@@ -42,7 +43,7 @@ class LinearStep(NamedTuple):
 
 @counts_subnormals
 def linear_step(
-    x: object, w: object, g: object, recipe: Recipe | str, seed: int | None = None, *, rng: Rng = None
+    x: ArrayLike, w: ArrayLike, g: ArrayLike, recipe: Recipe | str, seed: int | None = None, *, rng: Rng = None
 ) -> LinearStep:
     """Compute the three matmuls of a linear layer in the formats of a recipe.
 
