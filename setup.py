@@ -322,7 +322,7 @@ class SDist(sdist):
     def make_distribution(self) -> None:
         for path in (".ci", ".github", "csrc", "docs", "heterocompute", "notebooks", "tests"):
             self.filelist.graft(path)
-        for path in (".clang-format", ".gitignore", ".pre-commit-config.yaml", "*.md", "CITATION.cff"):
+        for path in (".clang-format", ".gitignore", ".pre-commit-config.yaml", "*.md", "CITATION.cff", "noxfile.py"):
             self.filelist.include(path)
         for made in ("*.py[cod]", "*.so", "*.o"):
             self.filelist.global_exclude(made)

@@ -64,7 +64,7 @@ def study() -> None:
 MISTAKES = {
     'hc.quantize("hello", "int8")': "arg-type",
     'hc.linear(np.ones((2, 2)), "hello")': "arg-type",
-    'hc.quantize(np.ones((2, 2)), 8)': "arg-type",
+    "hc.quantize(np.ones((2, 2)), 8)": "arg-type",
     "hc.Int(bits=8).group = 3": "misc",
     "hc.nonsense": "attr-defined",
     "text: str = hc.get_num_threads()": "assignment",
