@@ -223,6 +223,13 @@ def test_a_missing_compiler_gives_one_sentence(sources: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_missing_compiler_is_told_before_anything_is_copied(sources: Path) -> None:
+    done = setup_py(sources, "build", "--build-base", "build-without", CC="no-such-compiler")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith("heterocompute: no C compiler: 'no-such-compiler'")
+    assert "copying" not in done.stdout and not list(sources.glob("build-without/**/*.py"))
+
+
 def test_a_compiler_that_is_too_old_gives_one_sentence(sources: Path) -> None:
     done = setup_py(sources, "build_ext", CC="cc -no-such-flag")
     assert done.returncode != 0
