@@ -140,6 +140,8 @@ def test_a_release_is_described(checkout: Path) -> None:
     citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
     assert citation["version"] == version and citation["license"] == "Apache-2.0"
     assert str(citation.get("date-released", "unreleased")) == date
+    recipe = yaml.safe_load((checkout / ".ci/conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == version and recipe["about"]["license"] == "Apache-2.0"
 
 
 def test_forms_and_workflows_parse(checkout: Path) -> None:
