@@ -31,8 +31,13 @@ from sysconfig import get_path, get_platform
 
 import numpy
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
+
+# isort: split
+from distutils.ccompiler import new_compiler  # of setuptools, which is imported before
+from distutils.sysconfig import customize_compiler
 
 AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
 AVXVNNI = [*AVX2, "-mavxvnni"]
@@ -115,6 +120,14 @@ def flags_of(source: str, machine: str) -> list[list[str]]:
         return [[*isa_flags[name], f"-DHC_SIMD_{name}"] for name in SIMD_SETS.get(machine, [])]
     suffix = isa_suffix(source)
     return [isa_flags.get(suffix or "", [])] if suffix in {None, *isa_flags} else []
+
+
+class Build(build):
+    """Check the compiler first: a build without one ends before anything is copied."""
+
+    def run(self) -> None:
+        self.get_finalized_command("build_ext").check_first()
+        super().run()
 
 
 class BuildExt(build_ext):
@@ -238,6 +251,15 @@ class BuildExt(build_ext):
             made.replace(folder / PRECOMPILED)
         return ["-include", str(prefix)]
 
+    def check_first(self) -> None:
+        """Check the compiler that a build will use, before it runs."""
+        named, self.compiler = self.compiler, new_compiler(compiler=self.compiler)
+        try:
+            customize_compiler(self.compiler)
+            self.check_compiler([flag for flags in ISA_FLAGS.get(target_machine(), {}).values() for flag in flags])
+        finally:
+            self.compiler = named
+
     def check_compiler(self, flags: list[str]) -> None:
         """End with one sentence where the compiler is missing, too old or without Python's headers."""
         if self.compiler.compiler_type not in ("unix", "mingw32"):
@@ -322,7 +344,7 @@ class SDist(sdist):
     def make_distribution(self) -> None:
         for path in (".ci", ".github", "csrc", "docs", "heterocompute", "notebooks", "tests"):
             self.filelist.graft(path)
-        for path in (".clang-format", ".gitignore", ".pre-commit-config.yaml", "*.md", "CITATION.cff"):
+        for path in (".clang-format", ".gitignore", ".pre-commit-config.yaml", "*.md", "CITATION.cff", "noxfile.py"):
             self.filelist.include(path)
         for made in ("*.py[cod]", "*.so", "*.o"):
             self.filelist.global_exclude(made)
@@ -343,7 +365,7 @@ LIMITED_API = [("Py_LIMITED_API", "0x030b0000")] if IS_LIMITED else []
 
 setup(
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_LIMITED else {},
-    cmdclass={"build_ext": BuildExt, "sdist": SDist},
+    cmdclass={"build": Build, "build_ext": BuildExt, "sdist": SDist},
     long_description=long_description(),
     long_description_content_type="text/markdown",
     ext_modules=[

@@ -30,6 +30,7 @@ typedef struct dl_managed {
 enum { MOST_DIMS = 64 }; /* of an array of NumPy 2 */
 static const char OWNER[] = "heterocompute.dltensor";
 enum { DL_CPU = 1, DL_CUDA = 2, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
+enum { DL_FLOAT8_E3M4 = 7, DL_FLOAT8_E8M0FNU = 14, DL_FLOAT4_E2M1FN = 17 }; /* 7 to 14: all kinds of float8 */
 
 /* A deleter may run Python code, so a pending exception is saved meanwhile. */
 static void free_owner(PyObject *capsule) {
@@ -52,9 +53,13 @@ static void free_owner(PyObject *capsule) {
 }
 
 static int numpy_type(dl_dtype dtype) {
+    if (dtype.code == DL_FLOAT4_E2M1FN && dtype.bits == 4 && dtype.lanes == 2) /* one byte has two values */
+        return NPY_UINT8;
     if (dtype.lanes != 1)
         return -1;
     const int bits = dtype.bits;
+    if (dtype.code >= DL_FLOAT8_E3M4 && dtype.code <= DL_FLOAT8_E8M0FNU)
+        return bits == 8 ? NPY_UINT8 : -1;
     switch (dtype.code) {
     case DL_BFLOAT:
         return bits == 16 ? NPY_UINT16 : -1;
@@ -71,6 +76,7 @@ static int numpy_type(dl_dtype dtype) {
     }
 }
 
+/* (array, code of its kind of numbers); numbers that NumPy does not have are their bits. */
 PyObject *hc_from_dlpack_method(PyObject *self, PyObject *capsule) {
     (void)self;
     dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
@@ -83,7 +89,7 @@ PyObject *hc_from_dlpack_method(PyObject *self, PyObject *capsule) {
     if (tensor->device.device_type != DL_CPU || tensor->ndim < 0 || tensor->ndim > MOST_DIMS)
         return PyErr_Format(PyExc_TypeError, "expected an array of at most %d dimensions in the memory of the CPU",
                             (int)MOST_DIMS);
-    const int64_t size = tensor->dtype.bits / 8;
+    const int64_t size = tensor->dtype.bits * tensor->dtype.lanes / 8;
     npy_intp shape[MOST_DIMS], strides[MOST_DIMS];
     int64_t step = size;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
@@ -106,7 +112,7 @@ PyObject *hc_from_dlpack_method(PyObject *self, PyObject *capsule) {
         Py_DECREF(array);
         return NULL;
     }
-    return Py_BuildValue("(NO)", array, tensor->dtype.code == DL_BFLOAT ? Py_True : Py_False);
+    return Py_BuildValue("(Ni)", array, (int)tensor->dtype.code);
 }
 
 /* An owner and its memory: (owner, type of device, its number, address, kind of numbers, bits, shape, strides). */

@@ -54,7 +54,9 @@ def wanted() -> list[tuple[str, str, tuple[str, ...]]]:
     found += [("help", fmt, CONVERSIONS) for fmt in CONVERTED]
     found += [("help", f"log{bits}-{gamma}-g{group}", ()) for bits, gamma in BEST.items() for group in (8, 128)]
     found += [("help", fmt, ()) for fmt in logs if fmt not in best]
-    return found + [("licence", fmt, ()) for fmt in (*best, "int4-g32", "mxfp4", "vsq4-g16-s4", "int8-g32", "mxfp8_e4m3")]
+    return found + [
+        ("licence", fmt, ()) for fmt in (*best, "int4-g32", "mxfp4", "vsq4-g16-s4", "int8-g32", "mxfp8_e4m3")
+    ]
 
 
 def emulation(conversion: str) -> str:

@@ -342,7 +342,7 @@ class PackedArray(Shown, NDArrayOperatorsMixin):
         return facts_html(self._facts())
 
 
-def _product(a: object, b: object, out: object = None) -> Any:
+def _product(a: Any, b: Any, out: object = None) -> Any:
     from ..products.matmul import matmul  # products are above arrays in the layers; only operators import upwards
 
     return matmul(a, b, out=out)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
@@ -245,7 +246,7 @@ def _given(a: object) -> Array:
 
 
 @counts_subnormals
-def encode_bitmap(a: object) -> BitmapArray:
+def encode_bitmap(a: ArrayLike) -> BitmapArray:
     """Encode an array as one bit per element and its nonzeros.
 
     Parameters

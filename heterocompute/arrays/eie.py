@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
@@ -275,7 +276,7 @@ class EIEArray(PackedArray):
         return matrix.tocsr() if layout == "csr" else matrix.tocsc()
 
     @counts_subnormals
-    def load_balance(self, x: object = None, depth: int = 8) -> EIELoad:
+    def load_balance(self, x: ArrayLike | None = None, depth: int = 8) -> EIELoad:
         """Count the cycles that EIE's processing elements need for one matrix-vector product.
 
         Parameters
@@ -416,7 +417,7 @@ def _frozen(part: object, name: str) -> Array:
 
 
 @counts_subnormals
-def encode_eie(w: object, codebook: object = None, elements: int = 4) -> EIEArray:
+def encode_eie(w: ArrayLike, codebook: ArrayLike | None = None, elements: int = 4) -> EIEArray:
     """Encode a matrix in EIE's storage: column by column, one byte per nonzero.
 
     Parameters

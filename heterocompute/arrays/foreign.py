@@ -16,6 +16,21 @@ from .. import _heterocompute as _core
 from ..base.devices import has_interface, is_named
 from ..base.errors import WrongType, shown
 
+# Codes of DLPack whose numbers NumPy has only as bits: https://dmlc.github.io/dlpack/latest/c_api.html
+_SMALL = {
+    4: "bfloat16",
+    7: "float8_e3m4",
+    8: "float8_e4m3",
+    9: "float8_e4m3b11fnuz",
+    10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
+    12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
+    17: "float4_e2m1fn",
+}
+_PAIRS = 17  # two values in one byte, the first in its low bits
+
 
 class Unreadable(WrongType):
     """An array of another library that must not be read: not on the CPU, or one that records gradients."""
@@ -79,18 +94,22 @@ def as_foreign(value: object, name: str, wanted: str) -> np.ndarray[Any, Any]:
 
 
 def _from_dlpack(value: Any) -> np.ndarray[Any, Any]:
-    """Return the array behind ``__dlpack__``, including bfloat16, which NumPy itself does not accept."""
+    """Return the array behind ``__dlpack__``, including bfloat16, float8 and float4, which NumPy does not accept."""
     if (
         hasattr(value, "is_neg") and value.is_neg()
     ):  # a view whose memory has the negated values; DLPack does not report this
         if not hasattr(value, "resolve_neg"):
             raise WrongType("its values are those of the memory negated: pass .resolve_neg() of it")
         value = value.resolve_neg()
-    array, bfloat16 = _core.from_dlpack(value.__dlpack__())
-    if bfloat16:
+    if str(getattr(value, "dtype", "")).startswith("float4"):  # JAX has one value in a byte, which DLPack cannot say
+        return np.asarray(value)
+    array, code = _core.from_dlpack(value.__dlpack__())
+    if code in _SMALL:
         import ml_dtypes  # 5 ms
 
-        array = array.view(ml_dtypes.bfloat16)
+        if code == _PAIRS:
+            array = np.stack([array & 15, array >> 4], axis=-1).reshape(*array.shape[:-1], -1)
+        array = array.view(getattr(ml_dtypes, _SMALL[code]))
     return array
 
 

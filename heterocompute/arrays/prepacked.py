@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
@@ -208,7 +208,7 @@ def prepack(w: QuantizedArray) -> Prepacked: ...
 @overload
 def prepack(w: ArrayLike | PrepackedFilters) -> PrepackedFilters: ...
 @counts_subnormals
-def prepack(w: object) -> Any:
+def prepack(w: ArrayLike) -> Any:
     """Pack quantized weights or float filters once for many matmuls or convolutions.
 
     A large-batch matmul with quantized activations unpacks quantized weights at each call. Prepacking does this once,

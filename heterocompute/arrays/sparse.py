@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
@@ -168,7 +169,7 @@ class SparseArray(QuantizedArray):
         return unpack(metadata, (self.m - 1).bit_length(), values.shape[1])
 
     @classmethod
-    def from_mask(cls, w: object, mask: object, pattern: str, axis: int | tuple[int, ...] = -1) -> SparseArray:
+    def from_mask(cls, w: ArrayLike, mask: ArrayLike, pattern: str, axis: int | tuple[int, ...] = -1) -> SparseArray:
         """Keep the values that a mask selects.
 
         Parameters
@@ -293,7 +294,7 @@ class SparseArray(QuantizedArray):
 
     @classmethod
     @counts_subnormals
-    def from_semi_structured(cls, values: object, metadata: object) -> SparseArray:
+    def from_semi_structured(cls, values: ArrayLike, metadata: ArrayLike) -> SparseArray:
         """Build an array from `to_semi_structured` or torch's ``sparse_semi_structured_from_dense_cutlass``.
 
         Parameters

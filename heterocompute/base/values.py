@@ -6,7 +6,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Collection, Iterable
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -36,6 +36,36 @@ def as_int(value: Any, name: str, low: int, high: int | None = None) -> int:
         wanted = f"{shown(low)} or more" if high is None else f"{shown(low)} to {shown(high)}"
         raise WrongValue(f"{name} is {shown(number)}, expected {wanted}")
     return number
+
+
+Rng: TypeAlias = "int | np.integer[Any] | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None"
+
+
+def seed_from(function: str, seed: Any, rng: Rng, default: int | None = 0) -> Any:
+    """Return the seed of a call: `seed`, or a number that `rng` draws; an int as `rng` is the seed (SPEC 7).
+
+    Raises
+    ------
+    TypeError
+        rng is not an int or a generator of NumPy.
+    ValueError
+        Both are given, or rng is negative.
+
+    Examples
+    --------
+    >>> seed_from("vectors", 0, 5), seed_from("vectors", 7, None)
+    (5, 7)
+    """
+    if rng is None:
+        return seed
+    if seed != default:
+        raise WrongValue(f"{function}: rng is given with seed {shown(seed)}, expected one of them")
+    if isinstance(rng, (np.random.Generator, np.random.BitGenerator, np.random.SeedSequence)):
+        return int(np.random.default_rng(rng).integers(2**32))
+    try:
+        return as_int(rng, f"{function}: rng", 0)
+    except WrongType:
+        raise WrongType(f"{function}: rng is {shown(rng)}, expected an int or a generator of NumPy") from None
 
 
 def as_real(value: Any, name: str, wanted: str) -> float:

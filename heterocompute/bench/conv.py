@@ -198,7 +198,7 @@ def _times(layer: Layer, batch: int, threads: int, options: Options, peers: bool
     exact = _exact(x, w, layer)
     work = float(found.operations)
 
-    def ours(name: str, filters: object, error: float, unit: str, **options: Any) -> Candidate:
+    def ours(name: str, filters: Any, error: float, unit: str, **options: Any) -> Candidate:
         call = partial(conv2d, last, filters, layout="NHWC", out=out, **where, **options)
 
         def check() -> None:

@@ -105,7 +105,7 @@ def walk(name: str, x: Array, w: Any, activations: str | None, out: Array, small
     """Return the candidate that multiplies x with w and copies of it, together more than this many bytes."""
     copies = [w, *(deepcopy(w) for _ in range(smallest // w.nbytes))]
 
-    def product(one: object) -> Array:
+    def product(one: Any) -> Array:
         if isinstance(one, np.ndarray):
             return matmul(x, one.T, out=out)
         return linear(x, one, activations=activations, out=out)

@@ -68,12 +68,15 @@ WRITTEN = {
     "keep": "--keep",
 }
 READ = {"input": "IN", "model": "MODEL", "file": "FILE", "files": "FILE", "recipe": "--recipe"}
-READ |= {"calibration": "--calibration", "data": "--data", "labels": "--labels", "text": "--text"}
+READ |= {"inputs": "--inputs", "data": "--data", "labels": "--labels", "text": "--text"}
 # any other file in a folder that is read is part of the checkpoint: weights, configuration, tokenizer
 REPORTS = (".csv", ".html", ".png", ".svg", ".pdf", ".toml", ".yaml")
 FOLDERS = ("quantize", "prune", "dequantize", "convert", "finish", "ptq", "vectors")  # whose OUT may be a folder
 READ |= {"base": "--from", "other": "FILE", "device_file": "--device-file", "study_file": "--study", "models": "MODEL"}
 READ |= {"template": "--template"}
+
+
+OLD_OPTIONS = {"--calibration": "--inputs"}  # old name -> its new name
 
 
 class _Help(argparse.HelpFormatter):
@@ -111,6 +114,10 @@ class _Parser(Parser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [option for option in self._option_string_actions if option.startswith("--")]
+            for word in unknown:
+                if word.partition("=")[0] in OLD_OPTIONS:
+                    name = word.partition("=")[0]
+                    self.error(f"{name} is an old name, expected {OLD_OPTIONS[name]}")
             near = [near_words(word.partition("=")[0], options) for word in unknown if word.startswith("--")][:1]
             nearest = "".join(f"; the nearest is {option}" for words in near for option in words)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{nearest}")

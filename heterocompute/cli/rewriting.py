@@ -120,8 +120,8 @@ def stated(arguments: argparse.Namespace, recipe: Mapping[str, Any] | None = Non
         hashing.result()
     calibration: dict[str, str] | None = None
     if arguments.command == "ptq":
-        is_file = os.path.exists(arguments.calibration)
-        calibration = statements.tensor_digests(arguments.calibration) if is_file else {}
+        is_file = os.path.exists(arguments.inputs)
+        calibration = statements.tensor_digests(arguments.inputs) if is_file else {}
     yield
     begun = statements.begin_statement(hashing.result(), arguments.command, vars(arguments), recipe, calibration)
     if getattr(arguments, "part", None) is not None:

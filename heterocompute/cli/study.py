@@ -33,8 +33,8 @@ from .rounding.ptq import function_of, names_function
 
 NETWORKS = ("digits", "adder")  # functions of heterocompute.zoo
 NOT_WITH_DENSITY = ("workers", "formats", "activations", "recipe", "device", "device_file", "emulate", "seeds", "data",
-                    "labels", "methods", "calibration", "evaluate", "machine")  # fmt: skip
-NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "calibration", "evaluate", "machine")
+                    "labels", "methods", "inputs", "evaluate", "machine")  # fmt: skip
+NOT_WITH_TEXT = ("density", "retrain", "data", "labels", "inputs", "evaluate", "machine")
 LISTS: dict[str, Any] = {"type": format_list, "action": "extend"}
 CACHES: dict[str, Any] = {"type": cache_list, "action": "extend"}
 EXAMPLES = 256  # training examples of a built-in network that are used for calibration
@@ -83,7 +83,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         action="extend",
     )
     add("--methods", "A,B", "rounding methods: rtn (to nearest), search (of scales), gptq, qronos", type=_method_list)
-    add("--calibration", "C", "inputs for gptq and qronos: x.npz or module:function, see the command ptq")
+    add("--inputs", "C", "inputs for gptq and qronos: x.npz or module:function, see the command ptq")
     add("--retrain", None, "also evaluate every format after a short training")
     add("--seeds", "N", "train N times and report mean, lowest and highest", type=_count, default=None)
     add("--density", None, "study pruning instead: accuracy against the density of the weights")
@@ -185,9 +185,9 @@ def _check_usage(arguments: argparse.Namespace) -> None:
 
 def _check_weights_usage(arguments: argparse.Namespace) -> None:
     """Check the options of a study of weights without a text."""
-    if _needs_inputs(arguments) and arguments.calibration is None and arguments.model is not None:
+    if _needs_inputs(arguments) and arguments.inputs is None and arguments.model is not None:
         which = next(one for one in arguments.methods if one in ("gptq", "qronos"))
-        raise UsageError(f"--methods {which} needs --calibration, the inputs of the layers: x.npz or module:function")
+        raise UsageError(f"--methods {which} needs --inputs, the inputs of the layers: x.npz or module:function")
     if (arguments.data is None) != (arguments.labels is None):
         raise UsageError("--data and --labels go together: inputs, and the class of each")
     if arguments.evaluate is not None and arguments.data is not None:
@@ -221,7 +221,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
         else:
             weights = _weights(arguments)
         needs_inputs = _needs_inputs(arguments) and arguments.text is None
-        if arguments.calibration is not None or needs_inputs:
+        if arguments.inputs is not None or needs_inputs:
             options["hessians"] = calibrated(arguments, weights, options.get("axis"))
         with contextlib.nullcontext() if arguments.text is None else naming_text(arguments.text):
             return study(weights, progress=progress.update, **options)
@@ -230,7 +230,7 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
 
 
 def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) -> Any:
-    """Return what the layers are given by --calibration, or by examples that a network that ships was trained on.
+    """Return what the layers are given by --inputs, or by examples that a network that ships was trained on.
 
     Parameters
     ----------
@@ -246,14 +246,14 @@ def calibrated(arguments: argparse.Namespace, weights: Any, axis: Any = None) ->
     from ..ptq.network import calibrate  # 18 ms
 
     patterns = {"include": arguments.include or None, "exclude": arguments.exclude or None}
-    if arguments.calibration is not None:
+    if arguments.inputs is not None:
         held = held_in(weights) if isinstance(weights, str) else getattr(weights, "weights", weights)
-        if names_function(arguments.calibration):
-            return calibrate(held, function_of(arguments.calibration, "--calibration"), **patterns)
+        if names_function(arguments.inputs):
+            return calibrate(held, function_of(arguments.inputs, "--inputs"), **patterns)
         from ..ptq.streaming import Inputs  # 20 ms
 
         axes = {name: one if isinstance(one, tuple) else (one,) for name, one in (axis or {}).items()}
-        return dict(Inputs(arguments.calibration, held, axes or roles_from(held).axes))
+        return dict(Inputs(arguments.inputs, held, axes or roles_from(held).axes))
     if arguments.model is not None:
         return None
     examples = weights.train_x[:EXAMPLES]

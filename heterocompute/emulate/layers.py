@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..formats import Format
@@ -28,7 +29,11 @@ _WINDOW_VALUES = 1 << 22  # gathered at a time
 
 @counts_subnormals
 def linear(
-    x: object, w: object, bias: object = None, activations: Format | str | None = None, emulate: str = "int32"
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    activations: Format | str | None = None,
+    emulate: str = "int32",
 ) -> Array:
     """Apply a linear layer on emulated hardware and return ``matmul(x, w.T) + bias``.
 
@@ -77,9 +82,9 @@ def linear(
 
 @counts_subnormals
 def conv2d(
-    x: object,
-    w: object,
-    bias: object = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
     activations: Format | str | None = None,

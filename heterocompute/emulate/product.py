@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import _heterocompute as _core
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..products.arguments import Array, as_matrix
@@ -13,8 +14,8 @@ from .model import NAME, as_operand, parse_model, refuse
 
 @counts_subnormals
 def matmul(
-    a: object,
-    b: object,
+    a: ArrayLike,
+    b: ArrayLike,
     accumulator: str = "int32",
     scale_product_bits: int | None = None,
     conversion: str = "exact",

@@ -206,7 +206,7 @@ class _Turned:
 class _TurnedAfter:
     first: Callable[[Any], Any]
 
-    def __call__(self, array: object) -> Any:
+    def __call__(self, array: Any) -> Any:
         return turned_array(self.first(array))
 
 
@@ -215,7 +215,7 @@ class _Quantized:
     format: Format
     axes: tuple[int, ...]
 
-    def __call__(self, array: object) -> Any:
+    def __call__(self, array: Any) -> Any:
         return quantize(array, self.format, axis=self.axes)
 
 
@@ -223,13 +223,13 @@ class _Quantized:
 class _By(_Quantized):
     quantizer: Quantizer
 
-    def __call__(self, array: object) -> Any:
+    def __call__(self, array: Any) -> Any:
         return self.quantizer(array, self.format, self.axes)
 
 
 @dataclass(frozen=True)
 class _InGguf(_Quantized):
-    def __call__(self, array: object) -> Any:
+    def __call__(self, array: Any) -> Any:
         return rounded_for_gguf(array, self.format, self.axes)
 
 
@@ -238,7 +238,7 @@ class _Pruned:
     format: Format
     axes: tuple[int, ...]
 
-    def __call__(self, array: object) -> Any:
+    def __call__(self, array: Any) -> Any:
         return prune(array, str(self.format), self.axes)
 
 

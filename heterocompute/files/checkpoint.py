@@ -41,7 +41,7 @@ from .work import Work
 def quantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
-    format: str | Format | None = None,
+    format: str | Format | Mapping[str, str | Format | None] | None = None,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     recipe: str | os.PathLike[str] | Mapping[str, str | Format | None] | None = None,
@@ -76,9 +76,9 @@ def quantize_checkpoint(
         - it ends in a separator, or names an empty folder;
         - `in_path` is a folder (its other files, such as the tokenizer, are copied);
         - the data are larger than `shard_size`.
-    format : Format or str, optional
+    format : Format, str or mapping, optional
         Format of every selected tensor that the recipe does not name. Required without a recipe. ``"f32"``, ``"f16"``
-        and ``"bf16"`` are plain tensors, as in every layout.
+        and ``"bf16"`` are plain tensors, as in every layout. A mapping is a recipe.
     include, exclude : str or iterable of str, optional
         Globs that select among the float tensors with two or more dimensions, see `selection.select`.
     recipe : path, or mapping of str to (Format, str or None), optional
@@ -162,8 +162,12 @@ def quantize_checkpoint(
     if format is None and recipe is None:
         raise WrongValue("quantize_checkpoint: format or recipe must be given")
     check_paths(in_path, out_path, layout)
+    pairs = dict(_texts(recipe))
+    if isinstance(format, Mapping):
+        pairs |= {pattern: fmt for pattern, fmt in format.items() if pattern not in pairs}
+        format = None
     default = None if format is None else parse_type(format)
-    chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(_texts(recipe), parse_type, (Plain,)).items()}
+    chosen = {name: fmt and parse_type(fmt) for name, fmt in parse_recipe(pairs, parse_type, (Plain,)).items()}
     options = (default, chosen, include, exclude, axis, needed)
     target = None if layout is None else check_layout(layout)
 

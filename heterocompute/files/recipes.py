@@ -101,6 +101,26 @@ def parse_recipe(
     }
 
 
+def with_recipe(format: object, recipe: object) -> Any:
+    """Return a format, or the mapping of a recipe followed by the format for all other tensors.
+
+    Parameters
+    ----------
+    format : Format, str, mapping or None
+    recipe : mapping, path of a TOML file, or None
+
+    Examples
+    --------
+    >>> with_recipe("int8", {"*.bias": "skip"})
+    {'*.bias': None, '*': 'int8'}
+    """
+    if recipe is None:
+        return format
+    first = parse_recipe(recipe if isinstance(recipe, Mapping) else read_recipe(recipe))  # type: ignore[arg-type]
+    rest = {} if format is None else format if isinstance(format, Mapping) else {"*": format}
+    return {**first, **{pattern: fmt for pattern, fmt in rest.items() if pattern not in first}}
+
+
 def parse_pattern_text(text: str, formats: bool = True) -> Format | Zeros:
     """Convert the text of a pattern into the argument of `prune_checkpoint`.
 

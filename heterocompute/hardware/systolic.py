@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.values import LARGEST, check_choice
@@ -239,7 +240,7 @@ class Simulation:
 
 
 @counts_subnormals
-def simulate(a: object, b: object, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
+def simulate(a: ArrayLike, b: ArrayLike, rows: int = 32, cols: int = 32, dataflow: str = "ws") -> Simulation:
     """Simulate a matmul on an array, cycle by cycle, where every cell receives its neighbour's value.
 
     Parameters

@@ -4,11 +4,14 @@
         --model_args path=model.gguf,format=vsq4-g16-s4,activations=int8 --tasks hellaswag --limit 100
 
 registers the model and goes on as the command ``lm_eval``; in Python, `harness_model` returns what
-``lm_eval.simple_evaluate(model=...)`` accepts.
+``lm_eval.simple_evaluate(model=...)`` accepts. The entry point ``heterocompute`` of the
+group ``lm_eval.models`` names the class `HeterocomputeLM`, for releases of the harness that read this group. Release
+0.4.13 does not read it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -185,6 +188,13 @@ class _Answer:
         return text
 
 
+def __getattr__(name: str) -> Any:
+    if name == "HeterocomputeLM":
+        return _model_class()
+    raise AttributeError(f"module {shown(__name__)} has no attribute {shown(name)}")
+
+
+@functools.cache
 def _model_class() -> Any:
     try:
         from lm_eval.api.model import LM  # optional

@@ -24,6 +24,7 @@ from ..base.texts import near_words, quoted
 from ..base.values import as_int
 from ..files.containers.onnx_graph import codes_in, text_of
 from ..files.layouts.refusals import quantized_already
+from ..files.recipes import with_recipe
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.quantize import quantize
@@ -50,8 +51,9 @@ MAX_NAMED = 5  # operators in a message
 def run_onnx(
     model: Any,
     inputs: Any,
-    format: Format | str | Mapping[str, Format | str] | None = None,
+    format: Format | str | Mapping[str, Format | str | None] | None = None,
     activations: Format | str | None = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
 ) -> dict[str, Array]:
     """Run an ONNX model with the convolutions and matmuls of this package, and return its outputs.
 
@@ -67,6 +69,8 @@ def run_onnx(
     activations : Format or str, optional
         Format of their other operand, quantized on the fly. A warning names operators with other weights: constants
         that are computed or decoded, `Conv` of volumes, `ConvTranspose` and the like.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        As in `heterocompute.quantize_checkpoint`. Its patterns come before `format`.
 
     Returns
     -------
@@ -107,10 +111,11 @@ def run_onnx(
     >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     >>> hc.run_onnx(model, np.float32([[1, 1]]))
     {'y': array([[4., 6.]], dtype=float32)}
-    >>> hc.run_onnx(model, np.float32([[1, 1]]), formats="int2")["y"]
+    >>> hc.run_onnx(model, np.float32([[1, 1]]), format="int2")["y"]
     array([[3., 4.]], dtype=float32)
     """
     network = OnnxNetwork(model)
+    format = with_recipe(format, recipe)
     return network.run(inputs, None if format is None else network.quantized(format), activations)
 
 

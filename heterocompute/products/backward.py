@@ -19,6 +19,7 @@ from .. import _heterocompute as _core
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
@@ -34,8 +35,8 @@ MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
 
 @counts_subnormals
 def conv2d_backward_input(
-    dy: object,
-    w: object,
+    dy: ArrayLike,
+    w: ArrayLike,
     size: int | tuple[int, int],
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
@@ -117,8 +118,8 @@ def conv2d_backward_input(
 
 @counts_subnormals
 def conv2d_backward_weight(
-    dy: object,
-    x: object,
+    dy: ArrayLike,
+    x: ArrayLike,
     size: int | tuple[int, int],
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,

@@ -13,6 +13,7 @@ from ..arrays.components import core_format
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.devices import A_DEVICE, NAME
 from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
@@ -33,9 +34,9 @@ ALGORITHMS = tuple(ERRORS)
 
 @counts_subnormals
 def conv2d(
-    x: object,
-    w: object,
-    bias: object = None,
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     stride: int | tuple[int, int] = 1,
     padding: Padding = 0,
     dilation: int | tuple[int, int] = 1,
@@ -286,8 +287,8 @@ def _is_legal(value: float, fmt: Any) -> bool:
 def prepared(
     caller: str,
     x: Any,
-    w: object,
-    bias: object = None,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
     stride: object = 1,
     padding: object = 0,
     dilation: object = 1,

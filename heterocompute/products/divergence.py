@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.dense import as_array
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 
@@ -18,7 +19,7 @@ _BLOCK = 1 << 18  # values at a time, or one row if it is longer
 
 
 @counts_subnormals
-def kl_divergence(logits: object, changed: object) -> float:
+def kl_divergence(logits: ArrayLike, changed: ArrayLike) -> float:
     """Compute the KL divergence between the predictions of a network and of a changed network.
 
     Parameters

@@ -17,6 +17,7 @@ from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
@@ -175,7 +176,7 @@ def _checked_product(
     return answer
 
 
-def matmul(a: object, b: object, activations: Format | str | None = None, out: object = None) -> FloatArray:
+def matmul(a: ArrayLike, b: ArrayLike, activations: Format | str | None = None, out: object = None) -> FloatArray:
     """Multiply two arrays, quantized or not, and return ``a @ b``.
 
     Parameters
@@ -241,7 +242,11 @@ def _matmul(a: object, b: object, activations: object, out: object) -> FloatArra
 
 
 def linear(
-    x: object, w: object, bias: object = None, activations: Format | str | None = None, out: object = None
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    activations: Format | str | None = None,
+    out: object = None,
 ) -> FloatArray:
     """Apply a linear layer and return ``x @ w.T + bias``.
 

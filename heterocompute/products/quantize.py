@@ -14,9 +14,11 @@ import numpy as np
 from .. import _heterocompute as _core
 from ..arrays.components import core_format, layout_of
 from ..arrays.dense import as_array, core_view, normalize_axes, refuse_infinite
+from ..arrays.filters import layout_axes, outputs_first
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import Refused, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.lazy import renamed
@@ -38,13 +40,14 @@ _SEEN: dict[tuple[Any, ...], Layout] = {}  # layouts of arguments that were chec
 @renamed(fmt="format")
 @counts_subnormals
 def quantize(
-    w: object,
+    w: ArrayLike,
     format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
-    importance: object = None,
+    importance: ArrayLike | None = None,
     *,
-    codebook: object = None,
+    codebook: ArrayLike | None = None,
+    layout: str | None = None,
 ) -> QuantizedArray:
     """Quantize an array to a number format and pack its codes.
 
@@ -76,6 +79,10 @@ def quantize(
     codebook : array_like, optional
         For `Codebook` with ``dim=1``: the 2^bits numbers to round to, in place of learned ones. One table, or one for
         each row. Ascending; the last number may repeat. Ties go to the lower number.
+    layout : {"OIHW", "HWIO"}, optional
+        Layout of a filter or matrix w, in place of `axis`. ``"HWIO"``: outputs on the last axis, as in Keras and Flax.
+        The result has the outputs first, as `conv2d` and `linear` expect: a filter (R, S, C, K) becomes (K, C, R, S)
+        with axis (2, 3, 1), a matrix (in, out) becomes (out, in) with axis 1.
 
     Returns
     -------
@@ -101,12 +108,19 @@ def quantize(
     (21, 5.25)
     """
     key = None
-    if clip is importance is codebook is None and type(w) is np.ndarray and type(format) is str and type(axis) is int:
+    if (
+        (clip is None and importance is None and codebook is None and layout is None)
+        and type(w) is np.ndarray
+        and type(format) is str
+        and type(axis) is int
+    ):
         if w.dtype is _FLOAT32 and w.flags.aligned:
             key = format, axis, w.shape
             q = _again(w, key)
             if q is not None:
                 return q
+    if layout is not None:
+        w, axis, importance = _outputs_first(w, axis, importance, layout)
     if codebook is not None and (clip is not None or importance is not None):
         other = "importance" if clip is None else "clip"
         raise WrongValue(f"quantize: codebook is given with {other}, which would change a learned codebook")
@@ -151,6 +165,25 @@ def quantize(
     if key is not None and s is None and not runs_on_device(w):
         _remember(key, q)
     return q if s is None else _as_nonzeros(q, s, format)
+
+
+def _outputs_first(w: object, axis: object, importance: object, layout: object) -> tuple[Array, Any, Any]:
+    """Return the arguments of `quantize` for an array in a layout as those for outputs first."""
+    if not (type(axis) is int and axis == -1):
+        raise WrongValue(f"quantize: layout is given with axis {shown(axis)}, expected one of them")
+    if runs_on_device(w) or isinstance(w, SparseArray):
+        raise WrongType(f"quantize: layout is given with w of type {type(w).__name__}, expected an array of the CPU")
+    x = as_array(w, "quantize: w")
+    if not 2 <= x.ndim <= 5:
+        raise WrongValue(f"quantize: layout is for 2 to 5 dimensions, w has shape {x.shape}")
+    along = layout_axes("quantize", layout, x.ndim)
+    if layout == "OIHW":
+        return x, along, importance
+    turn = outputs_first(x.ndim)
+    given = None if importance is None else as_array(importance, "quantize: importance")
+    if given is not None and given.shape == x.shape:  # another shape is refused with the rest
+        given = given.transpose(turn)
+    return x.transpose(turn), layout_axes("quantize", "OIHW", x.ndim), given
 
 
 def _remember(key: tuple[str, int, tuple[int, ...]], q: QuantizedArray) -> None:
@@ -199,7 +232,7 @@ def _as_nonzeros(q: QuantizedArray, s: SparseArray, fmt: Format) -> QuantizedArr
 @renamed(fmt="format")
 @counts_subnormals
 def fake_quantize(
-    w: object, format: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
+    w: ArrayLike, format: Format | str, axis: int | tuple[int, ...] = -1, clip: object = None, out: Any = None
 ) -> FloatArray:
     """Round an array to a number format and return the values (quantize and dequantize in one pass).
 

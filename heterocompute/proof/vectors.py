@@ -11,7 +11,7 @@ from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
 from ..base.texts import file_name
-from ..base.values import as_int
+from ..base.values import Rng, as_int, seed_from
 from ..base.version import __version__
 from ..emulate import parse
 from ..files.shards import write_whole
@@ -37,6 +37,7 @@ def vectors(
     length: int = 32,
     accumulators: Iterable[str] = (),
     pattern: str = "2:4",
+    rng: Rng = None,
 ) -> dict[str, Any]:
     """Write golden vectors of a format for tests of RTL and firmware.
 
@@ -69,6 +70,8 @@ def vectors(
         accumulators and instructions that multiply the elements.
     pattern : str
         N:M of the table ``"nm"``.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -106,7 +109,7 @@ def vectors(
         parse(text)
     order = Order(
         found,
-        as_int(seed, f"{CALLER}: seed", 0),
+        as_int(seed_from(CALLER, seed, rng), f"{CALLER}: seed", 0),
         as_int(count, f"{CALLER}: count", 1, 1 << 20),
         as_int(length, f"{CALLER}: length", 1, 1 << 16),
         texts,

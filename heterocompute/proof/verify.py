@@ -13,6 +13,7 @@ from typing import Any
 from ..base.container import nbytes_of
 from ..base.errors import WrongType, WrongValue, printable, shown
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
 from ..base.locations import exists
 from ..base.progress import Progress
 from ..base.texts import file_name, quoted
@@ -57,13 +58,14 @@ Path = str | os.PathLike[str]
 Recipe = Path | Format | Mapping[str, Any]
 
 
+@renamed(calibration="inputs")
 @counts_subnormals
 def verify(
     file: Path,
     base: Path,
     recipe: Recipe | None = None,
     guess: bool = False,
-    calibration: Any = None,
+    inputs: Any = None,
     sample: int | None = None,
     seed: int | None = None,
     *,
@@ -88,7 +90,7 @@ def verify(
     guess : bool
         Without a statement: try the formats and rules of scales that the layout of the file allows. Only tensors are
         compared.
-    calibration : path, str or callable, optional
+    inputs : path, str or callable, optional
         Calibration inputs of ``ptq``, as the command received them.
     sample : int, optional
         Compare this many tensors only, drawn at random. Headers and other files are always compared.
@@ -148,7 +150,7 @@ def verify(
             raise WrongValue("verify: guess and a recipe are given, expected one of them")
         return guessed(place, source, layout, sample, seed, asked)
     found = _statement(place, recipe, statement, layout)
-    check = _Check(place, source, found, calibration, sample, seed, asked, workers, progress)
+    check = _Check(place, source, found, inputs, sample, seed, asked, workers, progress)
     stated = found.subject != {}
     digests = _Digests(place, source, found) if digest and stated else None
     if (reason := check.calibration_missing()) is not None:

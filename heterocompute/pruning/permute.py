@@ -13,6 +13,7 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_infinite
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.sparse import pattern_of
 from ..base import runtime
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.values import check_choice
@@ -29,7 +30,7 @@ _KICKS = 3  # random exchanges before the search continues from the best order s
 
 
 @counts_subnormals
-def permute_channels(w: object, pattern: str, axis: int = -1, effort: str = "fast") -> NDArray[np.int64]:
+def permute_channels(w: ArrayLike, pattern: str, axis: int = -1, effort: str = "fast") -> NDArray[np.int64]:
     """Find a permutation of the channels along an axis for which an N:M pattern keeps more magnitude.
 
     Parameters
@@ -94,7 +95,7 @@ def permute_channels(w: object, pattern: str, axis: int = -1, effort: str = "fas
 
 @counts_subnormals
 def permute_linear(
-    first: object, bias: object, second: object, permutation: object
+    first: ArrayLike, bias: ArrayLike, second: ArrayLike, permutation: ArrayLike
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any]]:
     """Reorder the channels between two linear layers without changing the result of both together.
 

@@ -14,6 +14,7 @@ from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
 from ..arrays.foreign import alike
 from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import parse_pattern
@@ -32,7 +33,12 @@ _WANTED = "N:M with 1 <= N <= M <= 32, P%, global:P% or block:RxC:P%"
 
 @counts_subnormals
 def prune(
-    w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores: object = None, *, mask: object = None
+    w: ArrayLike,
+    pattern: str | None = None,
+    axis: int | tuple[int, ...] = -1,
+    scores: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
 ) -> Any:
     """Set the values with the lowest scores to zero.
 
@@ -41,6 +47,8 @@ def prune(
     w : array_like
         float16, bfloat16, float32 or float64, any shape with at least one dimension, any strides.
     pattern : str
+        Required without `mask`.
+
         - ``"2:4"``: keep 2 of every 4 values along the last axis named. Any N:M with 1 <= N <= M <= 32.
         - ``"50%"``: remove half of each row.
         - ``"global:50%"``: remove half of the array.
@@ -50,12 +58,14 @@ def prune(
     scores : array_like of w's shape, optional
         The values with the largest scores are kept. Example: `hc.scores.wanda`. Default: the magnitudes.
     mask : array_like of bool of w's shape, optional
-        The values to keep, in place of scores, with N:M only. A block keeps at most N.
+        The values to keep, in place of scores. With N:M, a block keeps at most N. Without a pattern, the mask decides
+        alone. It does not apply to the other patterns, which choose by scores.
 
     Returns
     -------
     SparseArray, or ndarray
-        A SparseArray for N:M. The other patterns return an array with zeros, or a tensor if w is a PyTorch tensor.
+        A SparseArray for N:M. The other patterns, and a mask alone, return an array with zeros, or a tensor if w is a
+        PyTorch tensor.
         Values have w's dtype, except that float64 becomes float32.
 
     Raises
@@ -81,13 +91,16 @@ def prune(
     >>> hc.prune(np.float32([[1, -4, 3, 2]]), "75%")
     array([[ 0., -4.,  0.,  0.]], dtype=float32)
     """
-    nm = parsed(pattern, "prune")
+    if pattern is None and mask is None:
+        raise WrongValue("prune: pattern is None, expected a pattern such as '2:4', or a mask")
+    nm = None if pattern is None else parsed(pattern, "prune")
     if mask is not None:
         return _masked(w, pattern, nm, axis, scores, mask)
     if runs_on_device(w):
         return prune_on_device(w, nm, axis, scores)
     values, axes, given = _arguments(w, axis, scores, "prune")
     if nm is None:
+        assert pattern is not None
         if values.dtype == np.float64:
             _check_range(values)
         exact = values.dtype if values.dtype.itemsize == 2 else np.dtype(np.float32)
@@ -102,11 +115,11 @@ def prune(
     return choose(values, given, *nm, axes, "prune")
 
 
-def _masked(w: object, pattern: str, nm: tuple[int, int] | None, axis: object, scores: object, mask: object) -> Any:
+def _masked(w: object, pattern: str | None, nm: tuple[int, int] | None, axis: Any, scores: object, mask: object) -> Any:
     """Return the array that keeps the values of a mask."""
-    if nm is None or scores is not None:
-        other = f"pattern {shown(pattern)}" if nm is None else "scores"
-        raise WrongValue(f"prune: mask is given with {other}, expected a pattern N:M and no scores")
+    if scores is not None or (nm is None and pattern is not None):
+        other = "scores" if scores is not None else f"pattern {shown(pattern)}"
+        raise WrongValue(f"prune: mask is given with {other}, expected N:M or no pattern, and no scores")
     values, axes, _ = _arguments(w, axis, None, "prune")
     kept = np.asarray(mask)
     if kept.dtype != np.bool_:
@@ -115,6 +128,11 @@ def _masked(w: object, pattern: str, nm: tuple[int, int] | None, axis: object, s
         raise WrongValue(f"prune: mask has shape {kept.shape} and w has shape {values.shape}")
     if values.dtype == np.float64:
         _check_range(np.where(kept, values, 0))
+    zero = values.dtype.type(0)
+    if nm is None:
+        refuse_nan(values, "prune: w")
+        exact = values.dtype if values.dtype.itemsize == 2 else np.dtype(np.float32)
+        return alike(np.where(kept, values, zero).astype(exact, copy=False), w)
     (n, m), length = nm, values.shape[axes[-1]]
     for _, index in row_blocks(values.shape, axes, _CHUNK):
         runs = rows_first(kept, axes)[index].reshape(-1, length)
@@ -127,7 +145,6 @@ def _masked(w: object, pattern: str, nm: tuple[int, int] | None, axis: object, s
                 f"prune: mask keeps {counts[run, block]} values of the block of {m} that begins at index {first}, "
                 f"expected at most {n}"
             )
-    zero = values.dtype.type(0)
     return choose(np.where(kept, values, zero), kept.astype(np.float32), n, m, axes, "prune")
 
 
@@ -136,7 +153,7 @@ def _check_range(values: Array) -> None:
         as_single(values, "prune: w")  # only if it can refuse, because it copies
 
 
-def prune_mask(w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores: object = None) -> Any:
+def prune_mask(w: ArrayLike, pattern: str, axis: int | tuple[int, ...] = -1, scores: ArrayLike | None = None) -> Any:
     """Return a mask of the values that `prune` keeps.
 
     Parameters
@@ -159,7 +176,7 @@ def prune_mask(w: object, pattern: str, axis: int | tuple[int, ...] = -1, scores
 
 
 @counts_subnormals
-def mask_of(w: object, pattern: str, axis: int | tuple[int, ...], scores: object, name: str) -> Array:
+def mask_of(w: ArrayLike, pattern: str, axis: int | tuple[int, ...], scores: object, name: str) -> Array:
     """Return the result of `prune_mask` for a function that errors call `name`."""
     values, axes, given = _arguments(w, axis, scores, name)
     nm = parsed(pattern, name)

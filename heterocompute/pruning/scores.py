@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.foreign import alike
 from ..arrays.sparse import pattern_of
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
@@ -41,7 +42,7 @@ def _matrix(value: object, name: str) -> Array:
 
 
 @counts_subnormals
-def wanda(w: object, x: object) -> Any:
+def wanda(w: ArrayLike, x: ArrayLike) -> Any:
     """Score weights by magnitude times the norm of their input.
 
     Parameters
@@ -109,7 +110,7 @@ def _row_blocks(matrix: Array) -> Iterator[slice]:
 
 
 @counts_subnormals
-def sparsegpt(w: object, hessian: object, pattern: str = "2:4", damping: float = 0.01) -> Any:
+def sparsegpt(w: ArrayLike, hessian: ArrayLike, pattern: str = "2:4", damping: float = 0.01) -> Any:
     """Prune weights column by column, and correct the remaining columns for the removed values.
 
     Parameters

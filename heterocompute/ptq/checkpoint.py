@@ -40,7 +40,7 @@ from ..zoo.llm.experts import of_each_expert
 from .error import layer_axis
 from .gptq import Options
 from .hessian import Hessian
-from .layer import check_options, round_layer
+from .layer import check_options, round_layer, rounded_to
 from .parts import Parts
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ def quantize_checkpoint(
     in_path: str | os.PathLike[str],
     out_path: str | os.PathLike[str],
     hessians: Mapping[str, Hessian | str | os.PathLike[str]],
-    format: Format | str | Mapping[str, Format | str | None] = "int4-g32",
+    format: Format | str | Mapping[str, Format | str | None] | None = None,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     progress: Progress | None = None,
@@ -63,6 +63,7 @@ def quantize_checkpoint(
     workers: Workers = None,
     check: str = "sample",
     method: str = "gptq",
+    recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Round every layer of a checkpoint with calibration inputs, one by one, and resume interrupted runs.
@@ -96,6 +97,8 @@ def quantize_checkpoint(
     method : {"gptq", "qronos", "search", "rtn"}
         As in `quantize`. ``"qronos"`` corrects the drift of Hessians with both inputs, as `calibrate` with `rounded`
         returns them.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        As in `quantize`.
 
     Returns
     -------
@@ -135,7 +138,8 @@ def quantize_checkpoint(
     how = check_options(options, "quantize_checkpoint", method)
     work = Work(workers, resume, check=check)
     return round_checkpoint(
-        in_path, out_path, hessians, format, include, exclude, progress, Parts(out_path, resume), work, how, layout
+        in_path, out_path, hessians, rounded_to(format, recipe), include, exclude, progress, Parts(out_path, resume),
+        work, how, layout,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from ..arrays.base import PackedArray
 from ..arrays.components import stored_bytes
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
+from ..base.lazy import renamed
 from ..base.values import as_int, as_real, check_flag
 from ..files.recipes import parse_recipe
 from ..files.selection import FirstMatch, select
@@ -285,13 +286,14 @@ def scored(evaluate: Callable[[Any], Any], given: Any, name: str) -> float:
     return score
 
 
+@renamed(calibration="inputs")
 @counts_subnormals
 def accept(
     weights: Any,
     ladder: Any,
     evaluate: Callable[[Any], Any],
     at_least: float,
-    calibration: Any = None,
+    inputs: Any = None,
     method: str | None = None,
     evaluations: int | None = None,
     include: Any = None,
@@ -309,10 +311,10 @@ def accept(
         ``evaluate(weights)`` returns a number, the higher the better: accuracy, agreement, a cosine, or minus a loss.
     at_least : float
         The score that is good enough.
-    calibration : callable, optional
-        Runs the network, as `evaluate` of `quantize`. Required by methods with calibration inputs.
+    inputs : callable, optional
+        Runs the network, as `inputs` of `quantize`. Required by methods with calibration inputs.
     method : {"rtn", "search", "gptq", "qronos"}, optional
-        Default: ``"gptq"`` with calibration, ``"rtn"`` without.
+        Default: ``"gptq"`` with `inputs`, ``"rtn"`` without.
     evaluations : int, optional
         Maximum number of evaluations. Default: those of the search, at most log2 of the length, plus three.
     include, exclude
@@ -349,19 +351,19 @@ def accept(
         raise WrongType(f"accept: evaluate is {shown(evaluate)}, expected a function of the weights")
     wanted = as_real(at_least, "accept: at_least", "a number")
     most = None if evaluations is None else as_int(evaluations, "accept: evaluations", 1)
-    steps = ladder_of(ladder, method or ("rtn" if calibration is None else "gptq"), "accept")
-    if calibration is None and (needy := [step.method for step in steps if step.method in CALIBRATED]):
-        raise WrongValue(f"accept: calibration is missing, expected the function that {needy[0]} rounds with")
+    steps = ladder_of(ladder, method or ("rtn" if inputs is None else "gptq"), "accept")
+    if inputs is None and (needy := [step.method for step in steps if step.method in CALIBRATED]):
+        raise WrongValue(f"accept: inputs is None, expected the function that {needy[0]} rounds with")
     mixes = check_flag("accept", "mix", mix)
     made: dict[int, tuple[dict[str, Any], dict[str, float]]] = {}
     times: dict[int, float] = {}
 
     def judged(some: dict[str, Any]) -> tuple[float, float | None]:
         score = scored(evaluate, some, "accept")
-        return score, None if calibration is None else milliseconds(lambda: call_back(calibration, some))
+        return score, None if inputs is None else milliseconds(lambda: call_back(inputs, some))
 
     def judged_step(i: int) -> float:
-        made[i] = _rounded(weights, steps[i], calibration, include, exclude)
+        made[i] = _rounded(weights, steps[i], inputs, include, exclude)
         score, ms = judged(made[i][0])
         if ms is not None:
             times[i] = ms

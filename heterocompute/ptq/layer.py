@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays.quantized import QuantizedArray
 from ..base.errors import WrongType, WrongValue, shown
+from ..files.recipes import with_recipe
 from ..formats import Format
 from ..formats.base import or_words
 from ..products.quantize import quantize
@@ -47,6 +48,11 @@ def check_options(options: Mapping[str, Any], name: str, method: str = "gptq") -
     if unknown := sorted({*options} - {*OPTIONS}):
         raise WrongType(f"{name}: there is no option {shown(unknown[0])}, expected {or_words(OPTIONS)}")
     return Options.of(**options, method=method)
+
+
+def rounded_to(format: object, recipe: object) -> Any:
+    """Return the format of a rounding with inputs, or the mapping of a recipe followed by it."""
+    return with_recipe("int4-g32" if format is None and recipe is None else format, recipe)
 
 
 def round_layer(x: Array, h: Hessian, fmt: Format, axes: tuple[int, ...], options: Options) -> Layer:

@@ -32,7 +32,7 @@ from .calibration import Calibration
 from .error import layer_error
 from .gptq import Options
 from .hessian import Hessian
-from .layer import check_options, round_layer
+from .layer import check_options, round_layer, rounded_to
 from .pairs import Kept, Paired
 from .recorder import Maker, Recorder, plain_sums
 
@@ -282,7 +282,7 @@ def _cell(value: Any) -> str:
 def quantize(
     weights: Any,
     inputs: Any = None,
-    format: Format | str | Mapping[str, Format | str | None] = "int4-g32",
+    format: Format | str | Mapping[str, Format | str | None] | None = None,
     sequential: bool = False,
     held: Any = None,
     include: str | Iterable[str] | None = None,
@@ -290,6 +290,7 @@ def quantize(
     progress: Progress | None = None,
     method: str = "gptq",
     memory: int = MEMORY,
+    recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
     **options: Any,
 ) -> Rounded:
     """Round every layer of a network with calibration inputs.
@@ -300,6 +301,7 @@ def quantize(
         As in `calibrate`. For a module, the second argument may also be the result of `calibrate`.
     format : Format, str or mapping of str to these
         One format, or pattern -> format or None; the first match applies. Weights without a match are unchanged.
+        Default without a recipe: ``"int4-g32"``.
     sequential : bool
         Calibrate each layer after rounding the layers before it, with one run of the network per layer.
     held : mapping of str to Hessian, optional
@@ -314,6 +316,9 @@ def quantize(
         `heterocompute.study`. The report is the same.
     memory : int
         For a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        Pattern -> format, ``"skip"`` or None, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns
+        come before `format`.
     **options
         `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq` or `qronos`.
 
@@ -344,6 +349,7 @@ def quantize(
     True
     """
     how = check_options(options, "quantize", method)
+    format = rounded_to(format, recipe)
     sequential = check_flag("quantize", "sequential", sequential) or method == "qronos"
     memory = int(check_number("quantize", "memory", memory))
     round_ = partial(_round, how=how)

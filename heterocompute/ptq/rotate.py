@@ -15,6 +15,8 @@ import numpy as np
 
 from ..base.errors import WrongType, WrongValue, printable
 from ..base.float_env import counts_subnormals
+from ..base.lazy import renamed
+from ..base.values import Rng, seed_from
 from .hadamard import hadamard
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
@@ -26,7 +28,8 @@ WRITES = ("attn_output", "ffn_down", "ffn_down_exps")
 
 
 @counts_subnormals
-def rotate(net: Any, seed: int = 0) -> Any:
+@renamed(net="network")
+def rotate(network: Any, seed: int = 0, *, rng: Rng = None) -> Any:
     """Rotate the residual stream of a language model, and the values of its heads.
 
     The network computes the same function, except for float32 rounding. Outliers of the residual stream are spread over
@@ -34,10 +37,12 @@ def rotate(net: Any, seed: int = 0) -> Any:
 
     Parameters
     ----------
-    net : LanguageModel
+    network : LanguageModel
         Result of `heterocompute.zoo.open_llm`.
     seed : int
         Seed of the signs, see `hadamard`.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -48,7 +53,7 @@ def rotate(net: Any, seed: int = 0) -> Any:
     Raises
     ------
     TypeError
-        `net` is not a LanguageModel.
+        `network` is not a LanguageModel.
     ValueError
         The family has norms after attention (gemma2, gemma3), whose weights do not commute with a rotation, or the
         width has no Hadamard matrix.
@@ -65,24 +70,25 @@ def rotate(net: Any, seed: int = 0) -> Any:
     >>> turned = hc.ptq.rotate(net)  # doctest: +SKIP
     >>> turned.perplexity(text, weights=turned.quantized("int4"))  # doctest: +SKIP
     """
-    shape: Any = getattr(net, "shape", None)
+    shape: Any = getattr(network, "shape", None)
     if not hasattr(shape, "options"):
-        raise WrongType(f"rotate: net is of type {type(net).__name__}, expected a network of hc.zoo.open_llm")
+        raise WrongType(f"rotate: network is of type {type(network).__name__}, expected a network of hc.zoo.open_llm")
     family = shape.options
     if family.post_norms:
         raise WrongValue(
-            f"rotate: net is {shape.family}, whose norms behind attention do not change places with a rotation; "
+            f"rotate: network is {shape.family}, whose norms behind attention do not change places with a rotation; "
             "expected a family without them, such as llama or qwen2"
         )
     if family.centered or family.learned_positions or family.qk_norm == "all" or shape.shared_hidden or family.sinks:
-        raise WrongValue(f"rotate: net is {shape.family}, whose block is not rotated; expected one such as llama")
+        raise WrongValue(f"rotate: network is {shape.family}, whose block is not rotated; expected one such as llama")
     for width, name in ((shape.width, "width"), (shape.head_width, "head width")):
         try:
             hadamard(np.zeros(width, np.float32))
         except ValueError as problem:
-            raise WrongValue(f"rotate: the {name} of {printable(net.path)}: {problem}") from None
-    turned = {role: partial(_turned, net, role, seed) for role in (*net.roles, "output.weight")}
-    return net.remade(LazyWeights(turned))
+            raise WrongValue(f"rotate: the {name} of {printable(network.path)}: {problem}") from None
+    seed = seed_from("rotate", seed, rng)
+    turned = {role: partial(_turned, network, role, seed) for role in (*network.roles, "output.weight")}
+    return network.remade(LazyWeights(turned))
 
 
 class LazyWeights(Mapping[str, FloatArray]):

@@ -21,6 +21,7 @@ from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import call_back, counts_subnormals
 from ..base.keeping.digest import digest_of
 from ..base.keeping.results import KeptResults
+from ..base.lazy import renamed
 from ..base.modules import is_module
 from ..base.progress import Steps
 from ..base.values import as_list, as_real
@@ -44,6 +45,7 @@ Array = np.ndarray[Any, Any]
 COARSE = ("accuracy", "acc", "top1", "top5", "exact")  # counts of right answers
 
 
+@renamed(calibration="inputs")
 @counts_subnormals
 def search(
     weights: Any,
@@ -59,7 +61,7 @@ def search(
     device: Any = None,
     activations: Format | str | None = None,
     progress: Callable[[int, int, str], None] | bool | None = None,
-    calibration: Any = None,
+    inputs: Any = None,
     keep: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Choose a format for every tensor that minimizes the network's loss within a budget.
@@ -98,7 +100,7 @@ def search(
         Format of the other operand, for budgets of time, energy and area. Default: float.
     progress : callable or bool, optional
         As in `heterocompute.study`. Called as ``progress(done, total, text)`` before each step, and once at the end.
-    calibration : Calibration or batches, optional
+    inputs : Calibration or batches, optional
         For a module, instead of `hessians`: the result of `calibrate`, or the calibration batches.
     keep : path, optional
         File of results, as in `heterocompute.study`: errors and answers of `evaluate` are appended as soon as they are
@@ -127,15 +129,15 @@ def search(
         from ..interop.models.searching import searched  # optional: torch
 
         if hessians is not None:
-            raise WrongValue("search: hessians is for weights; pass calibration= with a torch.nn.Module")
+            raise WrongValue("search: hessians is for weights; pass inputs= with a torch.nn.Module")
         of_weights = partial(
             search, formats=formats, budget=budget, metric=metric, groups=groups, probe=probe, device=device,
             activations=activations, progress=progress, keep=keep,
         )  # fmt: skip
-        plan: Plan = searched(of_weights, weights, evaluate, calibration, include, exclude)
+        plan: Plan = searched(of_weights, weights, evaluate, inputs, include, exclude)
         return plan
-    if calibration is not None:
-        raise WrongValue("search: calibration is for a torch.nn.Module; pass hessians= with weights")
+    if inputs is not None:
+        raise WrongValue("search: inputs are for a torch.nn.Module; pass hessians= with weights")
     if evaluate is None and hasattr(weights, "weights"):
         evaluate = weights.evaluate
     held = getattr(weights, "weights", weights)

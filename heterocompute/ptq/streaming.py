@@ -63,7 +63,7 @@ def quantize_streamed(
     in_path: str,
     out_path: str,
     formats: Formats,
-    calibration: str | Callable[[Any], Any],
+    inputs: str | Callable[[Any], Any],
     sequential: bool = False,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
@@ -79,7 +79,7 @@ def quantize_streamed(
 
     Parameters
     ----------
-    calibration : path or callable
+    inputs : path or callable
         An .npz file of arrays (inputs, features) by the names of tensors; or a function of the weights, a mapping that
         reads each of them when it is asked for. It is called once for as many layers as have Hessians of 1 GiB.
     sequential : bool
@@ -114,7 +114,7 @@ def quantize_streamed(
     if layout is not None:
         check_layout(layout)
     how = check_options({}, "ptq", method)
-    if not callable(calibration) and (sequential or method == "qronos"):
+    if not callable(inputs) and (sequential or method == "qronos"):
         why = "sequential" if sequential else "method 'qronos'"
         raise WrongValue(
             f"ptq: {why} runs the network after each layer, expected module:function, not a file of inputs"
@@ -143,11 +143,11 @@ def quantize_streamed(
             kept = kept_plain(keeps, selected, include, parsed)
             wanted = {name: fmt for name in selected if (fmt := match(name)) is not None and name not in kept}
             chosen = list(wanted)
-            if layout is not None and callable(calibration):
+            if layout is not None and callable(inputs):
                 _refuse_hopeless(layout, reader, wanted)
         hessians: Mapping[str, Any]
-        if callable(calibration):
-            gatherer = _Gatherer(reader, held, calibration, parts, known_as)
+        if callable(inputs):
+            gatherer = _Gatherer(reader, held, inputs, parts, known_as)
             gatherer.check_twins(wanted)
             if sequential or method == "qronos":
                 axes = gatherer.in_turn(wanted, how, progress)
@@ -155,7 +155,7 @@ def quantize_streamed(
                 axes = gatherer.in_groups(chosen, progress)
             hessians = _RecordedFiles({name: gatherer.path(name) for name in axes}, axes)
         else:
-            hessians = Inputs(calibration, plain, roles.axes)
+            hessians = Inputs(inputs, plain, roles.axes)
     summary = round_checkpoint(
         in_path, out_path, hessians, parsed, include, exclude, progress, parts, work, how, layout
     )
@@ -212,7 +212,7 @@ class Inputs(Known):
     def __init__(self, path: str, plain: Mapping[str, Any], axes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         check_regular(path)
         if not os.path.exists(path):
-            raise WrongValue(f"--calibration {shown(path)}: is not a file, {WANTED}, or module:function")
+            raise WrongValue(f"--inputs {shown(path)}: is not a file, {WANTED}, or module:function")
         self._path, where = os.path.abspath(path), printable(path)  # workers may have other working directories
         with self._opened() as reader:
             for name, what in reader.skipped.items():

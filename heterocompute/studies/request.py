@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ..arrays.filters import layout_axes
 from ..base.cached import cached
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.progress import Progress
@@ -14,7 +15,7 @@ from ..base.texts import quoted
 from ..base.values import as_list, check_flag
 from ..base.workers import Workers
 from ..emulate import accepts, parse
-from ..files.selection import FirstMatch
+from ..files.selection import FirstMatch, escaped
 from ..formats import Format, format as parse_format, is_function
 from ..products.layers.turned import Turned, cache_format
 from ..ptq.methods import CALIBRATED, METHODS, takes
@@ -52,6 +53,7 @@ class Request:
     timing: Any = None
     machine: Any = None
     network: Any = None  # layers for the machine
+    layout: Any = None
     study: str = "study"  # the name of the function in errors
 
     def entries(self, formats: Sequence[str], methods: list[str | None]) -> list[Entry]:
@@ -101,6 +103,16 @@ def is_timed(timing: object, values: int, study: str) -> bool:
     return values >= TIMED if timing is None else check_flag(study, "timing", timing)
 
 
+def asked_axes(request: Request, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """Return the axes that the arguments `axis` and `layout` ask for."""
+    if request.layout is None:
+        return request.axis
+    axis_of = {name: layout_axes(request.study, request.layout, len(shape)) for name, shape in shapes.items() if shape}
+    if request.axis is None or isinstance(request.axis, Mapping):
+        return {**(request.axis or {}), **{escaped(name): axis for name, axis in axis_of.items()}}
+    raise WrongValue(f"{request.study}: layout is given with axis {shown(request.axis)}, expected one of them")
+
+
 def entries_of(formats: FormatOrMix | Sequence[FormatOrMix]) -> list[Entry]:
     if isinstance(formats, (str, Format, Mapping)):
         formats = [formats]
@@ -130,7 +142,7 @@ def methods_of(methods: object, hessians: object) -> list[str | None]:
     if needy and hessians is None:
         raise WrongValue(
             f"study: methods has {shown(needy[0])}, which needs hessians=, the inputs of the layers: "
-            "heterocompute.ptq.calibrate gathers them (on the command line, --calibration)"
+            "heterocompute.ptq.calibrate gathers them (on the command line, --inputs)"
         )
     return list(dict.fromkeys(given))
 

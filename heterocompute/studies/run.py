@@ -40,6 +40,7 @@ from .request import (
     Entry,
     Request,
     RunOptions,
+    asked_axes,
     chip_asked,
     emulations_of,
     formats_of,
@@ -109,7 +110,7 @@ def run(request: Request) -> Study:
             raise WrongValue("study: no float tensor with two or more dimensions among the weights")
         for entry in entries:
             check_patterns(names, entry.formats)
-        axes = axes_of(names, source.shapes, source.roles, request.axis, "study")
+        axes = axes_of(names, source.shapes, source.roles, asked_axes(request, source.shapes), "study")
         if isinstance(request.axis, Mapping):
             check_patterns(source.infos, request.axis)
         known = hessians_of(request.hessians, names, not CALIBRATED.keys().isdisjoint(ways))

@@ -43,6 +43,8 @@ class Source:
     def __init__(self, weights: object, stack: ExitStack) -> None:
         if isinstance(weights, (str, os.PathLike)):
             weights = stack.enter_context(open_checkpoint(weights))
+        if isinstance(weights, QuantizedArray):
+            weights = {"array": weights}
         if isinstance(weights, Mapping):
             check_weights(weights, "study")
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.float_env import counts_subnormals
 from ..base.workers import Workers
+from ..files.recipes import with_recipe
 from ..formats import Format
 from .encoders import encoder_request, is_encoder
 from .language import is_language_model, study_text
@@ -47,6 +48,8 @@ def study(
     timing: bool | None = None,
     machine: object = None,
     network: object = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    layout: str | None = None,
 ) -> Study:
     """Compare number formats on the weights of a model, or on any arrays.
 
@@ -128,6 +131,11 @@ def study(
     network : Network, str, path, module or sequence of layers, optional
         The layers for `machine`, as of `heterocompute.hardware.as_network`. Default: those of the weights, if they are
         a network of `heterocompute.zoo` or an ONNX file.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        One more mapping of `formats`, also as a TOML file of `heterocompute.quantize_checkpoint`.
+    layout : {"OIHW", "HWIO"}, optional
+        Where the default of `axis` expects the outputs of matrices and filters. ``"HWIO"``: on the last axis, as in
+        Keras and Flax. Default: on the first axis, unless the file states another layout.
 
     Returns
     -------
@@ -156,10 +164,12 @@ def study(
     >>> [(row["format"], round(row["bits"], 2)) for row in r.table]
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
+    if recipe is not None:
+        wanted = [formats] if isinstance(formats, (str, Format, Mapping)) else list(formats or ())
+        formats = [*wanted, with_recipe(None, recipe)]
     request = Request(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,
-        methods, hessians, per_layer, text, kv_cache, workers, keep, timing,
-        machine, network,
+        methods, hessians, per_layer, text, kv_cache, workers, keep, timing, machine, network, layout,
     )  # fmt: skip
     if is_encoder(weights) and not is_language_model(weights):
         request = encoder_request(request)

@@ -10,6 +10,7 @@ from ..arrays.dense import as_array
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import Format
@@ -22,7 +23,7 @@ BLOCK = 1 << 22  # codes unpacked at a time
 
 
 @counts_subnormals
-def codebook_gradient(grad_w: object, q: QuantizedArray) -> Array:
+def codebook_gradient(grad_w: ArrayLike, q: QuantizedArray) -> Array:
     """Compute the gradient for a codebook from the gradient for its values.
 
     Parameters
@@ -79,7 +80,7 @@ def codebook_gradient(grad_w: object, q: QuantizedArray) -> Array:
 
 
 @counts_subnormals
-def codebook_step(q: QuantizedArray, grad: object, lr: float) -> QuantizedArray:
+def codebook_step(q: QuantizedArray, grad: ArrayLike, lr: float) -> QuantizedArray:
     """Take one step of gradient descent on a codebook and return the new array.
 
     Parameters

@@ -159,6 +159,7 @@ class _Weights:
             return self._w
         if not has_pattern(q.format):
             return quantize(self._w, q.format, axis=q.axis)
+        assert self._mask is not None
         pruned = SparseArray.from_mask(self._w, self._mask, f"{q.format.n}:{q.format.m}", q.axis)
         return pruned if q.format.is_plain else quantize(pruned, q.format.base)
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.foreign import alike, refuse_elsewhere
+from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed
-from ..base.values import as_real, check_text
+from ..base.values import Rng, as_real, check_text, seed_from
 from ..formats import Format
 from ..products.arguments import as_format
 from ..products.device import runs_on_device
@@ -33,13 +34,15 @@ Array = np.ndarray[Any, Any]
 @renamed(fmt="format")
 @counts_subnormals
 def fake_quantize(
-    w: object,
+    w: ArrayLike,
     format: Format | str,
     axis: int | tuple[int, ...] = -1,
     clip: object = None,
     rounding: str = "nearest",
     seed: int = 0,
-    scale: object = None,
+    scale: ArrayLike | None = None,
+    *,
+    rng: Rng = None,
 ) -> tuple[Array, Callable[[Any], Any]]:
     """Round an array, and return the values and the function that computes the gradient through the rounding.
 
@@ -53,6 +56,8 @@ def fake_quantize(
         a pattern, the index among the nonzeros). Results are bitwise identical on every machine and number of threads.
     seed : int
         0 to 2^64 - 1. Use another one at each step.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
     scale : array_like, optional
         For symmetric integers: a trained scale that replaces the computed one. float32, above 0, of the shape of
         ``hc.quantize(w, fmt, axis).components["scales"]``.
@@ -100,7 +105,7 @@ def fake_quantize(
     format = as_format(format, "fake_quantize: format", functions=not runs_on_device(w))
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
-    chosen = as_seed(seed)
+    chosen = as_seed(seed_from("fake_quantize", seed, rng))
     if scale is not None and (clip is not None or rounding != "nearest"):
         raise WrongValue("fake_quantize: with scale= there is no clip, and rounding is 'nearest'")
     if runs_on_device(w):
@@ -112,7 +117,7 @@ def fake_quantize(
     y, note = rounded(x, format, axes, clip, rounding, chosen)
 
     @counts_subnormals
-    def back(g: object) -> Array:
+    def back(g: ArrayLike) -> Array:
         gradient = as_array(g, "back: g")
         if gradient.shape != y.shape:
             raise WrongValue(f"back: g has shape {gradient.shape}, expected {y.shape}")
@@ -123,7 +128,7 @@ def fake_quantize(
 
 
 @counts_subnormals
-def sr_ste(g: object, w: object, mask: object, decay: float = 2e-4) -> Any:
+def sr_ste(g: ArrayLike, w: ArrayLike, mask: ArrayLike, decay: float = 2e-4) -> Any:
     """Add a decay of pruned weights to a gradient, so that the pattern settles.
 
     Parameters
@@ -216,7 +221,7 @@ def sparsity_at(step: float, begin: float, end: float, final: float, power: floa
 
 
 @counts_subnormals
-def mask_flips(old: object, new: object) -> float:
+def mask_flips(old: ArrayLike, new: ArrayLike) -> float:
     """Compute the fraction of a mask that changed, which shows whether a pattern settles.
 
     Parameters

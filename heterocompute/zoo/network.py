@@ -20,6 +20,7 @@ from ..base.cached import cached
 from ..base.container import Reader
 from ..base.float_env import counts_subnormals
 from ..base.runtime import use
+from ..base.values import Rng, seed_from
 from ..products.conv import conv2d
 from ..products.divergence import kl_divergence
 from ..products.matmul import linear
@@ -180,7 +181,13 @@ class Network:
         return self._answers(self.forward(self.weights, self.test_x))
 
     def retrain(
-        self, weights: Mapping[str, Any], changed: Mapping[str, Any], seed: int = 0, epochs: int = 5
+        self,
+        weights: Mapping[str, Any],
+        changed: Mapping[str, Any],
+        seed: int = 0,
+        epochs: int = 5,
+        *,
+        rng: Rng = None,
     ) -> dict[str, Any]:
         """Train quantized or pruned weights for a short time; `heterocompute.study` uses this method.
 
@@ -194,7 +201,8 @@ class Network:
             0 or more. Seed of the order of the training examples and of the image distortions.
         epochs : int
             Passes over `train_x`, a fifth of a second each. 0 only rounds the present values.
-            Passes over `train_x`, a fifth of a second each; 0 only rounds what is there.
+        rng : int or numpy.random.Generator, optional
+            In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
         Returns
         -------
@@ -218,7 +226,7 @@ class Network:
         """
         from ..training.retrain import retrain  # a later import: training may import networks, not the reverse
 
-        return retrain(self, weights, changed, seed, epochs)
+        return retrain(self, weights, changed, seed_from("retrain", seed, rng), epochs)
 
 
 def read(path: str | Path) -> dict[str, NDArray[Any]]:

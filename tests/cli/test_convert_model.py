@@ -36,7 +36,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_the_file_has_the_weights_of_accept(capsys: Any) -> None:
     ladder = "int2-g16/gptq,int3-g16/search,int8"
-    options = ("--ladder", ladder, "--at-least", "0.98", "--calibration", "gate_of_a_test:run", "--method", "rtn")
+    options = ("--ladder", ladder, "--at-least", "0.98", "--inputs", "gate_of_a_test:run", "--method", "rtn")
     code, out, err = run(capsys, *CALL, *options, "--mix", "--json", "--html", "gate.html")
     assert code == 0, err
     net = hc.zoo.digits()

@@ -25,7 +25,7 @@ COMMANDS = (
     ["quantize", "IN", "OUT", "--format", "int4-g32-f16", "--layout", "gptq"],
     ["prune", "IN", "OUT", "--pattern", "2:4"],
     ["dequantize", "IN", "OUT"],
-    ["ptq", "IN", "OUT", "--format", "int8", "--calibration", "X"],
+    ["ptq", "IN", "OUT", "--format", "int8", "--inputs", "X"],
     ["study", "IN", "--formats", "int8"],
     ["search", "IN", "--budget", "bits=4"],
 )

@@ -236,11 +236,11 @@ READERS = {
     "prune": lambda model, path: ["prune", path, f"{model}.out", "--pattern", "2:4"],
     "dequantize": lambda model, path: ["dequantize", path, f"{model}.out"],
     "search": lambda model, path: ["search", path, "--budget", "bits=4"],
-    "ptq": lambda model, path: ["ptq", path, f"{model}.out", "--format", "int4", "--calibration", model],
-    "ptq --calibration": lambda model, path: [
-        *("ptq", model, f"{model}.out", "--format", "int4", "--calibration", path),
+    "ptq": lambda model, path: ["ptq", path, f"{model}.out", "--format", "int4", "--inputs", model],
+    "ptq --inputs": lambda model, path: [
+        *("ptq", model, f"{model}.out", "--format", "int4", "--inputs", path),
     ],
-    "search --calibration": lambda model, path: ["search", model, "--budget", "bits=4", "--calibration", path],
+    "search --inputs": lambda model, path: ["search", model, "--budget", "bits=4", "--inputs", path],
     "quantize, to be written": lambda model, path: ["quantize", model, path, "--format", "int8"],
     "study --csv, to be written": lambda model, path: ["study", model, "--csv", path],
 }

@@ -17,7 +17,7 @@ COMMANDS = {
     "quantize": ["--format", "int8"],
     "prune": ["--pattern", "2:4"],
     "dequantize": [],
-    "ptq": ["--format", "int8", "--calibration", "x.npz"],
+    "ptq": ["--format", "int8", "--inputs", "x.npz"],
 }
 
 
@@ -81,13 +81,13 @@ def test_what_is_no_path(path: str, capsys: Any) -> None:
 
 
 def test_sentences(capsys: Any) -> None:
-    ptq = ("ptq", "s.safetensors", "o.safetensors", "--format", "int4", "--calibration")
+    ptq = ("ptq", "s.safetensors", "o.safetensors", "--format", "int4", "--inputs")
     Path("recipe.toml").write_text('[formats]\nwieght = "int8"\n')
     Path("ptq").touch()
     for words, arguments in (
         ("empty: is an empty file", ("inspect", "empty")),
         ("empty: is an empty file", (*ptq, "empty")),
-        ("ptq: --calibration math:pi: pi is 3.14", (*ptq, "math:pi")),
+        ("ptq: --inputs math:pi: pi is 3.14", (*ptq, "math:pi")),
         ("ptq: s.safetensors: unknown tensor 'wieght'", (*ptq, "x.npz", "--recipe", "recipe.toml")),
         ("ptq: s.safetensors: unknown tensor 'v'", (*ptq, "x.npz", "--include", "v")),
         ("heterocompute search: budget of bits is -1.0", ("search", "s.safetensors", "--budget", "bits=-1")),

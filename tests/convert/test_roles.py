@@ -178,7 +178,7 @@ def test_ptq_turns_weights_for_other_layouts(tmp_path: Path) -> None:
     source = folder(tmp_path / "in", GPT2, {"model_type": "gpt2"})
     inputs = {name: normal(80, GPT2[name][0]) for name in MATRICES}
     np.savez(tmp_path / "x.npz", **inputs)
-    base = ["--format", "int4-g32-f16", "--calibration", str(tmp_path / "x.npz")]
+    base = ["--format", "int4-g32-f16", "--inputs", str(tmp_path / "x.npz")]
     assert main(["ptq", str(source), str(tmp_path / "ours"), *base]) == 0
     assert main(["ptq", str(source), str(tmp_path / "gptq"), *base, "--layout", "gptq"]) == 0
     ours, theirs = hc.load(tmp_path / "ours"), hc.load(tmp_path / "gptq", layout="gptq")

@@ -285,7 +285,7 @@ def attempt(path: Path) -> str:
         message = str(error)
         # in a folder, the message names the wrong file
         assert str(path.parent) in message and "\n" not in message and len(message) < 3000, message
-        assert isinstance(error, OSError) or message.startswith((str(path.parent), "--calibration")), message
+        assert isinstance(error, OSError) or message.startswith((str(path.parent), "--inputs")), message
         return "refused"
 
 

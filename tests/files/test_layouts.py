@@ -113,7 +113,7 @@ def test_scales_of_another_program_are_no_weights(tmp_path, capsys):
     for call in calls:
         with pytest.raises(ValueError, match=re.escape(sentence)):
             call()
-    inputs = ["--calibration", str(tmp_path / "x.npz")]
+    inputs = ["--inputs", str(tmp_path / "x.npz")]
     for words in (
         ["study", path, "--formats", "int8"],
         ["study", path, "--formats", "int8", *inputs],

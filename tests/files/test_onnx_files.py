@@ -35,7 +35,7 @@ def refused(path: Path, capsys: Any) -> set[str]:
     for command in (
         ("quantize", path, out, "--format", "int4"),
         ("prune", path, out, "--pattern", "2:4"),
-        ("ptq", path, out, "--format", "int4", "--calibration", inputs),
+        ("ptq", path, out, "--format", "int4", "--inputs", inputs),
         ("study", path, "--formats", "int4"),
         ("dequantize", path, out),
     ):
@@ -134,16 +134,16 @@ def test_ptq_rounds_along_what_the_operators_sum(tmp_path, capsys):
     h = hc.ptq.Hessian(64)
     h.add(x)
     wanted = hc.ptq.gptq(w, h, "int4-g32", axis=0)
-    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--calibration", inputs)
+    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--inputs", inputs)
     assert code == 0, err
     assert hc.load(out)["w"] == wanted
     hc.ptq.quantize_checkpoint(path, out, {"w": h}, "int4-g32")
     assert hc.load(out)["w"] == wanted
-    asked = ("--formats", "int4-g32", "--methods", "gptq", "--calibration", inputs, "--json")
+    asked = ("--formats", "int4-g32", "--methods", "gptq", "--inputs", inputs, "--json")
     code, text, err = run(capsys, "study", path, *asked)
     assert code == 0, err
     rows = hc.study({"w": w}, "int4-g32", axis=0, methods="gptq", hessians={"w": h}).to_dict()["rows"]
     assert json.loads(text)["rows"][1]["output_db"] == rows[1]["output_db"]
     np.savez(inputs, w=x[:, :32])  # as many columns as outputs
-    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--calibration", inputs)
+    code, _, err = run(capsys, "ptq", path, out, "--format", "int4-g32", "--inputs", inputs)
     assert code == 1 and "expected floats (inputs, features) for a tensor of (64, 32)" in err

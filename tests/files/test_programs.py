@@ -216,7 +216,7 @@ def test_every_command_refuses_codes_and_scales(tmp_path: Path, capsys: pytest.C
             call()
     with hc.open_checkpoint(path) as opened, bad_argument(ValueError, None, "file", "is already quantized"):
         hc.ptq.search(opened, ["int8"], {"bits": 9})
-    inputs = ["--format", "int8", "--calibration", str(tmp_path / "x.npz")]
+    inputs = ["--format", "int8", "--inputs", str(tmp_path / "x.npz")]
     with reader_of(path) as reader:
         is_read = layout_said(reader) is not None
     for words in (

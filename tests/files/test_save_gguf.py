@@ -355,7 +355,7 @@ def test_blocks_are_quantized_already(tmp_path: Path, capsys: pytest.CaptureFixt
     for declared in (
         ["quantize", str(path), str(out), "--format", "int8", "--exclude", "w"],
         ["prune", str(path), str(out), "--pattern", "2:4"],
-        ["ptq", str(path), str(out), "--format", "int8", "--calibration", str(tmp_path / "x.npz")],
+        ["ptq", str(path), str(out), "--format", "int8", "--inputs", str(tmp_path / "x.npz")],
         ["study", str(path), "--formats", "int8"],
         ["search", str(path), "--budget", "bits=4"],
     ):

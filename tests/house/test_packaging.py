@@ -35,7 +35,7 @@ def tracked(checkout: Path) -> list[str]:
         return [name for name in listed if name and (checkout / name).exists()]
     tops = (".ci", ".clang-format", ".github", ".gitignore", "csrc", "docs", "heterocompute", "notebooks", "tests",
             "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "README.md",
-            "SECURITY.md", "pyproject.toml", "setup.py")  # fmt: skip
+            "SECURITY.md", "noxfile.py", "pyproject.toml", "setup.py")  # fmt: skip
     files = (
         path
         for top in tops
@@ -140,6 +140,8 @@ def test_a_release_is_described(checkout: Path) -> None:
     citation = yaml.safe_load((checkout / "CITATION.cff").read_text())
     assert citation["version"] == version and citation["license"] == "Apache-2.0"
     assert str(citation.get("date-released", "unreleased")) == date
+    recipe = yaml.safe_load((checkout / ".ci/conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == version and recipe["about"]["license"] == "Apache-2.0"
 
 
 def test_forms_and_workflows_parse(checkout: Path) -> None:
@@ -167,7 +169,8 @@ def test_python_versions_agree(checkout: Path) -> None:
     minors = [int(one.removeprefix(text)) for one in project["classifiers"] if one.startswith(text)]
     assert minors == list(range(min(minors), max(minors) + 1))
     assert project["requires-python"] == f">=3.{min(minors)}"
-    assert wheels["build"].split() == [*(f"cp3{minor}-*" for minor in minors), f"cp3{max(minors)}t-*"]
+    free = [f"cp3{minor}t-*" for minor in (max(minors), max(minors) + 1)]
+    assert wheels["build"].split() == [*(f"cp3{minor}-*" for minor in minors), *free]
     assert runpy_of_setup(checkout)["IS_LIMITED"] == (not sysconfig.get_config_var("Py_GIL_DISABLED"))
     assert set(wheels["test-extras"]) <= set(project["optional-dependencies"])
     assert "urls" not in project  # the project has no host yet
@@ -220,6 +223,13 @@ def test_a_missing_compiler_gives_one_sentence(sources: Path) -> None:
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1].startswith("heterocompute: no C compiler: 'no-such-compiler'")
     assert "Traceback" not in done.stderr
+
+
+def test_a_missing_compiler_is_told_before_anything_is_copied(sources: Path) -> None:
+    done = setup_py(sources, "build", "--build-base", "build-without", CC="no-such-compiler")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith("heterocompute: no C compiler: 'no-such-compiler'")
+    assert "copying" not in done.stdout and not list(sources.glob("build-without/**/*.py"))
 
 
 def test_a_compiler_that_is_too_old_gives_one_sentence(sources: Path) -> None:

@@ -93,7 +93,7 @@ TOP_LEVEL = {
     "CONTRIBUTING.md",
     "SECURITY.md",
 }
-TOP_LEVEL |= {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
+TOP_LEVEL |= {"pyproject.toml", "setup.py", "noxfile.py", "README.md", "LICENSE"}
 
 MAX_LINES = 600
 MAX_HEAD_LINES = 12

@@ -62,7 +62,9 @@ def study() -> None:
 '''
 
 MISTAKES = {
-    'hc.quantize("text", 8)': "arg-type",
+    'hc.quantize("hello", "int8")': "arg-type",
+    'hc.linear(np.ones((2, 2)), "hello")': "arg-type",
+    "hc.quantize(np.ones((2, 2)), 8)": "arg-type",
     "hc.Int(bits=8).group = 3": "misc",
     "hc.nonsense": "attr-defined",
     "text: str = hc.get_num_threads()": "assignment",
@@ -101,7 +103,7 @@ def test_a_users_program_passes_strict(folder: Path) -> None:
 
 @needs_mypy
 def test_mistakes_are_seen(folder: Path) -> None:
-    program = "import heterocompute as hc\n" + "\n".join(MISTAKES)
+    program = "import heterocompute as hc, numpy as np\n" + "\n".join(MISTAKES)
     out = mypy(folder, program)
     for line, code in enumerate(MISTAKES.values(), start=2):
         assert any(f"program.py:{line}:" in message and f"[{code}]" in message for message in out.splitlines()), out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+import heterocompute as hc
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = "docs: " + "a" * 67
@@ -48,8 +51,11 @@ def test_a_commit_message_has_a_room_and_a_reason(message: str, fault: str, tmp_
 
 def test_hooks_have_the_versions_and_files_of_the_checkout() -> None:
     yaml = pytest.importorskip("yaml")
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    hooks = repos[0]["hooks"]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    revisions = {repo["repo"].rpartition("/")[2]: repo["rev"] for repo in repos[1:]}
+    assert f"ruff=={revisions['ruff-pre-commit'].removeprefix('v')}" in extras["dev"]
     for hook in hooks:
         for wanted in hook.get("additional_dependencies", ()):
             if "==" in wanted:
@@ -57,3 +63,24 @@ def test_hooks_have_the_versions_and_files_of_the_checkout() -> None:
         for word in hook["entry"].split():
             if "/" in word:
                 assert (ROOT / word).exists(), word
+
+
+def test_actions_are_named_by_hash_with_their_versions() -> None:
+    """A tag of an action can move; Dependabot reads the version from the comment."""
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        for line in path.read_text().splitlines():
+            if "uses:" in line:
+                assert re.search(r"uses: [\w./-]+@[0-9a-f]{40}  # v[0-9.]+\b", line), f"{path.name}: {line}"
+
+
+@needs_bash
+@pytest.mark.parametrize(("tag", "passes"), [("v{}", True), ("v{}.1", False), ("{}", True), ("v9.9.9", False)])
+def test_a_release_checks_that_the_tag_names_the_version(tag: str, passes: bool) -> None:
+    yaml = pytest.importorskip("yaml")
+    steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["version"]["steps"]
+    (script,) = (step["run"] for step in steps if "run" in step)
+    name = tag.format(hc.__version__)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": name}
+    )
+    assert (done.returncode == 0) == passes

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import made
@@ -12,6 +15,7 @@ import pytest
 from common import bad_argument
 
 import heterocompute as hc
+from heterocompute.interop import harness
 from heterocompute.interop.harness import Answers, harness_model, register
 
 pytest.importorskip("tokenizers")
@@ -94,3 +98,23 @@ def test_the_package_takes_the_model(net: Any) -> None:
     )
     direct = harness_model(net.path, format="int8")
     assert made_by_name.loglikelihood(asked("the", " cat")) == direct.loglikelihood(asked("the", " cat"))
+
+
+def test_the_entry_point_names_the_class_of_the_model(
+    net: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stub in place of lm_eval, whose base class is all that the model needs."""
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    entry = EntryPoint("heterocompute", project["entry-points"]["lm_eval.models"]["heterocompute"], "lm_eval.models")
+    model = ModuleType("lm_eval.api.model")
+    model.LM = type("LM", (), {})  # type: ignore[attr-defined]
+    for name, module in (("lm_eval", ModuleType("lm_eval")), ("lm_eval.api", ModuleType("lm_eval.api"))):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "lm_eval.api.model", model)
+    harness._model_class.cache_clear()
+    try:
+        found = entry.load()
+        assert issubclass(found, model.LM)
+        assert found(net=net).loglikelihood(asked("the", "")) == [(0.0, True)]
+    finally:
+        harness._model_class.cache_clear()

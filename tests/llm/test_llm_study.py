@@ -297,9 +297,9 @@ def test_the_recipe_of_a_search_becomes_a_file(tmp_path: Path, capsys: pytest.Ca
         (["study", "--text", "{text}"], 2, "--text needs MODEL"),
         (["search", "--text", "{text}", "--budget", "bits=4"], 2, "--text needs MODEL"),
         (
-            ["study", "{net}", "--text", "{text}", "--calibration", "x.npz"],
+            ["study", "{net}", "--text", "{text}", "--inputs", "x.npz"],
             2,
-            "--text and --calibration do not go together",
+            "--text and --inputs do not go together",
         ),
         (["study", "{net}", "--text", "{bytes}"], 1, "heterocompute study: {bytes}: not UTF-8"),
         (["study", "{net}", "--text", "{empty}"], 1, "heterocompute study: {empty}: has 0 tokens, expected at least 2"),

@@ -104,7 +104,7 @@ def test_workers_of_dask_have_the_same_answers(cluster, source, tmp_path, monkey
     rows = [{**row, "seconds": None} for row in hc.study("in/model.safetensors", ["int4"]).table]
     assert code == 0 and json.loads(text)["rows"] == json.loads(json.dumps(rows))
     np.savez("x.npz", **{name: RANDOM.standard_normal((99, 64)).astype(np.float32) for name in list(WEIGHTS)[:2]})
-    words = ["ptq", "in", "one.safetensors", "--format", "int4-g32", "--calibration", "x.npz"]
+    words = ["ptq", "in", "one.safetensors", "--format", "int4-g32", "--inputs", "x.npz"]
     assert run(capsys, *words)[0] == 0
     words[2] = "two.safetensors"
     assert run(capsys, *words, "--workers", who)[0] == 0

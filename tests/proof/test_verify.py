@@ -206,16 +206,16 @@ def test_calibrated_rounding_needs_its_calibration(base: str, tmp_path: Path) ->
     out, inputs, others = (str(tmp_path / name) for name in ("small.safetensors", "x.npz", "y.npz"))
     for path in (inputs, others):
         np.savez(path, **{"fc.weight": rng.standard_normal((64, 256), dtype=np.float32)})
-    argv = ["ptq", base, out, "--format", "int4-g32", "--calibration", inputs, "--statement"]
+    argv = ["ptq", base, out, "--format", "int4-g32", "--inputs", inputs, "--statement"]
     assert main(argv) == 0
     for calibration, words in ((None, "not given"), (others, "another digest"), (str(tmp_path / "no.npz"), "does not")):
-        found = hc.verify(out, base, calibration=calibration)
+        found = hc.verify(out, base, inputs=calibration)
         assert found.code == 2 and found.verdict.startswith("not checked: calibration") and words in found.verdict
-    assert hc.verify(out, base, calibration=inputs).ok
+    assert hc.verify(out, base, inputs=inputs).ok
     data = bytearray(Path(out).read_bytes())
     data[-1] ^= 1
     Path(out).write_bytes(data)
-    assert hc.verify(out, base, calibration=inputs).code == 1
+    assert hc.verify(out, base, inputs=inputs).code == 1
 
 
 def test_parts_and_conversions_have_statements(base: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_network_is_rounded_as_far_as_its_accuracy_allows() -> None:
         return NET.forward(weights, NET.train_x[:32])
 
     ladder: list[Any] = ["int8", "int2-g16", {"conv*": "int4", "*": "int3-g16"}, ("int3-g16", "gptq")]
-    small, gate = hc.ptq.accept(NET.weights, ladder, NET.accuracy, 0.99, calibration=run)
+    small, gate = hc.ptq.accept(NET.weights, ladder, NET.accuracy, 0.99, inputs=run)
     assert gate.passed and gate.score == NET.accuracy(small) >= 0.99
     assert sum(np.asarray(v).nbytes if isinstance(v, np.ndarray) else v.nbytes for v in small.values()) == next(
         row["bytes"] for row in gate.table if row["recipe"] == gate.recipe

@@ -30,7 +30,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("calibration", ["x.npz", "ptq_network_of_a_test:run"])
 def test_a_checkpoint_is_rounded_under_its_inputs(files: Path, calibration: str, capsys: Any) -> None:
-    command = ("ptq", "model.safetensors", "out.safetensors", "--format", "int4-g16", "--calibration", calibration)
+    command = ("ptq", "model.safetensors", "out.safetensors", "--format", "int4-g16", "--inputs", calibration)
     code, out, err = run(capsys, *command, "--json")
     assert code == 0, err
     report = json.loads(out)
@@ -63,19 +63,17 @@ def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
     for name, words in {"long": "(2, 31)", "nan": "'a.weight': Hessian: x has nan", "none": "(0, 32)",
                         "complex": "complex64", "text": "expected floats", "empty": "holds nothing",
                         "cut": "cut off", "changed": "was changed"}.items():  # fmt: skip
-        found, _, err = run(capsys, *begin, "--format", "int4", "--calibration", f"{name}.npz")
+        found, _, err = run(capsys, *begin, "--format", "int4", "--inputs", f"{name}.npz")
         assert (found, words in err) == (1, True), err
-    found, _, err = run(capsys, *begin[:2], "x.npz", "--format", "int4", "--calibration", "x.npz")
-    assert (found, "OUT and --calibration are the same file" in err, Path("x.npz").read_bytes()) == (2, True, whole), (
-        err
-    )
+    found, _, err = run(capsys, *begin[:2], "x.npz", "--format", "int4", "--inputs", "x.npz")
+    assert (found, "OUT and --inputs are the same file" in err, Path("x.npz").read_bytes()) == (2, True, whole), err
     for more, code, words in (
-        (("--calibration", "x.npz"), 2, "--format or --recipe is needed"),
-        (("--format", "int4"), 2, "--calibration is needed"),
-        (("--format", "int4", "--calibration", "absent.npz"), 1, "absent.npz"),
-        (("--format", "int4", "--calibration", "model.safetensors"), 1, "is not an .npz file"),
-        (("--format", "int4", "--calibration", "other.npz"), 1, "other.npz: has 'nothing', which is not a tensor"),
-        (("--format", "int4", "--calibration", "no_such_module:run"), 1, "no_such_module"),
+        (("--inputs", "x.npz"), 2, "--format or --recipe is needed"),
+        (("--format", "int4"), 2, "--inputs is needed"),
+        (("--format", "int4", "--inputs", "absent.npz"), 1, "absent.npz"),
+        (("--format", "int4", "--inputs", "model.safetensors"), 1, "is not an .npz file"),
+        (("--format", "int4", "--inputs", "other.npz"), 1, "other.npz: has 'nothing', which is not a tensor"),
+        (("--format", "int4", "--inputs", "no_such_module:run"), 1, "no_such_module"),
     ):
         found, _, err = run(capsys, *begin, *more)
         assert (found, words in err) == (code, True), err

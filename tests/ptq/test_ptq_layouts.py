@@ -43,7 +43,7 @@ def test_values_are_those_without_a_layout(files: Path, layout: str, fmt: str, c
     if layout == "gguf":
         pytest.importorskip("gguf")
     out = "out.gguf" if layout == "gguf" else "out.safetensors"
-    command = ("ptq", "model.safetensors", "--format", fmt, "--calibration", "x.npz")
+    command = ("ptq", "model.safetensors", "--format", fmt, "--inputs", "x.npz")
     assert run(capsys, *command, "plain.safetensors")[0] == 0
     code, _, err = run(capsys, *command, out, "--layout", layout)
     assert code == 0, err
@@ -60,7 +60,7 @@ def test_values_are_those_without_a_layout(files: Path, layout: str, fmt: str, c
 
 def test_a_model_for_onnxruntime(files: Path, capsys: Any) -> None:
     evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
-    command = ("ptq", "model.safetensors", "--format", "int4-g32", "--calibration", "ptq_network_of_layouts:run")
+    command = ("ptq", "model.safetensors", "--format", "int4-g32", "--inputs", "ptq_network_of_layouts:run")
     assert run(capsys, *command, "plain.safetensors")[0] == 0
     code, _, err = run(capsys, *command, "out.onnx", "--layout", "onnx")
     assert code == 0, err
@@ -91,7 +91,7 @@ def test_a_format_without_a_place_is_refused_before_the_network_runs(files: Path
             pytest.importorskip("onnx")
         for calibration in ("x.npz", "ptq_network_of_layouts:run"):
             options = [] if layout is None else ["--layout", layout]
-            command = ("ptq", "model.safetensors", out, "--format", fmt, "--calibration", calibration, *options)
+            command = ("ptq", "model.safetensors", out, "--format", fmt, "--inputs", calibration, *options)
             code, _, err = run(capsys, *command)
             last = err.splitlines()[-1]
             assert code == 1 and pytest.raises(ValueError, match=words).matches(ValueError(last)), last
@@ -106,7 +106,7 @@ def test_a_weight_that_no_layout_takes_may_stay_as_it_is(files: Path, capsys: An
     weights = {**hc.load("model.safetensors"), "odd.weight": reals((4, 33), 5), "cube": reals((2, 3, 4), 6)}
     hc.save("model.safetensors", dict(reversed(weights.items())))
     command = ("ptq", "model.safetensors", "out.safetensors", "--format", "int4-g32-f16", "--layout", "gptq")
-    code, _, err = run(capsys, *command, "--calibration", "ptq_network_of_layouts:run")
+    code, _, err = run(capsys, *command, "--inputs", "ptq_network_of_layouts:run")
     assert code == 0, err
     found = hc.load("out.safetensors", layout="gptq")
     assert isinstance(found["a.weight"], hc.QuantizedArray) and same_bits(found["cube"], weights["cube"])

@@ -54,7 +54,7 @@ def test_it_is_what_a_network_in_memory_becomes(
     formats = {"conv1*": None, "*": "int4-g16"}
     expected = hc.ptq.quantize(hc.load("model.safetensors"), network.run, formats, sequential)
     Path("recipe.toml").write_text('[formats]\n"conv1*" = "skip"\n"*" = "int4-g16"\n')
-    options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", *["--sequential"][:sequential]]
+    options = ["--recipe", "recipe.toml", "--inputs", "ptq_digits_of_a_test:run", *["--sequential"][:sequential]]
     network.calls.clear()
     code, out, err = run(capsys, "ptq", "model.safetensors", "out.safetensors", *options, "--json")
     assert code == 0, err
@@ -71,7 +71,7 @@ def test_each_method_rounds_as_in_memory(network: Any, capsys: Any, method: str)
     weights = hc.load("model.safetensors")
     expected = hc.ptq.quantize(weights, network.run, {"fc*": "int3-g16", "*": "int4-g16"}, method=method)
     Path("recipe.toml").write_text('[formats]\n"fc*" = "int3-g16"\n"*" = "int4-g16"\n')
-    options = ["--recipe", "recipe.toml", "--calibration", "ptq_digits_of_a_test:run", "--method", method]
+    options = ["--recipe", "recipe.toml", "--inputs", "ptq_digits_of_a_test:run", "--method", method]
     network.calls.clear()
     code, out, err = run(capsys, "ptq", "model.safetensors", "out.safetensors", *options, "--json")
     assert code == 0, err

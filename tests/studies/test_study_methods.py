@@ -135,12 +135,12 @@ def test_the_command_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     hc.save("m.safetensors", WEIGHTS)
     np.savez("x.npz", a=X.astype(np.float32), b=X.astype(np.float32))
     command = ("study", "m.safetensors", "--formats", "int4-g16", "--methods", "rtn,gptq")
-    code, out, err = run(capsys, *command, "--calibration", "x.npz", "--json")
+    code, out, err = run(capsys, *command, "--inputs", "x.npz", "--json")
     assert code == 0, err
     rows = json.loads(out)["rows"]
     assert rows[2]["method"] == "gptq" and rows[2]["output_db"] > rows[1]["output_db"] + 2
     code, _, err = run(capsys, *command)
-    assert code == 2 and "--methods gptq needs --calibration" in err
+    assert code == 2 and "--methods gptq needs --inputs" in err
     code, _, err = run(capsys, *command[:-1], "rtn,best")
     assert code == 2 and "'best', expected some of rtn,search,gptq" in err
     own = ("study", "--include", "fc2.weight", "--formats", "int2-g16", "--activations", "none", "--json")

@@ -63,11 +63,11 @@ def test_a_plan_is_what_convert_takes():
     net = model()
     loss = loss_of(net)
     formats = ["int2-g16", "int4-g16", "int8"]
-    plan = hc.ptq.search(net, formats, {"bits": 7.0}, loss, calibration=[X])
+    plan = hc.ptq.search(net, formats, {"bits": 7.0}, loss, inputs=[X])
     small = ht.convert(net, plan)
     assert float(loss(small)["mse"]) == plan.measured
     assert {str(one.weight.format) for one in (small[0], small[2], small[4])} == set(plan.recipe.values())
-    assert hc.ptq.search(net, formats, {"bits": 7.0}, loss, calibration=hc.ptq.calibrate(net, X)).recipe == plan.recipe
+    assert hc.ptq.search(net, formats, {"bits": 7.0}, loss, inputs=hc.ptq.calibrate(net, X)).recipe == plan.recipe
     assert set(hc.ptq.search(net, formats, {"bits": 7.0}, exclude="0").recipe) == {"2.weight", "4.weight"}
 
 
@@ -105,7 +105,7 @@ def test_convolutions_are_rounded_as_packed_ones_are():
         ),
         (lambda m: hc.study_density(m, ["2:4"]), "study_density: weights alone have nothing that judges them"),
         (lambda m: hc.ptq.search(m, ["int4"], {"bits": 5}, hessians={}), "search: hessians is for weights"),
-        (lambda m: hc.ptq.search({}, ["int4"], {"bits": 5}, calibration=[]), "search: calibration is for a torch"),
+        (lambda m: hc.ptq.search({}, ["int4"], {"bits": 5}, inputs=[]), "search: inputs are for a torch"),
     ],
 )
 def test_bad_input_is_one_sentence(call, sentence):

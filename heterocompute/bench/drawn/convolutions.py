@@ -255,7 +255,7 @@ def _adjoint(
 
     def check() -> None:
         rng = np.random.default_rng(1)
-        v = rng.standard_normal((x if of_x else w).shape, dtype=np.float32)
+        v: Any = rng.standard_normal((x if of_x else w).shape, dtype=np.float32)
         y = conv2d(v, w, **where) if of_x else conv2d(x, v, **where)
         left, right = (float(np.vdot(a.astype(np.float64), b)) for a, b in ((y, dy), (run(), v)))
         if not abs(left - right) <= 1e-3 * float(np.linalg.norm(y)) * float(np.linalg.norm(dy)):

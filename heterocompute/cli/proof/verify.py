@@ -15,7 +15,7 @@ from ..parts import ProgressBar, UsageError, add_threads, interruptible, note, p
 from ..rounding.ptq import function_of, names_function
 
 SHOWN = 20
-GIVEN = ("recipe", "guess", "calibration", "sample", "seed", "statement", "layout", "part", "workers", "digest")
+GIVEN = ("recipe", "guess", "inputs", "sample", "seed", "statement", "layout", "part", "workers", "digest")
 COLUMNS = (
     Column("name", "tensor"),
     Column("status", "status", left=True),
@@ -41,7 +41,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--from", "BASE", "the checkpoint that FILE was made from (required)", dest="base")
     add("--recipe", "R", "instead of a statement: a format, a pattern or a TOML recipe")
     add("--guess", None, "without a statement: find the recipe among those that the layout of FILE allows")
-    add("--calibration", "C", "calibration inputs of ptq: x.npz or module:function")
+    add("--inputs", "C", "calibration inputs of ptq: x.npz or module:function")
     add("--statement", "S", "default: FILE.intoto.json, in a folder statement.intoto.json")
     add("--layout", "L", "with --recipe: layout of FILE; default: read from FILE")
     add(
@@ -87,8 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ...proof.verify import verify  # 60 ms
 
     def work() -> Any:
-        if given["calibration"] is not None and names_function(given["calibration"]):
-            given["calibration"] = function_of(given["calibration"], "--calibration")
+        if given["inputs"] is not None and names_function(given["inputs"]):
+            given["inputs"] = function_of(given["inputs"], "--inputs")
         with ProgressBar("verify", arguments.file) as progress:
             return interruptible(lambda: verify(arguments.file, arguments.base, progress=progress.update, **given))
 

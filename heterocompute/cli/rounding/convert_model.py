@@ -46,7 +46,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "convert-model model.safetensors small.safetensors --ladder int3-g32,int4-g32,int8 --evaluate my_model:score "
         "--at-least 0.99",
         "convert-model model.safetensors small.safetensors --ladder int3-g32/qronos,int4-g32/gptq,int8/rtn --evaluate "
-        "my_model:score --at-least 0.99 --calibration my_model:run --mix --html gate.html",
+        "my_model:score --at-least 0.99 --inputs my_model:run --mix --html gate.html",
     )
     add = Options(parser, "ptq.gate:accept")
     add("input", "IN", "checkpoint: safetensors, .npz, ...")
@@ -54,8 +54,8 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--ladder", "A,B", "formats, each perhaps with its method: int4-g32/qronos", type=_steps)
     add("--evaluate", "M:F", "module:function, called with the weights; returns a score, the higher the better")
     add("--at-least", "S", type=float)
-    add("--calibration", "M:F", "module:function that runs the network with the weights")
-    add("--method", None, "method of steps without one; default: gptq with --calibration, else rtn",
+    add("--inputs", "M:F", "module:function that runs the network with the weights")
+    add("--method", None, "method of steps without one; default: gptq with --inputs, else rtn",
         choices=("gptq", "qronos", "search", "rtn"))  # fmt: skip
     add("--evaluations", "N", "maximum number of evaluations", type=int)
     add("--mix", None, "then also try mixtures of the best recipe that fails with the answer")
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         weights = held_in(arguments.input)
         if not isinstance(weights, dict):
             raise ValueError(f"{printable(arguments.input)}: holds one array, expected a checkpoint")
-        run = None if arguments.calibration is None else function_of(arguments.calibration, "--calibration")
+        run = None if arguments.inputs is None else function_of(arguments.inputs, "--inputs")
         return accept(
             weights, arguments.ladder, function_of(arguments.evaluate, "--evaluate"), arguments.at_least, run,
             arguments.method, arguments.evaluations, arguments.include or None, arguments.exclude or None,

@@ -48,15 +48,15 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
         "Quantize a checkpoint with calibration, so that the outputs of its layers change least. Calibration data are "
         "inputs of the layers, or a function that runs the network. One layer is in memory at a time. An interrupted "
         "run resumes.",
-        "ptq model.safetensors small.safetensors --format int4-g32 --calibration inputs.npz",
-        "ptq model.safetensors small.safetensors --format int4-g32 --calibration my_model:run",
-        "ptq model.safetensors small.safetensors --format int3-g32 --method qronos --calibration my_model:run",
-        "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --calibration my_model:run",
+        "ptq model.safetensors small.safetensors --format int4-g32 --inputs inputs.npz",
+        "ptq model.safetensors small.safetensors --format int4-g32 --inputs my_model:run",
+        "ptq model.safetensors small.safetensors --format int3-g32 --method qronos --inputs my_model:run",
+        "ptq model-folder gptq-folder --format int4-g128-f16 --layout gptq --inputs my_model:run",
     )
     add = Options(ptq, "ptq.streaming:quantize_streamed")
     add_input_and_output(add)
     add_format(ptq, "format of all selected tensors")
-    add("--calibration", "C", "x.npz with an array (inputs, features) per tensor name; or module:function, called with "
+    add("--inputs", "C", "x.npz with an array (inputs, features) per tensor name; or module:function, called with "
         "the weights")  # fmt: skip
     add("--no-resume", None, "recompute the layers that an earlier run has finished")
     add("--sequential", None, "calibrate each layer with the preceding layers already rounded")
@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if arguments.format is None and arguments.recipe is None:
         raise UsageError("--format or --recipe is needed")
-    if arguments.calibration is None:
-        raise UsageError("--calibration is needed: x.npz or module:function")
+    if arguments.inputs is None:
+        raise UsageError("--inputs is needed: x.npz or module:function")
     if is_same_file(arguments.input, arguments.output):
         raise UsageError(f"{printable(arguments.output)}: is the input itself")
     from ...ptq.streaming import quantize_streamed  # 40 ms
@@ -84,12 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
     formats: dict[str, Any] = recipe_of(arguments.recipe) or {}
     if arguments.format is not None:
         formats = {**formats, "*": formats.get("*", arguments.format)}
-    text = arguments.calibration
+    text = arguments.inputs
     options = options_of(quantize_streamed, arguments) | {"formats": formats, "known_as": text}
 
     def work() -> Any:
         if names_function(text):
-            options["calibration"] = function_of(text, "--calibration")
+            options["inputs"] = function_of(text, "--inputs")
         return quantize_streamed(arguments.input, arguments.output, progress=progress.update, **options)
 
     note_unloadable(arguments)

@@ -65,7 +65,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--evaluate", "M:F", "module:function, called with the weights; returns a loss; default: errors of all tensors "
         "count equally")  # fmt: skip
     add("--metric", "NAME", "name of the loss, if --evaluate returns several numbers")
-    add("--calibration", "C", "x.npz or module:function, see the command ptq: round with gptq; all Hessians are held "
+    add("--inputs", "C", "x.npz or module:function, see the command ptq: round with gptq; all Hessians are held "
         "in memory")  # fmt: skip
     add("--group", "A,B", "patterns of tensors that share a format; repeatable", **REPEATED)
     add("--probe", "F", "format that perturbs each tensor once; default: that with an error nearest to 15 dB",
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--network is a network shipped here, MODEL a file: give one of them")
     if arguments.device_file is not None and arguments.device is None:
         raise UsageError("--device-file needs --device, the name of one device in it")
-    if arguments.text is not None and (arguments.model is None or arguments.evaluate or arguments.calibration):
+    if arguments.text is not None and (arguments.model is None or arguments.evaluate or arguments.inputs):
         raise UsageError("--text needs MODEL, a GGUF file or the folder of a language model, and no other judge")
     name = arguments.model or arguments.network or NETWORKS[0]
     with ProgressBar("search", name) as progress:

@@ -199,7 +199,7 @@ class Layout:
         """Return the reason why a plain tensor has no place, "" if it has one."""
         return ""
 
-    def rounded(self, values: object, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
+    def rounded(self, values: Any, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
         """Return values rounded to a format as the programs round them."""
         return quantize(values, fmt, axes)
 

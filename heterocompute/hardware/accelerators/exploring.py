@@ -19,7 +19,7 @@ from typing import Any
 
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import near_words
-from ...base.values import as_int, as_list, check_count, is_several
+from ...base.values import Rng, as_int, as_list, check_count, is_several, seed_from
 from ...base.workers import Workers, checked_workers, in_workers
 from ...report.files import Tabular, write_figure
 from ...report.hardware import front_figure
@@ -183,6 +183,7 @@ def explore(
     workers: Workers = None,
     progress: Callable[[int, int], None] | None = None,
     keep: str | os.PathLike[str] | None = None,
+    rng: Rng = None,
 ) -> Exploration:
     """Evaluate many accelerators on the same networks, and find the Pareto front in energy, area, time or accuracy.
 
@@ -212,6 +213,8 @@ def explore(
     budget : int, optional
         Maximum number of points. They are drawn at random from a larger space.
     seed : int, optional
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
     workers : int, str or callable, optional
         Number of processes, ``"dask:ADDRESS"``, ``"ray:ADDRESS"``, or a function like `map`, as in
         `heterocompute.quantize_checkpoint`. Default: this process. The result does not depend on it.
@@ -255,7 +258,7 @@ def explore(
         raise WrongType(f"explore: progress is {shown(progress)}, expected a function or None")
     own = _base(base, space, set)
     given: Mapping[str, Any] = set or {} if own is not None else SPACE if space is None else space
-    points = _points(given, budget, seed, own)
+    points = _points(given, budget, seed_from("explore", seed, rng), own)
     nets = tuple(as_network(one) for one in _several(networks))
     batch = check_count("explore", "batch", batch)
     measured, metrics = _measured(study)

@@ -14,7 +14,7 @@ from ... import _heterocompute as _core
 from ...base.errors import Unsupported, WrongValue
 from ...base.lazy import renamed
 from ...base.notebooks.shown import Shown
-from ...base.values import check_choice
+from ...base.values import Rng, check_choice, seed_from
 from ...report.table import can_steer, terminal
 from .accesses import Stats, evaluate
 from .arch import Arch
@@ -97,6 +97,8 @@ def search(
     dataflow: str | None = None,
     method: str = "auto",
     progress: bool | None = None,
+    *,
+    rng: Rng = None,
 ) -> Found:
     """Search for the best mapping of a problem to a machine.
 
@@ -111,6 +113,8 @@ def search(
         walks of each dataflow get the same budget again, so that the result is never worse than that of one dataflow.
     seed : int, optional
         The same seed gives the same result for every number of threads.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
     threads : int, optional
         Number of threads. Default: those of the machine.
     dataflow : {"ws", "os", "is", "rs", "nlr", "ws-los", "os-lws"}, optional
@@ -145,7 +149,7 @@ def search(
     check_kinds("search", problem=problem, arch=arch)
     check_choice("search", "objective", objective, OBJECTIVES)
     check_choice("search", "method", method, METHODS)
-    budget, seed = whole(budget, "search: budget"), whole(seed, "search: seed", 0)
+    budget, seed = whole(budget, "search: budget"), whole(seed_from("search", seed, rng), "search: seed", 0)
     n_threads = whole(threads, "search: threads") if threads is not None else _core.processors()
     _check_limits(problem, arch)
     everywhere = nest(problem, arch, Mapping({arch.levels[0].name: list(problem.dims.items())}))

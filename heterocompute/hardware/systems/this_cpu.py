@@ -9,7 +9,7 @@ import numpy as np
 from ...base import runtime
 from ...base.errors import WrongValue
 from ...base.lazy import renamed
-from ...base.values import as_int, check_number
+from ...base.values import Rng, as_int, check_number, seed_from
 from ...formats import Format
 from ...products.explain import explain
 from ...products.matmul import linear
@@ -35,6 +35,7 @@ def check_host(
     dtype: str | None = None,
     seconds: float = 0.1,
     seed: int = 0,
+    rng: Rng = None,
 ) -> dict[str, Any]:
     """Compare the prediction of `dispatch` for this CPU with the plan of the matmul and with a measurement.
 
@@ -54,6 +55,8 @@ def check_host(
         Least measuring time.
     seed : int, optional
         Seed of the numbers.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -76,14 +79,14 @@ def check_host(
     """
     rows, n, k = (as_int(size, f"check_host: {name}", 1, MOST) for name, size in (("rows", rows), ("n", n), ("k", k)))
     seconds = check_number("check_host", "seconds", seconds, closed=True)
-    seed = as_int(seed, "check_host: seed", 0)
+    seed = as_int(seed_from("check_host", seed, rng), "check_host: seed", 0)
     if rows * k + n * k + rows * n > MOST:
         raise WrongValue(f"check_host: the matmul has ({rows}, {k}) x ({k}, {n}) values, at most {MOST} are measured")
     one = host(threads=1) if device is None else device
     kind = dtype or ("fp32" if activations is None else "int8")
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((rows, k), dtype=np.float32)
-    w = quantize(rng.standard_normal((n, k), dtype=np.float32), format)
+    numbers = np.random.default_rng(seed)
+    x = numbers.standard_normal((rows, k), dtype=np.float32)
+    w = quantize(numbers.standard_normal((n, k), dtype=np.float32), format)
     model = roofline(Linear(k, n, bias=False), one, kind, format, rows, input_shape=(k,))
     with runtime.use(threads=1):
         plan = explain(x, w.T, activations)

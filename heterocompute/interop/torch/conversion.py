@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.texts import quoted
 from ...base.values import check_flag
+from ...files.recipes import with_recipe
 from ...files.selection import escaped, patterns, unknown
 from ...formats import Format
 from ...products.arguments import as_format
@@ -34,7 +36,7 @@ from .weights import PackedWeight, restored
 
 def convert(
     model: torch.nn.Module,
-    format: Format | str | Mapping[str, Format | str | None] | Any,
+    format: Format | str | Mapping[str, Format | str | None] | Any = None,
     *,
     activations: Format | str | None = None,
     include: str | Iterable[str] | None = None,
@@ -50,6 +52,7 @@ def convert(
     at_least: float | None = None,
     evaluations: int | None = None,
     mix: bool = False,
+    recipe: str | os.PathLike[str] | Mapping[str, Format | str | None] | None = None,
     **old: Any,
 ) -> Any:
     """Replace the layers of a model by layers with packed weights.
@@ -101,6 +104,9 @@ def convert(
     mix : bool
         With `accept`, then also try mixtures of the best recipe that fails with the answer, or with float layers, as in
         `heterocompute.ptq.accept`. It does not apply to `smooth`, ``"awq"`` and `correct_bias`.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        As a mapping in `format`, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns come before
+        `format`.
 
     Returns
     -------
@@ -135,6 +141,10 @@ def convert(
         name = next(iter(old))
         new = "inputs" if name == "calibration" else "an argument of convert"
         raise WrongType(f"convert: there is no argument {name}, expected {new}")
+    if recipe is not None:
+        if accept is not None or at_least is not None:
+            raise WrongValue("convert: recipe is given with accept, expected recipes as steps of the ladder in format")
+        format = with_recipe(format, recipe)
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
         options["rotate"] = rotate
@@ -145,29 +155,29 @@ def convert(
     if mix is not False:
         raise WrongValue("convert: mix is for a ladder with accept=")
     how = checked(method, inputs, smooth, rotate, clip, inplace, check_flag("convert", "correct_bias", correct_bias))
-    recipe = recipe_of(format)
+    table = recipe_of(format)
     if activations is not None:
         activations = as_format(activations, "convert: activations")
-    options = activations, include, exclude, how
+    settings = activations, include, exclude, how
     if how.folds is None and rotate is None:
-        return _packed(model, found, recipe, inputs, {}, inplace, *options)
+        return _packed(model, found, table, inputs, {}, inplace, *settings)
     parts = Divided(inputs)
-    wide, moved = _stepped(model, recipe, parts, rotate, clip, *options)
-    small = _packed(wide, every_layer(wide, "convert"), recipe, parts.chosen, moved, False, *options)
+    wide, moved = _stepped(model, table, parts, rotate, clip, *settings)
+    small = _packed(wide, every_layer(wide, "convert"), table, parts.chosen, moved, False, *settings)
     if any(row.get("rotated") or row.get("alpha") for row in moved.values()):
-        plain = _packed(model, found, recipe, parts.chosen, without(moved), False, *options)
+        plain = _packed(model, found, table, parts.chosen, without(moved), False, *settings)
         before, after = parts.errors(model, [plain, small])
         if after >= before:
             wide, small, moved = model, plain, without(moved)
     if inplace:
         take_parameters(model, wide)
-        return _packed(model, found, recipe, parts.chosen, moved, True, *options)
+        return _packed(model, found, table, parts.chosen, moved, True, *settings)
     return small
 
 
 def _stepped(
     model: Any,
-    recipe: Mapping[str, Any],
+    table: Mapping[str, Any],
     batches: Divided,
     rotate: str | None,
     clip: str | None,
@@ -177,7 +187,7 @@ def _stepped(
     how: Steps,
 ) -> tuple[Any, dict[str, Any]]:
     """Return a copy of a model with moved scales and rotations, and the rows of its report."""
-    of_format = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    of_format = matching({pattern: (fmt,) for pattern, fmt in table.items()})
     moved: dict[str, Any] = {}
 
     def sides() -> tuple[Any, Any, Any, Divided]:
@@ -185,7 +195,7 @@ def _stepped(
         return model, some, lambda one: (of_format(one) or (None,))[0], batches
 
     def nearest(one: Any) -> Any:
-        return convert(one, recipe, activations=activations, include=include, exclude=exclude, clip=clip)
+        return convert(one, table, activations=activations, include=include, exclude=exclude, clip=clip)
 
     if rotate == "residual":
         turns = residual(model, batches, nearest)
@@ -202,7 +212,7 @@ def _stepped(
 def _packed(
     model: Any,
     found: list[Layer],
-    recipe: Mapping[str, Any],
+    table: Mapping[str, Any],
     inputs: Any,
     moved: Mapping[str, Any],
     inplace: bool,
@@ -214,17 +224,17 @@ def _packed(
     """Round and pack the layers of a model whose scales and rotations are final."""
     heard: Any = None
     if inputs is not None:
-        wanted_formats: Any = recipe
+        wanted_formats: Any = table
         heard = rounded_network(
             model, inputs, wanted_formats, include=include, exclude=exclude, held=False, method=how.rounding
         )
         unknown_use = {escaped(layer.name) for layer in found if layer.problem}  # such as routers of experts
         packable = {name: q for name, q in recipe_of(heard).items() if name not in unknown_use}
-        recipe = {**packable, **recipe}
+        table = {**packable, **table}
     wanted, unwanted = patterns(include), patterns(exclude)
-    check_matches(model, found, (*wanted, *unwanted, *(recipe if list(recipe) != ["*"] else ())), "convert")
+    check_matches(model, found, (*wanted, *unwanted, *(table if list(table) != ["*"] else ())), "convert")
     included, excluded = (matching(dict.fromkeys(some, True)) for some in (wanted, unwanted))
-    of_layer = matching({pattern: (fmt,) for pattern, fmt in recipe.items()})
+    of_layer = matching({pattern: (fmt,) for pattern, fmt in table.items()})
     chosen = []
     for layer in found:
         fmt = (of_layer(layer) or (None,))[0]

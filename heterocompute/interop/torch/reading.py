@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...base.errors import WrongType, WrongValue
+from ...base.lazy import renamed
 from ...formats import Format, is_function
 from ...formats.defining import carried
 from ...products.arguments import as_format, core_clip
@@ -260,21 +261,22 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
         ----------
         in_features, out_features, bias, device, dtype
             As in `torch.nn.Linear`.
-        fmt : Format or str
+        format : Format or str
             Format along the inputs; ``clip`` as in `heterocompute.quantize`.
         """
 
+        @renamed(fmt="format")
         def __init__(
             self,
             in_features: int,
             out_features: int,
-            fmt: Format | str,
+            format: Format | str,
             bias: bool = True,
             clip: Any = None,
             **more: Any,
         ) -> None:
             super().__init__(in_features, out_features, bias, **more)
-            self.fmt, self.clip = carried(as_format(fmt, "QuantLinear: fmt", functions=True)), clip
+            self.fmt, self.clip = carried(as_format(format, "QuantLinear: format", functions=True)), clip
             if clip != "search":
                 core_clip(clip, "QuantLinear")
             self.register_forward_pre_hook(is_called)
@@ -287,7 +289,8 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             keep(self, "weight", self.fmt)
 
         @classmethod
-        def from_linear(cls, layer: Any, fmt: Format | str, clip: Any = None) -> Any:
+        @renamed(fmt="format")
+        def from_linear(cls, layer: Any, format: Format | str, clip: Any = None) -> Any:
             """Take over the parameters of a `torch.nn.Linear`: the same tensors.
 
             A weight made by `torch.nn.utils.prune`, `weight_norm`, `spectral_norm` or parametrizations
@@ -312,7 +315,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             if rounded_already(layer, "weight"):
                 raise WrongValue("QuantLinear: weight of the layer is rounded already, expected one that is not")
             with torch.device("meta"):
-                made = cls(layer.in_features, layer.out_features, fmt, clip=clip)
+                made = cls(layer.in_features, layer.out_features, format, clip=clip)
             made._parameters.clear()
             made._parameters.update(layer._parameters)
             for name in ("weight", "bias"):
@@ -344,7 +347,7 @@ def defined_modules(round_: Any, rounded_already: Any) -> SimpleNamespace:
             return _packed(now(self, "weight"), self.fmt, -1, self.clip, self._buffers.get("weight_mask"))
 
         def extra_repr(self) -> str:
-            return f"{super().extra_repr()}, fmt={as_format(self.fmt, 'fmt', functions=True)}"
+            return f"{super().extra_repr()}, format={as_format(self.fmt, 'format', functions=True)}"
 
     def meet(parent: Any, name: str, module: Any) -> None:
         """Give a module that reads a QuantLinear's weight a Reading in its place; PyTorch reports each registration."""

@@ -15,7 +15,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.devices import is_far
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.lazy import renamed
-from ...base.values import check_text
+from ...base.values import Rng, check_text, seed_from
 from ...formats import Format
 from ...formats.defining import carried
 from ...products.arguments import as_format, core_clip
@@ -39,6 +39,8 @@ def fake_quantize(
     clip: object = None,
     rounding: str = "nearest",
     seed: int = 0,
+    *,
+    rng: Rng = None,
 ) -> Any:
     """Round a tensor to a format, with a straight-through gradient for values in range.
 
@@ -48,7 +50,7 @@ def fake_quantize(
         float32, float64, float16 or bfloat16, on the CPU or on a device. A device has no ``clip="search"``,
         and no patterns for float64. A NaN or an infinity that the format lacks makes the values NaN
         that share its scale.
-    format, axis, clip, rounding, seed
+    format, axis, clip, rounding, seed, rng
         As in `heterocompute.training.fake_quantize`, which states the gradient of each format.
 
     Returns
@@ -71,7 +73,7 @@ def fake_quantize(
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     numbers = normalize_axes(axis, t.ndim, "fake_quantize")
-    number = as_seed(seed)
+    number = as_seed(seed_from("fake_quantize", seed, rng))
     is_free = bool(is_far(t) and is_unobserved(t))
     if is_free and rounding == "nearest" and clip is None:
         bare = t.detach().resolve_neg() if t.requires_grad or t.is_neg() else t

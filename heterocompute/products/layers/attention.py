@@ -13,6 +13,7 @@ from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray, is_on_device
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
+from ...base.array_like import ArrayLike
 from ...base.devices import A_DEVICE, KIND, has_device
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
@@ -64,14 +65,14 @@ class Kept(NamedTuple):
 @counts_subnormals
 @in_library_of_first
 def attention(
-    q: object,
-    k: object,
-    v: object,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     causal: bool = True,
     scale: float | None = None,
     window: int | None = None,
     cap: float | None = None,
-    sinks: object = None,
+    sinks: ArrayLike | None = None,
 ) -> FloatArray:
     """Return the attention ``softmax(scale q k^T) v``.
 
@@ -165,7 +166,7 @@ def attention(
     return out if len(shape) == 4 else out.reshape(shape)
 
 
-def _heads(x: object, name: str) -> Any:
+def _heads(x: Any, name: str) -> Any:
     """Return heads as float32 with a contiguous last axis, on their device."""
     if type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 4 and x.strides[3] == 4 and x.flags.aligned:
         return x
@@ -320,7 +321,7 @@ class KVCache:
         return 2 * row * self.rows * sum(one.held for one in self._tokens)
 
     @counts_subnormals
-    def add(self, layer: int, k: object, v: object) -> tuple[Any, Any]:
+    def add(self, layer: int, k: ArrayLike, v: ArrayLike) -> tuple[Any, Any]:
         """Append the keys and values of new tokens and return all in memory.
 
         Parameters

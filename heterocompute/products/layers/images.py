@@ -10,6 +10,7 @@ import numpy as np
 from ... import _heterocompute as _core
 from ...arrays.dense import as_array
 from ...base import runtime
+from ...base.array_like import ArrayLike
 from ...base.errors import WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real
@@ -25,7 +26,7 @@ def __dir__() -> list[str]:
 
 @counts_subnormals
 def max_pool2d(
-    x: object, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
+    x: ArrayLike, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
     """Compute the maximum of each window.
 
@@ -60,7 +61,7 @@ def max_pool2d(
 
 @counts_subnormals
 def avg_pool2d(
-    x: object, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
+    x: ArrayLike, size: int | tuple[int, int], stride: int | tuple[int, int] | None = None, padding: Padding = 0
 ) -> FloatArray:
     """Compute the mean of each window; padding counts as zeros.
 
@@ -94,7 +95,13 @@ def avg_pool2d(
 
 @counts_subnormals
 def fold_batch_norm(
-    w: object, bias: object, gamma: object, beta: object, mean: object, variance: object, epsilon: float = 1e-5
+    w: ArrayLike,
+    bias: ArrayLike,
+    gamma: ArrayLike,
+    beta: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
+    epsilon: float = 1e-5,
 ) -> tuple[FloatArray, FloatArray]:
     """Fold batch normalization into the filters and bias of the layer before it.
 

@@ -16,6 +16,7 @@ from ...arrays.components import core_format
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray
 from ...base import runtime
+from ...base.array_like import ArrayLike
 from ...base.devices import A_DEVICE
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
@@ -31,7 +32,7 @@ GATES = {"silu": SILU, "gelu": GELU, "gelu_erf": GELU_ERF, "relu": RELU, "relu2"
 
 @counts_subnormals
 @in_library_of_first
-def rms_norm(x: object, weight: object = None, epsilon: float = 1e-6) -> FloatArray:
+def rms_norm(x: ArrayLike, weight: ArrayLike | None = None, epsilon: float = 1e-6) -> FloatArray:
     """Normalize each row: divide it by its root mean square.
 
     Parameters
@@ -69,7 +70,9 @@ def rms_norm(x: object, weight: object = None, epsilon: float = 1e-6) -> FloatAr
 
 @counts_subnormals
 @in_library_of_first
-def layer_norm(x: object, weight: object = None, bias: object = None, epsilon: float = 1e-5) -> FloatArray:
+def layer_norm(
+    x: ArrayLike, weight: ArrayLike | None = None, bias: ArrayLike | None = None, epsilon: float = 1e-5
+) -> FloatArray:
     """Normalize each row: subtract its mean and divide by its standard deviation.
 
     Parameters
@@ -106,7 +109,7 @@ def layer_norm(x: object, weight: object = None, bias: object = None, epsilon: f
 
 @counts_subnormals
 @in_library_of_first
-def rope(x: object, cosine: object, sine: object, pairs: bool = False) -> FloatArray:
+def rope(x: ArrayLike, cosine: ArrayLike, sine: ArrayLike, pairs: bool = False) -> FloatArray:
     """Rotate pairs of values by the angles of their positions.
 
     Parameters
@@ -166,7 +169,7 @@ def rope(x: object, cosine: object, sine: object, pairs: bool = False) -> FloatA
 
 @counts_subnormals
 @in_library_of_first
-def softmax(x: object) -> FloatArray:
+def softmax(x: ArrayLike) -> FloatArray:
     """Return ``exp(x) / sum(exp(x))`` along the last axis, computed from ``x - max(x)``.
 
     Parameters
@@ -189,7 +192,7 @@ def softmax(x: object) -> FloatArray:
 
 @counts_subnormals
 @in_library_of_first
-def swiglu(gate: object, up: object) -> FloatArray:
+def swiglu(gate: ArrayLike, up: ArrayLike) -> FloatArray:
     """Return ``gate sigmoid(gate) up``.
 
     Parameters
@@ -221,7 +224,7 @@ def swiglu(gate: object, up: object) -> FloatArray:
 
 @counts_subnormals
 @in_library_of_first
-def gelu(x: object, up: object = None) -> FloatArray:
+def gelu(x: ArrayLike, up: ArrayLike | None = None) -> FloatArray:
     """Return ``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``, times `up`.
 
     Parameters
@@ -279,7 +282,7 @@ def _from_halves(x: Array) -> FloatArray:
     return out
 
 
-def _floats(x: object, name: str) -> Any:
+def _floats(x: Any, name: str) -> Any:
     """Return an array as contiguous float32, on the device that it is on."""
     on_device = device_floats(x, name)
     return as_floats(x, name) if on_device is None else on_device

@@ -11,7 +11,7 @@ from ...arrays.dense import as_array, normalize_axes
 from ...base.errors import WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.texts import counted
-from ...base.values import as_int, check_flag
+from ...base.values import Rng, as_int, check_flag, seed_from
 from ...products.arguments import checked_out
 from .matrices import as_product, matrix_of, nearest_possible
 
@@ -32,7 +32,14 @@ def signs(size: int, seed: int) -> Array:
 
 @counts_subnormals
 def hadamard(
-    x: Any, axis: int = -1, block: int | None = None, seed: int | None = None, out: Any = None, inverse: bool = False
+    x: Any,
+    axis: int = -1,
+    block: int | None = None,
+    seed: int | None = None,
+    out: Any = None,
+    inverse: bool = False,
+    *,
+    rng: Rng = None,
 ) -> Array:
     """Multiply an array by an orthogonal Hadamard matrix along an axis.
 
@@ -52,6 +59,8 @@ def hadamard(
         float32 of x's shape; may be x itself.
     inverse : bool
         Apply the inverse: the transposed matrix, then the signs.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -94,6 +103,7 @@ def hadamard(
         raise WrongValue(f"hadamard: {what}, expected a size that has a Hadamard matrix here, such as {wanted}")
     result = checked_out(out, array.shape, "hadamard", (array,), in_place=True)
     source, target = np.moveaxis(array, along, -1), np.moveaxis(result, along, -1)
+    seed = seed_from("hadamard", seed, rng, None)
     flips = None if seed is None else signs(size, as_int(seed, "hadamard: seed", 0, 2**63 - 1))
     inverse = check_flag("hadamard", "inverse", inverse)
     if array.size:

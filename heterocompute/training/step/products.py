@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arrays.dense import as_array
+from ...base.array_like import ArrayLike
 from ...base.errors import WrongValue
 from ...base.float_env import counts_subnormals
+from ...base.values import Rng, seed_from
 from .layer import LayerState
 from .named import as_recipe
 from .recipe import Recipe
@@ -40,7 +42,9 @@ class LinearStep(NamedTuple):
 
 
 @counts_subnormals
-def linear_step(x: object, w: object, g: object, recipe: Recipe | str, seed: int | None = None) -> LinearStep:
+def linear_step(
+    x: ArrayLike, w: ArrayLike, g: ArrayLike, recipe: Recipe | str, seed: int | None = None, *, rng: Rng = None
+) -> LinearStep:
     """Compute the three matmuls of a linear layer in the formats of a recipe.
 
     Parameters
@@ -51,6 +55,8 @@ def linear_step(x: object, w: object, g: object, recipe: Recipe | str, seed: int
         With `Delayed` the scales are 1, as in the first step.
     seed : int, optional
         Replaces the seed of the recipe.
+    rng : int or numpy.random.Generator, optional
+        In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
     Returns
     -------
@@ -70,6 +76,7 @@ def linear_step(x: object, w: object, g: object, recipe: Recipe | str, seed: int
     array([[  2.0089285, 600.       ]], dtype=float32)
     """
     chosen = as_recipe(recipe, "linear_step: recipe")
+    seed = seed_from("linear_step", seed, rng, None)
     if seed is not None:
         chosen = replace(chosen, seed=seed)
     values, weights, slopes = (np.asarray(as_array(one, f"linear_step: {name}"), np.float32)

@@ -76,14 +76,20 @@ class Model(Shown):
 
     @renamed(fmt="format")
     @counts_subnormals
-    def quantized(self, format: object, progress: Progress | None = None) -> dict[str, Any]:
+    def quantized(
+        self, format: object = None, progress: Progress | None = None, recipe: object = None
+    ) -> dict[str, Any]:
         """Quantize the matrices of the layers; the embedding and the output stay as stored.
 
         Parameters
         ----------
-        format : Format or str
+        format : Format, str or mapping of str to these
+            One format, or pattern -> format, ``"skip"`` or None; the first match applies.
         progress : callable, optional
             Called as ``progress(done, total, text)``.
+        recipe : path, or mapping of str to (Format, str or None), optional
+            As a mapping in `format`, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns come
+            before `format`.
 
         Returns
         -------
@@ -95,12 +101,23 @@ class Model(Shown):
         ValueError
             The format does not fit the width of a matrix, or a tensor holds NaN or infinity.
         """
-        wanted, tables = as_format(format, "quantized: format"), set(self.tables)
+        from ...files.recipes import SKIP, with_recipe  # files reads networks, too
+        from ...files.selection import FirstMatch, check_patterns
+
+        if format is None and recipe is None:
+            raise WrongValue("quantized: format is None, expected a format, or a recipe")
+        format, tables = with_recipe(format, recipe), set(self.tables)
         names = [name for name in self.matrices if name not in tables]
-        step, found, memory = Steps(len(names), progress), {}, Memory()
-        for name in names:
+        given = format if isinstance(format, Mapping) else {"*": format}
+        check_patterns(names, given)
+        of_name = FirstMatch(
+            {key: None if one in (None, SKIP) else as_format(one, "quantized: format") for key, one in given.items()}
+        )
+        wanted = {name: fmt for name in names if (fmt := of_name(name)) is not None}
+        step, found, memory = Steps(len(wanted), progress), {}, Memory()
+        for name, fmt in wanted.items():
             step(name)
-            found[name] = memory.placed(quantize(np.asarray(self.weights[name], np.float32), wanted, axis=-1))
+            found[name] = memory.placed(quantize(np.asarray(self.weights[name], np.float32), fmt, axis=-1))
         step.finish()
         return found
 

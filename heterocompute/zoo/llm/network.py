@@ -19,7 +19,7 @@ import numpy as np
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.texts import counted
-from ...base.values import as_int, check_flag
+from ...base.values import Rng, as_int, check_flag, seed_from
 from .chat.conversation import Answer, Following
 from .chat.sampling import NOT_FINITE, Sampling, stops_of
 from .chat.template import prompt_of
@@ -138,6 +138,7 @@ class LanguageModel(Model):
         min_p: float | None = None,
         template: str | None = None,
         template_name: str | None = None,
+        rng: Rng = None,
     ) -> Any:
         """Generate a continuation of a prompt, or the answer to messages.
 
@@ -165,6 +166,8 @@ class LanguageModel(Model):
             from those of at least `min_p` times the largest share.
         template, template_name : str, optional
             The text of another chat template, and the name of one of several in the model. Default: ``"default"``.
+        rng : int or numpy.random.Generator, optional
+            In place of `seed`: an int is the seed, a generator draws it (SPEC 7).
 
         Returns
         -------
@@ -187,6 +190,7 @@ class LanguageModel(Model):
         ...     print(piece, end="", flush=True)
         The capital of France is Paris.
         """
+        seed = seed_from("generate", seed, rng)
         way, count = RunOptions(weights, activations, kv_cache, emulate), as_int(n, "generate: n", 0)
         sampling = Sampling(temperature, top_k, top_p, min_p, seed).checked("generate")
         stops, is_streamed = stops_of(stop, "generate"), check_flag("generate", "stream", stream)

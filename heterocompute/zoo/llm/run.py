@@ -192,7 +192,7 @@ class Run:
         """Return the input of the output matrix, from the result of the last layer."""
         return self._norm(x, self.operand("output_norm.weight"), self.operand("output_norm.bias"))
 
-    def _norm(self, x: FloatArray, weight: object, bias: object) -> FloatArray:
+    def _norm(self, x: FloatArray, weight: Any, bias: Any) -> FloatArray:
         if self.shape.options.centered:
             return layer_norm(x, weight, bias, self.shape.epsilon)
         return rms_norm(x, weight, self.shape.epsilon)
@@ -298,13 +298,13 @@ class Run:
         beta, length = self.shape.temperature
         return (1 + beta * np.log1p(np.floor(self._positions(n) / length))).astype(np.float32)
 
-    def _linear(self, x: FloatArray, w: object, bias: object) -> FloatArray:
+    def _linear(self, x: FloatArray, w: Any, bias: Any) -> FloatArray:
         return linear(x, w, bias, activations=self.activations)
 
     def product(self, x: FloatArray, part: dict[str, Any], name: str) -> FloatArray:
         return self._multiplied(x, part[f"{name}.weight"], part.get(f"{name}.bias"))
 
-    def _multiplied(self, x: FloatArray, w: object, bias: object = None) -> FloatArray:
+    def _multiplied(self, x: FloatArray, w: Any, bias: Any = None) -> FloatArray:
         """Return a matmul of a layer, on emulated hardware if there is one."""
         if self._emulate is not None:
             return emulation.linear(x, w, bias, self.activations, self._emulate)

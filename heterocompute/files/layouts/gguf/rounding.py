@@ -21,7 +21,7 @@ GGML_RULE = 4  # MX_GGML of csrc/formats/mx/mx.h
 
 
 def rounded(
-    array: object, fmt: Format, axes: tuple[int, ...], importance: np.ndarray[Any, Any] | None = None
+    array: Any, fmt: Format, axes: tuple[int, ...], importance: np.ndarray[Any, Any] | None = None
 ) -> QuantizedArray:
     """Return an array with the codes that ggml has for its float32 values.
 

@@ -1,0 +1,36 @@
+"""Files of every kind as any bytes: each is read completely, or refused with one line that names it.
+
+A target of atheris, in the form of OSS-Fuzz: ``python tests/fuzz/files.py -max_total_time=60``. The first byte chooses
+the kind. tests/files/fuzz.py has the kinds, their seeds and mutations of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "files"))
+
+import fuzz  # noqa: E402
+
+FOLDER = Path(tempfile.mkdtemp())
+SEEDS = fuzz.seeds(FOLDER)
+
+
+def TestOneInput(data: bytes) -> None:  # noqa: N802 (the name that atheris expects)
+    """Read one file."""
+    if not data:
+        return
+    kind = fuzz.KINDS[data[0] % len(fuzz.KINDS)]
+    path = FOLDER / kind
+    path.write_bytes(data[1:])
+    fuzz.attempt(path)
+    path.write_bytes(SEEDS[kind])  # other kinds need it
+
+
+if __name__ == "__main__":
+    import atheris
+
+    atheris.Setup(sys.argv, TestOneInput)
+    atheris.Fuzz()
