@@ -54,8 +54,9 @@ class Study(Tabular, Stored):
         - ``machine_us`` and ``machine_uj``, with a machine: modelled time and energy of an inference of the network.
           None for formats that the machine's multipliers cannot have, and for several formats in one row.
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
-        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
-          context) and ``kv_bytes`` of these tokens.
+        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device
+          ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the context) and ``kv_bytes`` of
+          these tokens.
     layers : list of dict
         One row per tensor and format, largest loss first: ``name``, ``shape``, ``format``, ``bits``, ``bytes``,
         ``sqnr_db``, ``seconds``; with Hessians ``output_db``.
