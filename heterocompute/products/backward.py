@@ -2,7 +2,8 @@
 
 for x   along one axis, u = i + padding: tap r meets pixel i where u - r dilation is a multiple of the stride. Pixels
         with one remainder of u see every (stride / gcd)-th tap, so they are a convolution of dy with stride 1 and
-        these taps from the last to the first; nothing is multiplied by the zeros between strides.
+        these taps from the last to the first; nothing is multiplied by the zeros between strides. Planes with a filter
+        each and stride 2: csrc/ops/conv/backward/planes.c. Filters of 1 x 1 and few pixels: a matmul.
 for w   csrc/ops/conv/backward/filters.c; 1 x 1 filters are a matmul over pixels and images. If the windows of all
         images are too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride
         and dilation exchanged.
@@ -32,6 +33,7 @@ MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sum
 MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
 # Pixels of all images, and of one with planes, whose gradient is a matmul; measured with AVX2 on Zen 4
 MOST_ROWS, MOST_PLANE = 128, 64
+MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
 @counts_subnormals
@@ -101,6 +103,12 @@ def conv2d_backward_input(
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
     if result.flags.c_contiguous and _is_matmul(window, len(nchw), layout):
         _times_filters(nchw, filters[:, :, 0, 0], dx)
+        return result if out is None else out
+    if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
+        taken, weights = (np.ascontiguousarray(converted(one, np.float32)) for one in (nchw, filters))
+        _core.conv2d_gradient_planes(
+            runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
+        )
         return result if out is None else out
     # (C, taps, K / groups): the channels of one convolution are the filters of the other
     turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
@@ -215,6 +223,12 @@ def _is_matmul(window: Window, images: int, layout: str) -> bool:
     plain = window.kernel == window.stride == (1, 1) and window.before == window.after == (0, 0) and window.groups == 1
     few = pixels <= MOST_PLANE and images == 1 if layout == "NCHW" and pixels > 1 else images * pixels <= MOST_ROWS
     return plain and few
+
+
+def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
+    """Return whether each plane of pixels has one filter, and the core a kernel for such windows."""
+    alone = depth == 1 and filters == window.groups
+    return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
 
 
 def _times_filters(gradient: Array, filters: Array, to: FloatArray) -> None:
