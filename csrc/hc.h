@@ -444,6 +444,12 @@ hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operan
 hc_status hc_conv2d_gradient(const hc_run *run, const hc_view *dy, const hc_view *x, const hc_window *window,
                              const hc_view *dw, hc_error *error);
 
+/* dx (N, C, H, W), the gradient for x of windows of one channel and one filter each with stride 2 and sides of at most 7: for
+ * each pixel one fmaf chain over r and s descending of dy (N, C, P, Q) times w (C, 1, R, S), with 0 outside of dy. All are
+ * contiguous float32. */
+hc_status hc_conv2d_gradient_planes(const hc_run *run, const hc_view *dy, const hc_view *w, const hc_window *window,
+                                    const hc_view *dx, hc_error *error);
+
 /* Maxima, or means, of windows of x (planes, H, W) to out (planes, P, Q), contiguous float32 both. Maxima are down the rows
  * of a window first, then across, and a NaN is larger than all numbers; padding does not count, and a window of padding
  * alone gives -infinity. Means are sums in float64 over r and s ascending, divided and rounded once; padding counts as

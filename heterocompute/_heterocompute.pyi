@@ -309,6 +309,17 @@ def conv2d_gradient(
     dw: NDArray[np.float32],
     /,
 ) -> None: ...
+def conv2d_gradient_planes(
+    run: _Run,
+    dy: NDArray[np.float32],
+    w: NDArray[np.float32],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+    dx: NDArray[np.float32],
+    /,
+) -> None: ...
 def pool2d(
     run: _Run,
     x: NDArray[np.float32],

@@ -268,24 +268,36 @@ PyObject *hc_conv2d_method(PyObject *self, PyObject *args) {
     return hc_finish(status, &error, &a.held);
 }
 
-PyObject *hc_conv2d_gradient_method(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *run_object, *dy_object, *x_object, *dw_object;
+typedef hc_status gradient_function(const hc_run *run, const hc_view *dy, const hc_view *other, const hc_window *window,
+                                    const hc_view *to, hc_error *error);
+
+static PyObject *gradient_of(PyObject *args, gradient_function *function) {
+    PyObject *run_object, *dy_object, *other_object, *to_object;
     long long s0, s1, p0, p1, d0, d1, groups;
     hc_run run;
-    hc_view dy, x, dw;
+    hc_view dy, other, to;
     hc_held held = {.count = 0};
-    if (!PyArg_ParseTuple(args, "OOO(LL)(LL)(LL)LO", &run_object, &dy_object, &x_object, &s0, &s1, &p0, &p1, &d0, &d1,
-                          &groups, &dw_object) ||
+    if (!PyArg_ParseTuple(args, "OOO(LL)(LL)(LL)LO", &run_object, &dy_object, &other_object, &s0, &s1, &p0, &p1, &d0,
+                          &d1, &groups, &to_object) ||
         !hc_parse_run(run_object, &run) || !hc_parse_view(dy_object, "conv2d_gradient: dy", &dy, &held) ||
-        !hc_parse_view(x_object, "conv2d_gradient: x", &x, &held) ||
-        !hc_parse_view(dw_object, "conv2d_gradient: dw", &dw, &held))
+        !hc_parse_view(other_object, "conv2d_gradient: operand", &other, &held) ||
+        !hc_parse_view(to_object, "conv2d_gradient: out", &to, &held))
         return hc_give_up(&held);
     const hc_window window = {.stride = {s0, s1}, .pad_before = {p0, p1}, .dilation = {d0, d1}, .groups = groups};
     hc_error error;
     hc_status status;
-    HC_WITHOUT_GIL(hc_conv2d_gradient(&run, &dy, &x, &window, &dw, &error));
+    HC_WITHOUT_GIL(function(&run, &dy, &other, &window, &to, &error));
     return hc_finish(status, &error, &held);
+}
+
+PyObject *hc_conv2d_gradient_method(PyObject *self, PyObject *args) {
+    (void)self;
+    return gradient_of(args, hc_conv2d_gradient);
+}
+
+PyObject *hc_conv2d_gradient_planes_method(PyObject *self, PyObject *args) {
+    (void)self;
+    return gradient_of(args, hc_conv2d_gradient_planes);
 }
 
 PyObject *hc_explain_conv2d_method(PyObject *self, PyObject *args) {

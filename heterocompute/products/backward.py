@@ -2,7 +2,8 @@
 
 for x   along one axis, u = i + padding: tap r meets pixel i where u - r dilation is a multiple of the stride. Pixels
         with one remainder of u see every (stride / gcd)-th tap, so they are a convolution of dy with stride 1 and
-        these taps from the last to the first; nothing is multiplied by the zeros between strides.
+        these taps from the last to the first; nothing is multiplied by the zeros between strides. Planes with a filter
+        each and stride 2: csrc/ops/conv/backward/planes.c. Filters of 1 x 1 and few pixels: a matmul.
 for w   csrc/ops/conv/backward/filters.c; 1 x 1 filters are a matmul over pixels and images. If the windows of all
         images are too large, dw[k, c, r, s] is a convolution of x with the images as channels, the filter dy, stride
         and dilation exchanged.
@@ -31,6 +32,9 @@ __all__ = ["conv2d_backward_input", "conv2d_backward_weight"]
 
 MOST_PIXELS, MOST_TAPS = 1 << 18, 1 << 12  # 16 MiB of pixels and 512 KiB of sums per thread
 MOST_ALONE = 128  # filters of one image whose pixels are not copied as a matrix
+# Pixels of all images, and of one with planes, whose gradient is a matmul; measured with AVX2 on Zen 4
+MOST_ROWS, MOST_PLANE = 128, 64
+MOST_SIDE = 7  # of filters of one channel with stride 2
 
 
 @counts_subnormals
@@ -98,6 +102,15 @@ def conv2d_backward_input(
     final = shape if layout == "NCHW" else (shape[0], height, width, channels)
     result = checked_out(out, final, name, (gradient, filters))
     dx = result if layout == "NCHW" else result.transpose(0, 3, 1, 2)
+    if result.flags.c_contiguous and _is_matmul(window, len(nchw), layout):
+        _times_filters(nchw, filters[:, :, 0, 0], dx)
+        return result if out is None else out
+    if result.flags.c_contiguous and layout == "NCHW" and _is_of_planes(window, depth, k):
+        taken, weights = (np.ascontiguousarray(converted(one, np.float32)) for one in (nchw, filters))
+        _core.conv2d_gradient_planes(
+            runtime.run(), taken, weights, window.stride, window.before, window.dilation, window.groups, dx
+        )
+        return result if out is None else out
     # (C, taps, K / groups): the channels of one convolution are the filters of the other
     turned = filters.reshape(window.groups, k // window.groups, depth, *kernel).transpose(0, 2, 3, 4, 1)
     turned = np.ascontiguousarray(turned.reshape(channels, *kernel, k // window.groups)).transpose(0, 3, 1, 2)
@@ -205,6 +218,39 @@ def conv2d_backward_weight(
     return dw if out is None else out
 
 
+def _is_matmul(window: Window, images: int, layout: str) -> bool:
+    """Return whether the gradient for x of filters of 1 x 1 takes less time as matmuls of gradients and filters."""
+    pixels = prod(window.answer)
+    plain = window.kernel == window.stride == (1, 1) and window.before == window.after == (0, 0) and window.groups == 1
+    few = pixels <= MOST_PLANE and images == 1 if layout == "NCHW" and pixels > 1 else images * pixels <= MOST_ROWS
+    return plain and few
+
+
+def _is_of_planes(window: Window, depth: int, filters: int) -> bool:
+    """Return whether each plane of pixels has one filter, and the core a kernel for such windows."""
+    alone = depth == 1 and filters == window.groups
+    return alone and window.stride == (2, 2) and window.dilation == (1, 1) and max(window.kernel) <= MOST_SIDE
+
+
+def _times_filters(gradient: Array, filters: Array, to: FloatArray) -> None:
+    """Compute `to` (N, C, H, W) from gradients (N, K, H, W) and filters (K, C): one chain over k each."""
+    single, weights = converted(gradient, np.float32), converted(filters, np.float32)
+    (n, k, height, width), channels = single.shape, to.shape[1]
+    pixels = height * width
+    if pixels == 1 or to.strides[1] == to.itemsize:
+        rows = single.transpose(0, 2, 3, 1).reshape(n * pixels, k)
+        _own_matmul(rows, weights, to.transpose(0, 2, 3, 1).reshape(n * pixels, channels))
+    else:
+        for image, target in zip(single, to, strict=True):
+            _own_matmul(weights.T, image.reshape(k, pixels), target.reshape(channels, pixels))
+
+
+def _own_matmul(a: Array, b: Array, to: FloatArray) -> None:
+    """Compute a @ b in the order of this package's own kernels."""
+    settings = runtime.run()
+    _core.matmul((*settings[:3], runtime.OWN, *settings[4:]), a, b, None, None, to)
+
+
 def _fits(window: Window, images: int) -> bool:
     """Return whether the core has memory for one window of all images, and for the taps of a channel."""
     rows, columns = ((taps - 1) * far + 1 for taps, far in zip(window.kernel, window.dilation, strict=True))
@@ -219,14 +265,12 @@ def _aligned(values: Array) -> FloatArray:
 
 def _matrices(gradient: Array, images: Array, to: FloatArray) -> None:
     """Multiply gradients and images as matrices over (p, q, n), one chain of fused multiply-adds each."""
-    settings = runtime.run()
-    run = (*settings[:3], runtime.OWN, *settings[4:])
     filters, depth = to.shape[:2]
     for g in range(images.shape[1] // max(depth, 1)):
         each = filters * depth // images.shape[1]
         dy, x = gradient[:, g * each : (g + 1) * each], images[:, g * depth : (g + 1) * depth]
         left, right = _over_pixels(dy), _over_pixels(x)
-        _core.matmul(run, left, right.T, None, None, to[g * each : (g + 1) * each, :, 0, 0])
+        _own_matmul(left, right.T, to[g * each : (g + 1) * each, :, 0, 0])
 
 
 def _over_pixels(nchw: Array) -> Array:

@@ -29,6 +29,10 @@ CASES = [
     (3, 5, 3, 4, 6, 1, 1, 1, 0, 1, 1),
     (2, 1, 2, 90, 1, 1, 3, 1, 0, 1, 1),  # bands of columns
     (26, 2, 1, 122, 2, 1, 3, 1, 0, 1, 2),
+    (2, 5, 9, 40, 5, 5, 3, 2, 2, 1, 5),  # planes with one filter each
+    (1, 3, 6, 17, 3, 2, 7, 2, ((3, 0), (9, 1)), 1, 3),  # more padding than the filter has taps
+    (3, 20, 1, 1, 17, 1, 1, 1, 0, 1, 1),  # a matmul of one pixel per image
+    (1, 20, 3, 5, 17, 1, 1, 1, 0, 1, 1),  # a matmul of a plane
 ]
 
 

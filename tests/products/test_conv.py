@@ -54,6 +54,22 @@ def test_convolutions_are_those_of_the_definition(weights: str | None, isa: str)
             assert same_bits(np.ascontiguousarray(last.transpose(0, 3, 1, 2)), expected)
 
 
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize(
+    "shape", [(1, 7, 1, 1, 40, 1, 1), (2, 12, 2, 2, 34, 1, 2), (7, 5, 1, 1, 16, 1, 1), (2, 6, 3, 3, 17, 3, 1)], ids=str
+)
+def test_few_windows_read_filters_where_they_lie(shape: Any, isa: str) -> None:
+    n, c, h, w, k, side, groups = shape
+    x, bias = reals((n, c, h, w), 1), reals((k,), 2)
+    filters = reals((k, side, side, c // groups), 3).transpose(0, 3, 1, 2)  # taps in the order of the sums
+    expected = np.maximum(convolution.conv2d(x, filters, bias, groups=groups), np.float32(0))
+    with hc.use(isa=isa):
+        for x_of, layout, back in ((x, "NCHW", (0, 1, 2, 3)), (x.transpose(0, 2, 3, 1), "NHWC", (0, 3, 1, 2))):
+            for given in (filters, np.ascontiguousarray(filters)):
+                y = hc.conv2d(x_of, given, bias, groups=groups, relu=True, layout=layout, algorithm="direct")
+                assert same_bits(np.ascontiguousarray(y.transpose(back)), expected)
+
+
 def test_threads_and_strides_change_nothing() -> None:
     x, filters = reals((3, 40, 12, 11), 1), reals((33, 40, 3, 3), 2)
     for weights, activations in itertools.product(["int8", "vsq4-g16-s4", "vsq4-g16"], [None, "int8"]):

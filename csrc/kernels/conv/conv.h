@@ -31,6 +31,27 @@ typedef void hc_depthwise_scaled_f32_fn(int64_t taps, const float *const *tap, c
 typedef void hc_depthwise3_f32_fn(int stride, int down, int across, const float *const *x, const float *panel,
                                   int64_t ld, int64_t count, float *c, int64_t c_row, int64_t ldc);
 
+/* plane_gradient_f32: the gradient for a plane of pixels of windows with stride 2: c[i * width + j] = fmaf chain from +0 over
+ * taps r and s descending, of those with even i + top - r and j + left - s, of dy((i + top - r) / 2, (j + left - s) / 2) *
+ * w[r * side[1] + s], for i < height and j < width. dy is rows x columns, contiguous, and 0 outside. side is at most
+ * HC_GRADIENT_SIDE. `work` has hc_plane_gradient_work floats. */
+enum { HC_GRADIENT_SIDE = 7 };
+typedef struct {
+    const float *dy, *w;
+    float *c, *work;
+    int64_t rows, columns, height, width, top, left;
+    int side[2];
+} hc_plane_gradient;
+typedef void hc_plane_gradient_f32_fn(const hc_plane_gradient *plane);
+/* Floats of a row of dy with zeros on both sides. */
+static inline int64_t hc_plane_gradient_row(int64_t columns, int64_t width, int64_t left) {
+    enum { MOST_LANES = 16 };
+    return HC_GRADIENT_SIDE + hc_max(columns, (width + left) / 2 + 2) + 2 * MOST_LANES;
+}
+static inline int64_t hc_plane_gradient_work(int64_t rows, int64_t columns, int64_t width, int64_t left) {
+    return (rows + 3) * hc_plane_gradient_row(columns, width, left);
+}
+
 /* depthwise_line_f32:  c[q * ldc + j] = fmaf chain from +0 over taps (r, s), r < rows, s < side, ascending of x[r * pitch +
  * q * stride + s][first + j] * panel[(r * side + s) * ld + j], for q < across and j < count; side 5 or 7, stride 1 or 2,
  * across 1, 2, 4, 7 or 8. */

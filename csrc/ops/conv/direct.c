@@ -3,10 +3,13 @@
  * tiles, whose windows are found once for all groups, times all panels of filters. If all images fit into a cache and
  * all panels do not, a task is a panel instead, which is packed and multiplied by all tiles before it leaves the cache.
  *
+ * Few windows times dense filters pack nothing (few.h).
+ *
  * Memory: FILTER_BYTES of panels (at least one panel), and less than 1 MiB per thread: a band of images if kernels
  * cannot read them in place (pixels.h), POINTER_BYTES, and the memory for packing.
  */
 #include "base/threads.h"
+#include "ops/conv/few.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 #include "ops/conv/prepacked.h"
@@ -247,6 +250,8 @@ hc_status hc_conv_direct_prepack(const hc_convolution *conv, hc_prepacked_filter
 }
 
 hc_status hc_conv_direct_run(const hc_convolution *conv, hc_error *error) {
+    if (hc_conv_is_few(conv))
+        return hc_conv_few_run(conv, error);
     hc_direct_job job;
     work_of(&job, conv);
     const int n_threads = conv->run->n_threads;

@@ -1,0 +1,6 @@
+/* Gradients for planes of pixels: hc_plane_gradient_f32_neon; kernels/conv/conv.h. */
+#include "base/lanes/neon.h"
+
+#include "kernels/conv/planes/plane_gradient_f32.h"
+
+void hc_plane_gradient_f32_neon(const hc_plane_gradient *plane) { gradient_plane(plane); }
