@@ -49,8 +49,8 @@ def diff(
     Returns
     -------
     Difference
-        Of networks, `layer` is the first module whose outputs, computed from the inputs in a, differ beyond the bound of
-        float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
+        Of networks, `layer` is the first layer whose outputs, computed from the inputs in a, differ beyond the bound
+        of float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
         layout: transposed; position: the frequencies of RoPE), format, operation (options such as eps), accumulator,
         and differences inside (mask, position, cache, operation). If every layer agrees within its bound, the cause is
         input or order. `rows` has `residual` (in units of the bound) and `drift` (difference of both runs, relative).

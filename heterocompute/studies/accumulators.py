@@ -120,7 +120,9 @@ def savings(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
             narrow, wide = (mac(row["format"], row["activations"], one, 1) for one in (bits, WIDE))
         except (TypeError, ValueError):  # several formats, or an accumulator narrower than a product
             continue
-        saved = [1 - one / other for one, other in ((narrow.energy_pj, wide.energy_pj), (narrow.area_um2, wide.area_um2))]
+        saved = [
+            1 - one / other for one, other in ((narrow.energy_pj, wide.energy_pj), (narrow.area_um2, wide.area_um2))
+        ]
         cost = abs(row[metric] - exact[metric])
         told.append(
             f"{row['emulate']} costs {cost:.2g} of {metric} and saves {saved[0]:.0%} of the energy and {saved[1]:.0%} "

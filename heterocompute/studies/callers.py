@@ -17,7 +17,17 @@ from ..base.float_env import call_back
 
 RESERVED = ("format", "method", "activations", "emulate", "retrained", "bits", "bytes", "sqnr_db", "seconds")
 # columns that `emulate` and `device` add
-MODELLED = ("accumulator_bits", "guaranteed_bits", "needed_bits", "device_us", "device_uj", "mac_pj", "mac_um2", "tokens_per_s", "kv_bytes")
+MODELLED = (
+    "accumulator_bits",
+    "guaranteed_bits",
+    "needed_bits",
+    "device_us",
+    "device_uj",
+    "mac_pj",
+    "mac_um2",
+    "tokens_per_s",
+    "kv_bytes",
+)
 
 
 def retrainer(retrain: object, own: Callable[..., Any] | None, study: str) -> Callable[..., Any] | None:

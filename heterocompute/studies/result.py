@@ -53,8 +53,9 @@ class Study(Tabular, Stored):
           ``guaranteed_bits``, which no input overflows, and ``needed_bits``, which the first inputs of each layer need
           (see `heterocompute.ptq.accumulator_bits`).
         - ``mac_pj`` and ``mac_um2``, with ``"mac"``: energy and area of one multiply-add.
-        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the
-          context) and ``kv_bytes`` of these tokens.
+        - Of a language model: ``kv_cache`` (text or None), ``kv_bits``; ``needed_bits`` is None; with a device
+          ``tokens_per_s`` (modelled decoding of one sequence after 4096 tokens, or the context) and ``kv_bytes`` of
+          these tokens.
     layers : list of dict
         One row per tensor and format, largest loss first: ``name``, ``shape``, ``format``, ``bits``, ``bytes``,
         ``sqnr_db``, ``seconds``; with Hessians ``output_db``.

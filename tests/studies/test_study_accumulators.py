@@ -10,7 +10,10 @@ import pytest
 import heterocompute as hc
 
 RNG = np.random.default_rng(0)
-WEIGHTS = {"one": RNG.standard_normal((24, 64), dtype=np.float32), "two": RNG.standard_normal((8, 24), dtype=np.float32)}
+WEIGHTS = {
+    "one": RNG.standard_normal((24, 64), dtype=np.float32),
+    "two": RNG.standard_normal((8, 24), dtype=np.float32),
+}
 X = RNG.standard_normal((20, 64)).astype(np.float32)
 
 
