@@ -94,7 +94,7 @@ def bits_of(
     return {"guaranteed_bits": max((one.bits for one, _ in found), default=None), "needed_bits": needed}
 
 
-def savings(rows: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
+def savings(rows: Sequence[dict[str, Any]], metric: str) -> list[str]:
     """Return a sentence per emulated integer accumulator: its cost in a metric, and what it saves of a MAC of 32 bits.
 
     The MAC has an accumulator of its own (``vector=1``). A tree of several lanes shares one, and saves less.
