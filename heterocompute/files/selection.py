@@ -190,7 +190,9 @@ def select(
                 f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
             )
     if wanted and not chosen:
-        some = ", ".join(shortened(one, MAX_PATTERN) for one in wanted[:MAX_NAMED]) + ", ..." * (len(wanted) > MAX_NAMED)
+        some = ", ".join(shortened(one, MAX_PATTERN) for one in wanted[:MAX_NAMED]) + ", ..." * (
+            len(wanted) > MAX_NAMED
+        )
         raise WrongValue(f"no float tensor with two or more dimensions fits {some}")
     return chosen
 

@@ -10,8 +10,13 @@ from ..base.float_env import counts_subnormals
 from ..base.locations import exists
 from ..base.progress import Progress
 from ..base.texts import file_name
+from ..interop.onnx_run import run_onnx
 from .checkpoints import diff_checkpoints
 from .difference import Difference
+from .functions import diff_functions
+from .graphs import diff_graphs
+from .language import diff_language
+from .networks import diff_modules
 
 
 @counts_subnormals
@@ -102,19 +107,11 @@ def _networks(a: Any, b: Any, inputs: Any, inputs_b: Any) -> Difference:
     """Compare two networks by their layers, or by their outputs if they are of different kinds."""
     kinds = {_kind(a, "a"), _kind(b, "b")}
     if kinds == {"module"}:
-        from .networks import diff_modules  # imports torch
-
         return diff_modules(a, b, inputs, inputs_b)
     if kinds == {"language"}:
-        from .language import diff_language
-
         return diff_language(a, b, inputs, inputs_b)
     if kinds == {"graph"}:
-        from .graphs import diff_graphs
-
         return diff_graphs(a, b, inputs, inputs_b)
-    from .functions import diff_functions
-
     return diff_functions(_as_function(a), _as_function(b), inputs, inputs_b)
 
 
@@ -146,7 +143,5 @@ def _as_function(net: Any) -> Any:
     if kind == "language":
         return net.logits
     if kind == "graph":
-        from ..interop.onnx_run import run_onnx
-
         return lambda *inputs, **named: [*run_onnx(net, named or inputs[0]).values()]
     return net
