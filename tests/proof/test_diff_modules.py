@@ -271,7 +271,7 @@ def test_equal_networks_are_equal(net: Any) -> None:
     ids = torch.arange(TOKENS)[None]
     found = hc.diff(net, copy.deepcopy(net), {"ids": ids})
     assert found.equal and found.layer is None and len(found.rows) > 40
-    with pytest.raises(ValueError, match="diff: b is"):
+    with pytest.raises(TypeError, match="diff: b is"):
         hc.diff(net, 3, ids)
 
 
