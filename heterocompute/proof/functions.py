@@ -47,7 +47,7 @@ def diff_functions(a: Callable[..., Any], b: Callable[..., Any], inputs: Any, in
 
 def _found(b: Callable[..., Any], given: Any, second: dict[str, Any], name: str) -> Callable[[], list[Any]]:
     """Return a function that gives an output of b: of the run that was made, then of another one."""
-    calls = []
+    calls: list[str] = []
 
     def found() -> list[Any]:
         outputs = second if not calls else _outputs(b(*given[0], **given[1]))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays.base import PackedArray
 from ..base.errors import WrongValue
 from ..zoo.llm.inputs import text_ids_of
 from .difference import Difference
@@ -42,7 +42,7 @@ def _steps(a: Any, b: Any, ids: Any, ids_b: Any) -> Iterator[Step]:
             return run.layer(i, into)
 
         bound = COMPOSITE * 2 * (k + 1) * eps_of([x]) * largest_of([x])
-        yield Step(f"layer {i}", [x], lambda found=found: [found(b.run())], bound, drift_of([x], [y]),
+        yield Step(f"layer {i}", [x], partial(_listed, found, b), bound, drift_of([x], [y]),
                    _tests(a, b, roles, found))  # fmt: skip
     last = x
     x, y = run_a.scores(run_a.normed(last)), real.scores(real.normed(y))
@@ -50,6 +50,10 @@ def _steps(a: Any, b: Any, ids: Any, ids_b: Any) -> Iterator[Step]:
     output = ["output.weight", "output.bias", "output_norm.weight", "output_norm.bias", "token_embd.weight"]
     yield Step("output", [x], lambda: [run_b.scores(run_b.normed(last))], bound, drift_of([x], [y]),
                _tests(a, b, output, lambda run: run.scores(run.normed(last))))  # fmt: skip
+
+
+def _listed(compute: Callable[[Any], Any], net: Any) -> list[Any]:
+    return [compute(net.run())]
 
 
 def _tests(a: Any, b: Any, roles: list[str], compute: Callable[[Any], Any]) -> Mapping[str, Any]:
@@ -94,8 +98,8 @@ def _with_shape(a: Any, b: Any, keys: tuple[str, ...], cause: str, compute: Call
 
 
 def _kind(array: Any) -> str:
-    return str(array.format) if isinstance(array, PackedArray) else str(getattr(array, "dtype", type(array).__name__))
+    return str(array.format) if hasattr(array, "format") else str(getattr(array, "dtype", type(array).__name__))
 
 
 def _values(array: Any) -> Any:
-    return array.dequantize() if isinstance(array, PackedArray) else np.asarray(array)
+    return array.dequantize() if hasattr(array, "dequantize") else np.asarray(array)

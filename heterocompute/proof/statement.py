@@ -42,6 +42,8 @@ OPTIONS = {
     "ptq": ("sequential", "method", "include", "exclude", "layout"),
 }
 SCALARS = (str, int, bool, type(None))
+FLAGS = ("fake", "requantize", "fallback", "lossy", "sequential")
+NEEDED = {"quantize": (), "prune": (), "convert": ("layout",), "ptq": ()}
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,11 @@ def _options(where: str, command: str, value: object) -> dict[str, Any]:
         some = one if isinstance(one, list) else [one]
         if not all(isinstance(part, SCALARS) for part in some):
             raise WrongValue(f"{where}: options: {key} is {shown(one)}, expected texts, integers or flags")
+        if key in FLAGS and not isinstance(one, bool):
+            raise WrongValue(f"{where}: options: {key} is {shown(one)}, expected true or false")
+    for key in NEEDED[command]:
+        if value.get(key) is None:
+            raise WrongValue(f"{where}: options have no {key}, which {command} needs")
     return {key: tuple(one) if isinstance(one, list) else one for key, one in value.items()}
 
 

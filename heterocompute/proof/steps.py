@@ -144,7 +144,7 @@ def eps_of(outputs: Sequence[Any]) -> float:
     import ml_dtypes  # 5 ms
 
     kinds = [np.asarray(one).dtype for one in outputs if is_float(np.asarray(one))]
-    return max((float(ml_dtypes.finfo(kind).eps) for kind in kinds), default=0.0)
+    return max((float(ml_dtypes.finfo(kind).eps) for kind in kinds), default=0.0)  # type: ignore[no-untyped-call]
 
 
 def first_index(first: Sequence[Any], second: Sequence[Any]) -> tuple[int, ...] | str | None:

@@ -234,6 +234,8 @@ def _limit(method: str, accumulator: Any, activations: Any, tile: Any) -> Limit 
             if value is not None:
                 raise WrongValue(f"{method}: {name} is {shown(value)} without accumulator, expected both or neither")
         return None
+    if method != "gptq":
+        raise WrongValue(f"{method}: accumulator is for gptq, expected no accumulator")
     bits = as_int(accumulator, f"{method}: accumulator", 2, _WIDEST)
     if activations is None or tile is None:
         missing = "activations" if activations is None else "tile"

@@ -1,9 +1,9 @@
-"""Rounding of columns such that no input of a format can overflow an accumulator: the part of `gptq` for `accumulator`.
+"""Rounding of columns such that no input of a format can overflow an accumulator: `gptq` with `accumulator`.
 
-The machine adds ``p_i w_i`` over one segment of k, as `accumulator_bits` describes. With P the sum of the levels above 0
-and N that of the magnitudes below 0, the guarantee is two inequalities ``p P + n N <= limit``. Larger scales need
-smaller levels. So scales that fit come first, then columns with feedback, in which each level stays within the rest of
-its budget, then sweeps that keep the budget.
+The machine adds products over one segment of k, as `accumulator_bits` describes. With P the sum of the levels above
+0 and N that of the magnitudes below 0, the guarantee is two inequalities ``p P + n N <= limit``. Larger scales need
+smaller levels. So scales that fit come first, then columns with feedback, in which each level stays within the rest
+of its budget, then sweeps that keep the budget.
 """
 
 from __future__ import annotations

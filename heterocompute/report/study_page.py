@@ -279,7 +279,7 @@ def views_of(rows: Sequence[Row], judge: Callable[[list[Row]], Judge]) -> list[V
         made = [_as_format(row, row["kv_cache"] or "fp32", row["kv_bits"], row["activations"]) for row in caches]
         title = f"What a bit of the KV cache buys (weights as {rows[0]['format']})"
         found.append(View("KV cache", title, "stored bits a value of keys and values", made, judge(made)))
-    exact = _widest([row for row in rows if row.get("emulate")], rows)
+    exact = widest([row for row in rows if row.get("emulate")], rows)
     if exact is not None:
         alike = [row for row in rows if _same(row, exact) and row["activations"] == exact["activations"]]
         alike = [row for row in alike if row.get("kv_cache") == exact.get("kv_cache")]
@@ -294,7 +294,7 @@ def _same(row: Row, other: Row) -> bool:
     return labelled(row["format"], row.get("method")) == labelled(other["format"], other.get("method"))
 
 
-def _widest(emulated: Sequence[Row], rows: Sequence[Row]) -> Row | None:
+def widest(emulated: Sequence[Row], rows: Sequence[Row]) -> Row | None:
     """Return the row with exact sums whose formats have the most emulations; the first among equals."""
     best, most = None, 0
     for row in rows:

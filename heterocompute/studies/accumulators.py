@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,15 @@ import numpy as np
 from ..arrays.quantized import QuantizedArray
 from ..emulate.text import parse
 from ..formats import Format
+from ..hardware.silicon.mac import mac
 from ..ptq.accumulator import AccumulatorBits, accumulator_bits
 from ..ptq.recorder import Recorder
+from ..report.study_page import widest
 
 Array = np.ndarray[Any, Any]
 KEYS = ("guaranteed_bits", "needed_bits")
 FEW = 16  # inputs of a layer
+WIDE = 32  # bits of the accumulator that others are compared with
 
 
 class FewInputs:
@@ -89,3 +92,40 @@ def bits_of(
     known = all(is_known for _, is_known in found)
     needed = max((getattr(one, key) for one, _ in found), default=None) if known else None
     return {"guaranteed_bits": max((one.bits for one, _ in found), default=None), "needed_bits": needed}
+
+
+def savings(rows: Sequence[dict[str, Any]], metric: str) -> list[str]:
+    """Return a sentence per emulated integer accumulator: its cost in a metric, and what it saves of a MAC of 32 bits.
+
+    The MAC has an accumulator of its own (``vector=1``). A tree of several lanes shares one, and saves less.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of a study.
+    metric : str
+        Column of a number.
+    """
+    exact = widest([row for row in rows if row.get("emulate")], rows)
+    if exact is None or exact["activations"] is None or exact.get(metric) is None:
+        return []
+    told = []
+    for row in rows:
+        options = parse(row["emulate"]) if row.get("emulate") else {}
+        bits = row.get("accumulator_bits") or WIDE
+        is_alike = all(row.get(key) == exact.get(key) for key in ("format", "method", "activations", "kv_cache"))
+        if not is_alike or not str(options.get("accumulator", "")).startswith("int") or bits >= WIDE:
+            continue
+        try:
+            narrow, wide = (mac(row["format"], row["activations"], one, 1) for one in (bits, WIDE))
+        except (TypeError, ValueError):  # several formats, or an accumulator narrower than a product
+            continue
+        saved = [
+            1 - one / other for one, other in ((narrow.energy_pj, wide.energy_pj), (narrow.area_um2, wide.area_um2))
+        ]
+        cost = abs(row[metric] - exact[metric])
+        told.append(
+            f"{row['emulate']} costs {cost:.2g} of {metric} and saves {saved[0]:.0%} of the energy and {saved[1]:.0%} "
+            f"of the area of one MAC with {WIDE} bits ({row['format']} x {row['activations']})"
+        )
+    return told

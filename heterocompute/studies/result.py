@@ -15,6 +15,7 @@ from ..report.plot import study_figure
 from ..report.study import Judge
 from ..report.study_page import View, views_of
 from ..report.table import print_words, terminal
+from .accumulators import savings
 from .joining import StudyDifference, difference, joined
 from .storing import Stored, check_rows, check_texts
 
@@ -320,6 +321,8 @@ class Study(Tabular, Stored):
         report.show(self.table, self.layers, self._judge(self._metric), console, more, more_layers, self.notes)
         for what, why in (view.advice for view in self._views()):
             print_words(f"→ {what}: {why}".replace("\u00a0", " "), console)
+        for words in savings(self.table, self._metric):
+            print_words(words, console)
         if self.alone:
             sensitivity.show(*self._harm, console)
 

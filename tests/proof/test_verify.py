@@ -277,6 +277,11 @@ HOSTILE: list[tuple[Any, str]] = [
     (lambda s: s.update(subject=s["predicate"]["base"]), "same files"),
     (lambda s: s["predicate"]["options"].update(format="nonsense"), "nonsense"),
     (lambda s: s["predicate"].update(base="x" * 100_000), "base"),
+    (lambda s: s["predicate"]["options"].update(fallback=7), "fallback is 7"),
+    (lambda s: s["predicate"]["options"].update(include=["*a" * 2000] * 50), "*a*a"),
+    (lambda s: s["predicate"].update(command="convert", options={}), "options have no layout"),
+    (lambda s: s["predicate"]["tensors"][0]["digest"].update(sha256="a" * 65), "64"),
+    (lambda s: s["subject"][0]["digest"].update(sha256="\u0663" * 64), "64"),
 ]
 
 
@@ -296,7 +301,7 @@ def test_a_hostile_statement_is_one_sentence(
     assert len(lines) == 1 and words in lines[0] and len(lines[0]) < 600
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a":' * 100, "\x00", '{"_type": 1, "_type": 2}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a":' * 100, "[" * 200_000, "\x00", '{"_type": 1, "_type": 2}'])
 def test_other_files_are_not_statements(base: str, text: str, tmp_path: Path) -> None:
     out = quantized(base, tmp_path, "int4-g32", None)
     place = Path(out + ".intoto.json")

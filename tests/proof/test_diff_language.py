@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import made
 import numpy as np
 import pytest
 
 import heterocompute as hc
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "llm"))
+made: Any = pytest.importorskip("made")
 IDS = np.random.default_rng(0).integers(2, 96, 12)
 
 
