@@ -72,7 +72,7 @@ def test_formats_have_sizes_of_their_own() -> None:
         (lambda: hw.explore(set={"lanes": [8]}, networks=LAYER), "expected base, too"),
         (
             lambda: hw.explore(base="tpu_v1", set={"sizes.row": [8]}, networks=LAYER),
-            "key is 'row', the nearest is rows",
+            "key 'row', the nearest is rows",
         ),
         (lambda: hw.explore(base="tpu_v1", set={"cell.kib": [8]}, networks=LAYER), "'cell', the nearest is cells"),
         (lambda: hw.search(LAYER, "tpu_v1", "speed"), "objective is 'speed'"),
@@ -120,6 +120,8 @@ def test_a_search_has_the_mappings_of_the_report() -> None:
     assert [str(found.mappings[one.name]) for one in report.layers] == [one.detail["mapping"] for one in report.layers]
     least = {goal: hw.search("digits", "eyeriss", goal) for goal in ("energy", "delay")}
     assert least["energy"].energy <= least["delay"].energy and least["delay"].seconds <= least["energy"].seconds
+    low = hw.Machine.named("diannao", voltage=0.5).set({"overhead.clock": 0.5})
+    assert hw.search("digits", low).energy == pytest.approx(low.report("digits").energy)
     assert json.loads(json.dumps(found.to_dict()))["layers"][0]["mapping"]
     assert "conv1" in str(found) and "eyeriss" in repr(found)
     with pytest.raises(NotImplementedError, match="no mappings to search"):

@@ -317,7 +317,7 @@ def _level(table: Mapping[str, Any], names: Mapping[str, Any], lookup: Any) -> d
             one[key] = amount(f"{key} of {where}", one[key], names, lookup)
     _kind(where, one)
     for key, (high, closed) in _AMOUNTS.items():
-        if key in one and not isinstance(one[key], Mapping):
+        if key in one and not (key == "bytes" and isinstance(one[key], Mapping)):
             one[key] = check_number("Machine", f"{key} of {where}", one[key], high=high, closed=closed)
     for key in _WHOLE:
         if key in one:

@@ -147,7 +147,7 @@ class FusedNetwork(Shown):
 
 def fuse_on(
     network: object,
-    machine: Machine | Accelerator | str,
+    machine: Machine | str,
     objective: str = "energy",
     *,
     batch: int = 1,
@@ -160,13 +160,14 @@ def fuse_on(
     network, machine, objective, batch, input_shape
         As of `Machine.fuse`.
     """
-    chip = machine if isinstance(machine, Accelerator) else machine_of("fuse", machine).accelerator
+    own = machine_of("fuse", machine)
+    chip = own.accelerator
     check_choice("fuse", "objective", objective, ("energy", "delay"))
     batch = check_count("fuse", "batch", batch)
     net = as_network(network, input_shape)
     if chip.cost is not mapped_cost:
         raise Unsupported(f"fuse: {chip.name} has no shared buffer: its model counts nonzeros or streams")
-    sizes = Sizes(chip, net, batch)
+    sizes = Sizes(own, net, batch)
     layers = sizes.layers
     best: list[tuple[float, list[Group]]] = [(0.0, [])]
     for end in range(1, len(layers) + 1):
@@ -192,19 +193,20 @@ class Sizes:
 
     Parameters
     ----------
-    machine : Accelerator
+    own : Machine
     network : Network
     batch : int
     """
 
-    def __init__(self, machine: Accelerator, network: Network, batch: int) -> None:
+    def __init__(self, own: Machine, network: Network, batch: int) -> None:
+        machine = own.accelerator
         self.machine, self.batch = machine, batch
         flows = [flow for flow in network.flows if loops_of(flow, batch) is not None]
         self.loops: list[Loops] = [loops for flow in flows if (loops := loops_of(flow, batch)) is not None]
         if not flows:
             raise WrongValue(f"fuse: {network.name} has no layer with a product")
         self.format = next(iter(machine.formats))
-        report = machine.report(network, self.format, batch, zeros={})
+        report = own.report(network, batch, zeros={})
         self.layers: list[Layer] = list(report.layers)
         self.stores = list(machine.stores(self.format))
         self.buffer = _shared(machine, self.stores)
