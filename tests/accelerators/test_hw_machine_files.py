@@ -163,3 +163,17 @@ def test_a_study_has_the_cost_of_the_machine() -> None:
     assert {row["format"] for row in found.pareto("accuracy", "machine_uj")} <= {"int4", "int8", "fp32"}
     mixed = hc.study(hc.zoo.digits(), {"fc*": "int4"}, machine="diannao", network="digits", progress=False)
     assert mixed.table[-1]["machine_us"] is None
+
+
+def test_commands_take_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", "digits", "--base", "diannao", "--set", "sizes.neurons=8,16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = hw.explore(base="diannao", set={"sizes.neurons": [8, 16]}, networks="digits").table
+    assert [row["energy"] for row in found["table"]] == [row["energy"] for row in rows]
+    assert main(["explore", "digits", "--base", "diannao", "--set", "sizes.neuron=8"]) in (1, 2)
+    assert "neuron" in capsys.readouterr().err
+    assert main(["study", "--machine", "diannao", "--formats", "int4", "--activations", "int8", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["rows"]
+    assert all(row["machine_uj"] > 0 for row in table)
+    assert main(["study", "--machine", "dianao", "--formats", "int4"]) in (1, 2)
+    assert "diannao" in capsys.readouterr().err

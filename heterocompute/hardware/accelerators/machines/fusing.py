@@ -224,8 +224,8 @@ class Sizes:
         layers, loops = self.layers[begin:end], self.loops[begin:end]
         names = tuple(layer.name for layer in layers)
         if len(layers) == 1:
-            (one,) = layers
-            yield Group(names, loops[0].p, "", "", 0.0, one.dram_bits, one.picojoules, one.cycles)
+            alone = layers[0]
+            yield Group(names, loops[0].p, "", "", 0.0, alone.dram_bits, alone.picojoules, alone.cycles)
             return
         weights = [one.weights * self.bits["W"] for one in loops]
         for rows in _tiles(loops[-1].p):
