@@ -35,7 +35,7 @@ def test_groups_are_the_best_of_all_cuts(seed: int) -> None:
     machine = hw.Machine(TABLE).set({"buffer.kib": rng.choice((1, 4, 16, 64)), "voltage": rng.choice((0.5, 0.8))})
     net, batch, objective = chain(rng), rng.choice((1, 3)), rng.choice(("energy", "delay"))
     found = machine.fuse(net, batch, objective)
-    sizes = Sizes(machine, net, batch)
+    sizes = Sizes(machine.accelerator, net, batch, machine.table["voltage"])
     count, costs = len(sizes.layers), []
     for cuts in itertools.product((False, True), repeat=count - 1):
         edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), count]

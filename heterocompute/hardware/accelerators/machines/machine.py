@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....base.errors import WrongType, WrongValue, shown
 from ....base.texts import near_words
@@ -26,10 +26,8 @@ from ..energies import operands
 from ..report import AcceleratorReport
 from .building import accelerator_of, area_of
 from .checking import Plan, checked_file, format_names, planned, used_sizes
+from .fusing import FusedNetwork, fuse_on
 from .keys import FAN, KEYS, MAC, MEMORY, OVERHEADS, near
-
-if TYPE_CHECKING:
-    from .fusing import FusedNetwork
 
 __all__ = ["Machine", "check_key", "machine_names", "machine_of"]
 
@@ -359,9 +357,7 @@ class Machine:
         >>> len(found.groups), found.dram_bytes < found.to_dict()["unfused"]["dram_bytes"]
         (1, True)
         """
-        from .fusing import fuse_on
-
-        return fuse_on(network, self, objective, batch=batch, input_shape=input_shape)
+        return fuse_on(network, self.accelerator, objective, batch, self.table.get("voltage"), input_shape)
 
     @cached_property
     def accelerator(self) -> Accelerator:
