@@ -147,6 +147,8 @@ class OnnxNetwork:
         The constants that Conv, Gemm and MatMul multiply by, by name.
     axis : dict of str to int or tuple
         Along what each is summed.
+    hardware : str or None
+        Path of the file, which tells `heterocompute.study` the layers for a machine.
     """
 
     def __init__(self, model: Any, x: Any = None, labels: Any = None, batch: int = 64) -> None:
@@ -159,6 +161,7 @@ class OnnxNetwork:
             self._source, self._folder = path, os.path.dirname(path)
         if is_changed:
             self._source = None
+        self.hardware = self._source if isinstance(self._source, str) else None
         self._proto, self._codes = proto, codes_in(proto.graph)
         if x is not None:
             self._refuse_codes()

@@ -72,7 +72,7 @@ def test_formats_have_sizes_of_their_own() -> None:
         (lambda: hw.explore(set={"lanes": [8]}, networks=LAYER), "expected base, too"),
         (
             lambda: hw.explore(base="tpu_v1", set={"sizes.row": [8]}, networks=LAYER),
-            "key is 'row', the nearest is rows",
+            "key 'row', the nearest is rows",
         ),
         (lambda: hw.explore(base="tpu_v1", set={"cell.kib": [8]}, networks=LAYER), "'cell', the nearest is cells"),
         (lambda: hw.search(LAYER, "tpu_v1", "speed"), "objective is 'speed'"),
@@ -120,6 +120,8 @@ def test_a_search_has_the_mappings_of_the_report() -> None:
     assert [str(found.mappings[one.name]) for one in report.layers] == [one.detail["mapping"] for one in report.layers]
     least = {goal: hw.search("digits", "eyeriss", goal) for goal in ("energy", "delay")}
     assert least["energy"].energy <= least["delay"].energy and least["delay"].seconds <= least["energy"].seconds
+    low = hw.Machine.named("diannao", voltage=0.5).set({"overhead.clock": 0.5})
+    assert hw.search("digits", low).energy == pytest.approx(low.report("digits").energy)
     assert json.loads(json.dumps(found.to_dict()))["layers"][0]["mapping"]
     assert "conv1" in str(found) and "eyeriss" in repr(found)
     with pytest.raises(NotImplementedError, match="no mappings to search"):
@@ -161,3 +163,17 @@ def test_a_study_has_the_cost_of_the_machine() -> None:
     assert {row["format"] for row in found.pareto("accuracy", "machine_uj")} <= {"int4", "int8", "fp32"}
     mixed = hc.study(hc.zoo.digits(), {"fc*": "int4"}, machine="diannao", network="digits", progress=False)
     assert mixed.table[-1]["machine_us"] is None
+
+
+def test_commands_take_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", "digits", "--base", "diannao", "--set", "sizes.neurons=8,16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = hw.explore(base="diannao", set={"sizes.neurons": [8, 16]}, networks="digits").table
+    assert [row["energy"] for row in found["table"]] == [row["energy"] for row in rows]
+    assert main(["explore", "digits", "--base", "diannao", "--set", "sizes.neuron=8"]) in (1, 2)
+    assert "neuron" in capsys.readouterr().err
+    assert main(["study", "--machine", "diannao", "--formats", "int4", "--activations", "int8", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["rows"]
+    assert all(row["machine_uj"] > 0 for row in table)
+    assert main(["study", "--machine", "dianao", "--formats", "int4"]) in (1, 2)
+    assert "diannao" in capsys.readouterr().err

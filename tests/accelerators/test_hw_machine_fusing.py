@@ -32,10 +32,10 @@ def chain(rng: random.Random) -> Any:
 @pytest.mark.parametrize("seed", range(8))
 def test_groups_are_the_best_of_all_cuts(seed: int) -> None:
     rng = random.Random(seed)
-    machine = hw.Machine(TABLE).set({"buffer.kib": rng.choice((1, 4, 16, 64))})
+    machine = hw.Machine(TABLE).set({"buffer.kib": rng.choice((1, 4, 16, 64)), "voltage": rng.choice((0.5, 0.8))})
     net, batch, objective = chain(rng), rng.choice((1, 3)), rng.choice(("energy", "delay"))
     found = machine.fuse(net, batch, objective)
-    sizes = Sizes(machine.accelerator, net, batch)
+    sizes = Sizes(machine.accelerator, net, batch, machine.table["voltage"])
     count, costs = len(sizes.layers), []
     for cuts in itertools.product((False, True), repeat=count - 1):
         edges = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), count]
@@ -48,7 +48,7 @@ def test_groups_are_the_best_of_all_cuts(seed: int) -> None:
     assert [name for one in found.groups for name in one.layers] == [layer.name for layer in sizes.layers]
     assert all(one.need <= sizes.room for one in found.groups)
     before = found.to_dict()["unfused"]
-    report = machine.report(net, batch, voltage=None)
+    report = machine.report(net, batch)
     assert before["seconds"] == pytest.approx(report.seconds) and before["energy"] == pytest.approx(report.energy)
     assert found.energy <= before["energy"] * (1 + 1e-9) or objective == "delay"
 

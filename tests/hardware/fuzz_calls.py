@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heterocompute import hardware as hw
+from heterocompute.hardware.accelerators.machines.machine import FOLDER
 
 CHIP = "a100-sxm-40gb"
 LEVELS = [hw.mapper.Level("DRAM", read=2.0, write=2.0), hw.mapper.Level("Buffer", words=64, read=1.0, write=1.0)]
@@ -48,7 +49,8 @@ def shapes(layer: hw.layers.Layer, *inputs: tuple[int, ...]) -> dict[str, Call]:
 
 # Values that functions return and that users do not construct.
 RESULTS = {
-    "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "Fusion", "LargestBatch",
+    "BatchSweep", "Counts", "Dispatch", "Exploration", "Files", "Found", "FusedNetwork", "Fusion", "LargestBatch",
+    "MappedNetwork",
     "MacCost", "Measurement", "Overhead", "PipelineRun", "PublishedFigure", "PublishedFigures", "Roofline", "Stats",
     "Utilization", "Feed", "memory.Memory",
     "systolic.Run", "systolic.Simulation", "multi.ChipletTraffic", "accelerators.AcceleratorReport",
@@ -62,10 +64,11 @@ PLAIN = {
     "host", "state_arithmetic",  # one measures for seconds, the other registers a family permanently
 }  # fmt: skip
 
-MACHINE = {
-    "name": "one", "process": "7 nm", "clock": 1e9, "mac": {"weights": "int8", "activations": "int8", "sums": 24},
-    "level": [{"name": "dram", "kind": "lpddr4", "bandwidth": 5e9}, {"name": "buffer", "kib": 64, "width": 64}],
-}  # fmt: skip
+MACHINE = hw.Machine({
+    "name": "m", "process": "16nm", "clock": 1e9, "sizes": {"rows": 4}, "mac": {"weights": "int8"},
+    "level": [{"name": "dram", "kind": "ddr3", "bandwidth": 1e9},
+              {"name": "buffer", "kib": 4, "count": "rows", "spread": "K"}],
+})  # fmt: skip
 
 CALLS: dict[str, Call] = {
     "Activation": call(hw.layers.Activation, kind="relu", functional=False),
@@ -155,13 +158,18 @@ CALLS: dict[str, Call] = {
                                      accumulator_bits=32, vector=1, resident="", operations=None, watts=1.0,
                                      mac_pj=0.1, gated="", instruction_pj=0.0, still="", holds=None, chips=1,
                                      waits="DRAM", notes=()),
-    "Machine": call(hw.Machine, table=MACHINE),
-    "Machine.set": call(hw.Machine(MACHINE).set, changes={"buffer.kib": 8}),
-    "Machine.report": call(hw.Machine(MACHINE).report, model="digits", batch=1, input_shape=(1, 8, 8)),
     "Accelerator.peak": call(hw.accelerators.tpu_v1().peak, format="int8"),
     "Accelerator.report": call(hw.accelerators.eie().report, model="digits", format="int16", batch=1,
                                input_shape=(1, 8, 8), zeros={"fc1": {"W": 0.5}}, layers=["fc1"],
                                voltage=0.8, dram="hbm2"),
+    "Machine": call(hw.Machine, table=MACHINE.table),
+    "Machine.named": call(hw.Machine.named, name="tpu_v1", rows=8, columns=8, bandwidth=1e9),
+    "Machine.read": call(hw.Machine.read, path=FOLDER / "tpu_v1.toml", rows=8),
+    "Machine.peak": call(MACHINE.peak, format="int8"),
+    "Machine.set": call(MACHINE.set, changes={"buffer.kib": 2, "mac.lanes": 2, "clock": 1e9, "sizes.rows": 4}),
+    "Machine.report": call(MACHINE.report, model="digits", batch=1, format="int8", voltage=0.7),
+    "Machine.roofline": call(MACHINE.roofline, network="digits", batch=1, input_shape=(1, 8, 8)),
+    "Machine.fuse": call(MACHINE.fuse, network="digits", batch=1, objective="energy", input_shape=(1, 8, 8)),
     "amdahl": call(hw.systems.amdahl, share=0.5, speedup=4.0),
     "as_network": call(hw.as_network, network=[hw.layers.Linear(8, 4)], input_shape=(3, 8), training=0),
     "batch_sweep": call(hw.batch_sweep, network="digits", device=CHIP, batches=(1, 2), dtype="fp16",
@@ -190,6 +198,8 @@ CALLS: dict[str, Call] = {
     "explain_gain": call(hw.explain_gain, a="k20x", b=CHIP, a_dtype="fp32", b_dtype="fp16", sparse=False),
     "explore": call(hw.explore, space={"lanes": [8]}, networks="digits", objective=("energy", "area"), batch=1,
                     budget=2, seed=0, workers=None),
+    "explore, of a machine": call(hw.explore, networks="digits", base=MACHINE, set={"buffer.kib": [1, 2]},
+                                  objective="energy", batch=1, budget=2, seed=0),
     "fuse": call(hw.fuse, network="digits", sram_bytes=1e6, batch=1, training=False, recompute=False, dtype="fp16",
                  format="int8", input_shape=(1, 8, 8)),
     "hbm_bandwidth": call(hw.systems.hbm_bandwidth, stacks=5, width_bits=1024, rate=2.43e9),
@@ -254,6 +264,8 @@ CALLS: dict[str, Call] = {
     "read_yaml": call(lambda paths: hw.mapper.read_yaml(paths), paths="never/there.yaml"),
     "roofline": call(hw.roofline, network="digits", device=CHIP, dtype="fp16", format="int8", batch=1,
                      input_shape=(1, 8, 8), sparse=False, kv_cache=None),
+    "search, of a network": call(hw.search, network="digits", machine=MACHINE, objective="edp", batch=1,
+                                 format="int8", input_shape=(1, 8, 8), budget=12, seed=0),
     "search": call(hw.mapper.search, problem=PROBLEM, arch=ARCH, objective="edp", budget=10, seed=0, threads=None,
                    dataflow=None, method="auto", progress=False),
     "systolic.gemm": call(hw.systolic.gemm, M=8, N=4, K=8, rows=4, cols=4, dataflow="ws", sram_words=(10, 10, 10)),

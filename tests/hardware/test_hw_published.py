@@ -146,7 +146,7 @@ def test_words_have_a_number_of_ours_and_are_never_reproduced() -> None:
 
 def test_a_modelled_figure_of_a_machine_names_it() -> None:
     """Models of machines begin their text with a machine's name; formulas in such a topic say so."""
-    names = {*hw.accelerators.names(), "device", "devices", "formula", "count"}
+    names = {*hw.accelerators.names(), "tpu_like", "device", "devices", "formula", "count"}
     rooms = ("vectors.", "layers.", "sparse.", "eyeriss.")
     of = {model: name for name, model in MODELS.items()}
     for one in FIGURES:

@@ -297,14 +297,7 @@ class Accelerator:
         if not problems:
             raise WrongValue(f"report: {network.name} has no layer with a product")
         found = [self.cost(self, loops, text, known.get(loops.name, {})) for loops in problems]
-        found = [self._completed(layer) for layer in found]
-        usual = PROCESSES[self.process][1] if self.process in PROCESSES else None
-        if voltage is not None:
-            volts = check_number(f"{self.name}.report", "voltage", voltage, high=10.0)
-            if usual is None:
-                why = f"the usual voltage of process {shown(self.process)} is not known"
-                raise WrongValue(f"{self.name}.report: voltage is {shown(voltage)}, but {why}")
-            found, usual = [_scaled(layer, (volts / usual) ** 2, 1.0) for layer in found], volts
+        found, usual = at_voltage(self, found, voltage)
         if dram is not None:
             bit = dram_bit(f"{self.name}.report", dram)
             found = [_scaled(layer, 1.0, bit * layer.dram_bits / (layer.energy.get("DRAM") or 1.0)) for layer in found]
@@ -312,15 +305,6 @@ class Accelerator:
         return AcceleratorReport(
             self.name, network.name, text, batch, self.clock, peak, found, notes, self.waits, usual
         )
-
-    def _completed(self, layer: Layer) -> Layer:
-        """Add the clock tree, control and leakage to a layer."""
-        if not (self.clock_tree or self.control or self.leakage):
-            return layer
-        chip = math.fsum(pj for part, pj in layer.energy.items() if part != "DRAM")
-        leaked = self.leakage * layer.cycles / self.clock * 1e12
-        return replace(layer, energy={**layer.energy, "clock": self.clock_tree * chip, "control": self.control * chip,
-                                      "leakage": leaked})  # fmt: skip
 
     def _hold(self, network: str, params: int, format: str) -> None:
         if self.holds is None:
@@ -341,6 +325,44 @@ class Accelerator:
     def __repr__(self) -> str:
         peaks = ", ".join(f"{self.peak(one) / 1e12:.4g}e12 {one}" for one in self.formats)
         return f"<Accelerator {self.name}: {self.title}; {peaks} operations/s>"
+
+
+def at_voltage(
+    machine: Accelerator, layers: Sequence[Layer], voltage: float | None
+) -> tuple[list[Layer], float | None]:
+    """Return layers with the clock tree, control and leakage, at a voltage, and the voltage.
+
+    Parameters
+    ----------
+    machine : Accelerator
+    layers : sequence of Layer
+        As `cost` returns them.
+    voltage : float or None
+        V. None: the usual voltage of the process.
+
+    Returns
+    -------
+    (list of Layer, float or None)
+    """
+    found = [_completed(machine, layer) for layer in layers]
+    usual = PROCESSES[machine.process][1] if machine.process in PROCESSES else None
+    if voltage is None:
+        return found, usual
+    volts = check_number(f"{machine.name}.report", "voltage", voltage, high=10.0)
+    if usual is None:
+        why = f"the usual voltage of process {shown(machine.process)} is not known"
+        raise WrongValue(f"{machine.name}.report: voltage is {shown(voltage)}, but {why}")
+    return [_scaled(layer, (volts / usual) ** 2, 1.0) for layer in found], volts
+
+
+def _completed(machine: Accelerator, layer: Layer) -> Layer:
+    """Add the clock tree, control and leakage to a layer."""
+    if not (machine.clock_tree or machine.control or machine.leakage):
+        return layer
+    chip = math.fsum(pj for part, pj in layer.energy.items() if part != "DRAM")
+    leaked = machine.leakage * layer.cycles / machine.clock * 1e12
+    return replace(layer, energy={**layer.energy, "clock": machine.clock_tree * chip, "control": machine.control * chip,
+                                  "leakage": leaked})  # fmt: skip
 
 
 def _scaled(layer: Layer, chip: float, dram: float) -> Layer:

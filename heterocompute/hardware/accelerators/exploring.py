@@ -27,7 +27,7 @@ from ..network.graph import Network
 from ..network.lookup import as_network
 from .design import DATAFLOWS, Design
 from .energies import operands
-from .machines.machine import Machine, machine_of
+from .machines.machine import Machine, check_key, machine_of
 from .points import Points
 
 SPACE: Mapping[str, Sequence[Any]] = {
@@ -309,7 +309,7 @@ def _base(base: object, space: object, changes: object) -> Machine | None:
         raise WrongType(f"explore: set is {shown(changes)}, expected a mapping such as {{'buffer.kib': [64, 128]}}")
     found = machine_of("explore", base)
     for path in changes or {}:
-        found.check_key("explore: set", path)
+        check_key(found, "explore: set", path)
     return found
 
 

@@ -59,4 +59,4 @@ def adc_energy(bits: int) -> float:
     >>> round(adc_energy(4), 4), round(adc_energy(8), 4)
     (0.0704, 1.1264)
     """
-    return STEP_PJ * 2**bits
+    return float(STEP_PJ * 2**bits)

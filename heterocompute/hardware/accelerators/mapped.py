@@ -283,13 +283,13 @@ def _layer(
             if tensor not in stores[-1].keeps:
                 pj = run.loops.macs * _word(run, tensor, format) * machine.operand_pj
                 energy[TENSOR_PARTS[tensor]] = listed[f"registers {tensor}"] = pj
-    work = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
+    work: float = groups * math.prod(bound for level in mapping.temporal.values() for _, bound in level)
     if machine.cim is not None:
         work *= machine.cim.steps
     detail: dict[str, Any] = {"mapping": str(mapping)}
     if machine.skipped:
         left = _lockstep(machine, stores, stats, mapping, gated)
-        work, detail["imbalance"] = work * left, left / gated if gated else math.inf
+        work, detail["imbalance"] = work * left, left / gated if gated else 1.0
     last = {tensor: [store.name for store in stores if tensor in store.keeps][-1] for tensor in "WIO"}
     dram, outside, waits = 0.0, 0.0, 0.0
     busy: dict[str, float] = {}  # bytes in and out of an instance of a memory whose width is known

@@ -116,7 +116,7 @@ def crossbar_pj(banks: int, process: str) -> float:
     Examples
     --------
     >>> round(crossbar_pj(32, "16nm"), 4)
-    0.067
+    0.0629
     """
     return scaled(mux(24, banks) + int_add(8) * 2, process).energy
 

@@ -253,7 +253,7 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
     units = math.prod(counts) * mac.get("lanes", 1)
     if units > MAX_UNITS and "model" not in file:
         raise WrongValue(f"Machine: counts and lanes make more than {MAX_UNITS:,} multipliers")
-    rest = {
+    rest: dict[str, Any] = {
         "clock": check_number("Machine", "clock", amount("clock", file["clock"], names, lookup)),
         "sizes": sizes,
         "notes": _notes(file, sizes, chip),
@@ -263,9 +263,9 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
             rest[key] = check_number("Machine", key, amount(key, file[key], names, lookup))
     if "chips" in file:
         rest["chips"] = check_count("Machine", "chips", amount("chips", file["chips"], names, lookup))
-    for one in levels:
-        if "idle" in one and mac.get("zeros", "none") == "none":
-            raise WrongValue(f"Machine: level {shown(one['name'])} has idle, expected zeros of mac as gate or skip")
+    for level in levels:
+        if "idle" in level and mac.get("zeros", "none") == "none":
+            raise WrongValue(f"Machine: level {shown(level['name'])} has idle, expected zeros of mac as gate or skip")
     if "chips" in file and "holds" not in file:
         raise WrongValue("Machine: file has chips, expected holds, the bytes of weights that one chip holds")
     if "resident" in file and file["resident"] not in named:
@@ -317,7 +317,7 @@ def _level(table: Mapping[str, Any], names: Mapping[str, Any], lookup: Any) -> d
             one[key] = amount(f"{key} of {where}", one[key], names, lookup)
     _kind(where, one)
     for key, (high, closed) in _AMOUNTS.items():
-        if key in one and not isinstance(one[key], Mapping):
+        if key in one and not (key == "bytes" and isinstance(one[key], Mapping)):
             one[key] = check_number("Machine", f"{key} of {where}", one[key], high=high, closed=closed)
     for key in _WHOLE:
         if key in one:

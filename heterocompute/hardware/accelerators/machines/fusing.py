@@ -24,7 +24,6 @@ from ..accelerator import Accelerator, Store
 from ..energies import value_bits
 from ..mapped import mapped_cost
 from ..report import Layer
-from .machine import Machine, machine_of
 
 __all__ = ["FusedNetwork", "fuse_on"]
 
@@ -147,26 +146,28 @@ class FusedNetwork(Shown):
 
 def fuse_on(
     network: object,
-    machine: Machine | Accelerator | str,
-    objective: str = "energy",
-    *,
-    batch: int = 1,
+    chip: Accelerator,
+    objective: str,
+    batch: int,
+    voltage: float | None,
     input_shape: Sequence[int] | None = None,
 ) -> FusedNetwork:
     """Find the layers that run together on a machine's shared buffer: `Machine.fuse`.
 
     Parameters
     ----------
-    network, machine, objective, batch, input_shape
+    network, objective, batch, input_shape
         As of `Machine.fuse`.
+    chip : Accelerator
+    voltage : float or None
+        V. None: the usual voltage of the process.
     """
-    chip = machine if isinstance(machine, Accelerator) else machine_of("fuse", machine).accelerator
     check_choice("fuse", "objective", objective, ("energy", "delay"))
     batch = check_count("fuse", "batch", batch)
     net = as_network(network, input_shape)
     if chip.cost is not mapped_cost:
         raise Unsupported(f"fuse: {chip.name} has no shared buffer: its model counts nonzeros or streams")
-    sizes = Sizes(chip, net, batch)
+    sizes = Sizes(chip, net, batch, voltage)
     layers = sizes.layers
     best: list[tuple[float, list[Group]]] = [(0.0, [])]
     for end in range(1, len(layers) + 1):
@@ -195,16 +196,17 @@ class Sizes:
     machine : Accelerator
     network : Network
     batch : int
+    voltage : float or None
     """
 
-    def __init__(self, machine: Accelerator, network: Network, batch: int) -> None:
+    def __init__(self, machine: Accelerator, network: Network, batch: int, voltage: float | None) -> None:
         self.machine, self.batch = machine, batch
         flows = [flow for flow in network.flows if loops_of(flow, batch) is not None]
         self.loops: list[Loops] = [loops for flow in flows if (loops := loops_of(flow, batch)) is not None]
         if not flows:
             raise WrongValue(f"fuse: {network.name} has no layer with a product")
         self.format = next(iter(machine.formats))
-        report = machine.report(network, self.format, batch, zeros={})
+        report = machine.report(network, self.format, batch, zeros={}, voltage=voltage)
         self.layers: list[Layer] = list(report.layers)
         self.stores = list(machine.stores(self.format))
         self.buffer = _shared(machine, self.stores)
@@ -222,8 +224,8 @@ class Sizes:
         layers, loops = self.layers[begin:end], self.loops[begin:end]
         names = tuple(layer.name for layer in layers)
         if len(layers) == 1:
-            (one,) = layers
-            yield Group(names, loops[0].p, "", "", 0.0, one.dram_bits, one.picojoules, one.cycles)
+            alone = layers[0]
+            yield Group(names, loops[0].p, "", "", 0.0, alone.dram_bits, alone.picojoules, alone.cycles)
             return
         weights = [one.weights * self.bits["W"] for one in loops]
         for rows in _tiles(loops[-1].p):

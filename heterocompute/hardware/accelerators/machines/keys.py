@@ -47,9 +47,10 @@ MAC_AMOUNTS = (
 
 
 def near(word: object, words: Sequence[str] | Mapping[str, Any]) -> str:
-    """Return the nearest of several words in a phrase, or all of them."""
+    """Return the nearest of several words in a phrase, or the first of them."""
     found = near_words(str(word), words, 1)
-    return f"the nearest is {found[0]}" if found else f"expected one of {', '.join(words)}"
+    listed = ", ".join(list(words)[:8]) + ", ..." * (len(words) > 8)
+    return f"the nearest is {found[0]}" if found else f"expected one of {listed}"
 
 
 def known(where: str, table: object, keys: Sequence[str], needed: Sequence[str] = ()) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....base.errors import WrongType, WrongValue, shown
 from ....base.texts import near_words
@@ -26,12 +26,10 @@ from ..energies import operands
 from ..report import AcceleratorReport
 from .building import accelerator_of, area_of
 from .checking import Plan, checked_file, format_names, planned, used_sizes
+from .fusing import FusedNetwork, fuse_on
 from .keys import FAN, KEYS, MAC, MEMORY, OVERHEADS, near
 
-if TYPE_CHECKING:
-    from .fusing import FusedNetwork
-
-__all__ = ["Machine", "machine_names", "machine_of"]
+__all__ = ["Machine", "check_key", "machine_names", "machine_of"]
 
 MAX_BYTES = 1 << 16  # of a file
 #: Types of a roofline by the bits of an activation.
@@ -214,33 +212,6 @@ class Machine:
             table["sizes"] = {name: size for name, size in table["sizes"].items() if name in used}
         return Machine(table)
 
-    def check_key(self, function: str, path: object) -> None:
-        """Refuse a key of `set` that the machine's file cannot have.
-
-        Parameters
-        ----------
-        function : str
-            What asks, for the message.
-        path : str
-
-        Raises
-        ------
-        ValueError
-            No level has the name, or there is no such key.
-        """
-        name, dot, key = check_text(function, "a key", path).rpartition(".")
-        tables: dict[str, tuple[str, ...]] = {
-            **{one["name"]: (*MEMORY, *FAN) for one in self.table["level"]},
-            "mac": MAC,
-            "sizes": tuple(self.table["sizes"]),
-            "overhead": OVERHEADS,
-        }
-        if dot and name not in tables:
-            raise WrongValue(f"{function} has {shown(path)}, but level is {shown(name)}, {near(name, tables)}")
-        keys = tables[name] if dot else KEYS
-        if key not in keys:
-            raise WrongValue(f"{function} has {shown(path)}, but key is {shown(key)}, {near(key, keys)}")
-
     @property
     def name(self) -> str:
         return str(self.table["name"])
@@ -386,9 +357,7 @@ class Machine:
         >>> len(found.groups), found.dram_bytes < found.to_dict()["unfused"]["dram_bytes"]
         (1, True)
         """
-        from .fusing import fuse_on
-
-        return fuse_on(network, self, objective, batch=batch, input_shape=input_shape)
+        return fuse_on(network, self.accelerator, objective, batch, self.table.get("voltage"), input_shape)
 
     @cached_property
     def accelerator(self) -> Accelerator:
@@ -397,6 +366,34 @@ class Machine:
     def __repr__(self) -> str:
         shape = f"{self.multipliers:,} multipliers at {self.clock / 1e9:.4g} GHz, {self.process}"
         return f"<Machine {self.name}: {shape}, {self.voltage:g} V, {', '.join(self.formats)}>"
+
+
+def check_key(machine: Machine, function: str, path: object) -> None:
+    """Refuse a key of `set` that the machine's file cannot have.
+
+    Parameters
+    ----------
+    function : str
+        What asks, for the message.
+    path : str
+
+    Raises
+    ------
+    ValueError
+        No level has the name, or there is no such key.
+    """
+    name, dot, key = check_text(function, "a key", path).rpartition(".")
+    tables: dict[str, tuple[str, ...]] = {
+        **{one["name"]: (*MEMORY, *FAN) for one in machine.table["level"]},
+        "mac": MAC,
+        "sizes": tuple(machine.table["sizes"]),
+        "overhead": OVERHEADS,
+    }
+    if dot and name not in tables:
+        raise WrongValue(f"{function} has level {shown(name)}, {near(name, tables)}")
+    keys = tables[name] if dot else KEYS
+    if key not in keys:
+        raise WrongValue(f"{function} has key {shown(key)}, {near(key, keys)}")
 
 
 def machine_of(function: str, value: object) -> Machine:

@@ -13,7 +13,7 @@ from ....base.values import as_int, check_choice, check_count
 from ....report.page import rows_html
 from ...mapper.mapping import Mapping
 from ...network.lookup import as_network
-from ..accelerator import Accelerator
+from ..accelerator import Accelerator, at_voltage
 from ..mapped import WALKS, Effort, mapped_cost, mapped_layer
 from ..report import Layer
 from .machine import machine_of
@@ -144,7 +144,11 @@ def search(
     >>> list(found.mappings)[:2], found.energy <= hw.search("digits", "tpu_v1", "delay").energy
     (['conv1', 'conv2'], True)
     """
-    chip = machine if isinstance(machine, Accelerator) else machine_of("search", machine).accelerator
+    if isinstance(machine, Accelerator):
+        chip, voltage = machine, None
+    else:
+        own = machine_of("search", machine)
+        chip, voltage = own.accelerator, own.table.get("voltage")
     if chip.cost is not mapped_cost:
         raise Unsupported(f"search: {chip.name} has no mappings to search: its model counts nonzeros or streams")
     check_choice("search", "objective", objective, ("edp", "energy", "delay"))
@@ -163,7 +167,7 @@ def search(
         if plain not in known:
             known[plain] = mapped_layer(chip, plain, text, {}, effort)[:2]
         layer, mapping = known[plain]
-        layers.append(replace(layer, name=loops.name))
+        layers.append(replace(at_voltage(chip, [layer], voltage)[0][0], name=loops.name))
         mappings[loops.name] = mapping
     if not layers:
         raise WrongValue(f"search: {net.name} has no layer with a product")
