@@ -156,3 +156,22 @@ def test_the_length_of_a_row_is_a_count():
     for length, error in ((None, TypeError), (-1, ValueError)):
         with pytest.raises(error, match=r"emulate\.accepts: length is "):
             hc.emulate.accepts("int32", "int8", "int8", length)
+
+
+def test_a_text_names_the_conversion() -> None:
+    rng = np.random.default_rng(2)
+    a, b = (hc.quantize(rng.standard_normal((3, 32), dtype=np.float32), "log6-4") for _ in range(2))
+    for text, accumulator, conversion in (
+        ("int24-sat+mitchell", "int24-sat", "mitchell"),
+        ("float64+hybrid:1", "float64", "hybrid:1"),
+        ("int32+hybrid:2", "int32", "hybrid:2"),
+    ):
+        assert hc.emulate.parse(text) == {"accumulator": accumulator, "conversion": conversion}
+        wanted = hc.emulate.matmul(a, b.T, accumulator=accumulator, conversion=conversion)
+        assert np.array_equal(hc.emulate.matmul(a, b.T, **hc.emulate.parse(text)), wanted)
+    assert hc.emulate.accepts("int24-sat+hybrid:2", "log6-4", "log6-4")
+    assert not hc.emulate.accepts("int24-sat+hybrid:3", "log6-4", "log6-4")  # gamma 4 has two bits
+    assert hc.emulate.accepts("int24-sat+mitchell", "int8", "int4")
+    for bad in ("hmma+mitchell", "fp32+hybrid:1", "int24-sat+mitchel", "mitchell"):
+        with pytest.raises(ValueError, match="emulate: "):
+            hc.emulate.parse(bad)

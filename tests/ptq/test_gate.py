@@ -28,6 +28,39 @@ def test_the_search_is_exhaustive_where_scores_rise_with_bytes(seed: int) -> Non
     assert gate.evaluations <= np.ceil(np.log2(count + 1)) + 2 and len(gate.table) == count
 
 
+def made_network() -> tuple[dict[str, Any], Any]:
+    """Return two layers of random weights, and the function that runs them."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((128, 48)).astype(np.float32)
+    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in (("a", (64, 48)), ("b", (9, 64)))}
+    return weights, lambda w: hc.linear(np.maximum(hc.linear(x, w["a"]), 0), w["b"])
+
+
+@pytest.mark.parametrize("at_least", [0.9, 0.99, 0.999])
+@pytest.mark.parametrize("name", ["digits", "adder", "made"])
+def test_the_gate_is_the_exhaustive_search_of_three_networks(name: str, at_least: float) -> None:
+    weights, run = made_network()
+    if name != "made":
+        net = getattr(hc.zoo, name)()
+        weights, run = net.weights, lambda w: net.forward(w, net.test_x[:64])
+    exact = run(weights).ravel()
+
+    def cosine(small: Any) -> float:
+        found = run(small).ravel()
+        return float(found @ exact / np.sqrt((found @ found) * (exact @ exact)))
+
+    ladder = ["int8", "int2-g16", "int3-g16", "int4-g16", ("int3-g16", "search"), "vsq4-g16-s4", "int6", "int5-g16"]
+    small, gate = hc.ptq.accept(weights, ladder, cosine, at_least)
+    assert gate.passed and gate.score == cosine(small) >= at_least
+    passing = []
+    for step in ladder:
+        one, alone = hc.ptq.accept(weights, [step], cosine, at_least)
+        if alone.passed:
+            passing.append(next(row["bytes"] for row in alone.table))
+    assert next(row["bytes"] for row in gate.table if row["recipe"] == gate.recipe) == min(passing)
+    assert gate.evaluations <= 6
+
+
 def test_neighbours_below_the_answer_are_tried() -> None:
     steps = [Step(None, "rtn", str(i)) for i in range(5)]
     scores = [0.0, 1.0, 0.0, 0.0, 1.0]  # the second is better than the two larger ones

@@ -223,6 +223,35 @@ def test_masks_are_the_definition(fmt: str) -> None:
         assert same_bits(moved, scales)
 
 
+@pytest.mark.parametrize("method", ["gptq", "qronos"])
+@pytest.mark.parametrize("fmt", ["int4-g16", "log4-1-g16", "mxfp4"])
+def test_whole_methods_are_the_definition(method: str, fmt: str) -> None:
+    """The steps of both methods one after the other: drift, scales of the largest magnitude, columns, descent."""
+    rng = np.random.default_rng(3)
+    x_float = (rng.standard_normal((256, 64)) @ rng.standard_normal((64, 64))).astype(np.float32)
+    h = hc.ptq.Hessian(64)
+    h.add(np.asarray(hc.quantize(x_float, "int4")), x_float)
+    w, matrix, cross = rng.standard_normal((9, 64), dtype=np.float32), h.matrix, h.cross
+    assert cross is not None
+    damping = {"gptq": 0.01, "qronos": 1e-3}[method]
+    unit = definition.largest(matrix) if method == "qronos" else float(np.cumsum(np.diagonal(matrix))[-1] / 64)
+    given = to_columns(w, (1,))
+    solved = definition.without_drift(given, matrix, cross, damping * unit)
+    grid = grid_of(hc.quantize(np.ascontiguousarray(solved.T), fmt))
+    turn = np.argsort(-np.diagonal(matrix), kind="stable")
+    upper, _ = definition.factor(matrix[turn][:, turn] + damping * unit * np.eye(64))
+    first = definition.first_of(given, matrix, cross, int(turn[0])) if method == "qronos" else None
+    codes = definition.columns(grid.core(), solved, upper, turn, None, first)
+    stored = scale_of(grid.scales) if grid.scales.free else None
+    codes, scales, _ = definition.descend(grid.core(), solved, matrix, codes, 3, 1 if stored else 0, stored)
+    grid.scale[...] = scales
+    wanted = grid.quantized(codes, "float64")
+    for context in contexts():
+        with context:
+            found = getattr(hc.ptq, method)(w, h, fmt, scales="absmax")
+        assert same_bits(found.dequantize(), wanted.dequantize())
+
+
 def test_blocks_that_are_too_long_are_refused() -> None:
     grid, w, h = problem(40, 3, "2:4")
     order = np.arange(40, dtype=np.int32)
