@@ -23,11 +23,10 @@ from ...base.cached import cached
 from ...base.errors import WrongValue, printable, shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
 from .offsets import Surface, spans_of
-from .pieces import Pieces
+from .pieces import Pieces, WordPiece
 from .special import Special
 from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
-from .wordpiece import WordPiece
 from .words import RULES, Rule
 
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"

@@ -29,9 +29,8 @@ from ....families.table import ENCODER_KINDS
 from ....zoo.llm.arranged import arrange, is_turned, order_of
 from ....zoo.llm.configuration import check_family, of_config
 from ....zoo.llm.experts import add_experts, listed_in
-from ....zoo.llm.opening import OF_TASKS, further_layers
 from ....zoo.llm.shape import Shape
-from ....zoo.llm.weights import expected, hf_names, prefix_in
+from ....zoo.llm.weights import OF_TASKS, expected, further_layers, hf_names, prefix_in
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
@@ -112,7 +111,8 @@ def model_in(reader: Tensors) -> Model:
     names = {name: size for name, size in names.items() if not name.startswith(further)}
     stored, held = set(names), dict.fromkeys(names, lambda: None)
     experts, parts = add_experts(held, names, shape)
-    roles = {**hf_names(reader.path, [name for name in names if name not in parts], shape), **experts}
+    whole = {name: size for name, size in names.items() if name not in parts}
+    roles = {**hf_names(reader.path, whole, shape), **experts}
     roles = {role: name for role, name in roles.items() if not (encoder and role.startswith("output."))}
     arrange(held, names, roles, shape, turned)
     _check(shape, roles, {name: size for name, size in names.items() if name not in parts})
