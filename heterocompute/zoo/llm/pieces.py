@@ -4,7 +4,7 @@ BPE: the neighbors whose join is the piece with the highest score merge first; o
 cut where no piece has the two characters next to each other, and each part is merged on its own. Memory and time depend
 on the size of the vocabulary, not on the ways to split its pieces.
 
-WordPiece: "\u2581cat" begins a word, "s" is BERT's "##s". A word of any length is split; BERT's limit is 100 characters.
+WordPiece: "\u2581cat" begins a word, "s" is BERT's "##s". Words of any length are split; BERT has a limit of 100.
 
 llama.cpp, src/llama-vocab.cpp, llm_tokenizer_spm_session and llm_tokenizer_wpm.
 """
