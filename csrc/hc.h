@@ -317,7 +317,8 @@ hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *
  *
  * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
  * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
- * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated.
+ * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated. Without DOWN there is
+ * no second line: experts follow.
  *
  * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
  * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
@@ -364,6 +365,35 @@ typedef struct {
 } hc_llm_layer;
 /* With run->n_threads = 0 each step chooses its number of threads. */
 hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error);
+
+/* A stack (experts, rows, columns): packed over the columns, or floats. NULL both: there is none. */
+typedef struct {
+    const hc_packed *packed;
+    const float *data;
+    int64_t rows, columns;
+    const float *bias; /* (experts, rows), or NULL */
+} hc_stack;
+
+/* out[t] = sum of share[t][j] * down(act(gate(x[t]), up(x[t]))) over the experts picked[t][j], in ascending order of the
+ * experts. gate_up replaces gate and up: first all rows of gate, then of up, or `interleaved` rows.
+ *
+ *   act(g, u) = kind(g) * u                                                   limit = 0
+ *   act(g, u) = (clip(u) + 1) * (min(g) * sigmoid(alpha * min(g)))            otherwise, with bounds of +-limit
+ *
+ * Each step is rounded by itself. A product that refuses a value of x returns HC_VALUE; out is then unspecified. */
+typedef struct {
+    int64_t tokens, width, hidden, experts, used;
+    const float *x;        /* (tokens, width) */
+    const int64_t *picked; /* (tokens, used), from 0 to experts - 1, each once in a row */
+    const float *shares;
+    float *out;
+    hc_stack gate, up, gate_up, down;
+    hc_layer_kind kind;
+    bool interleaved;
+    float alpha, limit;
+    const hc_format *activations; /* or NULL */
+} hc_experts;
+hc_status hc_run_experts(const hc_run *run, const hc_experts *given, hc_error *error);
 
 /* The routes that hc_matmul can use with these arguments, the paths of the CPU's route (ops/product/paths.def), and the
  * chosen ones, for the first matrix (or its first rows) that is not empty. reason: why not, or NULL. seconds: an

@@ -2,7 +2,6 @@
  * not valid, without side effects in that layer. heterocompute/zoo/llm/run.py then runs the layer step by step, and
  * reports errors. A layer without matrices of a feed-forward part is its attention alone: experts follow it.
  */
-#include "ops/layers/experts.h"
 #include "python/call.h"
 #include "python/methods.h"
 
@@ -136,16 +135,18 @@ static bool some_floats(PyObject *object, int64_t count, const float **data) {
     return true;
 }
 
+static bool is_gate(hc_layer_kind kind) {
+    return kind == HC_LAYER_SILU || kind == HC_LAYER_GELU || (kind > HC_LAYER_ROPE && kind < HC_N_LAYERS);
+}
+
 static bool are_legal(const hc_llm_layer *layer) {
     const int64_t most = 1 << 30, size[] = {layer->batch,    layer->n,          layer->width, layer->heads,
                                             layer->kv_heads, layer->head_width, layer->hidden};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++)
         if (size[i] < 1 || size[i] > most)
             return false;
-    const bool gate = layer->gate == HC_LAYER_SILU || layer->gate == HC_LAYER_GELU ||
-                      (layer->gate > HC_LAYER_ROPE && layer->gate < HC_N_LAYERS);
-    return gate && layer->heads % layer->kv_heads == 0 && layer->half >= 1 && layer->half <= layer->head_width / 2 &&
-           layer->held >= 0 && layer->held <= most * most && layer->window >= 0;
+    return is_gate(layer->gate) && layer->heads % layer->kv_heads == 0 && layer->half >= 1 &&
+           layer->half <= layer->head_width / 2 && layer->held >= 0 && layer->held <= most * most && layer->window >= 0;
 }
 
 /* Runs the layer of a tuple, from x to out. Returns 0 if it ran, 1 if its arguments are not plain or it failed, -1 with
@@ -246,43 +247,39 @@ PyObject *hc_llm_layers_method(PyObject *self, PyObject *args) {
     return answer;
 }
 
-/* Stacks (experts, rows, columns) and their biases. */
+enum { N_STACKS = 4 };
+
+/* Stacks (experts, rows, columns) and their biases: gate, up, gate_up, down. */
 static bool stacks_of(PyObject *stacks, PyObject *biases, hc_experts *given, hc_held *held) {
     const int64_t width = given->width, hidden = given->hidden;
-    const int64_t shape[HC_N_EXPERTS_WEIGHTS][2] = {
-        [HC_EXPERTS_GATE] = {hidden, width},
-        [HC_EXPERTS_UP] = {hidden, width},
-        [HC_EXPERTS_GATE_UP] = {2 * hidden, width},
-        [HC_EXPERTS_DOWN] = {width, hidden},
-    };
-    bool there[HC_N_EXPERTS_WEIGHTS];
-    for (int i = 0; i < HC_N_EXPERTS_WEIGHTS; i++) {
+    hc_stack *const stack[N_STACKS] = {&given->gate, &given->up, &given->gate_up, &given->down};
+    const int64_t shape[N_STACKS][2] = {{hidden, width}, {hidden, width}, {2 * hidden, width}, {width, hidden}};
+    bool there[N_STACKS];
+    for (int i = 0; i < N_STACKS; i++) {
         PyObject *object = PyTuple_GET_ITEM(stacks, i);
-        hc_stack *stack = &given->stack[i];
+        hc_stack *one = stack[i];
         there[i] = object != Py_None;
         if (!there[i])
             continue;
-        stack->rows = shape[i][0];
-        stack->columns = shape[i][1];
-        if (!floats_of(biases, i, given->experts * stack->rows, &stack->bias))
+        one->rows = shape[i][0];
+        one->columns = shape[i][1];
+        if (!floats_of(biases, i, given->experts * one->rows, &one->bias))
             return false;
         if (PyArray_CheckExact(object)) {
             PyArrayObject *array = (PyArrayObject *)object;
             if (given->activations || PyArray_NDIM(array) != 3 || PyArray_DIM(array, 0) != given->experts ||
-                PyArray_DIM(array, 1) != stack->rows || PyArray_DIM(array, 2) != stack->columns ||
+                PyArray_DIM(array, 1) != one->rows || PyArray_DIM(array, 2) != one->columns ||
                 !is_floats(object, PyArray_SIZE(array)))
                 return false;
-            stack->data = PyArray_DATA(array);
+            one->data = PyArray_DATA(array);
             continue;
         }
-        const hc_packed *found = stack->packed = hc_packed_of(object, held);
+        const hc_packed *found = one->packed = hc_packed_of(object, held);
         if (!found || found->ndim != 3 || found->n_axes != 1 || found->axes[0] != 2 ||
-            found->shape[0] != given->experts || found->shape[1] != stack->rows || found->shape[2] != stack->columns)
+            found->shape[0] != given->experts || found->shape[1] != one->rows || found->shape[2] != one->columns)
             return false;
     }
-    return (there[HC_EXPERTS_GATE_UP] ? !there[HC_EXPERTS_GATE] && !there[HC_EXPERTS_UP]
-                                      : there[HC_EXPERTS_GATE] && there[HC_EXPERTS_UP]) &&
-           there[HC_EXPERTS_DOWN];
+    return there[3] && (there[2] ? !there[0] && !there[1] : there[0] && there[1]);
 }
 
 /* The experts of each token, and the memory of the result. */
@@ -322,7 +319,7 @@ PyObject *hc_llm_experts_method(PyObject *self, PyObject *args) {
         return hc_give_up(&held);
     PyArrayObject *x = (PyArrayObject *)object;
     if (!PyArray_CheckExact(object) || PyArray_NDIM(x) != 2 || !is_floats(object, PyArray_SIZE(x)) ||
-        PyTuple_GET_SIZE(stacks) != HC_N_EXPERTS_WEIGHTS || PyTuple_GET_SIZE(biases) != HC_N_EXPERTS_WEIGHTS) {
+        PyTuple_GET_SIZE(stacks) != N_STACKS || PyTuple_GET_SIZE(biases) != N_STACKS) {
         PyErr_SetString(PyExc_ValueError,
                         "llm_experts: expected x as contiguous float32 of two dimensions and 4 stacks");
         return hc_give_up(&held);
@@ -330,15 +327,13 @@ PyObject *hc_llm_experts_method(PyObject *self, PyObject *args) {
     const int64_t most = 1 << 30;
     given.experts = experts;
     given.hidden = hidden;
-    given.gate = (hc_layer_kind)gate;
+    given.kind = (hc_layer_kind)gate;
     given.interleaved = interleaved;
     given.activations = format != Py_None ? &activations : NULL;
-    const bool is_gate = given.gate == HC_LAYER_SILU || given.gate == HC_LAYER_GELU ||
-                         (given.gate > HC_LAYER_ROPE && given.gate < HC_N_LAYERS);
     PyObject *out = NULL;
     hc_error error;
     hc_status status = HC_VALUE;
-    if (is_gate && experts >= 1 && experts <= most && hidden >= 1 && hidden <= most &&
+    if (is_gate(given.kind) && experts >= 1 && experts <= most && hidden >= 1 && hidden <= most &&
         tokens_of(x, picked, shares, &given) && stacks_of(stacks, biases, &given, &held) &&
         (out = PyArray_SimpleNew(2, PyArray_DIMS(x), NPY_FLOAT32))) {
         given.out = PyArray_DATA((PyArrayObject *)out);

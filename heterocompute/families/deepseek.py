@@ -5,7 +5,14 @@ from __future__ import annotations
 from .record import ATTENTION, MLP, Experts, Family, Kind
 
 EXPERTS = Experts(
-    64, "moe_intermediate_size", "first", "count", factor="routed_scaling_factor", has_groups=True, are_raw=True
+    64,
+    "moe_intermediate_size",
+    "n_routed_experts",
+    "first",
+    "count",
+    factor="routed_scaling_factor",
+    has_groups=True,
+    are_raw=True,
 )
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "qk_head_dim",
           "rope_interleave", "num_nextn_predict_layers", "ep_size", "moe_layer_freq")  # fmt: skip
@@ -19,8 +26,8 @@ V3 = Kind(
                     "first_k_dense_replace": 3, "q_lora_rank": 1536, "n_group": 8, "topk_group": 4,
                     "norm_topk_prob": True, "routed_scaling_factor": 2.5},
     biases={"attention_bias": ATTENTION}, reads=(*LATENT, "topk_method", "scoring_func"),
-    experts=Experts(256, "moe_intermediate_size", "first", "count", shares="norm_topk_prob", router="sigmoid",
-                    factor="routed_scaling_factor", is_corrected=True, has_groups=True),
+    experts=Experts(256, "moe_intermediate_size", "n_routed_experts", "first", "count", shares="norm_topk_prob",
+                    router="sigmoid", factor="routed_scaling_factor", is_corrected=True, has_groups=True),
     title="DeepseekV3",
 )  # fmt: skip
 DEEPSEEK2 = Family(

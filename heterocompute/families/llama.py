@@ -11,7 +11,8 @@ LLAMA = Family(
         Kind("mistral", {"sliding_window": 4096}, windows=Windows(every=True, is_listed=True), end=2, title="Mistral"),
         Kind(
             "mixtral", {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2},
-            windows=Windows(every=True), experts=Experts(8, block="block_sparse_moe", parts=("w1", "w3", "w2")), end=2,
+            windows=Windows(every=True), end=2,
+            experts=Experts(8, key="num_local_experts", block="block_sparse_moe", parts=("w1", "w3", "w2")),
         ),
     ),
     pairs=True, biases=(*ATTENTION, *MLP), has_divisors=True, mixture=Mixture(has_width=False),

@@ -90,6 +90,8 @@ class Experts:
     ----------
     count : int
         Default number of experts.
+    key : str
+        Key of the number of experts in files of transformers.
     hidden : str
         Key of the hidden width of an expert.
     dense : {"", "first", "step"}
@@ -113,12 +115,15 @@ class Experts:
         Only the experts of the best groups are used (``n_group``, ``topk_group``).
     is_interleaved : bool
         Rows of gate and up alternate.
+    is_joined : bool
+        A checkpoint has stacks of all experts, with gate and up in one; otherwise a matrix of each expert.
     block, parts : str, tuple of str
         Names of listed experts in a checkpoint: ``layers.3.BLOCK.experts.5.PART.weight``, for gate, up and down.
     """
 
     count: int
     hidden: str = "intermediate_size"
+    key: str = "num_experts"
     dense: Literal["", "first", "step"] = ""
     shared: Literal["", "count", "width"] = ""
     is_shared_gated: bool = False
@@ -129,6 +134,7 @@ class Experts:
     is_corrected: bool = False
     has_groups: bool = False
     is_interleaved: bool = False
+    is_joined: bool = False
     block: str = "mlp"
     parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
 

@@ -162,8 +162,10 @@ def in_layout(layout: Layout, name: str, change: Change) -> Change:
     """
     if not isinstance(change.stored, Entry):
         return change
-    stored = layout.laid_out(name, change.stored)
-    return Change(change.format, stored, _InLayout(layout, name, change.make))
+    stored, make = layout.laid_out(name, change.stored), change.make
+    if layout.depends_on_values(change.stored.format):
+        make = with_quantizer(make, layout.rounded) or make
+    return Change(change.format, stored, _InLayout(layout, name, make))
 
 
 def with_quantizer(make: Any, quantizer: Quantizer) -> Any:

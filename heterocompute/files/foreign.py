@@ -19,7 +19,7 @@ from .layouts.layout import Layout
 from .layouts.reading import weights_in
 from .layouts.refusals import refuse_unread
 from .layouts.table import LAYOUTS, layout_said, read_layout
-from .layouts.weight import Weight, of_rows, of_values
+from .layouts.weight import Weight, of_array, of_rows, of_values
 from .opening import reader_of
 from .own import OURS
 
@@ -74,18 +74,24 @@ class Weights(Tensors):
             self._model, self.why_not_renamed = found.renamed(reader)
         self.config = {} if self._model is None else self._model.config
         self._plain = {name: name for name in plain}
+        self._expert: dict[str, int] = {}  # numbers of tensors that are one expert of a stack
+        self._stack: tuple[str, Any] | None = None  # the last one
         if self._model is not None:
-            held = {own: name for name, own in self._model.names.items()}
-            self._plain = {held[name]: name for name in plain if name in held}
-            self.weights = {
-                held[name]: partial(_in_rows, read, self._model.rows.get(held[name]))
-                for name, read in self.weights.items()
-            }
-            order = [held[name] for name in order if name in held]
+            held = {own: (name,) for name, own in self._model.names.items()} | self._model.experts
+            stacks = self._model.experts
+            self._plain = {name: own for own in plain for name in held.get(own, ())}
+            self._expert = {name: j for names in stacks.values() for j, name in enumerate(names)}
+            reads, self.weights = self.weights, {}
+            for own, read in reads.items():
+                for name in held[own]:
+                    one = partial(_in_rows, read, self._model.rows.get(name))
+                    self.weights[name] = partial(self._one_of, own, read, name) if own in stacks else one
+            order = [name for own in order for name in held.get(own, ())]
         self.path, self.names, self.skipped = reader.path, order, dict(reader.skipped)
         self.metadata = _metadata_left(reader, found)
         self.others = sorted({*reader.others, *(reader.files.values() if isinstance(reader, Located) else ())})
-        self._infos = {name: reader.info(own) for name, own in self._plain.items()} | dict(infos or {})
+        self._infos = {name: self._info_of(name, reader.info(own)) for name, own in self._plain.items()}
+        self._infos |= dict(infos or {})
         self._said: dict[str, str] = {}
         self._last: tuple[str, Weight] | None = None
         self.keys = found.keys(reader)
@@ -123,6 +129,23 @@ class Weights(Tensors):
         """Store what another reader of the same file found about a weight."""
         self._infos[name], self._said[name] = info, declared
 
+    def _info_of(self, name: str, info: Info) -> Info:
+        """Return the description of a plain tensor, of which the file may have a stack."""
+        if name not in self._expert:
+            return info
+        return Info(info.dtype, info.shape[1:], info.nbytes // info.shape[0])
+
+    def _one_of(self, own: str, read: Callable[[], Weight], name: str) -> Weight:
+        """Return the weight of one expert; the last stack is kept."""
+        if self._stack is None or self._stack[0] != own or self._stack[1].is_released:
+            self._stack = None
+            self._stack = own, read()
+        weight, j = self._stack[1], self._expert[name]
+        if weight.array is not None:
+            rows = weight.model_shape[1]
+            return of_array(weight.array[j * rows : (j + 1) * rows])
+        return of_values(weight.values()[j], weight.declared, weight.nbytes // weight.model_shape[0])
+
     def declared(self, name: str) -> str:
         """Return a description of how a tensor is stored."""
         if name not in self.weights:
@@ -136,6 +159,7 @@ class Weights(Tensors):
         if name in self.weights:
             return self.weight(name).values()
         values = self._reader.tensor(self._plain[name])
+        values = values[self._expert[name]] if name in self._expert else values
         if self._model is None:
             return values
         rows = self._model.rows.get(name)

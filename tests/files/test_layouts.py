@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -311,3 +312,48 @@ def test_files_of_others_are_not_believed(tmp_path):
         hc.save(tmp_path / "b", {**held, name: wrong})
         with bad_argument(ValueError, None, "file", "b: "):
             hc.load(tmp_path / "b", layout="gptq")
+
+
+def test_nvfp4_is_rounded_with_a_scale_that_compressed_tensors_stores(tmp_path: Path) -> None:
+    """The file has the reciprocal of the tensor's scale: the next scale with one is less than 0.2 % away."""
+    rng = np.random.default_rng(7)
+    for i in range(8):
+        w = (rng.standard_normal((8, 64)) * np.exp(rng.uniform(-8, 3))).astype(np.float32)
+        hc.save(tmp_path / "in.safetensors", {"fc.weight": w})
+        out = tmp_path / f"{i}.safetensors"
+        hc.quantize_checkpoint(tmp_path / "in.safetensors", out, "nvfp4", layout="compressed-tensors")
+        q, plain = hc.load(out, layout="compressed-tensors")["fc.weight"], hc.quantize(w, "nvfp4")
+        assert str(q.format) == "nvfp4"
+        scale, usual = (float(one.components["coarse"]) for one in (q, plain))
+        assert usual <= scale < 1.002 * usual
+        assert np.abs(q.dequantize() - w).mean() < 1.02 * np.abs(plain.dequantize() - w).mean()
+
+
+def test_mxfp8_is_written_for_compressed_tensors(tmp_path: Path) -> None:
+    w = np.random.default_rng(8).standard_normal((6, 64)).astype(np.float32)
+    q = hc.quantize(w, "mxfp8_e4m3", axis=1)
+    hc.save(tmp_path / "a.safetensors", {"fc.weight": q}, layout="compressed-tensors")
+    with hc.open_checkpoint(tmp_path / "a.safetensors") as found:
+        assert found["fc.weight"].dtype.name == "float8_e4m3fn" and found["fc.weight_scale"].shape == (6, 2)
+    again = hc.load(tmp_path / "a.safetensors", layout="compressed-tensors")["fc.weight"]
+    assert np.array_equal(np.asarray(again), q.dequantize())
+    with pytest.raises(ValueError, match="compressed-tensors has no place"):
+        hc.save(tmp_path / "b.safetensors", {"fc.weight": hc.quantize(w, "mxfp6_e2m3", axis=1)},
+                layout="compressed-tensors")  # fmt: skip
+
+
+def test_packed_integers_may_have_one_scale(tmp_path: Path) -> None:
+    w = np.random.default_rng(9).integers(-7, 8, (6, 64)).astype(np.float32) / 4
+    w[:, 0] = 7 / 4
+    hc.save(tmp_path / "a.safetensors", {"fc.weight": hc.quantize(w, "int4")}, layout="compressed-tensors")
+    with hc.open_checkpoint(tmp_path / "a.safetensors") as found:
+        tensors = {name: np.asarray(found[name]) for name in found}
+        config = json.loads(found.metadata["quantization_config"])
+    for strategy, size in (("tensor", (1,)), ("tensor", (1, 1))):
+        config["config_groups"]["group_0"]["weights"]["strategy"] = strategy
+        tensors["fc.weight_scale"] = np.full(size, 1 / 4, np.float32)
+        folder = tmp_path / f"{len(size)}"
+        folder.mkdir()
+        hc.save(folder / "model.safetensors", tensors)
+        (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+        assert np.array_equal(np.asarray(hc.load(folder, layout="compressed-tensors")["fc.weight"]), w)

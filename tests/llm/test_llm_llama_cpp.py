@@ -145,6 +145,17 @@ def test_stacks_and_turned_matrices_are_rounded_along_their_rows(family: str, tm
     assert checked > 6
 
 
+def test_layers_that_only_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    folder, _ = folder_of(tmp_path / "in", "glm4_moe")
+    weights = {name: np.asarray(w) for name, w in hc.open_checkpoint(folder).items()}
+    hc.save(folder / "model.safetensors", {**weights, "model.layers.2.eh_proj.weight": np.ones((64, 128), np.float32)})
+    changed(folder / "config.json", num_nextn_predict_layers=1)
+    assert quantize_checkpoint(folder, tmp_path / "m.gguf", "q8_0", layout="gguf")["architecture"] == "glm4moe"
+    assert len(completed(tmp_path / "m.gguf", PROMPTS[:1])) == 1
+    changed(folder / "config.json", num_nextn_predict_layers=0)
+    assert quantize_checkpoint(folder, tmp_path / "m.gguf", "q8_0", layout="gguf")["architecture"] is None
+
+
 def test_a_quantized_model_is_loaded(tmp_path: Path, capsys: Any) -> None:
     """Rows of blocks are reordered for llama.cpp without another rounding."""
     folder, _ = folder_of(tmp_path / "in", "llama")

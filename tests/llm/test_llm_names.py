@@ -10,7 +10,7 @@ from typing import Any
 import made
 import numpy as np
 import pytest
-from test_llm_llama_cpp import FAMILIES, folder_of
+from test_llm_llama_cpp import FAMILIES, MIXTURES, folder_of
 
 import heterocompute as hc
 from heterocompute.files.checkpoint import dequantize_checkpoint, quantize_checkpoint
@@ -72,8 +72,11 @@ def test_without_a_known_family_names_stay(tmp_path: Path) -> None:
     assert "blk.0.attn_q.weight" in {row["name"] for row in summary["tensors"]}
 
 
+LISTED = ("mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "glm4_moe")  # with a matrix of each expert
+
+
 @pytest.mark.sweep(every=5)
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gpt2"])  # turned matrices stay turned
+@pytest.mark.parametrize("family", [name for name in (*FAMILIES, *LISTED) if name != "gpt2"])  # its matrices are turned
 def test_transformers_loads_what_was_gguf(family: str, tmp_path: Path) -> None:
     """The logits are those of the GGUF file, and a file written from the folder has the same tensors."""
     folder, _ = folder_of(tmp_path / "in", family)
@@ -94,3 +97,15 @@ def test_transformers_loads_what_was_gguf(family: str, tmp_path: Path) -> None:
     convert_checkpoint(tmp_path / "out", tmp_path / "back.gguf", "gguf")
     first, second = hc.open_checkpoint(path), hc.open_checkpoint(tmp_path / "back.gguf")
     assert set(first) == set(second) and all(first[one].tobytes() == second[one].tobytes() for one in first)
+
+
+@pytest.mark.parametrize(("family", "words"), [
+    ("gpt2", "matrices of gpt2 are stored as"), ("gpt_oss", "matrices of gpt_oss are stored as"),
+    ("granitemoe", "gate and up of the experts of granitemoe are one stack"),
+])  # fmt: skip
+def test_names_stay_where_tensors_have_another_form(family: str, words: str, tmp_path: Path) -> None:
+    folder, _ = folder_of(tmp_path / "in", family)
+    quantize_checkpoint(folder, tmp_path / "m.gguf", "q8_0", layout="gguf")
+    summary = convert_checkpoint(tmp_path / "m.gguf", tmp_path / "out", "compressed-tensors")
+    assert words in str(summary) and family in {**FAMILIES, **MIXTURES}
+    assert "blk.0.attn_norm.weight" in {row["name"] for row in summary["tensors"]}

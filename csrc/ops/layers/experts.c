@@ -3,7 +3,7 @@
  * Memory: some rows of each intermediate result, during the call.
  * Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), equation 1.
  */
-#include "ops/layers/experts.h"
+#include "hc.h"
 
 #include <string.h>
 
@@ -24,9 +24,8 @@ static hc_run run_of(const experts_job *job, double work) {
 static bool is_there(const hc_stack *stack) { return stack->packed || stack->data; }
 
 /* to (n, rows) = from (n, columns) @ the matrix of one expert + its bias */
-static hc_status product(const experts_job *job, hc_stack_kind which, int64_t expert, int64_t n, const float *from,
+static hc_status product(const experts_job *job, const hc_stack *stack, int64_t expert, int64_t n, const float *from,
                          float *to, hc_error *error) {
-    const hc_stack *stack = &job->given->stack[which];
     const int64_t rows = stack->rows, columns = stack->columns, first = expert * rows;
     const hc_view x = {(void *)from, HC_F32, 2, {n, columns}, {4 * columns, 4}, HC_HOST};
     const hc_view out = {to, HC_F32, 2, {n, rows}, {4 * rows, 4}, HC_HOST};
@@ -65,7 +64,7 @@ static void activate(const experts_job *job, int64_t n) {
     const float alpha = given->alpha, limit = given->limit;
     float *gate = job->gate, *up = job->up, *pair = job->both;
     if (limit == 0) {
-        run_layer(job, given->gate, n, given->hidden, gate, up, gate);
+        run_layer(job, given->kind, n, given->hidden, gate, up, gate);
         return;
     }
     for (int64_t i = 0; i < values; i++) {
@@ -118,18 +117,18 @@ static hc_status run_expert(const experts_job *job, int64_t expert, hc_error *er
     if (n == 0)
         return HC_OK;
     hc_status status;
-    if (is_there(&given->stack[HC_EXPERTS_GATE_UP])) {
-        status = product(job, HC_EXPERTS_GATE_UP, expert, n, job->x, job->both, error);
+    if (is_there(&given->gate_up)) {
+        status = product(job, &given->gate_up, expert, n, job->x, job->both, error);
         split(job, n);
     } else {
-        status = product(job, HC_EXPERTS_GATE, expert, n, job->x, job->gate, error);
+        status = product(job, &given->gate, expert, n, job->x, job->gate, error);
         if (status == HC_OK)
-            status = product(job, HC_EXPERTS_UP, expert, n, job->x, job->up, error);
+            status = product(job, &given->up, expert, n, job->x, job->up, error);
     }
     if (status != HC_OK)
         return status;
     activate(job, n);
-    status = product(job, HC_EXPERTS_DOWN, expert, n, job->gate, job->y, error);
+    status = product(job, &given->down, expert, n, job->gate, job->y, error);
     for (int64_t r = 0; status == HC_OK && r < n; r++) {
         float *out = given->out + job->token[r] * width;
         for (int64_t i = 0; i < width; i++) {

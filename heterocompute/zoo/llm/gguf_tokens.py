@@ -23,11 +23,10 @@ from ...base.cached import cached
 from ...base.errors import WrongValue, printable, shown
 from .control_tokens import BYTE, CONTROL, NORMAL, UNKNOWN, USER, corrected, is_phi3, strips
 from .offsets import Surface, spans_of
-from .pieces import Pieces
+from .pieces import Pieces, WordPiece
 from .special import Special
 from .tokenizers_package import package, refusals
 from .tokens import REPLACEMENT, Around, Coder, Tokens
-from .wordpiece import WordPiece
 from .words import RULES, Rule
 
 NORMALIZER, PREFIX = "heterocompute.tokenizer.normalizer", "heterocompute.tokenizer.space_prefix"
@@ -174,10 +173,10 @@ class _Vocabulary:
             raise self._refuse(f"tokenizer.ggml.tokens has {shown(texts[again])} twice; give tokens instead of texts")
         if self._kind == "bert":
             lower, strips = (self._flag(f"normalizer.{key}", True) for key in ("lowercase", "strip_accents"))
-            unknown = self.number("unknown")
-            if unknown is None:
+            none = self.number("unknown")
+            if none is None:
                 raise self._refuse("the key tokenizer.ggml.unknown_token_id is missing or names no token")
-            return WordPiece(self._path, texts, kinds.tolist(), unknown, lower, strips)
+            return WordPiece(self._path, texts, kinds.tolist(), none, lower, strips)
         prefix = self._flag("add_space_prefix", self._kind == "llama")
         if self._kind == "llama":
             return _SentencePiece(self, texts, kinds, self._pieces(numbers, kinds), prefix)

@@ -6,6 +6,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ import numpy as np
 from ...base.errors import WrongValue, printable
 from ...base.json_text import json_object
 from ...base.texts import file_name, quoted
-from ...families.record import Kind
 from .arranged import arrange
 from .configuration import check_family, is_untied, of_config
 from .experts import add_experts
@@ -23,25 +23,14 @@ from .gguf_tokens import of_gguf as tokens_of_gguf
 from .network import LanguageModel
 from .shape import Shape, of_gguf
 from .tokens import Tokens
-from .weights import Stored, expected, gguf_names, hf_names, wanted_names
+from .weights import HARMLESS, OF_TASKS, Stored, expected, further_layers, gguf_names, hf_names, wanted_names
 
 MAX_CONFIG = 1 << 20
 OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_up_exps", "ffn_down_exps")
-FURTHER, MAX_FURTHER = "num_nextn_predict_layers", 64
 SHARED_GATE = ".ffn_gate_inp_shexp.weight"  # a vector in GGUF, a matrix of one row in Hugging Face
 FACTORS = "rope_freqs.weight"
 DIVISORS = ("rope_factors_short.weight", "rope_factors_long.weight")  # of longrope
 GGUF_HARMLESS = re.compile(r"rope_freqs\.weight|rope_factors_(short|long)\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")
-# Constants that the network computes itself, the picture side of Gemma 3, heads of training, and scales of
-# activations and caches that other programs quantize.
-HARMLESS = re.compile(
-    r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|masked_bias|attn\.bias)"
-    r"|(model\.)?(vision_tower|vision_model|multi_modal_projector)\..*|v_head\..*"
-    r"|.*\.((k|q|v|kv)_scale|(input|output|activation)_(scale|zero_point|global_scale)|[kqv]_zero_point)"
-)
-# Of encoders also heads of tasks, which follow the states, and the pooler of classifiers.
-OF_TASKS = re.compile(rf"{HARMLESS.pattern}|(.*\.)?(pooler|cls|lm_head|classifier|qa_outputs|head|decoder)\..*"
-                      r"|(.*\.)?embeddings\.(position_ids|token_type_ids)")  # fmt: skip
 
 
 class Parts(NamedTuple):
@@ -121,6 +110,8 @@ def gguf_parts(path: str, encoder: bool = False) -> GgufParts:
             raise WrongValue(f"{printable(path)}: only one of the tensors {' and '.join(DIVISORS)} is there")
         shape = of_gguf(path, reader.metadata, vocabulary, FACTORS in reads, reader.listed, divisors, reader.lists,
                         encoder)  # fmt: skip
+        if shape.options.qk_norm_flag and "blk.0.attn_q_norm.weight" not in reads:
+            shape = replace(shape, qk_norm=False)
         roles = gguf_names(reads, shape)
         used = _check(path, shape, roles, sizes)
         _refuse_unused(path, shape, reads, used, GGUF_HARMLESS)
@@ -207,13 +198,6 @@ def _rename(reads: dict[str, Any], sizes: dict[str, Any]) -> None:
         for table in (reads, sizes):
             if name in table:
                 table[found] = table.pop(name)
-
-
-def further_layers(prefix: str, shape: Shape, config: Mapping[str, Any], kind: Kind) -> tuple[str, ...]:
-    """Return how the names of layers begin that only predict further tokens; transformers does not compute them."""
-    count = config.get(FURTHER) if FURTHER in kind.reads else 0
-    layers = range(shape.layers, shape.layers + (count if type(count) is int and 0 < count < MAX_FURTHER else 0))
-    return tuple(f"{prefix}layers.{i}." for i in layers)
 
 
 def _rows(path: str, sizes: Mapping[str, tuple[int, ...]], name: str) -> int:

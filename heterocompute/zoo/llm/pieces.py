@@ -1,10 +1,12 @@
-"""Tokens of SentencePiece's BPE by the scores of pieces, in the order of llama.cpp.
+"""Tokens by pieces, in the order of llama.cpp: SentencePiece's BPE, and WordPiece of BERT by the package tokenizers.
 
-The neighbors whose join is the piece with the highest score merge first; of equal scores, the leftmost. A text is cut
-where no piece has the two characters next to each other, and each part is merged on its own. Memory and time depend on
-the size of the vocabulary, not on the ways to split its pieces.
+BPE: the neighbors whose join is the piece with the highest score merge first; of equal scores, the leftmost. A text is
+cut where no piece has the two characters next to each other, and each part is merged on its own. Memory and time depend
+on the size of the vocabulary, not on the ways to split its pieces.
 
-llama.cpp, src/llama-vocab.cpp, llm_tokenizer_spm_session.
+WordPiece: "\u2581cat" begins a word, "s" is BERT's "##s". Words of any length are split; BERT has a limit of 100.
+
+llama.cpp, src/llama-vocab.cpp, llm_tokenizer_spm_session and llm_tokenizer_wpm.
 """
 
 from __future__ import annotations
@@ -15,8 +17,14 @@ from itertools import pairwise
 
 from ...base.errors import WrongValue
 from ...base.texts import quoted
+from .control_tokens import CONTROL, UNKNOWN
+from .tokenizers_package import package, refusals
 
 MOST_KEPT, LONGEST_KEPT = 1 << 16, 64  # parts of texts whose tokens are kept, and their characters
+FURTHER = "##"  # before a piece that continues a word
+SPACE = "\u2581"
+LONGEST = 1 << 30
+SPECIAL = (CONTROL, UNKNOWN)  # types of tokens that are found in texts before words are
 
 
 class Pieces:
@@ -119,3 +127,68 @@ class Pieces:
         if self._unknown is None:
             raise WrongValue(f"encode: the vocabulary has no token for the character {quoted(piece)}")
         return [] if earlier and earlier[-1] == self._unknown else [self._unknown]
+
+
+def phantom(text: str) -> str:
+    """Return the text of a piece in GGUF."""
+    if text.startswith("[") and text.endswith("]"):
+        return text
+    return text.removeprefix(FURTHER) if text.startswith(FURTHER) else SPACE + text
+
+
+def piece(text: str) -> str:
+    """Return a piece as BERT writes it, from its text in GGUF."""
+    if text.startswith("[") and text.endswith("]"):
+        return text
+    return text.removeprefix(SPACE) if text.startswith(SPACE) else FURTHER + text
+
+
+class WordPiece:
+    """The coder of an encoder's vocabulary.
+
+    Parameters
+    ----------
+    path : str
+        For errors.
+    texts : sequence of str
+        Pieces in GGUF.
+    types : sequence of int
+    unknown : int
+        The token of words that no pieces make.
+    lowercase, strip_accents : bool
+    """
+
+    def __init__(
+        self, path: str, texts: Sequence[str], types: Sequence[int], unknown: int, lowercase: bool, strip_accents: bool
+    ) -> None:
+        tokenizers = package()
+        self._path, pieces = path, [piece(text) for text in texts]
+        with refusals(path, "make this vocabulary"):
+            made = self._made = tokenizers.Tokenizer(
+                tokenizers.models.WordPiece(
+                    {text: i for i, text in enumerate(pieces)},
+                    unk_token=pieces[unknown],
+                    max_input_chars_per_word=LONGEST,
+                )  # fmt: skip
+            )
+            made.normalizer = tokenizers.normalizers.BertNormalizer(
+                clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lowercase
+            )
+            made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+            made.decoder = tokenizers.decoders.WordPiece(FURTHER, cleanup=True)
+            made.add_special_tokens([text for text, kind in zip(pieces, types, strict=True) if kind in SPECIAL])
+
+    def encode(self, text: str) -> list[int]:
+        with refusals(self._path, "encode this text"):
+            return list(self._made.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        with refusals(self._path, "decode these tokens"):
+            return str(self._made.decode(ids, skip_special_tokens=True))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        with refusals(self._path, "encode this text"):
+            return list(self._made.encode(text, add_special_tokens=False).offsets)
+
+    def special(self) -> dict[str, int]:
+        return {one.content: i for i, one in self._made.get_added_tokens_decoder().items() if one.special}

@@ -35,7 +35,7 @@ Turns = tuple[FloatArray, FloatArray]  # cosine and sine
 CHUNK = 512  # tokens that pass through the layers together
 NORMS = "attn_norm attn_q_norm attn_k_norm post_attention_norm ffn_norm post_ffw_norm".split()  # hc_llm_norm
 MATRICES = "attn_q attn_k attn_v attn_qkv attn_output ffn_gate ffn_up ffn_gate_up ffn_down".split()  # hc_llm_weight
-STACKS = [f"ffn_{name}_exps" for name in ("gate", "up", "gate_up", "down")]  # hc_stack_kind
+STACKS = [f"ffn_{name}_exps" for name in ("gate", "up", "gate_up", "down")]  # of hc_experts
 
 
 class RunOptions(NamedTuple):

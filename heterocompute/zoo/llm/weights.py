@@ -13,7 +13,7 @@ from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue, printable
 from ...base.float_env import converted
 from ...base.texts import quoted
-from ...families.record import HF_NAMES, LAYER, Family
+from ...families.record import HF_NAMES, LAYER, Family, Kind
 from ...families.sizes import Latent
 from ...products.quantize import quantize
 from .memory import Memory
@@ -24,6 +24,17 @@ QK_NORMS = (".attn_q_norm.", ".attn_k_norm.")
 FUSED = ("attn_qkv", "ffn_gate_up")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 FORMATS = {"float16": "fp16", "bfloat16": "bf16"}  # exact, and half the memory of float32
+FURTHER, MAX_FURTHER = "num_nextn_predict_layers", 64
+# Constants that the network computes itself, the picture side of Gemma 3, heads of training, and scales of
+# activations and caches that other programs quantize.
+HARMLESS = re.compile(
+    r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|masked_bias|attn\.bias)"
+    r"|(model\.)?(vision_tower|vision_model|multi_modal_projector)\..*|v_head\..*"
+    r"|.*\.((k|q|v|kv)_scale|(input|output|activation)_(scale|zero_point|global_scale)|[kqv]_zero_point)"
+)
+# Of encoders also heads of tasks, which follow the states, and the pooler of classifiers.
+OF_TASKS = re.compile(rf"{HARMLESS.pattern}|(.*\.)?(pooler|cls|lm_head|classifier|qa_outputs|head|decoder)\..*"
+                      r"|(.*\.)?embeddings\.(position_ids|token_type_ids)")  # fmt: skip
 
 
 class Stored(Mapping[str, Any]):
@@ -128,6 +139,13 @@ def prefix_in(path: str, names: Iterable[str], family: Family) -> str:
     if found is None:
         raise WrongValue(f"{printable(path)}: the tensor model.{family.table} is missing")
     return found.removesuffix(family.table)
+
+
+def further_layers(prefix: str, shape: Shape, config: Mapping[str, Any], kind: Kind) -> tuple[str, ...]:
+    """Return how the names of layers begin that only predict further tokens; transformers does not compute them."""
+    count = config.get(FURTHER) if FURTHER in kind.reads else 0
+    layers = range(shape.layers, shape.layers + (count if type(count) is int and 0 < count < MAX_FURTHER else 0))
+    return tuple(f"{prefix}layers.{i}." for i in layers)
 
 
 def _has(shape: Shape, role: str) -> bool:

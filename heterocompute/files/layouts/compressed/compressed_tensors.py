@@ -8,7 +8,7 @@
     NAME.weight_g_idx       int32 (in,): the group of each column; only with actorder "group"
 
 compressed_tensors/compressors/pack_quantized, mxfp4. For NVFP4 the file stores the reciprocal of the tensor's scale. A
-tensor is refused if no reciprocal gives the same products.
+packed array is refused if no reciprocal gives the same products; values are rounded with the next scale that has one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from ....arrays.bits import pack, unpack
 from ....arrays.quantized import QuantizedArray
 from ....base.container import numpy_dtype
 from ....base.errors import WrongValue, shown
+from ....base.float_env import converted
 from ....base.texts import quoted
-from ....formats import MX, NVFP4, Float, Int
+from ....formats import MX, NVFP4, Float, Format, Int
+from ....products.quantize import quantize
 from .. import scaled
 from ..layout import Layout
 from ..linear import (
@@ -51,12 +53,18 @@ from .renaming import targets_of
 from .schemes import MXFP8, check_mxfp4, check_nvfp4, chosen, packed_of, rows_of, scaled_of
 
 NAME = "compressed-tensors"
+NEAR = 1 << 14  # scales that are tried, up to 0.2 % larger
+LARGEST = 6 * 448  # of E2M1 times that of E4M3
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 FP8 = (Float("fp8_e4m3fn", scaled="row"), Float("fp8_e4m3fn", scaled="tensor"))
 
 
 def _is_mxfp4(q: Packed) -> bool:
     return isinstance(q.format, MX) and q.format.element == "fp4" and q.shape[-1] % 32 == 0
+
+
+def _is_mxfp8(q: Packed) -> bool:
+    return isinstance(q.format, MX) and q.format.element == "fp8_e4m3" and q.shape[-1] % 32 == 0
 
 
 def _nvfp4_parts(name: str, q: QuantizedArray) -> dict[str, Array]:
@@ -99,10 +107,43 @@ def reciprocal(scale: Array, bytes_used: Array, divides: bool = False) -> Array 
     return None
 
 
+def with_reciprocal(scale: Array) -> list[Array]:
+    """Return the next scales from a float32 on whose products with E4M3 numbers are quotients by a float32."""
+    bits = np.asarray(scale, np.float32).reshape(()).view(np.int32) + np.arange(NEAR, dtype=np.int32)
+    scales, parts = bits.view(np.float32), np.arange(8, 16, dtype=np.float32)[:, None]  # all significands of E4M3
+    guess, fits = (np.float32(1) / scales).view(np.int32), np.zeros(NEAR, bool)
+    for step in (0, 1, -1, 2, -2):
+        fits |= (parts * scales == parts / (guess + np.int32(step)).view(np.float32)).all(axis=0)
+    return list(scales[fits])
+
+
+def nvfp4_of(values: object, axes: tuple[int, ...]) -> QuantizedArray:
+    """Return values rounded to NVFP4 with a tensor scale that has a reciprocal.
+
+    A further row, whose largest value gives the scale, is dropped afterwards.
+    """
+    q = quantize(values, NVFP4(), axis=axes)
+    if q.axis != (q.ndim - 1,) or q.ndim < 2 or reciprocal(q.components["coarse"], q.components["scales"]) is not None:
+        return q
+    x = converted(np.asarray(values), np.dtype(np.float32)).reshape(-1, q.shape[-1])
+    for scale in with_reciprocal(q.components["coarse"]):
+        further = np.zeros((1, q.shape[-1]), np.float32)
+        further[0, 0] = scale * np.float32(LARGEST)
+        found = quantize(np.concatenate([x, further]), NVFP4(), axis=-1).components
+        if found["coarse"] == scale:
+            parts = {key: part[:-1] if part.ndim else part for key, part in found.items()}
+            return QuantizedArray(parts, q.format, q.shape, q.axis, q.source_dtype)
+    return q
+
+
 def _weights_of(fmt: Any) -> tuple[dict[str, Any], str]:
     """Return the `weights` of a config_group for a format, and the name of the group's layout."""
+    weights: dict[str, Any]
+    if isinstance(fmt, MX) and fmt.element != "fp4":
+        weights = {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+        return weights | {"scale_dtype": "torch.uint8"}, MXFP8
     if isinstance(fmt, MX):
-        weights: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
+        weights = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}
         return weights | {"symmetric": True, "scale_dtype": "torch.uint8"}, "mxfp4-pack-quantized"
     if isinstance(fmt, scaled.Blocks):
         is_float = fmt.dtype != "int8"
@@ -237,6 +278,8 @@ def _packed_from(
         return QuantizedArray({"codes": packed, "scales": scales}, MX("fp4"), (rows, count), (1,)), None
     bits, group, symmetric = chosen(prefix, config, packed_of, tensors)
     rows, count = rows_of(prefix, tensors)
+    if scales.size == 1:  # one of the tensor, or of its only row
+        scales = np.full((rows, 1), scales.reshape(()), scales.dtype)
     middle = 1 << (bits - 1)
     if packed.shape[1] == words(count, bits):
         codes = codes_in(packed, ROWS, bits, rows, count)
@@ -277,7 +320,16 @@ class CompressedTensors(Layout):
     def depends_on_values(self, fmt: object) -> bool:
         return isinstance(fmt, NVFP4)
 
+    def rounded(self, values: object, fmt: Format, axes: tuple[int, ...]) -> QuantizedArray:
+        return nvfp4_of(values, axes) if isinstance(fmt, NVFP4) else super().rounded(values, fmt, axes)
+
     def shapes(self, name: str, q: Packed) -> Parts:
+        if _is_mxfp8(q):
+            prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+            return {
+                f"{prefix}.weight": ("float8_e4m3fn", (rows, count)),
+                f"{prefix}.weight_scale": ("uint8", (rows, count // 32)),
+            }
         if _is_mxfp4(q):
             prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
             return {
@@ -288,6 +340,13 @@ class CompressedTensors(Layout):
             return scaled.parts_like(prefix_of(name, q, NAME), q.format, q.shape)
         if isinstance(q.format, NVFP4) and isinstance(q, QuantizedArray):
             return {key: (part.dtype.name, part.shape) for key, part in _nvfp4_parts(name, q).items()}
+        if isinstance(q.format, NVFP4) and len(q.shape) == 2 and q.shape[1] % 16 == 0:
+            prefix, (rows, count) = prefix_of(name, q, NAME), q.shape
+            return {
+                f"{prefix}.weight_packed": ("uint8", (rows, count // 2)),
+                f"{prefix}.weight_scale": ("float8_e4m3fn", (rows, count // 16)),
+                f"{prefix}.weight_global_scale": ("float32", (1,)),
+            }
         if not isinstance(q.format, Int):
             refuse(name, q, NAME, "mxfp4, or int4-g128, is the nearest")
         fmt, (prefix, _, groups), (rows, count) = q.format, checked(name, q, NAME), q.shape
@@ -302,6 +361,9 @@ class CompressedTensors(Layout):
 
     def tensors(self, name: str, q: QuantizedArray) -> dict[str, Array]:
         self.shapes(name, q)  # refuses
+        if _is_mxfp8(q):
+            prefix, codes = prefix_of(name, q, NAME), q.components["codes"].view(numpy_dtype("float8_e4m3fn"))
+            return {f"{prefix}.weight": codes, f"{prefix}.weight_scale": q.components["scales"]}
         if _is_mxfp4(q):
             prefix, scales = prefix_of(name, q, NAME), q.components["scales"]
             return {f"{prefix}.weight_packed": q.components["codes"], f"{prefix}.weight_scale": scales}

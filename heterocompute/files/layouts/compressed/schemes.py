@@ -73,10 +73,10 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     one_of(prefix, "format", scheme.stored, ("pack-quantized",))
     one_of(prefix, "type", weights.get("type"), ("int",))
     declared = weights.get("strategy") or ("group" if (weights.get("group_size") or 0) > 0 else "channel")
-    strategy = one_of(prefix, "strategy", declared, ("group", "channel"))
+    strategy = one_of(prefix, "strategy", declared, ("group", "channel", "tensor"))
     rows, count = rows_of(prefix, tensors)
     bits, symmetric = _whole(prefix, weights, "num_bits"), weights.get("symmetric", True) is True
-    group = None if strategy == "channel" else _whole(prefix, weights, "group_size")
+    group = _whole(prefix, weights, "group_size") if strategy == "group" else None
     packed, scales = tensors[f"{prefix}.weight_packed"], tensors[f"{prefix}.weight_scale"]
     wanted = (rows, words(count, bits))
     if packed.dtype != np.int32:
@@ -88,7 +88,11 @@ def packed_of(prefix: str, scheme: Scheme, tensors: Mapping[str, Array]) -> tupl
     if group is not None and (group < 1 or count % group):
         raise WrongValue(f"{prefix}: rows of {counted(count, 'value')} in groups of {group}, expected whole groups")
     wanted = (rows, count // (group or count))
-    if scales.shape != wanted:
+    if strategy == "tensor" and scales.size == 1:
+        if not symmetric:
+            raise WrongValue(f"{prefix}: one zero point of the tensor is not read, expected symmetric weights")
+        return bits, group, symmetric
+    if scales.shape != wanted or strategy == "tensor":
         declared = f"the strategy {strategy}" if group is None else f"group_size {group}"
         raise WrongValue(
             f"{prefix}.weight_scale is {scales.shape}, expected {wanted} of {declared} in the configuration"

@@ -12,7 +12,7 @@ config.json is read again as `zoo.open_llm` reads it, and a model that it does n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from .agreement import difference
 from .llama_cpp import paired
 from .sizes import FACTORS, LONG, factors_of
 
-EMBEDDING = "token_embd.weight"
+EMBEDDING, CORRECTION = "token_embd.weight", ".exp_probs_b."
 LOW, HIGH = 1.0, 4.0  # the values of all known llama3 models
 LLAMA3 = {"low_freq_factor": LOW, "high_freq_factor": HIGH}
 CONTEXTS = (8192, *(1 << n for n in range(4, 20)))  # contexts before the scaling, the most common first
@@ -53,12 +53,15 @@ class Renamed:
         Tensors to which the file adds 1.
     config : dict of str to Any
         Content of config.json.
+    experts : dict of str to tuple of str
+        Stacks in the file -> a name for each expert.
     """
 
     names: dict[str, str]
     rows: dict[str, Array]
     minus_one: frozenset[str]
     config: dict[str, Any]
+    experts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def renamed(reader: Gguf) -> Renamed:
@@ -80,13 +83,16 @@ def renamed(reader: Gguf) -> Renamed:
     shape = of_gguf(reader.path, reader.metadata, rows, divisors is not None, reader.listed, long, reader.lists)
     if divisors is not None and (shape.rope.scaling != "none" or shape.rope.amplitude != 1):
         raise WrongValue(f"{FACTORS} and the keys of rope.scaling both change RoPE, which has no name there")
-    if shape.experts:
-        raise WrongValue("stacks of experts have several names there")
+    if shape.options.qk_norm_flag and "blk.0.attn_q_norm.weight" not in reader:
+        shape = replace(shape, qk_norm=False)
     roles = gguf_names(dict.fromkeys(reader.names), shape)
     family, kind = shape.options, _kind(shape)
     if kind.turned:
         raise WrongValue(f"matrices of {kind.name} are stored as (in, out) there, which is not converted")
+    if kind.experts is not None and kind.experts.is_joined:
+        raise WrongValue(f"gate and up of the experts of {kind.name} are one stack there, which is not converted")
     wanted = wanted_names(shape, family.prefix, family.names.get("output", HF_NAMES["output"]))
+    listed = _experts(shape, kind, wanted)
     for name in (FACTORS, *LONG):
         roles.pop(name, None)
     sizes = expected(shape, roles)
@@ -109,19 +115,42 @@ def renamed(reader: Gguf) -> Renamed:
     what = difference(shape, declared, (divisors, None))
     if what is not None:
         raise WrongValue(f"{CONFIG} of {config['model_type']} cannot describe the model: they differ in {what}")
-    return Renamed({wanted[role]: name for role, name in roles.items()}, orders, minus_one, config)
+    experts = {roles[role]: names for role, names in listed.items() if role in roles}
+    names = {wanted[role]: name for role, name in roles.items() if name not in experts}
+    return Renamed(names, orders, minus_one, config, experts)
+
+
+def _experts(shape: Shape, kind: Kind, wanted: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return a name for each expert of a stack, by role, and add the names of routers and shared experts."""
+    found = dict[str, tuple[str, ...]]()
+    experts, prefix = kind.experts, shape.options.prefix
+    if experts is None or not shape.experts:
+        return found
+    shared = "shared_expert" if experts.shared == "width" else "shared_experts"
+    for i in range(shape.layers):
+        role, at = f"blk.{i}.ffn_", f"{prefix}layers.{i}.{experts.block}."
+        wanted |= {f"{role}gate_inp.weight": f"{at}gate.weight",
+                   f"{role}gate_inp_shexp.weight": f"{at}{shared}_gate.weight",
+                   f"blk.{i}.exp_probs_b.bias": f"{at}gate.e_score_correction_bias"}  # fmt: skip
+        for part, name in zip(("gate", "up", "down"), experts.parts, strict=True):
+            wanted[f"{role}{part}_shexp.weight"] = f"{at}{shared}.{part}_proj.weight"
+            several = tuple(f"{at}experts.{j}.{name}.weight" for j in range(shape.experts))
+            found[f"{role}{part}_exps.weight"], wanted[f"{role}{part}_exps.weight"] = several, several[0]
+    return found
 
 
 def _kind(shape: Shape) -> Kind:
     """Return the kind that describes the model: the first that has windows, or none, as it does."""
-    kinds, has = shape.options.kinds, any(one is not None for one in shape.windows)
+    has = any(one is not None for one in shape.windows)
+    kinds = [kind for kind in shape.options.kinds if (kind.experts is not None) == bool(shape.experts)]
     return next((kind for kind in kinds if (kind.windows is not None) == has), kinds[0])
 
 
 def _biases(shape: Shape, kind: Kind, roles: set[str]) -> dict[str, bool]:
     """Return the keys of config.json for biases; ValueError for biases that transformers cannot say."""
     held = {role.split(".", 2)[2].removesuffix(".bias") for role in roles
-            if role.startswith("blk.") and role.endswith(".bias") and "_norm." not in role}  # fmt: skip
+            if role.startswith("blk.") and role.endswith(".bias") and "_norm." not in role and CORRECTION not in role
+            }  # fmt: skip
     found, declared = dict[str, bool](), set[str]()
     for key, parts in kind.biases.items():
         has = not key or not held.isdisjoint(parts)
@@ -147,7 +176,9 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
         "max_position_embeddings": shape.context,
         "rope_theta": _short(shape.rope.base), "tie_word_embeddings": "output.weight" not in roles,
     }  # fmt: skip
-    found |= _biases(shape, kind, roles)
+    found |= _biases(shape, kind, roles) | _mixture(shape, kind)
+    if shape.options.qk_norm_flag:
+        found[shape.options.qk_norm_flag] = shape.qk_norm
     values = {
         "embedding": shape.embedding_factor, "residual": shape.residual_factor, "attention": shape.scale,
         "logits": shape.logit_factor, "logits divided": 1 / shape.logit_factor,
@@ -182,6 +213,29 @@ def _config(reader: Gguf, shape: Shape, roles: set[str], divisors: Array | None)
             found[names[0]] = found.pop(usual)
     if found["pad_token_id"] is None:  # the default of a family may be beyond the vocabulary
         found["pad_token_id"] = next(iter(ends), None)
+    return found
+
+
+def _mixture(shape: Shape, kind: Kind) -> dict[str, Any]:
+    """Return the keys for experts."""
+    experts = kind.experts
+    if experts is None or not shape.experts:
+        return {}
+    found: dict[str, Any] = {experts.key: shape.experts, "num_experts_per_tok": shape.experts_used}
+    if experts.hidden != "intermediate_size":
+        found[experts.hidden] = shape.expert_hidden
+    if experts.shares:
+        found[experts.shares] = shape.shares_sum_to_one
+    if experts.factor:
+        found[experts.factor] = _short(shape.routing.factor)
+    if experts.shared == "count":
+        found["n_shared_experts"] = shape.shared_hidden // shape.expert_hidden
+    elif experts.shared == "width":
+        found["shared_expert_intermediate_size"] = shape.shared_hidden
+    if experts.dense == "first":
+        found["first_k_dense_replace"] = len(shape.dense)
+    elif experts.dense == "step":
+        found |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
     return found
 
 

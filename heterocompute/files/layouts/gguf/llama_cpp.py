@@ -29,9 +29,8 @@ from ....families.table import ENCODER_KINDS
 from ....zoo.llm.arranged import arrange, is_turned, order_of
 from ....zoo.llm.configuration import check_family, of_config
 from ....zoo.llm.experts import add_experts, listed_in
-from ....zoo.llm.opening import OF_TASKS
 from ....zoo.llm.shape import Shape
-from ....zoo.llm.weights import expected, hf_names
+from ....zoo.llm.weights import OF_TASKS, expected, further_layers, hf_names, prefix_in
 from ...configuration import CONFIG, MAX_CONFIG
 from ...containers.gguf_files import Gguf
 from ..linear import Array
@@ -108,9 +107,12 @@ def model_in(reader: Tensors) -> Model:
     if table is None or len(table) != 2:
         raise WrongValue(f"the tensor model.{end} is missing")
     shape = of_config(place, config, table[0], encoder)
+    further = further_layers(prefix_in(reader.path, names, family), shape, config, kind)
+    names = {name: size for name, size in names.items() if not name.startswith(further)}
     stored, held = set(names), dict.fromkeys(names, lambda: None)
     experts, parts = add_experts(held, names, shape)
-    roles = {**hf_names(reader.path, [name for name in names if name not in parts], shape), **experts}
+    whole = {name: size for name, size in names.items() if name not in parts}
+    roles = {**hf_names(reader.path, whole, shape), **experts}
     roles = {role: name for role, name in roles.items() if not (encoder and role.startswith("output."))}
     arrange(held, names, roles, shape, turned)
     _check(shape, roles, {name: size for name, size in names.items() if name not in parts})

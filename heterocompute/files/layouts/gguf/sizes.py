@@ -148,6 +148,8 @@ def _check(shape: Shape, keys: Mapping[str, Any], tensors: Mapping[str, Array]) 
     lists = {key: value for key, value in keys.items() if isinstance(value, list)}
     declared = of_gguf("the keys of GGUF", texts, shape.vocabulary, FACTORS in tensors, lists.get, long,
                        encoder=shape.options.is_encoder)  # fmt: skip
+    if shape.options.qk_norm_flag:  # by the tensors
+        declared = replace(declared, qk_norm=shape.qk_norm)
     what = difference(shape, declared, (None, tensors.get(FACTORS)))
     if what is not None:
         raise WrongValue(f"config.json and the keys of the architecture {shape.family} differ in {what}")

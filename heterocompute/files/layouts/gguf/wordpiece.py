@@ -20,8 +20,8 @@ from ....base.locations import is_file
 from ....zoo.encoders.pooling import declared_in
 from ....zoo.llm.control_tokens import CONTROL, NORMAL, UNKNOWN, UNUSED
 from ....zoo.llm.folder_tokens import MAX_TOKENIZER, around_of
+from ....zoo.llm.pieces import FURTHER, phantom
 from ....zoo.llm.shape import Shape
-from ....zoo.llm.wordpiece import FURTHER, phantom
 
 TOKENIZER = "tokenizer.json"
 POOLING = {"mean": 1, "cls": 2, "last": 3}
