@@ -66,9 +66,7 @@ def test_what_the_command_refuses(files: Path, capsys: Any) -> None:
         found, _, err = run(capsys, *begin, "--format", "int4", "--inputs", f"{name}.npz")
         assert (found, words in err) == (1, True), err
     found, _, err = run(capsys, *begin[:2], "x.npz", "--format", "int4", "--inputs", "x.npz")
-    assert (found, "OUT and --inputs are the same file" in err, Path("x.npz").read_bytes()) == (2, True, whole), (
-        err
-    )
+    assert (found, "OUT and --inputs are the same file" in err, Path("x.npz").read_bytes()) == (2, True, whole), err
     for more, code, words in (
         (("--inputs", "x.npz"), 2, "--format or --recipe is needed"),
         (("--format", "int4"), 2, "--inputs is needed"),
