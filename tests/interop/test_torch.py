@@ -160,7 +160,7 @@ def test_arguments_of_other_kinds_are_said():
 def test_arguments_are_taken_as_elsewhere():
     t = torch.ones(2, 64)
     for call, error, words in (
-        (lambda: ht.fake_quantize(t, 3), TypeError, "fake_quantize: fmt is 3, expected a format or its text"),
+        (lambda: ht.fake_quantize(t, 3), TypeError, "fake_quantize: format is 3, expected a format or its text"),
         (lambda: ht.fake_quantize(t, "int4", clip="0.5"), ValueError, "clip is '0.5', expected 'octav'"),
         (lambda: ht.fake_quantize(t, "int4", clip=""), ValueError, "clip is '', expected 'octav'"),
         (lambda: ht.fake_quantize(t, "int4", clip=True), TypeError, "clip is True, expected None, a number or a text"),
