@@ -10,10 +10,10 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongIndex, WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
+from .array_like import ArrayLike
 from .base import PackedArray
 from .dense import as_any, as_array
 from .foreign import Unreadable, as_exported, exports_dlpack, refuse_elsewhere

@@ -15,11 +15,11 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..base.values import as_int
+from .array_like import ArrayLike
 from .base import PackedArray
 from .dense import as_array, as_float_dtype, as_single, normalize_axes, refuse_infinite
 from .layout import Entry, Plain

@@ -9,11 +9,11 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted
 from ..base.version import __version__
+from .array_like import ArrayLike
 from .base import PackedArray
 from .dense import as_array
 from .foreign import refuse_elsewhere

@@ -15,11 +15,11 @@ import numpy as np
 
 from .. import _heterocompute as _core
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted
 from ..formats import Float, Sparse, has_pattern, parse_pattern
+from .array_like import ArrayLike
 from .bits import unpack
 from .components import component_layout, values_of
 from .dense import as_array, as_float_dtype, as_single, core_view, normalize_axes

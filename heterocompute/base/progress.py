@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from .float_env import call_back
 
 Progress = Callable[[int, int, str], None]
 LOGGER = "heterocompute"
+SILENT, INTERVAL = 2.0, 1.0  # seconds before and between lines of a bar that nobody asked for
 
 
 class Steps:
@@ -32,7 +34,7 @@ class Steps:
             if self.progress is None:
                 raise ImportError(f"{name}: progress=True needs tqdm: pip install tqdm")
         elif progress is None:
-            self.progress = bar(name, total) if in_notebook() else None
+            self.progress = bar(name, total, SILENT) if in_notebook() else None
         else:
             self.progress = progress or None
 
@@ -55,17 +57,20 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def bar(name: str, total: int) -> Progress | None:
-    """Return a function that moves a tqdm bar; None if tqdm is not installed."""
+def bar(name: str, total: int, silent: float = 0.0) -> Progress | None:
+    """Return a function that moves a tqdm bar, which appears after `silent` seconds; None if tqdm is not installed."""
     try:
-        from tqdm.auto import tqdm  # optional
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a notebook without ipywidgets, whose bar is a line of text
+            from tqdm.auto import tqdm  # optional
     except ImportError:
         return None
-    bar = tqdm(total=total, desc=name, leave=False)
+    bar = tqdm(total=total, desc=name, leave=False, delay=silent, mininterval=INTERVAL if silent else 0.0)
 
     def move(done: int, total: int, text: str) -> None:
-        bar.n, bar.total = done, total
-        bar.set_postfix_str(text)
+        bar.total = total
+        bar.set_postfix_str(text, refresh=False)
+        bar.update(done - bar.n)
         if done >= total:
             bar.close()
 

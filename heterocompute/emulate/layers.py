@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array
 from ..arrays.quantized import QuantizedArray
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..formats import Format

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _heterocompute as _core
-from ..base.array_like import ArrayLike
+from ..arrays.array_like import ArrayLike
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..products.arguments import Array, as_matrix

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
-from ..base.array_like import ArrayLike
+from ..arrays.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.values import LARGEST, check_choice

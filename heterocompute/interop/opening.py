@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.errors import WrongValue
 from ..base.locations import is_url
@@ -12,11 +12,11 @@ from ..base.magic import FIRST_BYTES, kind_of
 from ..base.regular import open_regular
 from ..base.texts import file_name
 from ..files.opening import Checkpoint, open_checkpoint
-
-if TYPE_CHECKING:
-    from ..zoo.encoders.network import Encoder
-    from ..zoo.llm.network import LanguageModel
-    from .onnx_run import OnnxNetwork
+from ..zoo.encoders.network import Encoder
+from ..zoo.encoders.opening import is_encoder, open_encoder
+from ..zoo.llm.network import LanguageModel
+from ..zoo.llm.opening import open_llm
+from .onnx_run import OnnxNetwork
 
 __all__ = ["open"]
 
@@ -77,17 +77,12 @@ def open(
     place = file_name(path)
     kind = "" if layout is not None or is_url(place) else _kind(place)
     if kind == "onnx":
-        from .onnx_run import OnnxNetwork  # optional: onnx
-
         return OnnxNetwork(place, x, labels)
     if x is not None or labels is not None:
         name = "x" if x is not None else "labels"
         raise WrongValue(f"open: {name} does not apply to this file, expected an ONNX model")
     if kind != "network":
         return open_checkpoint(place, layout)
-    from ..zoo.encoders.opening import is_encoder, open_encoder  # 20 ms
-    from ..zoo.llm.opening import open_llm  # 20 ms
-
     try:
         return open_encoder(place) if is_encoder(place) else open_llm(place)
     except ValueError as error:

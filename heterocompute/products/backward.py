@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.array_like import ArrayLike
 from ..arrays.base import PackedArray
 from ..arrays.dense import as_array, core_view
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.texts import counted

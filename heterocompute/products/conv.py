@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.array_like import ArrayLike
 from ..arrays.components import core_format
 from ..arrays.prepacked import Prepacked, PrepackedFilters
 from ..arrays.quantized import QuantizedArray
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.devices import A_DEVICE, NAME
 from ..base.errors import TO_CPU, Refused, Unsupported, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals

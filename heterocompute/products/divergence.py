@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 

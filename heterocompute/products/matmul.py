@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.array_like import ArrayLike
 from ..arrays.components import core_format
 from ..arrays.prepacked import Prepacked
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from ..arrays.array_like import ArrayLike
 from ..arrays.components import core_format, layout_of
 from ..arrays.dense import as_array, core_view, normalize_axes, refuse_infinite
 from ..arrays.filters import layout_axes, outputs_first
 from ..arrays.quantized import QuantizedArray
 from ..arrays.sparse import SparseArray, choose
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import Refused, WrongType, WrongValue, refusals, shown
 from ..base.float_env import converted, counts_subnormals
 from ..base.lazy import renamed

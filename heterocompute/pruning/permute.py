@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _heterocompute as _core
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array, as_single, normalize_axes, refuse_infinite
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.sparse import pattern_of
 from ..base import runtime
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.values import check_choice

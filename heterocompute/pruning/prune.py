@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array, as_single, normalize_axes, refuse_nan
 from ..arrays.foreign import alike
 from ..arrays.rows import row_blocks, rows_first
 from ..arrays.sparse import choose
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import parse_pattern

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array, refuse_infinite
 from ..arrays.foreign import alike
 from ..arrays.sparse import pattern_of
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.texts import counted

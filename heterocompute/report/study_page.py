@@ -118,9 +118,10 @@ def page(
 
 def _words(judge: Judge) -> str:
     better = "Up and left is better." if judge.higher else "Down and left is better."
+    title = judge.title[:1].upper() + judge.title[1:]
     return (
-        f"{judge.title} against the bits that are really stored. {better} The dashed line is the Pareto front: nothing "
-        "below it in bits is as good. Names that found no place stand in the table, and over the dots."
+        f"{title} against stored bits per value. {better} The dashed line is the Pareto front: no format with fewer "
+        "bits is as good. Points without a label have their names in the table and in tooltips."
     )
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array
 from ..arrays.foreign import refuse_elsewhere
 from ..arrays.quantized import QuantizedArray
 from ..arrays.unpacked import code_geometry, row_codes
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..formats import Format

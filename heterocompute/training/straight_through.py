@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.array_like import ArrayLike
 from ..arrays.dense import as_array, normalize_axes
 from ..arrays.foreign import alike, refuse_elsewhere
-from ..base.array_like import ArrayLike
 from ..base.errors import WrongType, WrongValue, shown
 from ..base.float_env import counts_subnormals
 from ..base.lazy import renamed

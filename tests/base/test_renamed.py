@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common import run
 
 import heterocompute as hc
 from heterocompute import hardware as hw
@@ -28,6 +29,9 @@ OLD: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (lambda **more: hw.count(**more), {"model": "digits"}, "count: model .* expected network="),
     (lambda **more: hw.memory.kv_cache("llama_7b", **more), {"positions": 8}, "positions .* expected context="),
     (lambda **more: hw.systems.tpp(**more), {"chip": "t4"}, "tpp: chip .* expected device="),
+    (lambda **more: hc.ptq.search(NET, ["int4"], {}, **more), {"calibration": 1}, "search: calibration .* inputs="),
+    (lambda **more: hc.verify("a", "b", **more), {"calibration": 1}, "verify: calibration .* expected inputs="),
+    (lambda **more: hc.ptq.rotate(**more), {"net": None}, "rotate: net .* expected network="),
     (lambda **more: hw.mapper.search(*[None] * 2, **more), {"workers": 2}, "search: workers .* expected threads="),
 ]
 
@@ -49,3 +53,25 @@ def test_other_errors_of_types_stay() -> None:
 def test_the_context_of_a_roofline_is_that_of_decoding() -> None:
     found = hw.roofline("llama_7b", "t4", context=1024)
     assert found.seconds == hw.roofline(hw.as_network("llama_7b").decoding(1024), "t4").seconds
+
+
+@pytest.mark.parametrize("command", ["ptq a b --format int4 --calibration x.npz", "study m --calibration=x.npz"])
+def test_an_old_option_is_an_error_with_the_new_one(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, said = run(capsys, *command.split())
+    assert code == 2 and "--calibration is an old name, expected --inputs" in said
+
+
+def test_functions_that_draw_accept_generators() -> None:
+    """SPEC 7: an int is the seed, a generator draws one; both give the same result again."""
+
+    def drawn(**more: Any) -> Any:
+        return hc.training.fake_quantize(W / 3, "int4", rounding="stochastic", **more)[0]
+
+    assert np.array_equal(drawn(rng=5), drawn(seed=5))
+    first, second = np.random.default_rng(1), np.random.default_rng(1)
+    assert np.array_equal(drawn(rng=first), drawn(rng=second)) and first.random() == second.random()
+    assert np.array_equal(hc.ptq.hadamard(W, rng=np.random.SeedSequence(3)), hc.ptq.hadamard(W, rng=np.random.PCG64(3)))
+    with pytest.raises(ValueError, match="rng is given with seed 4, expected one of them"):
+        drawn(seed=4, rng=1)
+    with pytest.raises(TypeError, match="rng is 'x', expected an int or a generator"):
+        drawn(rng="x")

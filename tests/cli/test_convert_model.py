@@ -67,7 +67,7 @@ def test_nothing_is_written_if_no_recipe_passes(capsys: Any) -> None:
         (("--ladder", "int8,,int4", "--at-least", "1"), "has an empty step"),
         (("--ladder", "int99", "--at-least", "1"), "int99"),
         (("--ladder", "int8/best", "--at-least", "1"), "accept: the ladder has the method 'best'"),
-        (("--ladder", "int8/gptq", "--at-least", "1"), "accept: calibration is missing"),
+        (("--ladder", "int8/gptq", "--at-least", "1"), "accept: inputs is None"),
     ],
 )
 def test_bad_input_is_one_sentence(capsys: Any, options: tuple[str, ...], sentence: str) -> None:

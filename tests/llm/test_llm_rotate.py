@@ -71,5 +71,5 @@ def test_families_that_cannot_be_rotated_are_refused(tmp_path: Path) -> None:
     for other in (None, np.ones((4, 4), np.float32)):
         with pytest.raises(TypeError, match="expected a network of hc.zoo.open_llm"):
             hc.ptq.rotate(other)
-    with pytest.raises(ValueError, match="net is gemma3, whose norms behind attention"):
+    with pytest.raises(ValueError, match="network is gemma3, whose norms behind attention"):
         hc.ptq.rotate(net)

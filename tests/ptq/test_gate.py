@@ -152,7 +152,7 @@ def test_the_page_shows_scores_against_bytes_and_times(tmp_path: Path) -> None:
         ("int8", {}, "accept: ladder is 'int8', expected a list"),
         ([], {}, "accept: ladder is empty"),
         ([("int8", "best")], {}, "accept: the ladder has the method 'best'"),
-        (["int8"], {"method": "gptq"}, "accept: calibration is missing"),
+        (["int8"], {"method": "gptq"}, "accept: inputs is None"),
         (["int8"], {"at_least": "good"}, "accept: at_least is 'good'"),
         (["int8"], {"evaluate": lambda weights: float("nan")}, "accept: the score is nan"),
         (["int8"], {"evaluate": 3}, "accept: evaluate is 3"),

@@ -476,9 +476,14 @@ def test_a_notebook_sees_a_bar_and_the_advice_and_the_logger_each_step(monkeypat
 
         def __init__(self, **options):
             moved.append(options["desc"])
+            assert options["delay"] > 1 and options["mininterval"] >= 1  # a short study leaves no line in the notebook
 
-        def set_postfix_str(self, text):
-            moved.append((self.n, self.total, text))
+        def set_postfix_str(self, text, refresh):
+            self.text = text
+
+        def update(self, steps):
+            self.n += steps
+            moved.append((self.n, self.total, self.text))
 
         def close(self):
             moved.append("closed")

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import _heterocompute as _core
+from ...arrays.array_like import ArrayLike
 from ...arrays.components import layout_of, rows_stand_alone
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray, is_on_device
 from ...arrays.quantized import QuantizedArray
 from ...base import runtime
-from ...base.array_like import ArrayLike
 from ...base.devices import A_DEVICE, KIND, has_device
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ... import _heterocompute as _core
+from ...arrays.array_like import ArrayLike
 from ...arrays.dense import as_array
 from ...base import runtime
-from ...base.array_like import ArrayLike
 from ...base.errors import WrongValue, shown
 from ...base.float_env import converted, counts_subnormals
 from ...base.values import as_real

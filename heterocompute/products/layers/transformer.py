@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ... import _heterocompute as _core
+from ...arrays.array_like import ArrayLike
 from ...arrays.components import core_format
 from ...arrays.dense import as_array
 from ...arrays.device import DeviceArray
 from ...base import runtime
-from ...base.array_like import ArrayLike
 from ...base.devices import A_DEVICE
 from ...base.errors import Unsupported, WrongType, WrongValue, shown
 from ...base.float_env import converted, counts_subnormals

@@ -145,7 +145,8 @@ class LayerState:
             if group is not None and size % group:
                 raise WrongValue(
                     f"train_in: layer {shown(self.name)} has {size} {what} features, expected a multiple of {group}, "
-                    f"the group of {key} in {self.formats[key]}: set pad=True, or keep={{{shown(self.name)}: 'bf16'}}"
+                    f"the group of {key} in {self.formats[key]}; "
+                    f"expected pad=True in the recipe (dataclasses.replace), or keep={{{shown(self.name)}: 'bf16'}}"
                 )
 
     def begin(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays.array_like import ArrayLike
 from ...arrays.dense import as_array
-from ...base.array_like import ArrayLike
 from ...base.errors import WrongValue
 from ...base.float_env import counts_subnormals
 from ...base.values import Rng, seed_from

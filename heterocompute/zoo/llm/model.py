@@ -102,7 +102,7 @@ class Model(Shown):
             The format does not fit the width of a matrix, or a tensor holds NaN or infinity.
         """
         from ...files.recipes import SKIP, with_recipe  # files reads networks, too
-        from ...files.selection import FirstMatch, check_patterns
+        from ...files.selection import FirstMatch, check_patterns  # files reads networks, too
 
         if format is None and recipe is None:
             raise WrongValue("quantized: format is None, expected a format, or a recipe")
