@@ -126,6 +126,15 @@ class Attention(torch.nn.Module):  # type: ignore[misc]
         return functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
 
 
+class Masked(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, mask)
+
+
 class Model(torch.nn.Module):  # type: ignore[misc]
     """Two blocks of attention, recomputed or not."""
 
@@ -171,6 +180,27 @@ def test_functions_have_the_values_of_numpy(name: str) -> None:
     for found, wanted in zip((y.detach(), *(one.grad for one in given)), expected, strict=True):
         away = np.abs(found.numpy() - wanted) > 2e-5 * np.abs(wanted).max()
         assert away.mean() < 0.03, name  # a score at a tie of two codes
+
+
+def test_the_shipped_language_model_rounds_its_attention() -> None:
+    from heterocompute.interop.torch.recipes.language import CharacterModel
+
+    net = ht.train_in(CharacterModel(20, width=32, heads=2, context=16), "bf16")
+    report = ht.watch(net)
+    net(torch.zeros(1, 8, dtype=torch.int64)).sum().backward()
+    assert {f"blocks.{i}.attention" for i in range(2)} <= {row["layer"] for row in report.rows}
+
+
+def test_a_query_without_keys_gives_zeros_and_finite_gradients() -> None:
+    net = ht.train_in(Masked(), Recipe(activations="int8-tensor", gradients="int8-tensor"))
+    q, k, v = (torch.from_numpy(one).requires_grad_() for one in arrays(8, 16, 16)[:3])
+    mask = torch.ones(16, 16, dtype=torch.bool)
+    mask[3] = False
+    y = net(q, k, v, mask)
+    y.sum().backward()
+    assert not y[..., 3, :].any()
+    assert all(torch.isfinite(one.grad).all() and one.grad.any() for one in (k, v))
+    assert not q.grad[..., 3, :].any()
 
 
 def test_float32_attention_is_that_of_pytorch() -> None:

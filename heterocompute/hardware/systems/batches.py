@@ -16,7 +16,8 @@ from ..cost import memory
 from ..network.graph import Network
 from ..network.layers import Context, Embedding
 from ..network.lookup import as_network
-from .training import Parallel, as_recipe, training_step
+from .parallel import Parallel
+from .training import as_recipe, training_step
 
 USABLE = 15079 / 16384  # of a T4's memory: the memory that nvidia-smi shows as usable
 MOST = 1 << 20
@@ -227,14 +228,12 @@ def _step_takes(network: Network, chip: Device, recipe: Any, recompute: str = "n
 
 
 def _step_changes(network: Network, chip: Device, recipe: Any) -> Iterator[tuple[str, str, Bytes]]:
-    from ...training.step.named import recipe as named  # a layer above
-
     if any(isinstance(flow.layer, Context) for flow in network):
         how = "the forward pass of each block again in the backward pass"
         yield "checkpointing", how, _step_takes(network, chip, recipe, "full")
         how = "the scores of attention again in the backward pass"
         yield "selective checkpointing", how, _step_takes(network, chip, recipe, "attention")
-    small = named("adam8bit").optimizer
+    small = as_recipe("adam8bit", "largest_batch").optimizer
     small = {name: fmt for name, fmt in small.items() if recipe.update != "madam" or name == "exp_avg_sq"}
     yield "optimizer", "states in 8 bits", _step_takes(network, chip, replace(recipe, optimizer=small))
     if len(network.input_shape) == 1 and network.input_shape[0] > 1 and isinstance(network.nodes[0].layer, Embedding):

@@ -158,7 +158,8 @@ class Recipe:
         ``"stochastic"`` or ``"nearest"`` for ``weights``, ``activations``, ``gradients``, ``weight_gradients``,
         ``master`` or ``all_reduce``. Default: nearest.
     keep : mapping of str to Format, str or None, optional
-        Patterns of the names of layers. The first match sets one format for the three operands; None is float32.
+        Patterns of the names of layers, or of modules around them. The first match sets one format for the three
+        operands; None is float32.
     attention : Format or str, optional
         One format of all operands of attention's matmuls. Default: the formats of activations and gradients.
     weight_matmul : Format or str, optional

@@ -9,7 +9,8 @@ from ...network.graph import Network
 from ...network.layers import Context
 from ...network.lookup import as_network
 from ...systems.multi.fabric import Fabric, fabric
-from ...systems.training import Parallel, TrainingStep, training_step, zero_memory
+from ...systems.parallel import Parallel
+from ...systems.training import TrainingStep, training_step, zero_memory
 
 __all__ = [
     "deepseek_hours",

@@ -5,12 +5,16 @@ The classes of the layers change in place, so that parameters, names and hooks s
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
 from ....base.errors import WrongType, WrongValue, shown
+from ....files.selection import FirstMatch
+from ....formats import Format
 from ....training.step.layer import LayerState
 from ....training.step.named import as_recipe
 from ....training.step.recipe import FP32, Recipe
@@ -23,6 +27,7 @@ from .layers import ARRAYS, RecipeConv1d, RecipeConv2d, RecipeLayer, RecipeLinea
 OPAQUE = (
     torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.Bilinear, torch.nn.Conv3d, torch.nn.modules.conv._ConvTransposeNd,
 )  # fmt: skip
+SPECIAL = re.compile(r"([*?[])")  # characters of patterns
 OUTPUT = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
 CLASSES: dict[type, type] = {
     torch.nn.Linear: RecipeLinear, torch.nn.Conv1d: RecipeConv1d, torch.nn.Conv2d: RecipeConv2d,
@@ -68,6 +73,7 @@ def train_in(model: Any, recipe: Recipe | str) -> Any:
         check_matches(model, every_layer(model, "train_in"), chosen.keep, "train_in")
     elif not isinstance(model, torch.nn.Module):
         raise WrongType(f"train_in: model is {shown(model)}, expected a torch.nn.Module")
+    chosen = _resolved(model, chosen)
     found: list[tuple[Any, LayerState]] = []
     heads: list[tuple[Any, str]] = []
     covered: list[str] = []
@@ -110,6 +116,34 @@ def train_in(model: Any, recipe: Recipe | str) -> Any:
     return model
 
 
+def _resolved(model: Any, recipe: Recipe) -> Recipe:
+    """Return the recipe with the names of layers instead of patterns, which may match a module around a layer."""
+    if not recipe.keep:
+        return recipe
+    first = FirstMatch({pattern: (index, fmt) for index, (pattern, fmt) in enumerate(recipe.keep.items())})
+    found: dict[str, Format] = {}
+
+    def keep(name: str, *others: str) -> None:
+        parts = name.split(".")
+        around = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+        hits = [hit for hit in map(first, (*others, *around)) if hit is not None]
+        if hits:
+            found[SPECIAL.sub(r"[\1]", name)] = min(hits, key=lambda hit: hit[0])[1]
+
+    for path, module in model.named_modules():
+        keep(path, f"{path}.weight")
+        if not isinstance(module, RecipeLayer):
+            inside = f"{path}.attention".lstrip(".")
+            keep(inside)
+            if inside in found:
+                found[f"{inside}[0-9]*"] = found[inside]
+        if isinstance(module, torch.nn.MultiheadAttention):
+            for part in ("in_proj", "q_proj", "k_proj", "v_proj"):
+                name = f"{path}.{part}".lstrip(".")
+                keep(name, f"{name}_weight")
+    return replace(recipe, keep=found)
+
+
 def begin_step(model: Any, _: object = None) -> None:
     """Begin a training step of all layers of a recipe, if the model is in training mode."""
     if model.training and torch.is_grad_enabled():
@@ -136,7 +170,8 @@ def _callers(model: Any, covered: list[str]) -> dict[str, Any]:
     return {
         path: module
         for path, module in model.named_modules()
-        if not type(module).__module__.startswith(("torch.nn.modules.", __package__))
+        if not type(module).__module__.startswith("torch.nn.modules.")
+        and not isinstance(module, (RecipeLayer, RecipeAttention))
         and not any(path.startswith(f"{one}.") for one in covered)
     }
 
