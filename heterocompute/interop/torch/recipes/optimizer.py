@@ -205,7 +205,8 @@ class RecipeOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"<RecipeOptimizer: {type(self.optimizer).__name__}, recipe {self.recipe.name or 'own'}>"
 
-    def _parameters(self) -> list[Any]:
+    def parameters(self) -> list[Any]:
+        """Return the parameters of all groups."""
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _overflowed(self, parameters: list[Any]) -> bool:
