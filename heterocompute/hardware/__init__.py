@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .silicon.speedup import explain_gain as explain_gain, overhead as overhead, series as series
     from .systems import multi as multi
     from .systems.arithmetic import *
+    from .systems.parallel import *
     from .systems.quantities import quantity as quantity
     from .systems.timing import measure as measure, possible as possible
     from .systems.training import *
@@ -83,7 +84,8 @@ else:  # hidden from type checkers, which would accept any name
             "systems.multi": "",
             "systems.quantities": "quantity",
             "systems.timing": "measure possible",
-            "systems.training": "Parallel TrainingStep training_step zero_memory",
+            "systems.parallel": "Parallel",
+            "systems.training": "TrainingStep training_step zero_memory",
             "systolic": "",
         },
         namespaces=("layers", "mapper", "results", "systems"),

@@ -24,10 +24,10 @@ from ..formats import Format
 from ..products.arguments import as_format
 from ..products.matmul import linear as product, matmul
 from ..training.passing import note_of, passed, rounded
-from ..training.stochastic import as_seed
-from .jax_host import Call, on_the_host
+from .jax_host import Call, imported, on_the_host, words_of
+from .jax_recipes import attention_in as attention_in, linear_in as linear_in
 
-__all__ = ["fake_quantize", "linear", "named", "rebuilt"]
+__all__ = ["attention_in", "fake_quantize", "linear", "linear_in", "named", "rebuilt"]
 
 
 def __dir__() -> list[str]:
@@ -72,7 +72,7 @@ def fake_quantize(
     >>> jax.grad(lambda w: hj.fake_quantize(w, "int4").sum())(jnp.ones(2))  # doctest: +SKIP
     Array([1., 1.], dtype=float32)
     """
-    jax, jnp = _jax("fake_quantize")
+    jax, jnp = imported("fake_quantize")
     if check_text("fake_quantize", "rounding", rounding) not in ("nearest", "stochastic"):
         raise WrongValue(f"fake_quantize: rounding is {shown(rounding)}, expected 'nearest' or 'stochastic'")
     x = jnp.asarray(x)
@@ -109,7 +109,7 @@ def fake_quantize(
 
     rounding_of = jax.custom_jvp(forward)
     rounding_of.defjvp(along)
-    return rounding_of(x, _words(seed, jnp))[0]
+    return rounding_of(x, words_of(seed, jnp, "fake_quantize"))[0]
 
 
 def linear(x: Any, q: QuantizedArray, bias: object = None, dtype: Any = None) -> Any:
@@ -136,7 +136,7 @@ def linear(x: Any, q: QuantizedArray, bias: object = None, dtype: Any = None) ->
     ImportError, TypeError, ValueError
         As `fake_quantize` and `heterocompute.linear`.
     """
-    _, jnp = _jax("linear")
+    _, jnp = imported("linear")
     if not isinstance(q, QuantizedArray) or q.ndim != 2:
         raise WrongType(f"linear: q is {shown(q)}, expected a QuantizedArray (out, in) of hc.quantize")
     x = jnp.asarray(x)
@@ -229,7 +229,7 @@ def rebuilt(params: object, weights: Mapping[str, Any]) -> Any:
     >>> hj.rebuilt(params, {"kernel": hc.quantize(params["kernel"], "int8", axis=0)})  # doctest: +SKIP
     {'kernel': Array([[1., 1.], ...], dtype=float32)}
     """
-    jax, jnp = _jax("rebuilt")
+    jax, jnp = imported("rebuilt")
     if not isinstance(weights, Mapping):
         raise WrongType(f"rebuilt: weights is {shown(weights)}, expected a mapping of names to arrays")
     leaves, tree = _leaves(params, "rebuilt")
@@ -250,29 +250,10 @@ def rebuilt(params: object, weights: Mapping[str, Any]) -> Any:
 
 def _leaves(params: object, name: str) -> tuple[list[tuple[str, Any]], Any]:
     """Return the leaves of a pytree with their names (empty for leaves that are not arrays), and its structure."""
-    leaves, tree = _jax(name)[0].tree_util.tree_flatten_with_path(params)
+    leaves, tree = imported(name)[0].tree_util.tree_flatten_with_path(params)
     found = []
     for path, leaf in leaves:
         keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
         array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
         found.append(((".".join(keys) or "params") if array else "", leaf))
     return found, tree
-
-
-def _jax(name: str) -> tuple[Any, Any]:
-    try:
-        import jax  # optional
-        import jax.numpy as jnp  # optional
-    except ImportError:
-        raise ImportError(f"interop.jax: {name} needs jax: pip install jax") from None
-    return jax, jnp
-
-
-def _words(seed: Any, jnp: Any) -> Any:
-    """Return a seed as two uint32, the low one first."""
-    if hasattr(seed, "astype") and not isinstance(seed, np.generic):
-        if seed.ndim != 0 or not jnp.issubdtype(seed.dtype, jnp.integer):
-            raise WrongType(f"fake_quantize: seed has dtype {seed.dtype} and shape {seed.shape}, expected one integer")
-        return jnp.stack([seed.astype(np.uint32), jnp.zeros((), np.uint32)])
-    number = as_seed(seed)
-    return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import Unsupported
+from ..base.errors import Unsupported, WrongType
+from ..training.stochastic import as_seed
 
 
 class Call:
@@ -115,3 +116,23 @@ def _primitive() -> Any:
     ad.primitive_transposes[host] = back
     batching.primitive_batchers[host] = several
     return host
+
+
+def imported(name: str) -> tuple[Any, Any]:
+    """Return jax and jax.numpy, for a function of `interop.jax`."""
+    try:
+        import jax  # optional
+        import jax.numpy as jnp  # optional
+    except ImportError:
+        raise ImportError(f"interop.jax: {name} needs jax: pip install jax") from None
+    return jax, jnp
+
+
+def words_of(seed: Any, jnp: Any, name: str) -> Any:
+    """Return a seed as two uint32, the low one first."""
+    if hasattr(seed, "astype") and not isinstance(seed, np.generic):
+        if seed.ndim != 0 or not jnp.issubdtype(seed.dtype, jnp.integer):
+            raise WrongType(f"{name}: seed has dtype {seed.dtype} and shape {seed.shape}, expected one integer")
+        return jnp.stack([seed.astype(np.uint32), jnp.zeros((), np.uint32)])
+    number = as_seed(seed)
+    return np.array([number & 0xFFFFFFFF, number >> 32], np.uint32)

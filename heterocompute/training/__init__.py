@@ -1,5 +1,6 @@
 """Training in number formats: gradients of rounding, recipes of whole steps, schedules, codebooks, retraining."""
 
+from .step.attention import AttentionStep as AttentionStep, attention_step as attention_step
 from .step.named import recipe as recipe, recipes as recipes
 from .step.products import LinearStep as LinearStep, linear_step as linear_step
 from .step.recipe import (
@@ -17,8 +18,8 @@ from .straight_through import (
 )
 
 __all__ = [
-    "Current", "Delayed", "DynamicScale", "LinearStep", "Recipe", "Watch", "fake_quantize", "linear_step", "mask_flips",
-    "recipe", "recipes", "sparsity_at", "sr_ste",
+    "AttentionStep", "Current", "Delayed", "DynamicScale", "LinearStep", "Recipe", "Watch", "attention_step",
+    "fake_quantize", "linear_step", "mask_flips", "recipe", "recipes", "sparsity_at", "sr_ste",
 ]  # fmt: skip
 
 

@@ -48,6 +48,54 @@ def test_recomputation_repeats_the_forward_pass_for_less_memory() -> None:
     assert again.memory_per_device["activations"] < plain.memory_per_device["activations"] / 3
 
 
+def test_recomputation_by_layer_repeats_these_layers() -> None:
+    plain, full = step(microbatch=8), step(microbatch=8, recompute="full")
+    part, named = (step(microbatch=8, recompute=how) for how in ("attention", ["*.scores", "*.softmax"]))
+    assert part.parts == named.parts
+    assert part.memory_per_device == named.memory_per_device
+    assert 0 < part.parts["recompute"] < 0.4 * full.parts["recompute"]
+    scores = 8 * 12 * 1024 * 1024 * 2  # bytes of one layer
+    saved = plain.memory_per_device["activations"] - part.memory_per_device["activations"]
+    assert saved == pytest.approx(2 * 11 * scores, rel=0.01)  # scores and softmax of all blocks but one
+    every = step(microbatch=8, recompute=["*"])
+    assert every.parts == full.parts
+    assert step(tensor=4, recompute=["*.fc2"]).parts["tensor_parallel"] == pytest.approx(
+        5 / 4 * step(tensor=4).parts["tensor_parallel"]
+    )
+    assert step(tensor=4, recompute=["*.query"]).bytes["tensor_parallel"] == step(tensor=4).bytes["tensor_parallel"]
+    fused = {"microbatch": 8, "fused_attention": True}
+    assert step(**fused, recompute="attention").parts == step(**fused).parts
+
+
+def test_rounding_to_narrow_formats_moves_bytes() -> None:
+    assert step("bf16").parts["rounding"] == step("adam8bit").parts["rounding"] == 0
+    tensors, groups = (step(name, device=H100, microbatch=8).parts["rounding"] for name in ("fp8-current", "mxfp8"))
+    assert groups == pytest.approx(5 / 3 * tensors, rel=0.02)  # 16 bits are read, 8 written; again 8 and 8
+    inside = dataclasses.replace(hc.training.recipe("fp8-current"), attention=None)
+    whole = step(inside, device=H100, microbatch=8)
+    assert whole.parts["rounding"] > tensors
+    assert whole.parts["forward"] < step("fp8-current", device=H100, microbatch=8).parts["forward"]
+
+
+def test_deepseek_is_within_a_third_and_its_communication_is_hidden() -> None:
+    from heterocompute.hardware.ledger.models.training import deepseek_hours
+
+    assert deepseek_hours(14.8e12) == pytest.approx(2.664, rel=0.3)
+
+
+def test_the_largest_batch_of_a_recipe_is_that_of_its_step() -> None:
+    for name in ("bf16", "adam8bit", "sr-bf16", "lns-madam"):
+        found = hw.systems.largest_batch("gpt2", "t4", recipe=name)
+        peaks = [hw.training_step("gpt2", "t4", name, batch=n, parallel=Parallel(microbatch=n)).peak_memory
+                 for n in (found.batch, found.batch + 1)]  # fmt: skip
+        assert peaks[0] <= found.limit < peaks[1]
+        changes = {row["change"]: row for row in found.changes}
+        assert changes["checkpointing"]["batch"] > changes["selective checkpointing"]["batch"] > found.batch
+        assert ("optimizer" in changes) == (name != "adam8bit")
+    with pytest.raises(ValueError, match="dtype is 'fp16' next to a recipe"):
+        hw.systems.largest_batch("gpt2", "t4", recipe="bf16", dtype="fp16")
+
+
 def test_bubbles_shrink_with_microbatches_and_parts() -> None:
     shares = [
         found.parts["bubble"] / (found.seconds - found.parts["data_parallel"] - found.parts["optimizer"])
@@ -104,6 +152,7 @@ def test_experts_send_positions() -> None:
         ({"expert": 3}, 64, "expert is 3, expected a divisor of data, 1"),
         ({"zero": 4}, 64, "Parallel: zero is 4"),
         ({"recompute": "some"}, 64, "recompute is 'some'"),
+        ({"recompute": ["*.sorces"]}, 64, "recompute has '\\*.sorces', which is not a layer of gpt2"),
         ({"overlapped": 2.0}, 64, "overlapped"),
     ],
 )

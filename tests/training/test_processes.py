@@ -89,3 +89,60 @@ def test_two_processes_train_one_layer():
         alone(torch.from_numpy(W)).square().mean().backward()
         step.step()
     assert np.allclose(weights[0], alone.weight.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+X = reals((2, 3, 8, 64), 5)
+
+
+def reduced(rank, port, found):
+    import torch
+
+    from heterocompute.interop import torch as ht
+
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    for how in ("nearest", "stochastic"):
+        recipe = hc.training.Recipe(weights="bf16", all_reduce="int4-g8", rounding={"all_reduce": how})
+        torch.manual_seed(0)
+        net = torch.nn.parallel.DistributedDataParallel(ht.train_in(torch.nn.Linear(64, 16), recipe))
+        opt = ht.optimizer_in(torch.optim.SGD(net.parameters(), 0.01), recipe)
+        ht.reduce_in(net, opt)
+        for step in range(3):
+            opt.zero_grad()
+            net(torch.from_numpy(X[rank, step])).square().mean().backward()
+            gradient = net.module.weight.grad.numpy().copy()
+            opt.step()
+            found.put((how, rank, step, gradient, net.module.weight.detach().numpy().copy()))
+    torch.distributed.destroy_process_group()
+
+
+def test_workers_round_their_parts_of_the_gradient():
+    torch = pytest.importorskip("torch")
+    from heterocompute.interop import torch as ht
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=reduced, args=(rank, port, queue)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    found = {tuple(one[:3]): one[3:] for one in (queue.get(timeout=300) for _ in range(12))}
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    for how in ("nearest", "stochastic"):
+        for step in range(3):
+            assert all(same_bits(a, b) for a, b in zip(found[how, 0, step], found[how, 1, step], strict=True))
+    torch.manual_seed(0)
+    net = ht.train_in(torch.nn.Linear(64, 16), hc.training.Recipe(weights="bf16"))
+    parts = []
+    for rank in range(2):
+        net.zero_grad()
+        net(torch.from_numpy(X[rank, 0])).square().mean().backward()
+        parts.append(net.weight.grad.numpy().copy())
+    rounded_parts = [hc.fake_quantize(g, "int4-g8") for g in parts]
+    assert same_bits(found["nearest", 0, 0][0], (rounded_parts[0] + rounded_parts[1]) / np.float32(2))
+    by_chance = found["stochastic", 0, 0][0]
+    assert not same_bits(by_chance, found["nearest", 0, 0][0])
+    assert np.abs(by_chance - (parts[0] + parts[1]) / 2).max() < max(np.abs(g).max() for g in parts) / 7

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from heterocompute.interop import torch as ht  # noqa: E402
+from heterocompute.interop.torch.recipes.model import states_of  # noqa: E402
 
 Recipe = hc.training.Recipe
 NAMES = tuple(hc.training.recipes())
@@ -186,8 +187,10 @@ def test_evaluation_begins_no_step() -> None:
 def test_bad_recipes_are_one_sentence_at_train_in() -> None:
     with pytest.raises(ValueError, match=r"layer '0' has 30 output features, expected a multiple of 32"):
         ht.train_in(model(0, (64, 30, 16)), "mxfp8")
-    with pytest.raises(ValueError, match=r"MultiheadAttention, whose matmuls are not layers"):
-        ht.train_in(torch.nn.TransformerEncoderLayer(32, 2), "bf16")
+    with pytest.raises(ValueError, match=r"LSTM, whose matmuls are not layers"):
+        ht.train_in(torch.nn.Sequential(torch.nn.LSTM(8, 8)), "bf16")
+    with pytest.raises(ValueError, match=r"has 8 input features, expected a multiple of 32"):
+        ht.train_in(torch.nn.MultiheadAttention(8, 2), "mxfp8")
     assert ht.train_in(torch.nn.TransformerEncoderLayer(32, 2), Recipe(weights="bf16", keep={"self_attn": None}))
     with pytest.raises(ValueError, match="no Linear"):
         ht.train_in(torch.nn.ReLU(), "bf16")
@@ -197,6 +200,23 @@ def test_bad_recipes_are_one_sentence_at_train_in() -> None:
         ht.train_in(model().half(), "bf16")
     with pytest.raises(ValueError, match="which is not a weight or module"):
         ht.train_in(model(), Recipe(weights="bf16", keep={"head": "bf16"}))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        ("0", ["0.0"]), ("0.0.weight", ["0.0"]), ("[01]*", ["0.0", "1"]),
+        ("2", ["2.in_proj", "2.attention", "2.out_proj"]), ("2.out_proj", ["2.out_proj"]),
+        ("2.in_proj_weight", ["2.in_proj"]), ("*", ["0.0", "1", "2.in_proj", "2.attention", "2.out_proj"]),
+    ],
+)  # fmt: skip
+def test_keep_matches_layers_and_modules_around_them(pattern: str, kept: list[str]) -> None:
+    net = torch.nn.ModuleList(
+        [torch.nn.Sequential(torch.nn.Linear(8, 8)), torch.nn.Linear(8, 8), torch.nn.MultiheadAttention(8, 2)]
+    )
+    ht.train_in(net, Recipe(weights="int8", activations="int8", gradients="int8", keep={pattern: "fp8_e5m2"}))
+    found = {state.name for state in states_of(net) if "fp8_e5m2" in map(str, state.formats.values())}
+    assert found == set(kept)
 
 
 def test_a_loss_scale_that_overflows_skips_the_step() -> None:

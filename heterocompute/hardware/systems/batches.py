@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ...base.errors import WrongValue, shown
 from ...base.lazy import renamed
 from ...base.values import check_count, check_flag, check_number
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device as find_device
 from ..cost import memory
 from ..network.graph import Network
-from ..network.layers import Embedding
+from ..network.layers import Context, Embedding
 from ..network.lookup import as_network
+from .parallel import Parallel
+from .training import as_recipe, training_step
 
 USABLE = 15079 / 16384  # of a T4's memory: the memory that nvidia-smi shows as usable
 MOST = 1 << 20
@@ -80,6 +83,7 @@ def largest_batch(
     target: int | None = None,
     usable: float = USABLE,
     input_shape: Sequence[int] | None = None,
+    recipe: object = None,
 ) -> LargestBatch:
     """Find the largest batch size that fits a device's memory, and the changes that allow a larger one.
 
@@ -98,6 +102,8 @@ def largest_batch(
         The desired batch size. Default: twice the largest that fits, 1 if none does.
     usable : float, optional
         Share of the memory that programs can use. Default: that of a T4, 15,079 of 16,384 MiB.
+    recipe : heterocompute.training.Recipe or str, optional
+        Formats of a training, as in `training_step`. It replaces `dtype` and `optimizer`.
 
     Returns
     -------
@@ -106,7 +112,8 @@ def largest_batch(
     Raises
     ------
     ValueError
-        The device's memory is unknown, or as in `memory.training` and `memory.infer`.
+        The device's memory is unknown, `recipe` comes with `dtype`, `optimizer` or inference, or as in
+        `memory.training` and `memory.infer`.
 
     Notes
     -----
@@ -120,18 +127,34 @@ def largest_batch(
     >>> found = hw.systems.largest_batch("resnet50", "t4")
     >>> found.batch, found.changes[0]["change"]
     (102, 'checkpointing')
+    >>> hw.systems.largest_batch("gpt2", "t4", recipe="adam8bit").changes[0]["how"]
+    'the forward pass of each block again in the backward pass'
     """
     one = find_device(device)
     usable = check_number("largest_batch", "usable", usable, high=1.0)
     check_flag("largest_batch", "training", training)
     network = as_network(network, input_shape, training=2 if training else 0)
     limit = int(one.need("memory") * usable)
-    takes = _takes(network, dtype, training, optimizer)
+    if recipe is not None:
+        for name, given, default in (
+            ("dtype", dtype, "fp32"),
+            ("optimizer", optimizer, "adam"),
+            ("training", training, True),
+        ):
+            if given != default:
+                raise WrongValue(
+                    f"largest_batch: {name} is {shown(given)} next to a recipe, expected its default {default}"
+                )
+        recipe = as_recipe(recipe, "largest_batch: recipe")
+    takes = _takes(network, dtype, training, optimizer) if recipe is None else _step_takes(network, one, recipe)
     largest = _fitting(takes, limit)
     wanted = max(1, 2 * largest) if target is None else check_count("largest_batch", "target", target)
     now = takes(wanted)
     changes: list[dict[str, Any]] = []
-    for change, how, other in _changes(network, one, dtype, training, optimizer):
+    found = (
+        _changes(network, one, dtype, training, optimizer) if recipe is None else _step_changes(network, one, recipe)
+    )
+    for change, how, other in found:
         saved = now - other(wanted)
         fitting = _fitting(other, limit)
         if saved > 0:
@@ -191,3 +214,29 @@ def _changes(
     yield "checkpointing", how, _takes(network, dtype, True, optimizer, segments)
     if optimizer not in ("sgd", "none"):
         yield "optimizer", f"sgd instead of {optimizer}", _takes(network, dtype, True, "sgd")
+
+
+def _step_takes(network: Network, chip: Device, recipe: Any, recompute: str = "none") -> Bytes:
+    """Return the bytes of a step of one device, whose samples are one microbatch."""
+
+    def total(batch: int) -> int:
+        split = Parallel(microbatch=batch, recompute=recompute)
+        return math.ceil(training_step(network, chip, recipe, batch=batch, parallel=split).peak_memory)
+
+    fixed, each = 2 * total(1) - total(2), total(2) - total(1)
+    return lambda batch: fixed + batch * each
+
+
+def _step_changes(network: Network, chip: Device, recipe: Any) -> Iterator[tuple[str, str, Bytes]]:
+    if any(isinstance(flow.layer, Context) for flow in network):
+        how = "the forward pass of each block again in the backward pass"
+        yield "checkpointing", how, _step_takes(network, chip, recipe, "full")
+        how = "the scores of attention again in the backward pass"
+        yield "selective checkpointing", how, _step_takes(network, chip, recipe, "attention")
+    small = as_recipe("adam8bit", "largest_batch").optimizer
+    small = {name: fmt for name, fmt in small.items() if recipe.update != "madam" or name == "exp_avg_sq"}
+    yield "optimizer", "states in 8 bits", _step_takes(network, chip, replace(recipe, optimizer=small))
+    if len(network.input_shape) == 1 and network.input_shape[0] > 1 and isinstance(network.nodes[0].layer, Embedding):
+        positions, half = network.input_shape[0], network.input_shape[0] // 2
+        shorter = network.with_input((half,))
+        yield "sequence", f"{half} positions instead of {positions}", _step_takes(shorter, chip, recipe)

@@ -19,7 +19,7 @@ from typing import Any
 from ...arrays.components import component_layout
 from ...base.errors import WrongType, WrongValue, shown
 from ...base.lazy import renamed
-from ...base.values import as_int, check_choice, check_count, check_flag, check_number
+from ...base.values import as_int, check_count, check_number
 from ...formats import Format
 from ..chips.chip import Device, dtype_bits
 from ..chips.database import device as find_device
@@ -31,8 +31,9 @@ from ..network.liveness import saved_sizes
 from ..network.lookup import as_network
 from .multi.collectives import allreduce, link_rate
 from .multi.fabric import Fabric
+from .parallel import Parallel, repeated_of, scores_of
 
-__all__ = ["Parallel", "TrainingStep", "training_step", "zero_memory"]
+__all__ = ["TrainingStep", "training_step", "zero_memory"]
 
 
 def __dir__() -> list[str]:
@@ -41,71 +42,6 @@ def __dir__() -> list[str]:
 
 DAY = 86400.0
 GRADIENT, MASTER, ADAM = 2.0, 4.0, 8.0  # bytes per parameter
-
-
-@dataclass(frozen=True)
-class Parallel:
-    """The division of a training over devices.
-
-    Parameters
-    ----------
-    data, tensor, pipeline, expert : int, optional
-        Number of parts. Expert groups are within `data`.
-    zero : {0, 1, 2, 3}, optional
-        Stage of ZeRO: `data` devices divide optimizer states (1), gradients (2), weights (3, as FSDP).
-    microbatch : int, optional
-        Samples of a microbatch.
-    interleaved : int, optional
-        Parts of each pipeline stage.
-    recompute : {"none", "full"}, optional
-        ``"full"`` keeps the input of each block, and repeats its forward pass.
-    expert_copies : int, optional
-        Most copies of a position that leave a node for its experts, as with routing to few nodes. Default: one for each
-        expert in use.
-    sequence : bool, optional
-        Whether tensor parallelism divides norms and residuals along the positions.
-    fused_attention : bool, optional
-        Whether attention is one kernel, which neither writes nor keeps scores, and repeats their matmul backward.
-    overlapped : float, optional
-        Share of the expert- and data-parallel communication that matmuls hide, if they last long enough.
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> hw.Parallel(data=16, tensor=8, pipeline=8).devices
-    1024
-    """
-
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    expert: int = 1
-    zero: int = 0
-    microbatch: int = 1
-    interleaved: int = 1
-    recompute: str = "none"
-    expert_copies: int | None = None
-    sequence: bool = False
-    fused_attention: bool = False
-    overlapped: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "expert", "microbatch", "interleaved"):
-            check_count("Parallel", name, getattr(self, name))
-        as_int(self.zero, "Parallel: zero", 0, 3)
-        check_choice("Parallel", "recompute", self.recompute, ("none", "full"))
-        if self.expert_copies is not None:
-            check_count("Parallel", "expert_copies", self.expert_copies)
-        check_flag("Parallel", "sequence", self.sequence)
-        check_flag("Parallel", "fused_attention", self.fused_attention)
-        check_number("Parallel", "overlapped", self.overlapped, high=1.0, closed=True)
-        if self.data % self.expert:
-            raise WrongValue(f"Parallel: expert is {self.expert}, expected a divisor of data, {self.data}")
-
-    @property
-    def devices(self) -> int:
-        """Return the number of devices."""
-        return self.data * self.tensor * self.pipeline
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,7 +56,7 @@ class TrainingStep:
     energy : float or None
         Joules of all devices at full design power; None if it is unknown.
     parts : dict of str to float
-        Seconds of forward, input_gradients, weight_gradients, elementwise, recompute, tensor_parallel,
+        Seconds of forward, input_gradients, weight_gradients, elementwise, rounding, recompute, tensor_parallel,
         expert_parallel, bubble, data_parallel and optimizer. They add up to `seconds`.
     bytes : dict of str to float
         Bytes of one device: memory traffic, and sent for tensor, pipeline, expert and data parallelism.
@@ -276,8 +212,8 @@ def training_step(
     Notes
     -----
     A matmul takes its operations over the rate of its operands' type, or its bytes over the bandwidth. Other layers
-    read and write memory, each by itself. Communication does not overlap. The formats of a recipe that the device
-    lacks run in its fastest 16-bit type.
+    read and write memory, each by itself. So do the roundings of x and g to formats below 16 bits. Communication does
+    not overlap. The formats of a recipe that the device lacks run in its fastest 16-bit type.
 
     Examples
     --------
@@ -286,7 +222,7 @@ def training_step(
     >>> step.fits, round(sum(step.parts.values()) / step.seconds, 6)
     (True, 1.0)
     """
-    chosen, chip, split = _recipe(recipe), find_device(device), parallel or Parallel()
+    chosen, chip, split = as_recipe(recipe, "training_step: recipe"), find_device(device), parallel or Parallel()
     if not isinstance(split, Parallel):
         raise WrongType(f"training_step: parallel is {shown(parallel)}, expected a Parallel")
     network = as_network(network, input_shape)
@@ -304,15 +240,14 @@ def training_step(
     traffic, sent = work.traffic, {"tensor_parallel": 0.0, "expert_parallel": 0.0}
     inner, outer = _rates(chip, fabric, split)
     size = split.microbatch * stream * work.bits / 8
-    rounds = (6 if split.recompute == "full" else 4) * blocks
+    rounds = 4 * blocks + work.repeated_sums
     parts = dict(work.seconds)
     if split.tensor > 1:
         link: Any = fabric.of(split.tensor) if fabric is not None else chip
         parts["tensor_parallel"] = rounds * allreduce(size, split.tensor, link)
         sent["tensor_parallel"] = rounds * 2 * (split.tensor - 1) / split.tensor * size
-    moved = work.routed * (6 if split.recompute == "full" else 4) / 4
-    if split.expert > 1 and moved:
-        sent["expert_parallel"] = moved * (split.expert - 1) / split.expert
+    if split.expert > 1 and work.routed:
+        sent["expert_parallel"] = work.routed * (split.expert - 1) / split.expert
         parts["expert_parallel"] = _shown(sent["expert_parallel"] / outer, parts, split)
     slots = count / split.pipeline  # of the whole network, per stage
     parts = {name: seconds * slots for name, seconds in parts.items()}
@@ -363,12 +298,24 @@ class _Work:
             "weight_gradients": (last or recipe.gradients, last or recipe.activations),
         }
         rates = {name: self._rate(chip, *pair) for name, pair in pairs.items()}
+        formats = recipe.attention_formats("")
+        values, slopes = formats["activations"], formats["gradients"]
+        outer = recipe.formats_of("")
+        inner = {"forward": (values, values), "input_gradients": (values, slopes), "weight_gradients": (slopes, values)}
+        inner_rates = {name: self._rate(chip, *pair) for name, pair in inner.items()}
         self.peak = rates["forward"]
         bandwidth, samples = chip.need("bandwidth"), split.microbatch
-        self.seconds = dict.fromkeys((*pairs, "elementwise", "recompute"), 0.0)
+        self.seconds = dict.fromkeys((*pairs, "elementwise", "rounding", "recompute"), 0.0)
         self.traffic = self.parameters = self.routed = 0.0
-        wide, stream = self._wide(chip), network.stream
+        stream = network.stream
         self.scores = scores_of(network)
+        self.repeated = repeated_of(network, split, self.scores)
+        # All-reduces of tensor parallelism that the recomputation repeats: of the matmuls that end in a residual.
+        sums = {name for flow in network if len(flow.node.inputs) > 1 and not flow.macs for name in flow.node.inputs}
+        self.repeated_sums = 2 * _blocks(network) if split.recompute == "full" else sum(
+            flow.name in self.repeated and flow.name in sums and flow.output_elements == stream and flow.macs > 0
+            for flow in network
+        )  # fmt: skip
         for flow in network:
             divided = split.tensor if split.sequence or flow.output_elements != stream or flow.macs else 1
             is_expert = isinstance(flow.layer, Experts)
@@ -379,7 +326,7 @@ class _Work:
                 copies = min(split.expert_copies or flow.layer.used, flow.layer.used)  # type: ignore[attr-defined]
                 values = samples * positions * copies * flow.output[-1] / split.tensor
                 narrow = min(dtype_bits_of(recipe.activations, 16), self.bits)  # sent to the experts, and back
-                self.routed += values * 2 * (narrow + self.bits) / 8
+                self.routed += values * 2 * (narrow + self.bits) / 8 * (1.5 if flow.name in self.repeated else 1.0)
             elements = samples * (flow.input_elements + flow.output_elements)
             if split.fused_attention and flow.name in self.scores:
                 if not flow.macs:
@@ -387,23 +334,44 @@ class _Work:
                 elements = samples * min(flow.input_elements, flow.output_elements)
             if not flow.macs:
                 moved = elements * self.bits / 8 / divided
-                times = {"elementwise": 2.5, "recompute": 1.0 if split.recompute == "full" else 0.0}
+                times = {"elementwise": 2.5, "recompute": 1.0 if flow.name in self.repeated else 0.0}
                 for name, factor in times.items():
                     self.seconds[name] += factor * moved / bandwidth
                     self.traffic += factor * moved
                 continue
             is_attention = isinstance(flow.layer, (Scores, Context))
-            for name, (a, b) in pairs.items():
-                rate = wide if is_attention else rates[name]
-                bits = self.bits if is_attention else max(dtype_bits_of(a, 16), dtype_bits_of(b, 16))
+            sizes = flow.input_elements, flow.output_elements
+            again = flow.name in self.repeated and not is_attention
+            moved = samples * self._rounded_bits(formats if is_attention else outer, sizes, again) / 8 / split.tensor
+            self.seconds["rounding"] += moved / bandwidth
+            self.traffic += moved
+            for name, (a, b) in (inner if is_attention else pairs).items():
+                rate = (inner_rates if is_attention else rates)[name]
+                bits = max(dtype_bits_of(a, 16), dtype_bits_of(b, 16))
                 moved = (elements + params) * bits / 8 / split.tensor
                 time = max(2 * samples * flow.macs / split.tensor / (rate * share), moved / bandwidth)
                 is_repeated = split.fused_attention and name == "input_gradients" and isinstance(flow.layer, Scores)
                 self.seconds[name] += time * (1 + is_repeated)
                 self.traffic += moved * (1 + is_repeated)
-                if name == "forward" and split.recompute == "full":
+                if name == "forward" and flow.name in self.repeated:
                     self.seconds["recompute"] += time
                     self.traffic += moved
+
+    def _rounded_bits(self, formats: dict[str, Format], sizes: tuple[int, int], again: bool) -> float:
+        """Return the bits that roundings of x and g move: wide values are read, narrow values are written.
+
+        Formats with groups along one axis are rounded a second time, along the other. Weights, which are rounded once a
+        step, are left out.
+        """
+        total = 0.0
+        for key, size in (("activations", sizes[0]), ("gradients", sizes[1])):
+            fmt = formats[key]
+            bits = dtype_bits_of(fmt, 16)
+            if bits >= 16:
+                continue
+            is_one = getattr(getattr(fmt, "form", None), "any_axis", False)
+            total += size * ((self.bits + bits) * (1 + (again and key == "activations")) + (0 if is_one else 2 * bits))
+        return total
 
     def _rate(self, chip: Device, a: Format, b: Format) -> float:
         texts = {str(a), str(b)}
@@ -412,11 +380,9 @@ class _Work:
                 return chip.peak(exact)
         dtype = product_dtype(chip, a, b)
         if dtype_bits(dtype) > max(dtype_bits_of(a, 16), dtype_bits_of(b, 16)):
-            self.notes.append(f"{chip.name} has no matmul of {a} by {b}: {dtype} is its type")
+            note = f"{chip.name} has no matmul of {a} by {b}: {dtype} is its type"
+            self.notes += [note] if note not in self.notes else []
         return chip.peak(dtype)
-
-    def _wide(self, chip: Device) -> float:
-        return chip.peak(product_dtype(chip, None, None)) if self.bits == 16 else chip.peak("fp32")
 
 
 def _shown(seconds: float, parts: dict[str, float], split: Parallel) -> float:
@@ -456,13 +422,14 @@ def _memory(network: Network, recipe: Any, split: Parallel, work: _Work, count: 
         hidden = work.scores
         sizes = [(0, 0) if flow.name in hidden and not isinstance(flow.layer, Context) else size
                  for flow, size in zip(network, sizes, strict=True)]  # fmt: skip
+    each = [_kept(flow, size, stream, split) for flow, size in zip(network, sizes, strict=True)]
+    blocks = max(_blocks(network), 1)
     if split.recompute == "full" and stream:
-        blocks = max(_blocks(network), 1)
-        one_block = sum(_kept(flow, size, stream, split) for flow, size in zip(network, sizes, strict=True)) / blocks
-        elements, once = blocks * stream / (split.tensor if split.sequence else 1) / split.pipeline, one_block
+        elements, once = blocks * stream / (split.tensor if split.sequence else 1), sum(each) / blocks
     else:
-        elements = sum(_kept(flow, size, stream, split) for flow, size in zip(network, sizes, strict=True))
-        elements, once = elements / split.pipeline, 0.0
+        again = [size for flow, size in zip(network, each, strict=True) if flow.name in work.repeated]
+        elements, once = sum(each) - sum(again), sum(again) / blocks
+    elements /= split.pipeline
     in_flight = min(count, split.pipeline * (1 + (split.pipeline - 1) / split.pipeline / split.interleaved
                                              if split.interleaved > 1 else 1))  # fmt: skip
     return {
@@ -472,25 +439,6 @@ def _memory(network: Network, recipe: Any, split: Parallel, work: _Work, count: 
         "optimizer": held * states / 8 / divided[0],
         "activations": (elements * in_flight + once) * split.microbatch * bits / 8,
     }
-
-
-def scores_of(network: Network) -> set[str]:
-    """Return the names of the layers from the scores of attention to the product with the values.
-
-    Examples
-    --------
-    >>> from heterocompute import hardware as hw
-    >>> sorted(scores_of(hw.networks["gpt2"]))[:3]
-    ['block0.attention.context', 'block0.attention.scores', 'block0.attention.softmax']
-    """
-    found: set[str] = set()
-    ends: set[str] = set()
-    for flow in network:
-        if isinstance(flow.layer, Scores) or (found - ends).intersection(flow.node.inputs):
-            found.add(flow.name)
-            if isinstance(flow.layer, Context):
-                ends.add(flow.name)
-    return found
 
 
 def _kept(flow: Flow, size: tuple[int, int], stream: int | None, split: Parallel) -> float:
@@ -514,7 +462,13 @@ def _rates(chip: Device, fabric: Fabric | None, split: Parallel) -> tuple[float,
     return used[0], used[-1]
 
 
-def _recipe(value: object) -> Any:
-    from ...training.step.named import as_recipe  # a layer above
+def as_recipe(value: object, name: str) -> Any:
+    """Return a recipe from its name, or a recipe unchanged.
 
-    return as_recipe(value, "training_step: recipe")
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    from ...training.step.named import as_recipe as named  # a layer above
+
+    return named(value, name)

@@ -31,8 +31,9 @@ if TYPE_CHECKING or find_spec("torch") is not None:
         PackedLinear,
     )
     from .products import conv2d, linear
-    from .recipes.layers import train_in
+    from .recipes.model import train_in
     from .recipes.optimizer import Madam, RecipeOptimizer, optimizer_in
+    from .recipes.reducing import reduce_in
     from .recipes.watching import watch
     from .rounding import QuantLinear, fake_quantize, packed, parametrize
     from .steps import report
@@ -76,6 +77,7 @@ __all__ = [
     "optimizer_in",
     "packed",
     "parametrize",
+    "reduce_in",
     "report",
     "summary",
     "train_in",

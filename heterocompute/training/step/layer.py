@@ -5,12 +5,13 @@
     dw = Q(g)^T Q(x)       weight gradient   g and x along the rows of the batch
 
 An operand whose format has no groups is the same along both axes, and is rounded once. Arrays are those of NumPy, or
-whatever `Arrays` computes with.
+whatever `Arrays` computes with. The two matmuls of attention are such layers too, see `attention`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,11 +73,21 @@ class Arrays:
         return x
 
     def product(self, a: Any, b: Any) -> Any:
-        """Return a @ b in float32."""
+        """Return a @ b in float32, of each matrix if there are several."""
+        if a.ndim > 2:
+            return each_matrix(self.product, a, b)
         return matmul(np.ascontiguousarray(a), np.ascontiguousarray(b))
 
 
 NUMPY = Arrays()
+
+
+def each_matrix(product: Any, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the products of the matrices in the last two dimensions."""
+    found = np.empty((*a.shape[:-1], b.shape[-1]), np.float32)
+    for index in np.ndindex(*a.shape[:-2]):
+        found[index] = product(a[index], b[index])
+    return found
 
 
 class LayerState:
@@ -91,6 +102,10 @@ class LayerState:
         Index of the layer in the network, which seeds depend on.
     arrays : Arrays, optional
         The operations on arrays.
+    attention : bool, optional
+        The layer is a matmul of attention, whose second operand is not a weight: activations and gradients alone.
+    labels : mapping of str to str, optional
+        Names of the operands for `watcher`.
 
     Attributes
     ----------
@@ -102,9 +117,18 @@ class LayerState:
         Called as ``watcher(state, tensor, values, rounded, format, axis, scale)`` after each rounding.
     """
 
-    def __init__(self, recipe: Recipe, name: str, index: int, arrays: Arrays = NUMPY) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        name: str,
+        index: int,
+        arrays: Arrays = NUMPY,
+        attention: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         self.recipe, self.name, self.index, self.arrays = recipe, name, index, arrays
-        self.formats = recipe.formats_of(name)
+        self.is_attention, self.labels = attention, labels or {}
+        self.formats = recipe.attention_formats(name) if attention else recipe.formats_of(name)
         self.step = 0
         self.training = True
         self.watcher: Any = None
@@ -119,13 +143,13 @@ class LayerState:
         self.scales: dict[str, np.float32] = {}
         self._seen: dict[str, float] = {}
         self._matrix: np.ndarray[Any, Any] | None = None
-        kept = recipe.kept(name) is not None
-        self.hadamard = None if kept else recipe.hadamard
+        self._is_kept = recipe.kept(name) is not None or (attention and recipe.attention is not None)
+        self.hadamard = None if self._is_kept or attention else recipe.hadamard
         self.is_direct = self.hadamard is None and recipe.sums is None  # a convolution needs no patches
         self.is_shared = {
             "activations": self._same_along_both("activations", "wgrad_activations"),
             "gradients": self._same_along_both("gradients", "wgrad_gradients"),
-            "weights": is_square(self.formats["weights"]),
+            "weights": self._is_one("weights"),
         }
 
     def check(self, inputs: int, outputs: int) -> None:
@@ -182,7 +206,8 @@ class LayerState:
         fmt, role = self.formats[key], _operand(key)
         if fmt == FP32 and self.watcher is None:
             return x
-        seed = seed_of(self.recipe.seed, self.step, self.index, use) if self._is_random(role) else None
+        is_random = not self._is_kept and self.recipe.rounding.get(self._role(role)) == "stochastic"
+        seed = seed_of(self.recipe.seed, self.step, self.index, use) if is_random else None
         scale = None if self._bare[key] is None else self.scale(key, x)
         if scale is None:
             y = self.arrays.rounded(x, fmt, axis, seed)
@@ -193,12 +218,12 @@ class LayerState:
             small = self.arrays.rounded(self.arrays.scaled(x, scale), bare, axis, seed)
             y = self.arrays.restored(small, scale)
         if self.watcher is not None and self.training:
-            self.watcher(self, role, x, y, fmt, axis, scale)
+            self.watcher(self, self.labels.get(role, role), x, y, fmt, axis, scale)
         return y
 
     def forward(self, x: Any, w: Any) -> tuple[Any, Any]:
         """Return the operands of ``y = x w^T``; x has rows of input features."""
-        return self.rounded(x, "activations", 1, FORWARD_X), self.rounded(w, "weights", 1, FORWARD_W)
+        return self.rounded(x, "activations", -1, FORWARD_X), self.rounded(w, "weights", -1, FORWARD_W)
 
     def kept_for_backward(self, x: Any, w: Any, operands: tuple[Any, Any]) -> tuple[Any, Any, dict[str, np.float32]]:
         """Return what the backward pass reads of x and w: rounded operands where they serve again.
@@ -208,7 +233,7 @@ class LayerState:
         again = self.recipe.requantize
         return (
             operands[0] if self.is_shared["activations"] or "activations" in again else x,
-            operands[1] if self.is_shared["weights"] or "weights" in again else w,
+            operands[1] if self.is_shared["weights"] or self._role("weights") in again else w,
             dict(self.scales),
         )
 
@@ -224,8 +249,8 @@ class LayerState:
 
     def input_gradient(self, g: Any, w: Any) -> tuple[Any, Any]:
         """Return the operands of ``dx = g w``; w is that of `kept_for_backward`."""
-        other = w if self.is_shared["weights"] else self.rounded(w, "weights", 0, BACK_W)
-        return self.rounded(g, "gradients", 1, BACK_G), other
+        other = w if self.is_shared["weights"] else self.rounded(w, "weights", -2, BACK_W)
+        return self.rounded(g, "gradients", -1, BACK_G), other
 
     def weight_gradient(self, g: Any, x: Any, rounded_g: Any = None) -> tuple[Any, Any]:
         """Return the operands of ``dw = g^T x``; x is that of `kept_for_backward`, `rounded_g` of `input_gradient`."""
@@ -234,14 +259,14 @@ class LayerState:
             g, x = self.arrays.turned(g, matrix), self.arrays.turned(x, matrix)
         is_old = self.is_shared["gradients"] and rounded_g is not None
         return (
-            rounded_g if is_old else self.rounded(g, "wgrad_gradients", 0, LAST_G),
-            x if self.is_shared["activations"] else self.rounded(x, "wgrad_activations", 0, LAST_X),
+            rounded_g if is_old else self.rounded(g, "wgrad_gradients", -2, LAST_G),
+            x if self.is_shared["activations"] else self.rounded(x, "wgrad_activations", -2, LAST_X),
         )
 
     def result(self, dw: Any) -> Any:
-        """Round the weight gradient."""
+        """Round the weight gradient. The second operand of attention is not a weight: its gradient is not rounded."""
         fmt = self.recipe.weight_gradients
-        if fmt == FP32 and self.watcher is None:
+        if self.is_attention or (fmt == FP32 and self.watcher is None):
             return dw
         is_random = self.recipe.rounding.get("weight_gradients") == "stochastic"
         y = self.arrays.rounded(dw, fmt, 1, seed_of(self.recipe.seed, self.step, self.index, RESULT) if is_random else
@@ -269,12 +294,17 @@ class LayerState:
         self.step, self._seen = int(state["step"]), dict(state["seen"])
         self.history = {key: np.array(value, np.float32) for key, value in state["history"].items()}
 
-    def _is_random(self, role: str) -> bool:
-        is_kept = self.recipe.kept(self.name) is not None
-        return not is_kept and self.recipe.rounding.get(role) == "stochastic"
+    def _role(self, operand: str) -> str:
+        """Return the field of the recipe that an operand has."""
+        return "activations" if self.is_attention and operand == "weights" else operand
+
+    def _is_one(self, key: str) -> bool:
+        """Tell whether an operand is the same along both axes; blocks of several matrices may reach into the next."""
+        fmt = self.formats[key]
+        return is_square(fmt) and not (self.is_attention and hasattr(fmt, "block_rows") and not fmt.form.any_axis)
 
     def _same_along_both(self, key: str, last: str) -> bool:
-        return self.hadamard is None and self.formats[key] == self.formats[last] and is_square(self.formats[key])
+        return self.hadamard is None and self.formats[key] == self.formats[last] and self._is_one(key)
 
     def _hadamard_matrix(self) -> np.ndarray[Any, Any]:
         if self._matrix is None:

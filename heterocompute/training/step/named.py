@@ -49,7 +49,9 @@ def _all(fmt: str, **more: object) -> dict[str, object]:
 
 
 # Definitions. A name is the key; `Recipe.name` repeats it.
-FP8 = {"weights": "fp8_e4m3fn-tensor", "activations": "fp8_e4m3fn-tensor", "gradients": "fp8_e5m2-tensor"}
+# Recipes below 16 bits state that attention's matmuls stay in 16 bits.
+FP8 = {"weights": "fp8_e4m3fn-tensor", "activations": "fp8_e4m3fn-tensor", "gradients": "fp8_e5m2-tensor",
+       "attention": "bf16"}  # fmt: skip
 TABLE: dict[str, tuple[str, dict[str, object]]] = {
     "fp32": ("float32 throughout", {}),
     "fp16-loss-scale": (
@@ -67,20 +69,21 @@ TABLE: dict[str, tuple[str, dict[str, object]]] = {
         "DeepSeek-V3, 2024, arXiv 2412.19437, section 3.3",
         {
             "weights": "e4m3fn-b128x128", "activations": "e4m3fn-g128", "gradients": "e4m3fn-g128",
-            "requantize": ("activations",), "optimizer": {"exp_avg": "bf16", "exp_avg_sq": "bf16"},
+            "attention": "bf16", "requantize": ("activations",), "optimizer": {"exp_avg": "bf16", "exp_avg_sq": "bf16"},
         },
     ),
-    "mxfp8": ("Mishra et al., 2025, arXiv 2506.08027", _all("mxfp8_e4m3-rceil")),
+    "mxfp8": ("Mishra et al., 2025, arXiv 2506.08027", _all("mxfp8_e4m3-rceil", attention="bf16")),
     "nvfp4": (
         "NVIDIA, 2025, arXiv 2509.25149",
         {
             "weights": "e2m1-b16x16-e4m3fn-f32tensor", "activations": "nvfp4", "gradients": "nvfp4", "hadamard": 16,
-            "rounding": {"gradients": "stochastic"},
+            "attention": "bf16", "rounding": {"gradients": "stochastic"},
         },
     ),
     "int8-switchback": (
         "Wortsman et al., NeurIPS 2023, arXiv 2304.13013",
-        {"weights": "int8-tensor", "activations": "int8", "gradients": "int8", "weight_matmul": "bf16"},
+        {"weights": "int8-tensor", "activations": "int8", "gradients": "int8", "weight_matmul": "bf16",
+         "attention": "bf16"},
     ),
     "lns-madam": (
         "Zhao et al., 2021, arXiv 2106.13914",

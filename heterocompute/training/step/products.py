@@ -98,9 +98,9 @@ def linear_step(
 def forward(state: LayerState, x: Array, w: Array) -> tuple[Array, tuple[Any, Any, Any]]:
     """Return ``x w^T`` and what `backward` reads."""
     operands = state.forward(x, w)
-    return multiplied(state, operands[0], operands[1].T, "activations", "weights"), state.kept_for_backward(
-        x, w, operands
-    )
+    return multiplied(
+        state, operands[0], operands[1].swapaxes(-1, -2), "activations", "weights"
+    ), state.kept_for_backward(x, w, operands)
 
 
 def backward(state: LayerState, g: Array, kept: tuple[Any, Any, Any], wants_input: bool = True) -> tuple[Array, Array]:
@@ -112,7 +112,7 @@ def backward(state: LayerState, g: Array, kept: tuple[Any, Any, Any], wants_inpu
         rounded_g, rounded_w = state.input_gradient(g, w)
         dx = multiplied(state, rounded_g, rounded_w, "gradients", "weights")
     last_g, last_x = state.weight_gradient(g, x, rounded_g)
-    dw = multiplied(state, last_g.T, last_x, "wgrad_gradients", "wgrad_activations")
+    dw = multiplied(state, last_g.swapaxes(-1, -2), last_x, "wgrad_gradients", "wgrad_activations")
     return dx, state.result(dw)
 
 

@@ -131,7 +131,8 @@ class Recipe:
     """Formats and scales of every tensor of a training step.
 
     Each linear layer has three matmuls: ``y = x w^T``, ``dx = g w`` and ``dw = g^T x``. Each rounds both operands along
-    the axis that it sums. Results are float32.
+    the axis that it sums. Results are float32. The two matmuls of attention, ``q k^T`` and ``p v``, have gradients of
+    the same form.
 
     Parameters
     ----------
@@ -157,7 +158,10 @@ class Recipe:
         ``"stochastic"`` or ``"nearest"`` for ``weights``, ``activations``, ``gradients``, ``weight_gradients``,
         ``master`` or ``all_reduce``. Default: nearest.
     keep : mapping of str to Format, str or None, optional
-        Patterns of the names of layers. The first match sets one format for the three operands; None is float32.
+        Patterns of the names of layers, or of modules around them. The first match sets one format for the three
+        operands; None is float32.
+    attention : Format or str, optional
+        One format of all operands of attention's matmuls. Default: the formats of activations and gradients.
     weight_matmul : Format or str, optional
         Format of both operands of ``dw = g^T x``. Default: the formats of gradients and activations.
     requantize : tuple of str, optional
@@ -204,6 +208,7 @@ class Recipe:
     loss_scale: Any = None
     rounding: Mapping[str, str] = field(default_factory=dict)
     keep: Mapping[str, Any] = field(default_factory=dict)
+    attention: Any = None
     weight_matmul: Any = None
     requantize: tuple[str, ...] = ()
     hadamard: int | None = None
@@ -233,8 +238,9 @@ class Recipe:
 
         for name in TENSORS:
             put(name, signed_format(getattr(self, name), f"Recipe: {name}"))
-        if self.weight_matmul is not None:
-            put("weight_matmul", signed_format(self.weight_matmul, "Recipe: weight_matmul"))
+        for name in ("attention", "weight_matmul"):
+            if getattr(self, name) is not None:
+                put(name, signed_format(getattr(self, name), f"Recipe: {name}"))
         put("optimizer", self._states())
         put("rounding", self._roundings())
         keep = _mapping(self.keep, "keep")
@@ -283,6 +289,31 @@ class Recipe:
         return {**chosen, "wgrad_activations": last or chosen["activations"],
                 "wgrad_gradients": last or chosen["gradients"]}  # fmt: skip
 
+    def attention_formats(self, layer: str) -> dict[str, Format]:
+        """Return the formats of the operands of a matmul of attention; the second operand counts as weights.
+
+        Parameters
+        ----------
+        layer : str
+            Name of the attention, which `keep` is matched with.
+
+        Returns
+        -------
+        dict of str to Format
+            As of `formats_of`.
+
+        Examples
+        --------
+        >>> import heterocompute as hc
+        >>> recipe = hc.training.recipe("mxfp8")
+        >>> str(recipe.attention_formats("block0.attention")["weights"])
+        'bf16'
+        """
+        fmt = self.kept(layer) or self.attention
+        values, slopes = fmt or self.activations, fmt or self.gradients
+        return {"weights": values, "activations": values, "gradients": slopes, "wgrad_activations": values,
+                "wgrad_gradients": slopes}  # fmt: skip
+
     def state_format(self, state: str, size: int) -> Format | None:
         """Return the format of a state of the optimizer with a number of values, or None for float32."""
         return self.optimizer.get(state) if size >= self.optimizer_size else None
@@ -317,7 +348,7 @@ class Recipe:
             return
         if not isinstance(self.scaling, (Current, Delayed)):
             raise WrongType(f"Recipe: scaling is {shown(self.scaling)}, expected Current, Delayed or None")
-        used = (*(getattr(self, name) for name in OPERANDS), self.weight_matmul or FP32)
+        used = (*(getattr(self, name) for name in OPERANDS), self.weight_matmul or FP32, self.attention or FP32)
         if not any(unscaled(fmt) for fmt in used):
             raise WrongValue(
                 f"Recipe: scaling is {type(self.scaling).__name__}, but weights, activations and gradients are "

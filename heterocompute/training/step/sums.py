@@ -12,6 +12,7 @@ from ...emulate.floats import multiply_floats
 from ...emulate.model import parse_model
 from ...formats import Format, is_function
 from ...products.quantize import fake_quantize
+from .layer import each_matrix
 from .recipe import unscaled
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ def multiplied(state: LayerState, a: Any, b: Any, left: str, right: str) -> Any:
     model = parse_model("fp22" if narrow else "fp32", None, instruction, None, None)
     if not all(np.isfinite(one).all() for one in codes):
         return state.arrays.product(a, b)
-    y = multiply_floats(model, codes[0], codes[1], (len(codes[0]), codes[1].shape[1]), is_checked=True)
+
+    def product(one: Any, other: Any) -> Any:
+        return multiply_floats(model, one, other, (len(one), other.shape[1]), is_checked=True)
+
+    y = product(*codes) if codes[0].ndim == 2 else each_matrix(product, codes[0], codes[1])
     return state.arrays.back(y * total, a)
 
 

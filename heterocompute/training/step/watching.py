@@ -131,7 +131,8 @@ class Watch(Shown):
 
     def __repr__(self) -> str:
         steps = len({row["step"] for row in self.history})
-        return f"<Watch: {len(self._states)} layers, {steps} steps>"
+        layers = sum(isinstance(state, LayerState) for state in self._states)
+        return f"<Watch: {layers} layers, {steps} steps>"
 
     def _record(
         self, state: LayerState, tensor: str, values: Any, rounded: Any, fmt: Format, axis: int, scale: Any

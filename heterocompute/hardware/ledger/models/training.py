@@ -6,10 +6,21 @@ from dataclasses import replace
 
 from ...network.builtin import gpt
 from ...network.graph import Network
+from ...network.layers import Context
+from ...network.lookup import as_network
 from ...systems.multi.fabric import Fabric, fabric
-from ...systems.training import Parallel, TrainingStep, training_step, zero_memory
+from ...systems.parallel import Parallel
+from ...systems.training import TrainingStep, training_step, zero_memory
 
-__all__ = ["deepseek_hours", "llama2_hours", "llama3_hours", "megatron_days", "megatron_rate", "zero_gb"]
+__all__ = [
+    "deepseek_hours",
+    "h100_network",
+    "llama2_hours",
+    "llama3_hours",
+    "megatron_days",
+    "megatron_rate",
+    "zero_gb",
+]
 
 #: Share of the peak that matmuls sustain, from the smallest model of Narayanan et al., which one device holds.
 SUSTAINED = 0.6
@@ -58,14 +69,28 @@ def llama3_hours(tokens: float) -> float:
 
 
 def deepseek_hours(tokens: float) -> float:
-    """Return 10^6 device hours of DeepSeek-V3 on 2,048 H800: 16 stages, 64-way experts on at most 4 nodes."""
+    """Return 10^6 device hours of DeepSeek-V3 on 2,048 H800, in the configuration of its report.
+
+    Sections 3.2 and 4.2: 16 stages, 64-way experts on at most 4 nodes. 20 of 132 multiprocessors communicate only.
+    Norms and up-projections of the attention are computed again. One more block with a head predicts a second token.
+    """
     system = _larger("dgx-h100", 256)
     slower = replace(system, tiers=(replace(system.tiers[0], rate=200e9), *system.tiers[1:]))
+    again = ["*norm*", "*.attention.query", "*.attention.query_rotary", "*.attention.key_up", "*.attention.value_up"]
     split = Parallel(data=128, pipeline=16, expert=64, zero=1, interleaved=3, expert_copies=4, fused_attention=True,
-                     overlapped=1.0)  # fmt: skip
-    step = training_step("deepseek_v3", "h800-sxm", "deepseek-fp8", batch=15360, input_shape=(4096,), fabric=slower,
-                         parallel=split, sustained=SUSTAINED)  # fmt: skip
-    return step.device_hours(tokens / 4096) / 1e6
+                     overlapped=1.0, recompute=again)  # fmt: skip
+    network = as_network("deepseek_v3", (4096,))
+    step = training_step(network, "h800-sxm", "deepseek-fp8", batch=15360, fabric=slower, parallel=split,
+                         sustained=SUSTAINED * (1 - 20 / 132))  # fmt: skip
+    last = f"block{sum(isinstance(flow.layer, Context) for flow in network) - 1}."
+    second = sum(flow.macs for flow in network if flow.name.startswith(last) or flow is network.flows[-1])
+    return step.device_hours(tokens / 4096) / 1e6 * (1 + second / sum(flow.macs for flow in network))
+
+
+def h100_network(row: str) -> float:
+    """Return how many times faster a GPU of an H100 system sends to another node than one of an A100 system."""
+    systems = {"InfiniBand": "dgx-h100", "NVLink switches": "dgx-h100-nvlink"}
+    return fabric(systems[row]).tiers[1].rate / fabric("dgx-a100").tiers[1].rate
 
 
 def llama2_hours(tokens: float) -> float:

@@ -1,32 +1,23 @@
-"""`train_in`: linear layers and convolutions whose three matmuls use the formats of a recipe.
+"""Linear layers and convolutions whose three matmuls use the formats of a recipe.
 
-The classes of the layers change in place, so that parameters, names and hooks stay. The rounding is that of
-`heterocompute.training.step.layer`, on the memory of the tensors.
+The rounding is that of `heterocompute.training.step.layer`, on the memory of the tensors.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
-from torch.nn.utils.parametrize import is_parametrized
 
 from ....base.errors import WrongType, WrongValue, shown
 from ....formats import Format, is_function
 from ....training.step.layer import Arrays, LayerState
-from ....training.step.named import as_recipe
-from ....training.step.recipe import FP32, Recipe
+from ....training.step.recipe import FP32
 from ....training.step.sums import multiplied
 from ..rounding import fake_quantize
-from ..walk import check_matches, every_layer
-
-# Modules that multiply by matrices without being layers that the recipe knows.
-OPAQUE = (
-    torch.nn.MultiheadAttention, torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.Bilinear, torch.nn.Conv3d,
-    torch.nn.modules.conv._ConvTransposeNd,
-)  # fmt: skip
 
 
 class TorchArrays(Arrays):
@@ -78,8 +69,8 @@ class TorchArrays(Arrays):
 ARRAYS = TorchArrays()
 
 
-class _Linear(torch.autograd.Function):
-    """x w^T of two matrices, and its two gradients, in the formats of a layer."""
+class Product(torch.autograd.Function):
+    """x w^T of two matrices, or of several, and its two gradients, in the formats of a layer."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, w: Any, state: LayerState) -> Any:
@@ -87,7 +78,7 @@ class _Linear(torch.autograd.Function):
         kept_x, kept_w, ctx.scales = state.kept_for_backward(x, w, operands)
         ctx.state = state
         ctx.save_for_backward(kept_x, kept_w)
-        return multiplied(state, operands[0], operands[1].t(), "activations", "weights")
+        return multiplied(state, operands[0], operands[1].mT, "activations", "weights")
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
@@ -100,7 +91,7 @@ class _Linear(torch.autograd.Function):
             dx = multiplied(state, rounded_g, rounded_w, "gradients", "weights")
         if ctx.needs_input_grad[1]:
             last_g, last_x = state.weight_gradient(g, x, rounded_g)
-            dw = state.result(multiplied(state, last_g.t(), last_x, "wgrad_gradients", "wgrad_activations"))
+            dw = state.result(multiplied(state, last_g.mT, last_x, "wgrad_gradients", "wgrad_activations"))
         return dx, dw, None
 
 
@@ -140,23 +131,41 @@ class _Convolution(torch.autograd.Function):
         return dx, dw, None, None
 
 
+def check_input(name: str, x: Any) -> None:
+    """Refuse values that are not float32, and autocast.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        raise WrongValue(
+            f"train_in: layer {shown(name)} runs inside of torch.autocast, expected float32: a recipe has formats"
+        )
+    if x.dtype != torch.float32:
+        raise WrongType(f"train_in: layer {shown(name)} receives {x.dtype}, expected torch.float32")
+
+
 def _run(module: Any, x: Any) -> Any:
     """Run a layer, in code that torch.compile does not trace."""
     state = module.recipe_state
-    if torch.is_autocast_enabled(x.device.type):
-        raise WrongValue(
-            f"train_in: layer {shown(state.name)} runs inside of torch.autocast, expected float32: a recipe has formats"
-        )
-    if x.dtype != torch.float32:
-        raise WrongType(f"train_in: layer {shown(state.name)} receives {x.dtype}, expected torch.float32")
+    check_input(state.name, x)
     state.training = module.training
     return module.multiplied(x)
 
 
-CALLED: dict[str, Any] = {"run": _run}  # train_in excludes it from torch.compile, which takes an import of seconds
+# Functions that torch.compile does not trace. `train_in` excludes them, which takes an import of seconds.
+CALLED: dict[str, Any] = {"run": _run}
 
 
-class _Layer:
+@cache
+def exclude_from_compiling() -> None:
+    """Exclude the functions of `CALLED` from torch.compile, once in a process."""
+    for name, function in CALLED.items():
+        CALLED[name] = torch.compiler.disable(function)
+
+
+class RecipeLayer:
     """Base of the layers of a recipe: one call, and the state in `state_dict`."""
 
     recipe_state: LayerState
@@ -171,7 +180,7 @@ class _Layer:
         self.recipe_state.restore(state)
 
 
-class RecipeLinear(_Layer, torch.nn.Linear):
+class RecipeLinear(RecipeLayer, torch.nn.Linear):
     """A `torch.nn.Linear` in the formats of a recipe. `train_in` makes it.
 
     Attributes
@@ -182,12 +191,12 @@ class RecipeLinear(_Layer, torch.nn.Linear):
 
     def multiplied(self, x: Any) -> Any:
         """Return x w^T + bias."""
-        y = _Linear.apply(x.reshape(-1, x.shape[-1]), self.weight, self.recipe_state)
+        y = Product.apply(x.reshape(-1, x.shape[-1]), self.weight, self.recipe_state)
         y = y if self.bias is None else y + self.bias
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
-class _RecipeConvolution(_Layer):
+class _RecipeConvolution(RecipeLayer):
     weight: Any
     bias: Any
     stride: tuple[int, ...]
@@ -227,7 +236,7 @@ class _RecipeConvolution(_Layer):
         each = rows.shape[2] // self.groups
         filters = self.weight.flatten(1).chunk(self.groups)
         parts = [
-            _Linear.apply(rows[..., i * each : (i + 1) * each].reshape(-1, each), part, self.recipe_state)
+            Product.apply(rows[..., i * each : (i + 1) * each].reshape(-1, each), part, self.recipe_state)
             for i, part in enumerate(filters)
         ]
         y = torch.cat(parts, 1) if self.groups > 1 else parts[0]
@@ -253,111 +262,6 @@ class RecipeConv2d(_RecipeConvolution, torch.nn.Conv2d):
     recipe_state : LayerState
         Formats, scales and step of the layer.
     """
-
-
-CLASSES: dict[type, type] = {
-    torch.nn.Linear: RecipeLinear, torch.nn.Conv1d: RecipeConv1d, torch.nn.Conv2d: RecipeConv2d,
-}  # fmt: skip
-
-
-def train_in(model: Any, recipe: Recipe | str) -> Any:
-    """Train the linear layers and convolutions of a model in the formats of a recipe.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        A model with float32 parameters. Its layers change in place. Parameters stay the same tensors.
-    recipe : Recipe or str
-        A recipe, or the name of a published recipe.
-
-    Returns
-    -------
-    torch.nn.Module
-        The model. A call of it in training mode with gradients begins a step: seeds change, and the largest magnitudes
-        of the last step enter the histories of `Delayed`. `state_dict` contains steps and histories.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The recipe is unknown. A group does not divide the rows of a layer. A module multiplies by matrices inside, as
-        `torch.nn.MultiheadAttention`, and `keep` does not set it to None. A layer is rounded already.
-
-    Notes
-    -----
-    Everything else stays float32: embeddings, norms, `scaled_dot_product_attention`, functions. The second derivative
-    is not available. Inside of `torch.autocast` the layers raise an error.
-
-    Examples
-    --------
-    >>> from heterocompute.interop import torch as ht
-    >>> net = ht.train_in(torch.nn.Sequential(torch.nn.Linear(64, 32)), "mxfp8")  # doctest: +SKIP
-    >>> net(torch.ones(2, 64)).sum().backward()  # doctest: +SKIP
-    """
-    chosen = as_recipe(recipe, "train_in: recipe")
-    if chosen.keep:
-        check_matches(model, every_layer(model, "train_in"), chosen.keep, "train_in")
-    elif not isinstance(model, torch.nn.Module):
-        raise WrongType(f"train_in: model is {shown(model)}, expected a torch.nn.Module")
-    found: list[tuple[Any, LayerState]] = []
-    covered: list[str] = []
-    for path, module in model.named_modules():
-        if any(path.startswith(f"{one}.") for one in covered):
-            continue
-        if isinstance(module, OPAQUE):
-            if chosen.kept(path) != FP32:
-                raise WrongValue(
-                    f"train_in: {path or 'model'} is a {type(module).__name__}, whose matmuls are not layers, expected "
-                    f"Linear, Conv1d or Conv2d: set keep={{{shown(path)}: None}} to leave it in float32"
-                )
-            covered.append(path)
-        elif isinstance(module, tuple(CLASSES)):
-            state = _state_of(module, path, len(found), chosen)
-            if state is not None:
-                found.append((module, state))
-    if not found:
-        raise WrongValue("train_in: model has no Linear, Conv1d or Conv2d to round")
-    CALLED["run"] = torch.compiler.disable(_run)
-    for module, state in found:
-        module.__class__ = CLASSES[type(module)]
-        module.recipe_state = state
-    model.register_forward_pre_hook(begin_step)
-    return model
-
-
-def begin_step(model: Any, _: object = None) -> None:
-    """Begin a training step of all layers of a recipe, if the model is in training mode."""
-    if model.training and torch.is_grad_enabled():
-        for state in states_of(model):
-            state.begin()
-
-
-def states_of(model: Any) -> list[LayerState]:
-    """Return the states of the layers that `train_in` changed, in the order of the model."""
-    return [module.recipe_state for module in model.modules() if isinstance(module, _Layer)]
-
-
-def _state_of(module: Any, path: str, index: int, recipe: Recipe) -> LayerState | None:
-    """Return the state of a layer, or None if it is left in float32."""
-    if isinstance(module, _Layer):
-        raise WrongValue(f"train_in: layer {shown(path)} has a recipe already, expected a model without one")
-    if type(module) not in CLASSES or is_parametrized(module) or "forward" in vars(module):
-        if recipe.kept(path) == FP32:
-            return None
-        kind = f"{type(module).__name__} with a forward pass or parametrization of its own"
-        raise WrongValue(
-            f"train_in: layer {shown(path)} is a {kind}, expected one of PyTorch: set keep={{{shown(path)}: None}}"
-        )
-    if module.weight.dtype != torch.float32:
-        raise WrongType(f"train_in: layer {shown(path)} has weights of {module.weight.dtype}, expected torch.float32")
-    if getattr(module, "padding_mode", "zeros") != "zeros" or getattr(module, "padding", None) == "same":
-        raise WrongValue(
-            f"train_in: layer {shown(path)} has padding {shown(module.padding)} of {module.padding_mode}, expected "
-            "numbers and zeros"
-        )
-    state = LayerState(recipe, path, index, ARRAYS)
-    shape = module.weight.flatten(1).shape
-    state.check(shape[1], shape[0] // getattr(module, "groups", 1))
-    return state
 
 
 def _is_free(fmt: Format) -> bool:

@@ -33,6 +33,8 @@ class RecipeOptimizer(torch.optim.Optimizer):
         The present factor of the loss.
     steps, skipped : int
         Number of calls of `step`, and how many of them met an overflow and changed nothing.
+    is_reduced : bool
+        Gradients have the format of the all-reduce already: `reduce_in` rounded them.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class RecipeOptimizer(torch.optim.Optimizer):
         self.loss_scale = self._dynamic.initial if self._dynamic else float(scale or 1.0)
         self.steps = self.skipped = self._good = 0
         self._is_scaled = self._is_unscaled = False
+        self.is_reduced = False
         self._packed: dict[tuple[Any, str], QuantizedArray] = {}
         self._round_weights(None)
 
@@ -104,7 +107,7 @@ class RecipeOptimizer(torch.optim.Optimizer):
             raise WrongValue(
                 "optimizer_in: the recipe has a loss scale, expected optimizer.scale(loss).backward() before step()"
             )
-        for p in self._parameters():
+        for p in self.parameters():
             if p.grad is not None:
                 p.grad.div_(self.loss_scale)
         self._is_unscaled = True
@@ -133,14 +136,14 @@ class RecipeOptimizer(torch.optim.Optimizer):
         self.steps += 1
         self._is_scaled = self._is_unscaled = False
         seed = self.recipe.seed
-        found = [p for p in self._parameters() if p.grad is not None]
+        found = [p for p in self.parameters() if p.grad is not None]
         if self._dynamic is not None and self._overflowed(found):
             return False
-        if self.recipe.all_reduce != FP32:
+        if self.recipe.all_reduce != FP32 and not self.is_reduced:
             is_random = self.recipe.rounding.get("all_reduce") == "stochastic"
             for index, p in enumerate(found):
                 chosen = seed_of(seed, self.steps, OPTIMIZER + index, REDUCED) if is_random else None
-                p.grad.copy_(_rounded(p.grad, self.recipe.all_reduce, chosen))
+                p.grad.copy_(rounded_as_rows(p.grad, self.recipe.all_reduce, chosen))
         for (p, name), q in self._packed.items():
             self.optimizer.state[p][name] = _opened(q, p)
         self.optimizer.step()
@@ -155,7 +158,7 @@ class RecipeOptimizer(torch.optim.Optimizer):
         -------
         dict
         """
-        where = {id(p): index for index, p in enumerate(self._parameters())}
+        where = {id(p): index for index, p in enumerate(self.parameters())}
         packed = {f"{where[id(p)]}.{name}": _written(q) for (p, name), q in self._packed.items()}
         mine = {"loss_scale": self.loss_scale, "steps": self.steps, "skipped": self.skipped, "good": self._good}
         return {"optimizer": self.optimizer.state_dict(), "packed": packed, "recipe": mine}
@@ -178,7 +181,7 @@ class RecipeOptimizer(torch.optim.Optimizer):
         mine = state_dict["recipe"]
         self.loss_scale, self.steps = mine["loss_scale"], mine["steps"]
         self.skipped, self._good = mine["skipped"], mine["good"]
-        parameters = self._parameters()
+        parameters = self.parameters()
         self._packed = {}
         for key, value in state_dict["packed"].items():
             index, name = key.split(".", 1)
@@ -202,7 +205,8 @@ class RecipeOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"<RecipeOptimizer: {type(self.optimizer).__name__}, recipe {self.recipe.name or 'own'}>"
 
-    def _parameters(self) -> list[Any]:
+    def parameters(self) -> list[Any]:
+        """Return the parameters of all groups."""
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _overflowed(self, parameters: list[Any]) -> bool:
@@ -231,9 +235,9 @@ class RecipeOptimizer(torch.optim.Optimizer):
             return
         is_random = step is not None and self.recipe.rounding.get("master") == "stochastic"
         with torch.no_grad():
-            for index, p in enumerate(self._parameters()):
+            for index, p in enumerate(self.parameters()):
                 seed = seed_of(self.recipe.seed, step or 0, OPTIMIZER + index, MASTER) if is_random else None
-                p.copy_(_rounded(p, self.recipe.master, seed))
+                p.copy_(rounded_as_rows(p, self.recipe.master, seed))
 
 
 def optimizer_in(optimizer: Any, recipe: Recipe | str) -> RecipeOptimizer:
@@ -249,8 +253,8 @@ def optimizer_in(optimizer: Any, recipe: Recipe | str) -> RecipeOptimizer:
     -------
     RecipeOptimizer
         `step` divides gradients by the loss scale, rounds them to `Recipe.all_reduce`, opens the codes of the states,
-        calls the optimizer, and rounds states and weights. In one process, `all_reduce` rounds the gradient once, as
-        each worker does with its part of the sum.
+        calls the optimizer, and rounds states and weights. `all_reduce` rounds the gradient once, as each worker does
+        with its part of the sum. `reduce_in` rounds the parts of the workers instead.
 
     Raises
     ------
@@ -369,7 +373,7 @@ class Madam(torch.optim.Optimizer):
         p.mul_(torch.exp2(-group["lr"] * p.sign() * change)).clamp_(-state["bound"], state["bound"])
 
 
-def _rounded(t: Any, fmt: Format, seed: int | None) -> Any:
+def rounded_as_rows(t: Any, fmt: Format, seed: int | None) -> Any:
     """Return a tensor rounded as a matrix, the first dimension being its rows."""
     flat = t.detach().reshape(len(t), -1) if t.dim() > 1 else t.detach().reshape(1, -1)
     return ARRAYS.rounded(flat, fmt, 1, seed).reshape(t.shape)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from ....base.errors import WrongType, shown
 from ....training.step.recipe import Recipe
-from .layers import states_of, train_in
+from .model import states_of, train_in
 from .optimizer import Madam, RecipeOptimizer, optimizer_in
 from .watching import _host
 

@@ -9,7 +9,7 @@ import torch
 
 from ....base.errors import WrongValue
 from ....training.step.watching import Watch
-from .layers import states_of
+from .model import states_of
 
 
 def watch(model: Any, every: int = 1) -> Watch:
