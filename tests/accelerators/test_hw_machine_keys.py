@@ -139,6 +139,14 @@ def test_keys_that_do_not_fit_are_refused_by_name(changes: dict[str, Any], messa
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_texts_of_a_file_are_shown_without_control_characters() -> None:
+    texts = {"name": "\x1b[31mred", "title": "a\x07b", "notes": ["\x1b]0;x"]}
+    machine = hw.Machine(BASE).set(texts)
+    found = machine.report(NET)
+    for text in (repr(machine), repr(machine.accelerator), found.summary(), *found.notes):
+        assert "\x1b" not in text and "\x07" not in text
+
+
 def test_models_read_their_sizes() -> None:
     scnn = hw.Machine.named("scnn")
     for changes, message in (

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from ...base.errors import WrongValue, shown
 from ...base.texts import near_words
 from ...base.values import check_choice, check_count, check_flag
+from ..silicon.gate_costs import PROCESSES
 from .accelerator import Accelerator
 from .design import DATAFLOWS
 from .machines.machine import Machine
@@ -213,6 +214,7 @@ def magnet(dataflow: str = "os-lws", process: str = "16nm", **sizes: Any) -> Acc
     8192000000000.0
     """
     check_choice("magnet", "dataflow", dataflow, DATAFLOWS)
+    check_choice("magnet", "process", process, PROCESSES)
     return _named("magnet", dataflow=dataflow, process=process, **sizes)
 
 

@@ -288,7 +288,7 @@ def _layer(
         work *= machine.cim.steps
     detail: dict[str, Any] = {"mapping": str(mapping)}
     if machine.skipped:
-        left = _lockstep(machine, stores, stats, mapping, gated)
+        left = _lockstep(machine.formats[format], stores, stats, mapping, gated)
         work, detail["imbalance"] = work * left, left / gated if gated else 1.0
     last = {tensor: [store.name for store in stores if tensor in store.keeps][-1] for tensor in "WIO"}
     dram, outside, waits = 0.0, 0.0, 0.0
@@ -336,7 +336,7 @@ def _layer(
     return Layer(loops.name, loops.macs, cycles, work, dram, energy, active, listed, detail, waits)
 
 
-def _lockstep(machine: Accelerator, stores: list[Store], stats: Stats, mapping: Mapping, share: float) -> float:
+def _lockstep(multipliers: int, stores: list[Store], stats: Stats, mapping: Mapping, share: float) -> float:
     """Return the share of the cycles that is left if zeros are skipped by multipliers that wait for each other.
 
     They wait after each pass of the innermost loops. The slowest of N units has share + sqrt(2 ln N share (1 - share) /
@@ -344,7 +344,7 @@ def _lockstep(machine: Accelerator, stores: list[Store], stats: Stats, mapping: 
     """
     inner = next((store for store in reversed(stores) if store.loops), stores[0])
     n = math.prod(bound for _, bound in mapping.temporal.get(inner.name, ()))
-    units = max(1.0, stats.utilisation * machine.formats[next(iter(machine.formats))])
+    units = max(1.0, stats.utilisation * multipliers)
     slowest = share + math.sqrt(2 * math.log(units) * share * (1 - share) / n)
     return min(1.0, max(slowest, 1 / n))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....base.errors import WrongType, WrongValue, shown
+from ....base.errors import WrongType, WrongValue, printable, shown
 from ....base.texts import shortened
 from ....base.values import as_list, check_choice, check_count, check_flag, check_number, check_text
 from ...chips.database import device
@@ -90,10 +90,10 @@ def checked_file(table: object) -> dict[str, Any]:
     found = known("file", table, KEYS, ("name", "process", "clock", "mac"))
     if "level" not in found and "model" not in found:
         raise WrongValue("Machine: file has no level, expected name, process, clock, level, mac")
-    found["name"] = shortened(check_text("Machine", "name", found["name"]))
+    found["name"] = _text("name", found["name"], 80)
     for key in ("title", "source", "device"):
         if key in found:
-            found[key] = shortened(check_text("Machine", key, found[key]), 200)
+            found[key] = _text(key, found[key], 200)
     if "year" in found:
         found["year"] = check_count("Machine", "year", found["year"])
     process = check_text("Machine", "process", found["process"]).replace(" ", "")
@@ -128,7 +128,7 @@ def checked_file(table: object) -> dict[str, Any]:
         raise WrongValue(f"Machine: level has {len(levels)} tables, expected 1 to {MAX_LEVELS}")
     found["level"] = [known("level", one, ("name", "when", *MEMORY, *FAN), ("name",)) for one in levels]
     for one in found["level"]:
-        one["name"] = shortened(check_text("Machine", "name of a level", one["name"]))
+        one["name"] = _text("name of a level", one["name"], 80)
     _used(found)
     found["notes"] = as_list(found.get("notes", []), "Machine: notes", "texts")[: MAX_NOTES + 1]
     if len(found["notes"]) > MAX_NOTES:
@@ -149,6 +149,11 @@ def _sizes(table: object) -> dict[str, Any]:
         if not isinstance(value, (bool, str)):
             check_number("Machine", f"size {name}", value, high=1e30, closed=True)
     return dict(table)
+
+
+def _text(what: str, value: object, limit: int) -> str:
+    """Return a text that a terminal can show."""
+    return printable(shortened(check_text("Machine", what, value), limit))
 
 
 def _used(file: Mapping[str, Any]) -> None:
@@ -297,7 +302,7 @@ def _notes(file: Mapping[str, Any], sizes: Mapping[str, Any], chip: Any) -> tupl
             if "when" in one and not applies("note", one["when"], sizes):
                 continue
             one = one["text"]
-        text = shortened(check_text("Machine", "a note", one), 300)
+        text = _text("a note", one, 300)
         found.append(filled(text, sizes, None if chip is None else chip.title))
     return tuple(found)
 

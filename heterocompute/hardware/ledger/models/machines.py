@@ -10,8 +10,12 @@ from ...accelerators.catalogue import scnn
 from ...accelerators.densities import DENSITIES
 from ...accelerators.machines.machine import Machine
 from ...accelerators.report import AcceleratorReport
+from ...mapper.accesses import evaluate
+from ...mapper.arch import Arch, Level
+from ...mapper.mapping import Mapping
+from ...mapper.problem import Problem
 
-__all__ = ["cim_peak", "cim_rate", "scnn_even", "scnn_speed", "simba_ms", "zigzag"]
+__all__ = ["accelforge", "cim_peak", "cim_rate", "scnn_even", "scnn_speed", "simba_ms", "zigzag"]
 
 #: ZigZag's tpu_like: its costs per access, divided by the bits of an access.
 TPU_LIKE: dict[str, Any] = {
@@ -71,6 +75,23 @@ def simba_ms() -> float:
     machine = Machine.named("simba")
     link = 8 * 100e9 / machine.clock
     return machine.set({"DRAM.network": "mesh", "DRAM.network_bits": round(link)}).report("resnet50").seconds * 1e3
+
+
+def accelforge(row: str, size: int, figure: str) -> float:
+    """Return pJ or cycles of matmuls on one memory of 1 pJ per bit with one multiplier, 8 bits a value.
+
+    Parameters
+    ----------
+    row : str
+        Number of matmuls.
+    size : int
+        Of each of the three loops.
+    figure : {"energy", "cycles"}
+    """
+    memory = Level("memory", read=8.0, write=8.0, update=8.0)
+    loops = Mapping({"memory": [("M", size), ("N", size), ("K", size)]})
+    found = evaluate(Problem.gemm(size, size, size), Arch([memory], mac=1.0), loops)
+    return int(row) * (found.energy if figure == "energy" else found.cycles)
 
 
 def cim_peak() -> float:
