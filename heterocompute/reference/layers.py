@@ -46,6 +46,10 @@ ERF = (
 )
 
 
+def _fma(x: Any, y: Any, z: Any) -> FloatArray:
+    return np.asarray(fma(np.asarray(x, F), np.asarray(y, F), np.asarray(z, F)), F)
+
+
 def summed(x: FloatArray) -> FloatArray:
     """Return the sums along the last axis."""
     acc = np.zeros((*x.shape[:-1], SUMS), F)
@@ -60,7 +64,7 @@ def dotted(x: FloatArray, y: FloatArray) -> FloatArray:
     acc = np.zeros((*np.broadcast_shapes(x.shape, y.shape)[:-1], SUMS), F)
     for i in range(0, x.shape[-1], SUMS):
         n = min(SUMS, x.shape[-1] - i)
-        acc[..., :n] = fma(x[..., i : i + n], y[..., i : i + n], acc[..., :n])
+        acc[..., :n] = _fma(x[..., i : i + n], y[..., i : i + n], acc[..., :n])
     return _folded(acc)
 
 
@@ -77,11 +81,11 @@ def exp(x: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
         t = np.where(x < F(-104), F(-104), x)
         t = np.where(t > F(89), F(89), t)
-        whole = fma(t, F(1.44269504), F(12582912)) - F(12582912)
-        r = fma(whole, F(2.12194440e-4), fma(whole, F(-0.693359375), t))
+        whole = _fma(t, F(1.44269504), F(12582912)) - F(12582912)
+        r = _fma(whole, F(2.12194440e-4), _fma(whole, F(-0.693359375), t))
         p = np.full_like(r, F(POLYNOMIAL[0]))
         for c in POLYNOMIAL[1:]:
-            p = fma(p, r, F(c))
+            p = _fma(p, r, F(c))
         n = np.where(x == x, whole, F(0)).astype(np.int32)
         half = n >> 1
         found: FloatArray = p * np.ldexp(F(1), half) * np.ldexp(F(1), n - half)
@@ -239,6 +243,6 @@ def _attended(
             factor = exp(np.asarray(largest - most, F)[None])[0]
             total, answer = total * factor + summed(p), answer * factor
             for j in range(low, high):
-                answer = np.asarray(fma(p[j], v[tile + j], answer), F)
+                answer = _fma(p[j], v[tile + j], answer)
             largest = most
         return np.asarray(answer / total, F)

@@ -1,4 +1,4 @@
-/* The layers of transformers between matmuls, by the equations of kernels/layers/layers.h: every step rounded by itself.
+/* The layers of transformers between matmuls, by the equations of kernels/layers/layers.h.
  *
  *   sum over i   lane l of 16 has acc += term of i = l, l + 16, ..., ascending; lanes fold l with l + 8, + 4, + 2, + 1
  *

@@ -88,9 +88,11 @@ static inline __attribute__((always_inline)) hc_doubles hc_select_double(hc_long
     return (hc_doubles)((taken & (hc_longs)yes) | (~taken & (hc_longs)no));
 }
 
-/* erf(t), |t| < 4: t times a Chebyshev series of t^2 / 8 - 1, summed by Clenshaw's recurrence, with an error below 2e-8.
- * Beyond, it is the sign of t. */
-static inline __attribute__((always_inline)) hc_doubles hc_erf(hc_doubles t) {
+enum { ERF_PARTS = 4 /* registers whose chains run side by side */, ERF_VALUES = ERF_PARTS * HC_FLOATS / 2 };
+
+/* Replaces t by erf(t). |t| < 4: t times a Chebyshev series of t^2 / 8 - 1, summed by Clenshaw's recurrence, with an error
+ * below 2e-8. Beyond, it is the sign of t. */
+static inline __attribute__((always_inline)) void hc_erf(hc_doubles *t) {
     static const double series[] = {
         0.48591295690286307,    -0.34540785500494975,    0.161829101213646,     -0.07648275610550886,
         0.034669936800507464,   -0.01481186414781473,    0.005922937956232057,  -0.002211840658810179,
@@ -98,38 +100,52 @@ static inline __attribute__((always_inline)) hc_doubles hc_erf(hc_doubles t) {
         5.961274041283321e-06,  -1.5197750687930365e-06, 3.664930258016531e-07, -8.378986749464708e-08,
         1.8200721725080663e-08, -3.760101540070524e-09,  7.174542677793196e-10,
     };
-    const hc_doubles zero = {0}, u = t * t * 0.125 - 1.0, twice = u + u;
-    hc_doubles next = zero, after = zero;
-#pragma GCC unroll 18
-    for (int i = (int)(sizeof series / sizeof *series) - 1; i > 0; i--) {
-        const hc_doubles now = twice * next - after + series[i];
-        after = next;
-        next = now;
+    const hc_doubles zero = {0};
+    hc_doubles twice[ERF_PARTS], next[ERF_PARTS], after[ERF_PARTS];
+#pragma GCC unroll 4
+    for (int part = 0; part < ERF_PARTS; part++) {
+        const hc_doubles u = t[part] * t[part] * 0.125 - 1.0;
+        twice[part] = u + u;
+        next[part] = after[part] = zero;
     }
-    const hc_doubles sign = hc_select_double(t > 0.0, zero + 1.0, hc_select_double(t < 0.0, zero - 1.0, t));
-    return hc_select_double((t > -4.0) & (t < 4.0), t * (u * next - after + series[0]), sign);
+    for (int i = (int)(sizeof series / sizeof *series) - 1; i > 0; i--)
+#pragma GCC unroll 4
+        for (int part = 0; part < ERF_PARTS; part++) {
+            const hc_doubles now = twice[part] * next[part] - after[part] + series[i];
+            after[part] = next[part];
+            next[part] = now;
+        }
+#pragma GCC unroll 4
+    for (int part = 0; part < ERF_PARTS; part++) {
+        const hc_doubles x = t[part], u = 0.5 * twice[part]; /* exact */
+        const hc_doubles sign = hc_select_double(x > 0.0, zero + 1.0, hc_select_double(x < 0.0, zero - 1.0, x));
+        const hc_doubles inside = x * (u * next[part] - after[part] + series[0]);
+        t[part] = hc_select_double((x > -4.0) & (x < 4.0), inside, sign);
+    }
 }
 
-static inline __attribute__((always_inline)) hc_half hc_gelu_erf(hc_half x) {
-    const hc_doubles wide = __builtin_convertvector(x, hc_doubles);
-    return __builtin_convertvector(0.5 * wide * (1.0 + hc_erf(wide * 0.70710678118654752)), hc_half);
+/* ERF_VALUES values. y may be x. */
+static inline __attribute__((always_inline)) void hc_gelu_erf(const float *x, float *y) {
+    hc_doubles wide[ERF_PARTS], t[ERF_PARTS];
+#pragma GCC unroll 4
+    for (int part = 0; part < ERF_PARTS; part++) {
+        wide[part] = __builtin_convertvector(*(const hc_half *)(x + part * HC_FLOATS / 2), hc_doubles);
+        t[part] = wide[part] * 0.70710678118654752;
+    }
+    hc_erf(t);
+#pragma GCC unroll 4
+    for (int part = 0; part < ERF_PARTS; part++)
+        *(hc_half *)(y + part * HC_FLOATS / 2) = __builtin_convertvector(0.5 * wide[part] * (1.0 + t[part]), hc_half);
 }
 
 static inline void hc_gelu_erf_values(int64_t n, const float *x, const float *up, float *y) {
-    enum { AT_ONCE = HC_FLOATS / 2 };
-    int64_t i = 0;
-    for (; i + AT_ONCE <= n; i += AT_ONCE) {
-        hc_half u = hc_gelu_erf(*(const hc_half *)(x + i));
-        if (up)
-            u *= *(const hc_half *)(up + i);
-        *(hc_half *)(y + i) = u;
-    }
-    if (i < n) {
-        hc_half rest = {0};
-        memcpy(&rest, x + i, (size_t)(n - i) * sizeof *x);
-        rest = hc_gelu_erf(rest);
-        for (int64_t l = 0; l < n - i; l++)
-            y[i + l] = up ? rest[l] * up[i + l] : rest[l];
+    for (int64_t i = 0; i < n; i += ERF_VALUES) {
+        const int64_t some = hc_min(n - i, ERF_VALUES);
+        float all[ERF_VALUES] = {0};
+        memcpy(all, x + i, (size_t)some * sizeof *x);
+        hc_gelu_erf(all, all);
+        for (int64_t l = 0; l < some; l++)
+            y[i + l] = up ? all[l] * up[i + l] : all[l];
     }
 }
 

@@ -3,13 +3,13 @@
  * tiles, whose windows are found once for all groups, times all panels of filters. If all images fit into a cache and
  * all panels do not, a task is a panel instead, which is packed and multiplied by all tiles before it leaves the cache.
  *
- * Few windows times dense filters pack nothing (few.h).
+ * Few windows times dense filters pack nothing (direct/few.h).
  *
  * Memory: FILTER_BYTES of panels (at least one panel), and less than 1 MiB per thread: a band of images if kernels
  * cannot read them in place (pixels.h), POINTER_BYTES, and the memory for packing.
  */
 #include "base/threads.h"
-#include "ops/conv/few.h"
+#include "ops/conv/direct/few.h"
 #include "ops/conv/filters.h"
 #include "ops/conv/pixels.h"
 #include "ops/conv/prepacked.h"

@@ -1,7 +1,7 @@
 """The layers of transformers between products: norms, rotary positions, gated activations, softmax. The work is in C.
 
-Float32, every step rounded by itself, sums in 16 accumulators: the same bits on every instruction set and number of
-threads. `heterocompute/reference/layers.py` is the definition.
+Float32 in the orders of docs/errors-and-exactness.md: the same bits on every instruction set and number of threads.
+`heterocompute/reference/layers.py` is the definition.
 """
 
 from __future__ import annotations

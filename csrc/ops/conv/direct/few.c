@@ -1,5 +1,5 @@
 /* Few windows times filters as they are stored; few.h. */
-#include "ops/conv/few.h"
+#include "ops/conv/direct/few.h"
 
 #include "base/threads.h"
 #include "kernels/kernel.h"
