@@ -315,7 +315,8 @@ def quantize(
     memory : int
         For a module: bytes of Hessians at a time. The model runs over the batches once for as many layers as fit.
     **options
-        `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq` or `qronos`.
+        `order`, `scales`, `damping`, `sweeps` and `refit` of `gptq` or `qronos`; `accumulator`, `activations` and
+        `tile` of `gptq`.
 
     Notes
     -----
