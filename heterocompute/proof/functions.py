@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .difference import Difference
-from .steps import Step, diff_steps, drift_of, eps_of, first_index, is_float, largest_of
+from .steps import Step, diff_steps, drift_of, eps_of, first_index, is_float, largest_of, residual_of
 
 COMPOSITE = 8.0
 Array = np.ndarray[Any, Any]
@@ -41,7 +41,8 @@ def diff_functions(a: Callable[..., Any], b: Callable[..., Any], inputs: Any, in
         bound = COMPOSITE * 2 * (size + 1) * eps_of([output]) * largest_of([output])
         other = second.get(name)
         drift = None if other is None else drift_of([output], [other])
-        steps.append(Step(name, [output], _found(b, given[1], second, name), bound, drift, _tests(output, other)))
+        tests = _tests(output, other, COMPOSITE * 2 * (size + 1))
+        steps.append(Step(name, [output], _found(b, given[1], second, name), bound, drift, tests))
     return diff_steps(steps)
 
 
@@ -57,7 +58,7 @@ def _found(b: Callable[..., Any], given: Any, second: dict[str, Any], name: str)
     return found
 
 
-def _tests(output: Array, other: Any) -> Mapping[str, Any]:
+def _tests(output: Array, other: Any, factor: float) -> Mapping[str, Any]:
     def layout() -> Any:
         if (
             other is None
@@ -78,6 +79,9 @@ def _tests(output: Array, other: Any) -> Mapping[str, Any]:
                 rounded = output.astype(kind).astype(np.float64)
                 if np.array_equal(rounded, other.astype(np.float64), equal_nan=True):
                     return [output], "format", f"b has the values of a rounded to {name}"
+        limit = factor * eps_of([other]) * largest_of([output])
+        if eps_of([other]) > eps_of([output]) and residual_of([output], [other], limit) <= 1:
+            return [output], "format", f"b is computed in {other.dtype}"
         return None
 
     return {"layout": layout, "format": format_of}

@@ -97,7 +97,9 @@ def _pairs(nodes: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
     found = []
     for i, node in enumerate(nodes):
         twin = named.get(node.name) if counts[node.name] == 1 else None
-        found.append((node, twin if twin is not None else others[i] if i < len(others) else None))
+        if twin is None and i < len(others) and len(others[i].input) == len(node.input):
+            twin = others[i]
+        found.append((node, twin))
     return found
 
 

@@ -154,6 +154,9 @@ def _packed(q: Any, values: Array, name: str, first: str) -> tuple[TensorCheck, 
             continue
         if _equal(q, made):
             return TensorCheck(name, EQUAL, None, label), label
+        if (narrow := _narrow_scales(q, made)) is not None:
+            words = f"{label}, scales in {narrow}"
+            return TensorCheck(name, EQUAL, None, words), words
         nearest = min(nearest, (*steps_between(q, made), label))
     share, steps = nearest[0], nearest[1]
     stored: tuple[Array, Array] | None = None
@@ -192,6 +195,21 @@ def _equal(q: Any, made: Any) -> bool:
     """Tell whether two arrays hold the same components; formats may differ in a rule, or in the width of scales."""
     own, other = q.components, made.components
     return own.keys() == other.keys() and all(_is_same(own[key], other[key]) for key in own)
+
+
+def _narrow_scales(q: Any, made: Any) -> str | None:
+    """Return the 16-bit type to which a program rounded the scales of an array; None if that is not the difference."""
+    own, other = q.components, made.components
+    if own.keys() != other.keys() or "scales" not in own or own["scales"].dtype != np.float32:
+        return None
+    if not all(_is_same(own[key], other[key]) for key in own if key != "scales"):
+        return None
+    wanted = np.asarray(other["scales"], np.float32)
+    for dtype in ("bfloat16", "float16"):
+        with np.errstate(over="ignore"):
+            if np.array_equal(converted(wanted, numpy_dtype(dtype)).astype(np.float32), own["scales"]):
+                return dtype
+    return None
 
 
 def _is_same(one: Array, other: Array) -> bool:

@@ -260,7 +260,8 @@ def _residual(wanted: Any, found: Any, bound: Any) -> float:
             continue
         limit = bound if not hasattr(bound, "shape") or bound.shape == far.shape else float(bound.max())
         ratio = far / limit if hasattr(limit, "shape") else far / limit if limit else far * float("inf")
-        worst = max(worst, float(ratio.nan_to_num(nan=0.0, posinf=float("inf")).max()))
+        ratio[far == 0] = 0.0
+        worst = max(worst, float(ratio.nan_to_num(nan=float("inf"), posinf=float("inf")).max()))
     return worst
 
 
@@ -269,11 +270,14 @@ def _drift(wanted: Any, found: Any) -> float | None:
     first, second = list(_tensors(wanted)), list(_tensors(found))
     if len(first) != len(second) or any(x.shape != y.shape for x, y in zip(first, second, strict=True)):
         return None
-    far = max(
-        (float((x.double() - y.double()).abs().max()) for x, y in zip(first, second, strict=True) if x.numel()),
-        default=0.0,
-    )
-    most = max((float(x.double().abs().max()) for x in first if x.numel()), default=0.0)
+    far = most = 0.0
+    for x, y in zip(first, second, strict=True):
+        if not x.numel():
+            continue
+        apart = (x.double() - y.double()).abs()
+        apart[(x == y) | ((x != x) & (y != y))] = 0  # also infinities of one sign
+        far = max(far, float(apart.nan_to_num(nan=float("inf")).max()))
+        most = max(most, float(x.double().abs().nan_to_num(nan=0.0, posinf=0.0).max()))
     return far / most if most else far
 
 

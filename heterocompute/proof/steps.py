@@ -100,9 +100,8 @@ def residual_of(wanted: Sequence[Any], found: Sequence[Any], bound: Any) -> floa
             continue
         a, b = x.astype(np.float64), y.astype(np.float64)
         with np.errstate(all="ignore"):
-            far = np.abs(a - b)
-            far[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
-            ratio = np.where(far > 0, far / bound, 0.0)
+            is_same = (a == b) | (np.isnan(a) & np.isnan(b))
+            ratio = np.where(is_same, 0.0, np.abs(a - b) / bound)
         worst = max(worst, float(np.nan_to_num(ratio, nan=np.inf, posinf=np.inf).max(initial=0.0)))
     return worst
 
@@ -123,8 +122,10 @@ def drift_of(wanted: Sequence[Any], found: Sequence[Any]) -> float | None:
             far = max(far, 0.0 if np.array_equal(x, y) else 1.0)
             continue
         with np.errstate(all="ignore"):
-            far = max(far, float(np.nan_to_num(np.abs(x.astype(np.float64) - y.astype(np.float64))).max(initial=0.0)))
-            most = max(most, float(np.nan_to_num(np.abs(x.astype(np.float64))).max(initial=0.0)))
+            a, b = x.astype(np.float64), y.astype(np.float64)
+            apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+            far = max(far, float(np.nan_to_num(apart, nan=np.inf, posinf=np.inf).max(initial=0.0)))
+            most = max(most, float(np.abs(a[np.isfinite(a)]).max(initial=0.0)))
     return far / most if most else far
 
 

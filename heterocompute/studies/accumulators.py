@@ -40,12 +40,18 @@ class FewInputs:
 
 
 def inputs_of(call: Callable[..., Any], everything: Mapping[str, Any], names: list[str]) -> dict[str, Array]:
-    """Run a network once, and return the first inputs of each tensor; none for a tensor that is not multiplied."""
+    """Run a network once, and return the first inputs of each tensor.
+
+    Tensors that are not multiplied by this package have none, and networks that cannot be recorded have none at all.
+    """
     recorders = {}
     for name in names:
         if isinstance(everything[name], np.ndarray) and everything[name].dtype == np.float32:
             recorders[name] = Recorder.of(everything[name], name, None, lambda axes, k, groups: FewInputs())
-    call({**everything, **recorders}, {"activations": None, "emulate": None})
+    try:
+        call({**everything, **recorders}, {"activations": None, "emulate": None})
+    except Exception:  # the caller's function does not accept recording arrays, or needs other options
+        return {}
     found = {}
     for name, recorder in recorders.items():
         for sums in (recorder._sums or {}).values():

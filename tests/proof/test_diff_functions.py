@@ -45,6 +45,16 @@ def few(x: Any) -> dict[str, Any]:
     return {"hidden": plain(x)["hidden"]}
 
 
+def broken(x: Any) -> dict[str, Any]:
+    found = plain(x)
+    found["output"][1, 2] = np.nan
+    return found
+
+
+def wide(x: Any) -> dict[str, Any]:
+    return plain(x.astype(np.float64))
+
+
 @pytest.mark.parametrize(("b", "layer", "cause"), [
     (plain, None, None),
     (split, "hidden", "order"),
@@ -53,12 +63,21 @@ def few(x: Any) -> dict[str, Any]:
     (wrong, "hidden", "unexplained"),
     (random, "hidden", "nondeterminism"),
     (few, "output", "unexplained"),
+    (broken, "output", "unexplained"),
 ])  # fmt: skip
 def test_outputs_of_functions(b: Any, layer: str | None, cause: str | None) -> None:
     found = hc.diff(plain, b, X)
     assert (found.equal, found.layer, found.cause) == (layer is None, layer, cause), found.tested
     back = hc.diff(random, plain, X)
     assert (back.layer, back.cause) == ("hidden", "nondeterminism")
+
+
+def test_scalars_and_wider_types() -> None:
+    found = hc.diff(wide, plain, X)
+    assert (found.layer, found.cause, found.notes) == ("hidden", "format", ["b is computed in float32"])
+    assert hc.diff(lambda x: np.float32(x.sum()), lambda x: np.float32(x.sum()), X).equal
+    assert not hc.diff(lambda x: np.float32(1), lambda x: np.float32(np.nan), X).equal
+    assert hc.diff(lambda x: x * np.nan, lambda x: x * np.nan, X).equal
 
 
 def test_other_inputs_and_kinds() -> None:

@@ -275,6 +275,20 @@ def test_equal_networks_are_equal(net: Any) -> None:
         hc.diff(net, 3, ids)
 
 
+def test_a_nan_is_a_difference(net: Any) -> None:
+    class Broken(nn.GELU):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            y[0, 1, 2] = float("nan")
+            return y
+
+    other = copy.deepcopy(net)
+    other.blocks[2].act = Broken()
+    found = hc.diff(net, other, torch.arange(TOKENS)[None])
+    assert (found.layer, found.cause) == ("blocks.2.act", "operation") and found.rows[-1]["residual"] == float("inf")
+    assert hc.diff(other, copy.deepcopy(other), torch.arange(TOKENS)[None]).equal
+
+
 def test_modules_are_not_changed() -> None:
     torch.manual_seed(2)
     net, x = Convolutions().train(), torch.randn(2, 3, 16, 16)

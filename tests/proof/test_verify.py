@@ -384,6 +384,19 @@ def test_guess_finds_the_rule_of_float8_blocks(tmp_path: Path) -> None:
         assert not found.ok and found.tensors[0].index == (150, 290) and "0.00% of the codes" in found.tensors[0].how
 
 
+def test_guess_knows_scales_of_16_bits(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    w = rng.standard_normal((20, 64)).astype(np.float32)
+    base, out = tmp_path / "base.safetensors", tmp_path / "out.safetensors"
+    hc.save(base, {"a.weight": w})
+    scales = np.abs(w).max(axis=1, keepdims=True) / np.float32(448)
+    codes = (w / scales).astype(ml_dtypes.float8_e4m3fn)
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        hc.save(out, {"a.weight": codes, "a.weight_scale": scales.astype(dtype)})
+        found = hc.verify(out, base, guess=True)
+        assert found.ok and f"scales in {np.dtype(dtype)}" in str(found.nearest), found
+
+
 def test_guess_checks_columns_in_a_stored_order(tmp_path: Path) -> None:
     w = np.random.default_rng(4).standard_normal((16, 64)).astype(np.float32)
     base, plain, out = (tmp_path / f"{name}.safetensors" for name in ("base", "plain", "out"))

@@ -57,3 +57,13 @@ def test_sentences_name_the_cost_and_what_a_mac_saves(study: Any) -> None:
     wider = hc.study(WEIGHTS, ["int8"], evaluate, activations=["int8"], emulate=["int16-sat"], timing=False)
     words = f"saves {1 - narrow.energy_pj / wide.energy_pj:.0%} of the energy"
     assert words in " ".join(str(wider).split()), str(wider)
+
+
+def test_a_function_that_cannot_be_recorded_has_no_needed_bits() -> None:
+    def strict(weights: Any, activations: Any = None, emulate: str | None = None) -> float:
+        assert all(type(one) in (np.ndarray, hc.QuantizedArray) for one in weights.values())
+        return evaluate(weights, activations, emulate)
+
+    found = hc.study(WEIGHTS, ["int4"], strict, activations=["int8"], emulate=["int16-sat"], timing=False)
+    (row,) = [row for row in found.table if row["emulate"]]
+    assert row["guaranteed_bits"] is not None and row["needed_bits"] is None
