@@ -206,6 +206,50 @@ def test_calibrated_inputs_do_not_serve_methods_that_run_the_model() -> None:
         ht.convert(model, "int4", method="qronos", inputs=heard)
 
 
+def test_learned_rounding_is_better_than_its_start_and_the_same_in_each_run() -> None:
+    model, batches, x = network(outliers=4.0)
+    options = {"inputs": batches, "activations": "int8"}
+    start = ht.convert(model, "int3-g16", method="gptq", **{**options, "inputs": batches[:3]})
+    small = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
+    assert output_db(model, small, x) > output_db(model, start, x) + 0.5
+    again = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
+    state, other = small.state_dict(), again.state_dict()
+    assert [*state] == [*other] and all(torch.equal(state[name], other[name]) for name in state)
+    assert not torch.equal(state["0.gate.weight.codes"], start.state_dict()["0.gate.weight.codes"])
+    assert torch.equal(state["0.gate.weight.scales"], start.state_dict()["0.gate.weight.scales"])
+    assert len(ht.report(small).table) == 7
+
+
+def test_learned_rounding_that_is_not_better_is_the_start() -> None:
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 8))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.randint(-7, 8, (8, 16)).float())  # exact in int4
+        model[0].weight[:, 0] = 7
+    x = torch.randn(64, 16)
+    small = ht.convert(model, "int4", method="learned", steps=3, inputs=x)
+    assert torch.equal(small[0].weight.dequantize(), model[0].weight)
+    for bad, sentence in (({"steps": -1}, "convert: steps is -1"), ({"inplace": True}, "method='learned' compares")):
+        with pytest.raises(ValueError, match=sentence):
+            ht.convert(model, "int4", method="learned", inputs=x, **bad)
+    with pytest.raises(ValueError, match="convert: seed is for method='learned', method is 'gptq'"):
+        ht.convert(model, "int4", method="gptq", inputs=x, seed=1)
+
+
+@pytest.mark.parametrize("fmt", ["nf4-g16", "log4-2-g16", "vsq4-g16-s4", "mxfp4", "cb3-g16", "int8+2:4", "fp8_e5m2"])
+def test_learned_rounding_of_any_format_with_codes(fmt: str) -> None:
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 8))
+    batches = [torch.randn(16, 2, 4, 4) for _ in range(4)]
+    recipe = {"3": fmt, "0": "int4"}
+    start = ht.convert(model, recipe, method="gptq", inputs=batches[:3])
+    small = ht.convert(model, recipe, method="learned", steps=12, inputs=batches)
+    assert output_db(model, small, batches[3]) >= output_db(model, start, batches[3])
+    if fmt == "int8+2:4":
+        zeros = [one[3].weight.dequantize() == 0 for one in (small, start)]
+        assert (zeros[0] | ~zeros[1]).all()
+
+
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
