@@ -120,7 +120,7 @@ class Batches:
         ValueError
             The model raised an error.
         """
-        args, kwargs = self._arguments(model, batch, index)
+        args, kwargs = self.arguments(model, batch, index)
         try:
             return call_back(model, *args, **kwargs)
         except (Problem, MemoryError):
@@ -131,7 +131,8 @@ class Batches:
                 f"{self.name}: the model refuses batch {index} ({kinds}): {sentence(problem)}"
             ) from problem
 
-    def _arguments(self, model: object, batch: object, index: int) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, model: object, batch: object, index: int) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a call of the model with a batch, by position and by name."""
         positional, keys = _accepted(model)
         if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
             batch = batch[0]

@@ -30,6 +30,7 @@ def calibrated(
     held: object = None,
     name: str = "calibrate",
     rounded: Mapping[str, Any] | None = None,
+    transposed: bool = False,
 ) -> Calibration:
     """Calibrate a module as `heterocompute.ptq.calibrate` describes."""
     if rounded is not None:
@@ -39,7 +40,7 @@ def calibrated(
     found = Calibration()
     found.axes, found.held = {}, Calibration()
     found.held.axes = {}
-    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name):
+    for group in calibrated_in_groups(model, batches, include, exclude, held, None, name, transposed):
         found.update(group)
         found.axes.update(group.axes)
         if group.held is not None:
@@ -51,16 +52,27 @@ def calibrated(
 
 
 def calibrated_in_groups(
-    model: Any, batches: object, include: Any, exclude: Any, held: object, memory: int | None, name: str
+    model: Any,
+    batches: object,
+    include: Any,
+    exclude: Any,
+    held: object,
+    memory: int | None,
+    name: str,
+    transposed: bool = False,
 ) -> Iterator[Calibration]:
-    """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield."""
+    """Yield the Hessians of as many weights as fit in memory, with one pass over the batches for each yield.
+
+    transposed: also of transposed convolutions, see `ProductRecorder`.
+    """
     left = chosen_layers(model, include, exclude, name)
     source = Batches(batches, f"{name}: batches")
     judges = None if held is None or held is False else Batches(held, f"{name}: held")
     order = [one.name for one in left]
     while left:
         recorders = [
-            ProductRecorder(_tensors(left), memory if held is False else memory and memory // 2) for _ in range(2)
+            ProductRecorder(_tensors(left), memory if held is False else memory and memory // 2, transposed=transposed)
+            for _ in range(2)
         ]
         _record(model, source, left, recorders if held is None else recorders[:1])
         if judges is not None:
@@ -78,7 +90,14 @@ def _values_of(model: Any, rounded: Any, name: str) -> dict[str, Any]:
 
 
 def calibrated_in_pairs(
-    model: Any, small: Any, batches: object, include: Any, exclude: Any, held: object, name: str
+    model: Any,
+    small: Any,
+    batches: object,
+    include: Any,
+    exclude: Any,
+    held: object,
+    name: str,
+    transposed: bool = False,
 ) -> Calibration:
     """Calibrate a copy of a model with rounded weights: each batch runs through the model, and then through the copy.
 
@@ -86,9 +105,15 @@ def calibrated_in_pairs(
     """
     layers = chosen_layers(model, include, exclude, name), chosen_layers(small, include, exclude, name)
     kept: dict[str, Kept] = {}
-    first = ProductRecorder(_tensors(layers[0]), make=lambda one, k, groups: kept.setdefault(one, Kept()))
-    seconds = [ProductRecorder(_tensors(layers[1]), make=lambda one, k, groups: _pair(kept, one, k, groups))
-               for _ in range(2)]  # fmt: skip
+    first = ProductRecorder(
+        _tensors(layers[0]), make=lambda one, k, groups: kept.setdefault(one, Kept()), transposed=transposed
+    )
+    seconds = [
+        ProductRecorder(
+            _tensors(layers[1]), make=lambda one, k, groups: _pair(kept, one, k, groups), transposed=transposed
+        )
+        for _ in range(2)
+    ]
     source = Batches(batches, f"{name}: batches")
     for index, batch in enumerate(source):
         second = seconds[1 if held is None and index % EVERY == EVERY - 1 else 0]

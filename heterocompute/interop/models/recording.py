@@ -1,8 +1,10 @@
 """The inputs of a PyTorch model's layers: every product with a weight is recorded while the model runs.
 
     aten.mm, addmm, mv, addmv, linear     x w^T or x w: the axis that is summed is the one that the operator sums
-    aten.bmm, baddbmm                     each matrix of a stack of weights by itself
-    aten.convolution                      windows of x in the order of the weight's axes, each group by itself
+    aten.bmm, baddbmm                     each matrix of a stack by itself
+    the same with one expert of a stack   each expert has a matrix of inputs of its own
+    aten.convolution                      windows of x in the order of the weight's axes, each group by itself; of a
+                                          transposed one those of the convolution that computes it, if wanted
 
 An operator's operand is a weight if it is the weight's memory, perhaps transposed, or a copy of it in another dtype: so
 `MultiheadAttention`, tied weights and handwritten products are recorded like layers. A weight that is computed in each
@@ -12,6 +14,7 @@ forward pass (rounding in training, parametrizations, pruning) is recognized by 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from math import prod
@@ -42,6 +45,8 @@ class ProductRecorder:
         Bytes of Hessians at most, though always one: further weights are `postponed`.
     make : callable, optional
         Returns the sums of a weight's inputs: of its name, the number of inputs and groups.
+    transposed : bool
+        Also record transposed convolutions, for weights in the form of the convolution that computes them.
 
     Attributes
     ----------
@@ -59,7 +64,9 @@ class ProductRecorder:
         weights: dict[str, Any],
         memory: int | None = None,
         make: Callable[[str, int, int], Any] = lambda name, k, groups: Hessian(k, groups),
+        transposed: bool = False,
     ) -> None:
+        self.transposed = transposed
         self.hessians: dict[str, Any] = {}
         self._make = make
         self.axes: dict[str, tuple[int, ...]] = {}
@@ -72,6 +79,7 @@ class ProductRecorder:
         for name, tensor in weights.items():
             names = self._known.get(tensor.data_ptr(), ((), None))[0]
             self._known[tensor.data_ptr()] = ((*names, name), tensor)
+        self._stacks = [one for one in self._known.values() if one[1].dim() == 3 and one[1].stride(0) > 0]
 
     def computed(self, name: str, tensor: Any, lasting: bool = False) -> None:
         """Store the tensor that a layer multiplies by, for this batch or for the whole run."""
@@ -102,37 +110,80 @@ class ProductRecorder:
     def product(self, a: Any, b: Any) -> None:
         """Record the inputs of a @ b, for matrices, stacks of matrices, or a matrix and a vector."""
         for weight, x, side in ((b, a, 0), (a, b, 1)):
-            found = self._known.get(weight.data_ptr()) if weight.dim() > 1 else None
+            found = self._matrix(weight)
             if found is None:
                 continue
-            names, whole = found
+            names, whole, expert, count = found
             summed = weight.dim() - 2 if side == 0 else weight.dim() - 1
             axis = _axis_in(whole, weight, summed)
-            if axis is None or whole.dim() != 2:
+            if axis is None:
                 continue
             inputs = x if side == 0 or x.dim() < 2 else x.transpose(-1, -2)
-            self._add(names, (axis,), inputs.reshape(-1, inputs.shape[-1]), 1, rows=True)
+            rows = inputs.reshape(-1, inputs.shape[-1])
+            if expert is None:
+                self._add(names, (axis,), rows, 1, rows=True)
+            else:
+                self._add(names, (axis + 1,), rows, count, rows=True, expert=expert)
             return
+
+    def _matrix(self, weight: Any) -> tuple[tuple[str, ...], Any, int | None, int] | None:
+        """Return the names of an operand and the matrix that it is, and of a stack the index of the expert."""
+        if weight.dim() != 2:
+            return None
+        found = self._known.get(weight.data_ptr())
+        if found is not None and found[1].dim() == 2:
+            return *found, None, 1
+        for names, stack in self._stacks:
+            at = weight.data_ptr() - stack.data_ptr()
+            size = stack.stride(0) * stack.element_size()
+            if 0 <= at < len(stack) * size and at % size == 0:
+                return names, stack[at // size], at // size, len(stack)
+        return None
 
     def convolution(self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
         """Record a convolution that is not transposed."""
+        spatial = weight.dim() - 2
+        sizes = [tuple(given) * (spatial // len(given)) for given in (stride, padding, dilation)]
+        axes = (*range(2, weight.dim()), 1)
+        self._windows(x, weight, axes, groups, lambda part: windows(part, tuple(weight.shape[2:]), *sizes))
+
+    def transposed_convolution(
+        self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, output_padding: Any, groups: int
+    ) -> None:
+        """Record the windows of the convolution that computes a transposed one: its inputs with zeros between them."""
+        spatial, ones = weight.dim() - 2, (1,) * (weight.dim() - 2)
+        taps = tuple(weight.shape[2:])
+        steps, pads, dils, more = (
+            tuple(given) * (spatial // len(given)) for given in (stride, padding, dilation, output_padding)
+        )
+
+        def of_part(part: Array) -> Array:
+            return windows(spread(part, taps, steps, pads, dils, more), taps, ones, (0,) * spatial, dils)
+
+        self._windows(x, weight, (2, 3, 1), groups, of_part)
+
+    def _windows(
+        self, x: Any, weight: Any, axes: tuple[int, ...], groups: int, of_part: Callable[[Array], Array]
+    ) -> None:
+        """Add the windows of each image, of each group of its channels."""
         found = self._known.get(weight.data_ptr())
         if found is None or found[1].shape != weight.shape:
             return
-        spatial = weight.dim() - 2
-        images = x if x.dim() == weight.dim() else x[None]
-        sizes = [tuple(given) * (spatial // len(given)) for given in (stride, padding, dilation)]
-        axes = (*range(2, weight.dim()), 1)
-        for image in images:
+        for image in x if x.dim() == weight.dim() else x[None]:
             array = as_array(image.detach(), "calibrate: the input of a convolution")
-            parts = [
-                windows(part, tuple(weight.shape[2:]), *sizes)
-                for part in np.split(array, groups)  # along channels
-            ]
+            parts = [of_part(part) for part in np.split(array, groups)]  # along channels
             rows = np.stack(parts, axis=1) if groups > 1 else parts[0]
             self._add(found[0], axes, rows, groups, rows=False)
 
-    def _add(self, names: tuple[str, ...], axes: tuple[int, ...], inputs: Any, groups: int, rows: bool) -> None:
+    def _add(
+        self,
+        names: tuple[str, ...],
+        axes: tuple[int, ...],
+        inputs: Any,
+        groups: int,
+        rows: bool,
+        expert: int | None = None,
+    ) -> None:
         first, *others = names
         if first in self.postponed:
             return
@@ -159,7 +210,10 @@ class ProductRecorder:
         else:
             array = inputs
         try:
-            self.hessians[first].add(array)
+            if expert is None:
+                self.hessians[first].add(array)
+            else:
+                self.hessians[first].add_to(expert, array)
         except ValueError as problem:
             raise Problem(f"calibrate: {shown(first)}: {problem}") from None
 
@@ -210,6 +264,36 @@ def windows(
     return np.ascontiguousarray(view.transpose(order)).reshape(-1, prod(size) * len(image))
 
 
+def spread(
+    image: Array,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    output_padding: tuple[int, ...],
+) -> Array:
+    """Return an image (C, ...) with zeros between its values and around them, which a transposed convolution reads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spread(np.float32([[1, 2]]), (3,), (2,), (1,), (1,), (1,))
+    array([[0., 1., 0., 2., 0., 0.]], dtype=float32)
+    """
+    lengths = image.shape[1:]
+    found = np.zeros((len(image), *((n - 1) * s + 1 for n, s in zip(lengths, stride, strict=True))), image.dtype)
+    found[(slice(None), *(slice(None, None, s) for s in stride))] = image
+    for axis, (taps, pad, gap, more) in enumerate(zip(size, padding, dilation, output_padding, strict=True), 1):
+        first = gap * (taps - 1) - pad
+        ends = first, first + more
+        widths = [(0, 0)] * found.ndim
+        widths[axis] = max(ends[0], 0), max(ends[1], 0)
+        found = np.pad(found, widths)
+        cut = slice(max(-ends[0], 0), found.shape[axis] - max(-ends[1], 0))
+        found = found[(slice(None),) * axis + (cut,)]
+    return found
+
+
 @functools.cache
 def _mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode  # optional
@@ -238,9 +322,12 @@ def _record_operator(recorder: ProductRecorder, name: str, args: Any) -> None:
         recorder.product(args[first], args[second])
     elif name == "linear":
         recorder.product(args[0].reshape(-1, args[0].shape[-1]), args[1].t())
-    elif name in ("convolution", "_convolution") and not args[6]:
-        x, weight, _, stride, padding, dilation, _, _, groups = args[:9]
-        recorder.convolution(x, weight, stride, padding, dilation, groups)
+    elif name in ("convolution", "_convolution"):
+        x, weight, _, stride, padding, dilation, is_transposed, more, groups = args[:9]
+        if not is_transposed:
+            recorder.convolution(x, weight, stride, padding, dilation, groups)
+        elif recorder.transposed:
+            recorder.transposed_convolution(x, weight, stride, padding, dilation, more, groups)
 
 
 @contextlib.contextmanager
@@ -266,6 +353,10 @@ def recording(model: Any, recorder: ProductRecorder, layers: list[Layer]) -> Ite
         stack.enter_context(torch.no_grad())
         stack.enter_context(torch.nn.utils.parametrize.cached())
         for layer in layers:
+            if layer.kind == "experts" and hasattr(layer.module, "config"):  # other ways multiply all experts at once
+                stack.callback(setattr, layer.module, "config", layer.module.config)
+                layer.module.config = copy.copy(layer.module.config)
+                layer.module.config._experts_implementation = "eager"
             stack.callback(_announced(recorder, layer))
             if layer.attribute == "weight":
                 call = functools.partial(_call, recorder, layer.name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
+
 from ...arrays.dense import as_array
 from ...arrays.quantized import QuantizedArray
 from ...base.errors import WrongValue
@@ -12,7 +14,7 @@ from ...base.values import as_int
 from ...files.selection import escaped
 from ...formats import Format
 from ...ptq.calibration import Calibration
-from ..torch.forms import recipe_of
+from ..torch.forms import formed, recipe_of, unturned, weight_now
 from ..torch.reading import computed_with
 from ..torch.walk import Layer, check_matches, matching
 from .calibration import calibrated, calibrated_in_groups, calibrated_in_pairs
@@ -64,12 +66,13 @@ def rounded(
             judges = calibrated(model, held, include, exclude, False, "quantize")
     else:
         apart = False if judges is not None else held
-        groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize")
+        groups = calibrated_in_groups(model, calibration, include, exclude, apart, limit, "quantize", True)
     again = _Again(model, layers, calibration, held, in_pairs) if sequential else None
     arrays = {
         name: as_array(value, name) if name in names and not isinstance(value, QuantizedArray) else value
         for name, value in computed_with(model).items()
     }
+    arrays |= {name: formed(layer, weight_now(layer)).float().numpy() for name, layer in transposed_of(layers).items()}
     return round_(arrays, names, groups, judges, again, _formats(model, layers, formats))
 
 
@@ -88,6 +91,15 @@ def _chosen(calibration: Calibration, names: list[str]) -> Calibration:
     return found
 
 
+def transposed_of(layers: list[Layer]) -> dict[str, Layer]:
+    """Return the transposed convolutions, which are rounded in the form of the convolution that computes them."""
+    return {
+        layer.name: layer
+        for layer in layers
+        if layer.kind.startswith("conv_t") and not layer.problem and weight_source(layer) == "held"
+    }
+
+
 class _Again:
     """Calibrates a module again with the weights rounded so far, in a copy of the model."""
 
@@ -95,6 +107,7 @@ class _Again:
         self._model, self._batches = shared_copy(model, "quantize"), batches
         self._unrounded = model if in_pairs else None
         self._held_out = None if held is None else False
+        self._transposed = transposed_of(layers)
         self._held = {one.name for one in layers if weight_source(one) == "held"}
 
     def __call__(self, weights: Mapping[str, Any], names: list[str]) -> Calibration:
@@ -102,9 +115,12 @@ class _Again:
             name: value for name, value in weights.items() if name in self._held and isinstance(value, QuantizedArray)
         }
         self._held -= {*done}  # they stay in the copy
-        put(self._model, {name: value.dequantize() for name, value in done.items()}, "quantize")
+        values = {name: value.dequantize() for name, value in done.items()}
+        for name in {*values} & {*self._transposed}:
+            values[name] = unturned(torch.from_numpy(values[name]), self._transposed[name]).numpy()
+        put(self._model, values, "quantize")
         patterns = list(map(escaped, names))
         if self._unrounded is None:
-            return calibrated(self._model, self._batches, patterns, None, self._held_out, "quantize")
+            return calibrated(self._model, self._batches, patterns, None, self._held_out, "quantize", transposed=True)
         given = self._unrounded, self._model, self._batches
-        return calibrated_in_pairs(*given, patterns, None, self._held_out, "quantize")
+        return calibrated_in_pairs(*given, patterns, None, self._held_out, "quantize", transposed=True)

@@ -26,9 +26,10 @@ from .carrying import carry, copied
 from .folding import folded
 from .forms import formed_of, packed_of, packed_shape, recipe_of, weight_now
 from .judging import Divided
+from .learned import learned
 from .modules import Packed
 from .residual import residual
-from .steps import REPORTS, Steps, accepted, biases_of, checked, reported, take_parameters, without
+from .steps import REPORTS, Steps, accepted, biases_of, checked, judged_again, reported, take_parameters, without
 from .turned import BLOCK, TurnedLinear, packed_turned, turned_online
 from .walk import Layer, check_matches, check_replaceable, every_layer, layers, matching
 from .weights import PackedWeight, restored
@@ -48,6 +49,8 @@ def convert(
     rotate: str | None = None,
     clip: str | None = None,
     correct_bias: bool = False,
+    steps: int | None = None,
+    seed: int | None = None,
     accept: Callable[[Any], Any] | None = None,
     at_least: float | None = None,
     evaluations: int | None = None,
@@ -71,9 +74,11 @@ def convert(
         Patterns of names of weights or modules, as in `layers`.
     inplace : bool
         Change the model itself. By default the packed layers are put into a copy.
-    method : {"rtn", "search", "awq", "gptq", "qronos"}
+    method : {"rtn", "search", "awq", "gptq", "qronos", "learned"}
         Round to nearest; searched scales; or with inputs `heterocompute.ptq.gptq` or `qronos`. ``"awq"`` moves scales
         of inputs into the weights, as `smooth` does, by the root mean squares of the inputs, and then searches scales.
+        ``"learned"`` moves codes of ``"gptq"`` by the gradient of the outputs of the model. It returns the result if it
+        has less error on held-out batches, otherwise that of ``"gptq"``.
         Except with ``"rtn"``, weights that are not multiplied, such as lookup tables, use searched scales.
     inputs : batches or Calibration, optional
         Batches for `heterocompute.ptq.calibrate`, or its result, of which ``"qronos"``, ``"awq"`` and `smooth` cannot
@@ -94,6 +99,8 @@ def convert(
         Searched scales also with ``"rtn"``.
     correct_bias : bool
         Add to the biases of linear layers and convolutions the mean output that rounding loses.
+    steps, seed : int, optional
+        For ``"learned"``: maximum number of steps, 200 by default, and the seed of the order of batches.
     accept : callable, optional
         ``accept(model)`` returns a number, the higher the better. `format` is then a ladder: a list of formats, recipes
         or pairs (format, method). The smallest one with a score of `at_least` is packed.
@@ -126,7 +133,8 @@ def convert(
     -----
     Xiao et al., "SmoothQuant", ICML 2023 (arXiv 2211.10438), equation 4. Lin et al., "AWQ", MLSys 2024 (arXiv
     2306.00978), section 3.2. Ashkboos et al., "QuaRot", NeurIPS 2024 (arXiv 2404.00456). Scales and rotations are moved
-    only if the copy computes the outputs of the model on the first batch.
+    only if the copy computes the outputs of the model on the first batch. ``"learned"`` makes the choice of AdaRound
+    (Nagel et al., ICML 2020, arXiv 2004.10568) by steps that are undone if the error does not fall.
 
     Examples
     --------
@@ -147,22 +155,24 @@ def convert(
         format = with_recipe(format, recipe)
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
-        options["rotate"] = rotate
+        options |= {"rotate": rotate, "steps": steps, "seed": seed}
         options |= {"activations": activations, "clip": clip, "correct_bias": correct_bias}
         return accepted(convert, model, format, accept, at_least, evaluations, mix, method, options)
     if evaluations is not None:
         raise WrongValue("convert: evaluations is for a ladder with accept=")
     if mix is not False:
         raise WrongValue("convert: mix is for a ladder with accept=")
-    how = checked(method, inputs, smooth, rotate, clip, inplace, check_flag("convert", "correct_bias", correct_bias))
+    corrects = check_flag("convert", "correct_bias", correct_bias)
+    how = checked(method, inputs, smooth, rotate, clip, inplace, corrects, steps, seed)
     table = recipe_of(format)
     if activations is not None:
         activations = as_format(activations, "convert: activations")
     settings = activations, include, exclude, how
-    if how.folds is None and rotate is None:
+    if how.folds is None and rotate is None and not how.learns:
         return _packed(model, found, table, inputs, {}, inplace, *settings)
-    parts = Divided(inputs)
-    wide, moved = _stepped(model, table, parts, rotate, clip, *settings)
+    parts, wide, moved = Divided(inputs), model, dict[str, Any]()
+    if how.folds is not None or rotate is not None:
+        wide, moved = _stepped(model, table, parts, rotate, clip, *settings)
     small = _packed(wide, every_layer(wide, "convert"), table, parts.chosen, moved, False, *settings)
     if any(row.get("rotated") or row.get("alpha") for row in moved.values()):
         plain = _packed(model, found, table, parts.chosen, without(moved), False, *settings)
@@ -172,6 +182,10 @@ def convert(
     if inplace:
         take_parameters(model, wide)
         return _packed(model, found, table, parts.chosen, moved, True, *settings)
+    if how.learns:
+        start, small = small, learned(model, wide, small, parts, how.learns, how.seed)
+        if small is not start:
+            REPORTS[small] = judged_again(REPORTS[start], wide, small, parts.chosen)
     return small
 
 

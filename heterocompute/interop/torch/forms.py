@@ -118,3 +118,12 @@ def turned(weight: torch.Tensor, groups: int) -> torch.Tensor:
     split = weight.reshape(groups, inputs // groups, outputs, *weight.shape[2:]).transpose(1, 2)
     flat = split.reshape(groups * outputs, inputs // groups, *weight.shape[2:])
     return flat.flip(*range(2, weight.dim()))
+
+
+def unturned(weight: torch.Tensor, layer: Layer) -> torch.Tensor:
+    """Return filters of a transposed convolution from those that `formed` returns."""
+    inputs, outputs, *taps = layer.shape
+    groups = layer.module.groups
+    flat = weight.reshape(groups * outputs, inputs // groups, *taps)
+    flat = flat.flip(*range(2, flat.dim())).reshape(groups, outputs, inputs // groups, *taps)
+    return flat.transpose(1, 2).reshape(layer.shape).contiguous()

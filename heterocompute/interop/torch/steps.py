@@ -15,15 +15,18 @@ from ...files.selection import escaped
 from ...formats.base import or_words
 from ...ptq.adjust import correct_bias
 from ...ptq.calibration import Calibration
+from ...ptq.error import error as output_error
 from ...ptq.gate import Exchange, Gate, best_failing, blended, climb, ladder_of, milliseconds, relative_error, scored
 from ...ptq.methods import CALIBRATED
 from ...ptq.network import Rounded, calibrate
+from ...training.stochastic import as_seed
 from ..models.batches import Batches, evaluating
 from .forms import form_axis, formed, packed_shape, recipe_of, weight_now
+from .learned import KINDS, STEPS
 from .walk import Layer, every_layer, layers, matching
 from .weights import PackedWeight
 
-METHODS = ("rtn", "search", "awq", *CALIBRATED)
+METHODS = ("rtn", "search", "awq", *CALIBRATED, "learned")
 ROTATIONS = ("residual", "online")
 # Of layers that no step has looked at, in the columns of moved scales and of rotations.
 OTHERS = {"alpha": None, "left": "it is no linear layer", "rotated": 0, "kept": "it is no linear layer"}
@@ -77,9 +80,21 @@ class Steps:
     alpha: Any
     clip: str | None
     corrects: bool
+    learns: int = 0  # steps
+    seed: int = 0
 
 
-def checked(method: Any, inputs: Any, smooth: Any, rotate: Any, clip: Any, inplace: Any, corrects: bool) -> Steps:
+def checked(
+    method: Any,
+    inputs: Any,
+    smooth: Any,
+    rotate: Any,
+    clip: Any,
+    inplace: Any,
+    corrects: bool,
+    steps: Any = None,
+    seed: Any = None,
+) -> Steps:
     if method not in METHODS:
         raise WrongValue(f"convert: method is {shown(method)}, expected {or_words(METHODS)}")
     if clip not in (None, "search"):
@@ -90,17 +105,26 @@ def checked(method: Any, inputs: Any, smooth: Any, rotate: Any, clip: Any, inpla
         raise WrongValue(f"convert: rotate is {shown(rotate)}, expected None or {or_words(ROTATIONS)}")
     if rotate is not None and inplace:
         raise WrongValue("convert: rotate replaces layers of a copy, expected inplace=False")
-    needs = f"method={shown(method)}" if method in ("awq", *CALIBRATED) else "smooth" if smooth is not None else None
+    if method != "learned" and (steps is not None or seed is not None):
+        name = "seed" if steps is None else "steps"
+        raise WrongValue(f"convert: {name} is for method='learned', method is {shown(method)}")
+    if method == "learned" and inplace:
+        raise WrongValue("convert: method='learned' compares two copies, expected inplace=False")
+    runs_model = method in ("awq", "qronos", "learned") or smooth is not None or rotate is not None
+    needs = "smooth" if smooth is not None else None
+    needs = f"method={shown(method)}" if method in ("awq", "learned", *CALIBRATED) else needs
     needs = "rotate" if needs is None and rotate is not None else needs
     needs = "correct_bias" if needs is None and corrects else needs
     if needs is not None and inputs is None:
         raise WrongValue(f"convert: inputs is missing, expected the batches for {needs}")
-    if isinstance(inputs, Calibration) and (method in ("awq", "qronos") or smooth is not None or rotate is not None):
+    if isinstance(inputs, Calibration) and runs_model:
         raise WrongValue(f"convert: inputs is what calibrate returned, but {needs} runs the model: pass the batches")
     rounding = "search" if method == "awq" or (method == "rtn" and clip == "search") else method
+    rounding = "gptq" if method == "learned" else rounding
+    count = as_int(STEPS if steps is None else steps, "convert: steps", 0) if method == "learned" else 0
     folds = "awq" if method == "awq" else "smooth" if smooth is not None else None
     return Steps(rounding, folds, "search" if method == "awq" else smooth, clip if clip else
-                "search" if method == "awq" else None, corrects)  # fmt: skip
+                "search" if method == "awq" else None, corrects, count, as_seed(seed or 0))  # fmt: skip
 
 
 def take_parameters(model: Any, small: Any) -> None:
@@ -134,6 +158,21 @@ def biases_of(model: Any, picked: list[Layer], weights: list[PackedWeight], inpu
     return found
 
 
+def judged_again(heard: Rounded, wide: Any, small: Any, inputs: Any) -> Rounded:
+    """Return a report with the errors of weights whose codes have changed."""
+    hessians = calibrate(wide, inputs, held=False)
+    floats = {layer.name: layer for layer in every_layer(wide, "convert") if layer.packed is None}
+    packed = {layer.name: layer.packed for layer in every_layer(small, "convert") if layer.packed is not None}
+    table = []
+    for row in heard.table:
+        name = row["name"]
+        if name in hessians and name in floats and name in packed and floats[name].kind in KINDS:
+            w = formed(floats[name], weight_now(floats[name])).float().numpy()
+            row = {**row, "after": output_error(w, packed[name].array(), hessians[name]).output_db}
+        table.append(row)
+    return dataclasses.replace(heard, table=table)
+
+
 def reported(heard: Rounded, moved: Mapping[str, Any], biases: Mapping[str, Any]) -> Rounded:
     table = []
     for row in heard.table:
@@ -163,8 +202,11 @@ def accepted(
     if options["inplace"]:
         raise WrongValue("convert: inplace is for one format, not for a ladder with accept=")
     wanted = as_real(at_least, "convert: at_least", "a number")
+    learning = {name: options.pop(name) for name in ("steps", "seed")}
     most = None if evaluations is None else as_int(evaluations, "convert: evaluations", 1)
     steps = ladder_of(ladder, method, "convert", METHODS)
+    if not any(one.method == "learned" for one in steps):
+        checked("rtn", None, None, None, None, False, False, **learning)
     mixes = check_flag("convert", "mix", mix)
     moves = any(options[key] is not None for key in ("smooth", "rotate")) or any(one.method == "awq" for one in steps)
     if mixes and (moves or options["correct_bias"]):
@@ -178,7 +220,8 @@ def accepted(
     run = runner(options["inputs"])
 
     def judged(i: int) -> float:
-        small = convert(model, steps[i].formats, method=steps[i].method, **options)
+        more = learning if steps[i].method == "learned" else {}
+        small = convert(model, steps[i].formats, method=steps[i].method, **options, **more)
         score = scored(accept, small, "convert")
         if run is not None:
             times[i] = milliseconds(lambda: run(small))

@@ -204,3 +204,115 @@ def test_calibrated_inputs_do_not_serve_methods_that_run_the_model() -> None:
     heard = hc.ptq.calibrate(model, batches)
     with pytest.raises(ValueError, match="inputs is what calibrate returned, but method='qronos' runs the model"):
         ht.convert(model, "int4", method="qronos", inputs=heard)
+
+
+def test_learned_rounding_is_better_than_its_start_and_the_same_in_each_run() -> None:
+    model, batches, x = network(outliers=4.0)
+    options = {"inputs": batches, "activations": "int8"}
+    start = ht.convert(model, "int3-g16", method="gptq", **{**options, "inputs": batches[:3]})
+    small = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
+    assert output_db(model, small, x) > output_db(model, start, x) + 0.5
+    again = ht.convert(model, "int3-g16", method="learned", steps=60, **options)
+    state, other = small.state_dict(), again.state_dict()
+    assert [*state] == [*other] and all(torch.equal(state[name], other[name]) for name in state)
+    assert not torch.equal(state["0.gate.weight.codes"], start.state_dict()["0.gate.weight.codes"])
+    assert torch.equal(state["0.gate.weight.scales"], start.state_dict()["0.gate.weight.scales"])
+    assert len(ht.report(small).table) == 7
+
+
+def test_learned_rounding_that_is_not_better_is_the_start() -> None:
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 8))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.randint(-7, 8, (8, 16)).float())  # exact in int4
+        model[0].weight[:, 0] = 7
+    x = torch.randn(64, 16)
+    small = ht.convert(model, "int4", method="learned", steps=3, inputs=x)
+    assert torch.equal(small[0].weight.dequantize(), model[0].weight)
+    for bad, sentence in (({"steps": -1}, "convert: steps is -1"), ({"inplace": True}, "method='learned' compares")):
+        with pytest.raises(ValueError, match=sentence):
+            ht.convert(model, "int4", method="learned", inputs=x, **bad)
+    with pytest.raises(ValueError, match="convert: seed is for method='learned', method is 'gptq'"):
+        ht.convert(model, "int4", method="gptq", inputs=x, seed=1)
+
+
+@pytest.mark.parametrize("fmt", ["nf4-g16", "log4-2-g16", "vsq4-g16-s4", "mxfp4", "cb3-g16", "int8+2:4", "fp8_e5m2"])
+def test_learned_rounding_of_any_format_with_codes(fmt: str) -> None:
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 16, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(64, 8))
+    batches = [torch.randn(16, 2, 4, 4) for _ in range(4)]
+    recipe = {"3": fmt, "0": "int4"}
+    start = ht.convert(model, recipe, method="gptq", inputs=batches[:3])
+    small = ht.convert(model, recipe, method="learned", steps=12, inputs=batches)
+    assert output_db(model, small, batches[3]) >= output_db(model, start, batches[3])
+    if fmt == "int8+2:4":
+        zeros = [one[3].weight.dequantize() == 0 for one in (small, start)]
+        assert (zeros[0] | ~zeros[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (torch.nn.ConvTranspose2d(6, 8, 3, stride=2, padding=1, output_padding=1), (4, 6, 5, 5)),
+        (torch.nn.ConvTranspose1d(8, 6, 4, stride=2, padding=4, dilation=2, groups=2), (4, 8, 12)),
+        (torch.nn.ConvTranspose3d(4, 4, 2, stride=2), (2, 4, 3, 3, 3)),
+    ],
+)
+@pytest.mark.parametrize("method", ["gptq", "qronos"])
+def test_transposed_convolutions_are_rounded_under_their_inputs(
+    layer: Any, shape: tuple[int, ...], method: str
+) -> None:
+    torch.manual_seed(5)
+    mix = torch.randn(shape[1], shape[1])
+    batches = [torch.einsum("bc...,cd->bd...", torch.randn(shape), mix) for _ in range(4)]
+    model = torch.nn.Sequential(layer, torch.nn.ReLU(), type(layer)(layer.out_channels, 4, 2))
+    plain, small = (ht.convert(model, "int3", method=one, inputs=batches) for one in ("search", method))
+    x = batches[0]
+    assert output_db(model, small, x) > output_db(model, plain, x) + 0.3
+    rows = {row["name"]: row for row in ht.report(small).table}
+    assert [*rows] == ["0.weight", "2.weight"] and all(row["after"] > row["before"] + 1 for row in rows.values())
+    with torch.no_grad():  # the report states the error of the outputs
+        exact = model[0](x) if layer.bias is None else model[0](x) - layer.bias.reshape(1, -1, *[1] * (len(shape) - 2))
+        only = ht.report(ht.convert(model, "int3", method="gptq", inputs=[x], include="0")).table[0]
+        small = ht.convert(model, "int3", method="gptq", inputs=[x], include="0")
+        lost = (small[0](x) - model[0](x)).square().sum()
+    assert abs(only["after"] - float(10 * torch.log10(exact.square().sum() / lost))) < 0.05
+
+
+class Experts(torch.nn.Module):  # type: ignore[misc]
+    """Experts as in transformers: matrices in one tensor, of which a configuration says how they are multiplied."""
+
+    is_transposed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up_proj = torch.nn.Parameter(torch.randn(4, 24, D) / 6)
+        self.config = type("Config", (), {"_experts_implementation": "grouped_mm"})()
+
+    def forward(self, x: Any) -> Any:
+        assert self.config._experts_implementation == "eager"
+        chosen = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()  # the last expert is never used
+        y = torch.zeros(len(x), 24)
+        for i in chosen.unique():
+            y[chosen == i] = torch.nn.functional.linear(x[chosen == i], self.up_proj[i])
+        return y
+
+
+@pytest.mark.parametrize("method", ["gptq", "qronos"])
+def test_each_expert_is_rounded_under_its_inputs(method: str) -> None:
+    torch.manual_seed(6)
+    model, mix = torch.nn.Sequential(Experts()), torch.randn(D, D)
+    before = model[0].config
+    batches = [torch.randn(200, D) @ mix for _ in range(3)]
+    plain, small = (ht.convert(model, "int3-g16", method=one, inputs=batches[:2]) for one in ("search", method))
+    assert model[0].config is before and before._experts_implementation == "grouped_mm"
+    (row,) = ht.report(small).table
+    assert row["name"] == "0.up_proj" and row["after"] > row["before"] + 2
+    model[0].config._experts_implementation = "eager"
+    assert output_db(model, small, batches[2]) > output_db(model, plain, batches[2]) + 2
+    alone = hc.ptq.Hessian(D)
+    for x in batches[:2]:
+        alone.add(x[(x[:, 0] > 0) != (x[:, 1] > 0)].numpy())
+    one = hc.ptq.gptq(model[0].up_proj[1].detach().numpy(), alone, "int3-g16")
+    if method == "gptq":
+        assert np.array_equal(small[0].up_proj.array()[1].dequantize(), one.dequantize())
