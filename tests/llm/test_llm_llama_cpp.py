@@ -231,6 +231,7 @@ CHANGES = {
         ("qwen3_moe", {"mlp_only_layers": [1]}, "differ in dense: .1,. and"),
         ("glm4_moe", {"n_group": 2}, "differ in routing"),
         ("gpt_oss", {"swiglu_limit": 5.0}, "differ in routing"),
+        ("olmoe", {"num_key_value_heads": 2}, "4 heads share 2 heads of keys, which the architecture olmoe"),
     ],
 )
 def test_what_llama_cpp_does_not_load_is_refused(family: str, more: dict[str, Any], words: str, tmp_path: Path) -> None:
