@@ -14,7 +14,7 @@ OLMOE = Family(
              experts=Experts(64, shares="norm_topk_prob"), title="Olmoe"),
     ),
     qk_norm="all", period=None, mixture=Mixture(has_width=False, sums="never"), is_square=True, needs_output=True,
-    biases=(),
+    is_ungrouped=True, biases=(),
 )  # fmt: skip
 GRANITEMOE = Family(
     "granitemoe",

@@ -381,6 +381,8 @@ class Family:
         llama.cpp reads ``rope_freqs.weight``; ``rope_factors_short.weight`` and ``rope_factors_long.weight``.
     is_square : bool
         All heads together have the width of the model in llama.cpp.
+    is_ungrouped : bool
+        Each head has a head of keys of its own in llama.cpp.
     has_windows : {"", "key", "read"}
         llama.cpp knows no window; the file has its key, but llama.cpp does not compute it; or computes it.
     """
@@ -445,6 +447,7 @@ class Family:
     has_divisors: bool = False
     has_long: bool = False
     is_square: bool = False
+    is_ungrouped: bool = False
     has_windows: Literal["", "key", "read"] = ""
 
     @property

@@ -44,6 +44,9 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe": ("Glm4Moe", {
         "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16, "n_group": 1,
         "topk_group": 1, "routed_scaling_factor": 1.5, "use_qk_norm": True}),
+    "glm4_moe without norms": ("Glm4Moe", {
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 16,
+        "first_k_dense_replace": 1, "norm_topk_prob": False, "attention_bias": True}),
     "gpt_oss": ("GptOss", {
         **made.FAMILIES["gpt_oss"][1], "intermediate_size": 64, "rope_parameters": {
             "rope_type": "default", "rope_theta": 1e4}}),
@@ -92,7 +95,8 @@ def completed(path: Path, prompts: tuple[str, ...]) -> list[tuple[list[int], int
 
 ARCHITECTURES = {"llama3": "llama", "linear": "llama", "mistral": "llama", "olmo3": "olmo2", "gpt_neox": "gptneox",
                  "phi": "phi2", "cohere": "command-r", "mixtral": "llama", "qwen3_moe": "qwen3moe",
-                 "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe", "gpt_oss": "gpt-oss"}  # fmt: skip
+                 "qwen2_moe": "qwen2moe", "glm4_moe": "glm4moe",
+                 "glm4_moe without norms": "glm4moe", "gpt_oss": "gpt-oss"}  # fmt: skip
 
 
 @pytest.mark.sweep(every=5)
@@ -227,6 +231,7 @@ CHANGES = {
         ("qwen3_moe", {"mlp_only_layers": [1]}, "differ in dense: .1,. and"),
         ("glm4_moe", {"n_group": 2}, "differ in routing"),
         ("gpt_oss", {"swiglu_limit": 5.0}, "differ in routing"),
+        ("olmoe", {"num_key_value_heads": 2}, "4 heads share 2 heads of keys, which the architecture olmoe"),
     ],
 )
 def test_what_llama_cpp_does_not_load_is_refused(family: str, more: dict[str, Any], words: str, tmp_path: Path) -> None:

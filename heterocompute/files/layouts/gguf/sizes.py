@@ -130,6 +130,8 @@ def _refusal(shape: Shape, roles: Mapping[str, str]) -> str | None:
     if family.is_square and shape.heads * shape.head_width != shape.width:
         what = f"{shape.heads} heads of {shape.head_width} values have another width than the model, {shape.width}"
         return f"{what}, which the architecture {name} does not have"
+    if family.is_ungrouped and shape.heads != shape.kv_heads:
+        return f"{shape.heads} heads share {shape.kv_heads} heads of keys, which the architecture {name} does not have"
     for key, cap in zip(LOGIT_CAPS, (shape.attention_cap, shape.logit_cap), strict=True):
         if cap is not None and key not in family.caps:
             return f"the architecture {name} has no {key}"
