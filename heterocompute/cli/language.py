@@ -23,6 +23,7 @@ from .parts import (
     note,
     print_json,
     print_line,
+    recipe_of,
     standard_output,
 )
 
@@ -61,6 +62,7 @@ def add_generation(add: Options, tokens: int | None = None) -> None:
     more = {} if tokens is None else {"default": tokens}
     add("--tokens", "N", "maximum number of new tokens", type=_count, of="n", **more)
     add("--format", "F", "format of the layers' weights; default: unchanged", type=_one_format)
+    add("--recipe", "FILE", 'TOML: [formats] "glob" = "format" or "skip"; before --format')
     add("--activations", "F", "format of the layers' inputs; default: unchanged", type=_one_format)
     add("--kv-cache", "F", "format of keys and values, perhaps with +had; default: unchanged", type=_one_cache)
     add("--temperature", "T", "sampling temperature; 0: always the most likely token")
@@ -101,11 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
             )  # fmt: skip
             return answer
 
-        weights = None
-        if arguments.format is not None:
+        weights, recipe = None, recipe_of(arguments.recipe)
+        if arguments.format is not None or recipe is not None:
             continued(0, None)  # refuses wrong options before the weights are quantized
             with ProgressBar("generate", arguments.model) as progress:
-                weights = net.quantized(arguments.format, progress.update)
+                weights = net.quantized(arguments.format, progress.update, recipe)
         return continued(arguments.tokens, weights)
 
     found = interruptible(work)
@@ -204,7 +206,8 @@ def talk(arguments: argparse.Namespace) -> int:
     """
     sampling = sampling_of(arguments)
     template = None if arguments.template is None else read_small(arguments.template, MAX_TEMPLATE)
-    changes = (arguments.format, arguments.activations, arguments.kv_cache)
+    recipe = recipe_of(arguments.recipe)
+    changes = (arguments.format, recipe, arguments.activations, arguments.kv_cache)
     if arguments.against is not None and not any(changes):
         raise UsageError("--against stored needs --format, --activations or --kv-cache: otherwise both are the same")
 
@@ -214,9 +217,9 @@ def talk(arguments: argparse.Namespace) -> int:
         net = language_model(arguments.model)
         net.chat_ids([{"role": "user", "content": ""}], template, arguments.template_name)  # fails early
         weights = None
-        if arguments.format is not None:
+        if arguments.format is not None or recipe is not None:
             with ProgressBar("chat", arguments.model) as progress:
-                weights = net.quantized(arguments.format, progress.update)
+                weights = net.quantized(arguments.format, progress.update, recipe)
         return Chat(
             net, weights, arguments.activations, arguments.kv_cache, arguments.tokens, sampling, arguments.system,
             arguments.stop, template, arguments.template_name, against=arguments.against is not None,

@@ -10,6 +10,7 @@ import pytest
 from common import bad_argument
 
 import heterocompute as hc
+from heterocompute import hardware as hw
 
 W = np.random.default_rng(62).standard_normal((3, 3, 16, 32)).astype(np.float32)
 RECIPE = {"a.*": "int4", "b.*": "skip", "*": "int8"}
@@ -125,3 +126,17 @@ def test_a_module_accepts_a_recipe(tmp_path: Path) -> None:
     small = ht.convert(model, recipe=table)
     assert str(small[0].weight.format) == "int4" and type(small[1]) is torch.nn.Linear
     assert str(ht.convert(model, "int8", recipe=table)[1].weight.format) == "int8"
+
+
+def test_a_roofline_accepts_a_recipe(tmp_path: Path) -> None:
+    table = tmp_path / "recipe.toml"
+    table.write_text('[formats]\n"conv*" = "skip"\n"*" = "int4"\n')
+    whole = hw.roofline("alexnet", "h100-sxm", format="int4")
+    assert hw.roofline("alexnet", "h100-sxm", format={"*": "int4"}).seconds == whole.seconds
+    some = hw.roofline("alexnet", "h100-sxm", recipe=table)
+    plain = hw.roofline("alexnet", "h100-sxm")
+    assert whole.seconds < some.seconds < plain.seconds
+    rows = {row["name"]: row["weight_bytes"] for row in some.layers}
+    for row, packed in zip(plain.layers, whole.layers, strict=True):
+        assert rows[row["name"]] == (row if row["name"].startswith("conv") else packed)["weight_bytes"]
+    assert hw.memory.infer("alexnet", format={"*": "int4"}) == hw.memory.infer("alexnet", format="int4")

@@ -53,6 +53,7 @@ CALLS = {
                         sine=np.ones((2, 16), np.float32), pairs=False),
     "layers.softmax": call(hc.layers.softmax, x=W),
     "layers.swiglu": call(hc.layers.swiglu, gate=W, up=W),
+    "zoo.open_encoder": call(hc.zoo.open_encoder, path="missing"),
     "zoo.open_llm": call(hc.zoo.open_llm, path="missing.gguf"),
     "zoo.open_encoder": call(hc.zoo.open_encoder, path="missing"),
     "BitmapArray": call(hc.BitmapArray, bitmap=np.zeros(1, np.uint8), values=W[0, :0], shape=(2, 4)),

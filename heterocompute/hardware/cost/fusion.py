@@ -262,4 +262,4 @@ def _weight_bytes(flow: Flow, bits: int, weights: Stored) -> int:
     matrix = weight_matrix(flow) if flow.layer.weight_params else None
     if matrix is None:
         return -(-flow.layer.params * bits // 8)
-    return -(-(weights.bits(*matrix) + flow.layer.bias_params * bits) // 8)
+    return -(-(weights.of(flow.name).bits(*matrix) + flow.layer.bias_params * bits) // 8)

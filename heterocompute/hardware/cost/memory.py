@@ -484,7 +484,9 @@ def weight_bytes(network: Network, dtype: str, format: Any = None) -> int:
         if matrix is None:
             plain += flow.layer.params
         else:
-            packed += weights.bits(flow.layer.weight_params // matrix[1], matrix[1])  # all experts, used or not
+            packed += weights.of(flow.name).bits(
+                flow.layer.weight_params // matrix[1], matrix[1]
+            )  # all experts, used or not
             plain += flow.layer.bias_params
     return _bytes(plain, dtype_bits(dtype)) + -(-packed // 8)
 

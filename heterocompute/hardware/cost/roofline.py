@@ -175,13 +175,14 @@ def roofline(
     network: Any,
     device: str | Device,
     dtype: str = "fp16",
-    format: str | Format | None = None,
+    format: str | Format | Mapping[str, Any] | None = None,
     batch: int = 1,
     *,
     input_shape: Sequence[int] | None = None,
     sparse: bool = False,
     kv_cache: str | Format | None = None,
     context: int | None = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
 ) -> Roofline:
     """Compute for each layer whether it is compute-bound or memory-bound on a device, and its least time.
 
@@ -193,10 +194,11 @@ def roofline(
     device : str or Device
     dtype : str, optional
         Type that the device computes in, and type of activations and plain weights in memory.
-    format : Format or str, optional
-        Format of the weights in memory. It changes their bytes, exactly, including scales and padding. A 2:4 pattern
-        (``"2:4"``, ``"int8+2:4"``) also uses the device's sparse rate of `dtype`, if it has one. The rate stays that of
-        `dtype`: 4-bit weights are multiplied as `dtype`.
+    format : Format, str or mapping, optional
+        Format of the weights in memory, or patterns of layers' names -> format; the first match applies. It changes
+        their bytes, exactly, including scales and padding. A 2:4 pattern (``"2:4"``, ``"int8+2:4"``) also uses the
+        device's sparse rate of `dtype`, if it has one. The rate stays that of `dtype`: 4-bit weights are multiplied as
+        `dtype`. A mapping changes no rate.
     batch : int, optional
     input_shape : sequence of int, optional
         Shape of one sample, without a batch.
@@ -206,6 +208,9 @@ def roofline(
         Format of the cached keys and values of `Network.decoding`, in memory. Default: `dtype`.
     context : int, optional
         One generated token after so many others, of a transformer, as ``network.decoding(context)``.
+    recipe : path, or mapping of str to (Format, str or None), optional
+        As a mapping in `format`, also as a TOML file of `heterocompute.quantize_checkpoint`. Its patterns come before
+        `format`.
 
     Returns
     -------
@@ -232,6 +237,10 @@ def roofline(
     chip = find_device(device)
     batch = check_count("roofline", "batch", batch)
     check_flag("roofline", "sparse", sparse)
+    if recipe is not None:
+        from ...files.recipes import with_recipe  # files reads counts, too
+
+        format = with_recipe(format, recipe)
     weights, cache = stored(format, dtype), stored_cache(kv_cache, dtype)
     rate, note = _rate(chip, dtype, weights, sparse)
     bandwidth = chip.need("bandwidth")
@@ -295,7 +304,7 @@ def traffic_bits(flow: Flow, bits: int, weights: Stored, batch: int, cache: Stor
     biases = layer.bias_params
     if matrix and isinstance(layer, Experts):  # of the experts in use, one for each row
         biases = min(biases, matrix[0])
-    return biases * bits + (weights.bits(*matrix) if matrix else 0), batch * moved
+    return biases * bits + (weights.of(flow.name).bits(*matrix) if matrix else 0), batch * moved
 
 
 def _rate(chip: Device, dtype: str, weights: Stored, sparse: bool) -> tuple[float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,10 @@ class Stored:
             return rows * nonzeros * self.plain_bits + index
         return _packed_bits(self.format, rows, nonzeros) + index
 
+    def of(self, name: str) -> Stored:
+        """Return the storage of the weights of a layer."""
+        return self
+
     @property
     def density(self) -> float:
         """Return the share of weights that is kept."""
@@ -59,14 +64,36 @@ class Stored:
         return self.pattern == (2, 4)
 
 
-def stored(fmt: str | Format | None, dtype: str, name: str = "format") -> Stored:
+@dataclass(frozen=True)
+class Mixed(Stored):
+    """The storage of weights of several formats, by patterns of layers' names."""
+
+    choose: Callable[[str], Stored] = lambda _: Stored("", None, 0)
+
+    def of(self, name: str) -> Stored:
+        return self.choose(name)
+
+
+def _mixed(formats: Mapping[str, Any], dtype: str, name: str) -> Mixed:
+    from ...files.recipes import SKIP  # files reads counts, too
+    from ...files.selection import FirstMatch  # files reads counts, too
+
+    plain = stored(None, dtype)
+    match = FirstMatch(
+        {key: plain if fmt in (None, SKIP) else stored(fmt, dtype, name) for key, fmt in formats.items()}
+    )
+    text = " ".join(f"{key}={SKIP if fmt is None else fmt}" for key, fmt in formats.items())
+    return Mixed(text, None, plain.plain_bits, None, lambda layer: match(layer) or plain)
+
+
+def stored(fmt: str | Format | Mapping[str, Any] | None, dtype: str, name: str = "format") -> Stored:
     """Return the storage of weights in a format.
 
     Parameters
     ----------
-    fmt : str, Format or None
+    fmt : str, Format, mapping or None
         A format or its text; a pattern such as ``"2:4"`` or ``"int8+2:4"``; a plain type such as ``"int4"`` of the
-        device; None is `dtype`.
+        device; None is `dtype`. A mapping has patterns of layers' names; the first match applies.
     dtype : str
         The type of plain weights.
     name : str, optional
@@ -82,6 +109,8 @@ def stored(fmt: str | Format | None, dtype: str, name: str = "format") -> Stored
     bits = dtype_bits(dtype)
     if fmt is None:
         return Stored(dtype, None, bits)
+    if isinstance(fmt, Mapping):
+        return _mixed(fmt, dtype, name)
     base, n, m = getattr(fmt, "base", None), getattr(fmt, "n", None), getattr(fmt, "m", None)
     if getattr(fmt, "is_plain", False):  # a pattern without a format: the values have their original dtype
         base = None
