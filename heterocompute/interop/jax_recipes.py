@@ -134,10 +134,10 @@ def attention_in(
         return AttentionState(replace(chosen, seed=number), layer)
 
     def output(number: int, *arrays: Any) -> tuple[Any, ...]:
-        return (attention_forward(state(number), *arrays, causal)[0],)
+        return (attention_forward(state(number), causal, *arrays)[0],)
 
     def gradients(number: int, *arrays: Any) -> tuple[Any, ...]:
-        return attended(state(number), *arrays, causal)[1:]
+        return attended(state(number), causal, *arrays)[1:]
 
     function = _differentiable("attention_in", output, gradients, (*q.shape[:-1], v.shape[-1]))
     return function(words_of(seed, jnp, "attention_in"), q, k, v)

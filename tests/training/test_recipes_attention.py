@@ -172,7 +172,7 @@ def test_functions_have_the_values_of_numpy(name: str) -> None:
     q, k, v, g = arrays(5, 16, 16)
     state = AttentionState(recipe if isinstance(recipe, Recipe) else hc.training.recipe(recipe), "a.attention")
     given = [torch.from_numpy(one).requires_grad_() for one in (q, k, v)]
-    expected = attended(state, q, k, v, g, True)
+    expected = attended(state, True, q, k, v, g)
     for one in net._forward_hooks and net._forward_pre_hooks.values():
         one.__self__.calls.begin()
     y = net(*given)
@@ -220,6 +220,26 @@ def test_recomputation_changes_no_bit() -> None:
             net(inputs(step)).square().mean().backward()
         found.append([p.grad.numpy().tobytes() for p in net.parameters()])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_function_around_attention_is_refused(reentrant: bool) -> None:
+    class Method(Model):
+        def attended(self, x: Any) -> Any:
+            return self.body(x, lambda *given: functional.scaled_dot_product_attention(*given))
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.attended, x, use_reentrant=reentrant)
+
+    net = ht.train_in(Method(), "bf16")
+    x = inputs(0).requires_grad_()
+    with pytest.raises(ValueError, match=r"attention: 'attention' is inside of a checkpointed function"):
+        net(x)
+    with torch.no_grad():
+        assert net.eval()(x).shape == x.shape
+    plain = ht.train_in(Method(), dataclasses.replace(hc.training.recipe("bf16"), attention="fp32"))
+    plain(x).sum().backward()
+    assert x.grad is not None
 
 
 def test_resuming_continues_the_scales_of_attention() -> None:

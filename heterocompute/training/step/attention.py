@@ -174,11 +174,11 @@ def attention_step(
             f"attention_step: shapes of q, k, v and g are {', '.join(map(str, shapes))}, expected (..., queries, d), "
             "(..., keys, d), (..., keys, e) and (..., queries, e)"
         )
-    return attended(AttentionState(chosen, ""), *arrays, causal)
+    return attended(AttentionState(chosen, ""), causal, *arrays)
 
 
 def attention_forward(
-    state: AttentionState, q: Array, k: Array, v: Array, causal: bool
+    state: AttentionState, causal: bool, q: Array, k: Array, v: Array
 ) -> tuple[Array, tuple[Array, Any, Any]]:
     """Begin a step, and return attention and what its gradients read: the probabilities, and the kept operands."""
     state.check(q.shape[-2], k.shape[-2], q.shape[-1])
@@ -194,9 +194,9 @@ def attention_forward(
     return y, (p, kept_scores, kept_context)
 
 
-def attended(state: AttentionState, q: Array, k: Array, v: Array, g: Array, causal: bool) -> AttentionStep:
+def attended(state: AttentionState, causal: bool, q: Array, k: Array, v: Array, g: Array) -> AttentionStep:
     """Return the results of `attention_step` for float32 arrays of matching shapes."""
-    y, (p, kept_scores, kept_context) = attention_forward(state, q, k, v, causal)
+    y, (p, kept_scores, kept_context) = attention_forward(state, causal, q, k, v)
     dp, dv = backward(state.context, g, kept_context)
     ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True)) * _factor(q)
     dq, dk = backward(state.scores, ds, kept_scores)

@@ -56,7 +56,11 @@ def attend(
 
 
 class _Running(threading.local):
-    """The modules that run in this thread, the innermost last: their calls, path, and number of attentions so far."""
+    """The modules that run in this thread, the innermost last.
+
+    Of each: its calls, path, number of attentions so far, whether it trains, whether it began with gradients, and the
+    hooks of saved tensors at its beginning.
+    """
 
     def __init__(self) -> None:
         self.stack: list[list[Any]] = []
@@ -70,18 +74,34 @@ def _attended(*args: Any, **options: Any) -> Any:
     if not RUNNING.stack:
         return functional.scaled_dot_product_attention(*args, **options)
     top = RUNNING.stack[-1]
-    calls, path, count, is_training = top
+    calls, path, count, is_training, had_gradients = top[:5]
     top[2] += 1
     name = f"{path}.attention".lstrip(".") + (f"{count + 1}" if count else "")
     state = calls.state(name)
     if state.is_plain:
         return functional.scaled_dot_product_attention(*args, **options)
+    if _is_repeated_function(top[5]) or (had_gradients and is_training and not torch.is_grad_enabled()):
+        raise WrongValue(
+            f"attention: {shown(name)} is inside of a checkpointed function, whose repetition has no module, expected "
+            "checkpoint of a module that calls it, or a recipe with attention='fp32'"
+        )
     for one in state.states:
         one.training = is_training
     names = ("query", "key", "value")
     given = dict(zip(names, args, strict=False))
     q, k, v = (given[one] if one in given else options.pop(one) for one in names)
     return attend(state, q, k, v, *args[3:], **options)[0]
+
+
+def _hooks() -> Any:
+    """Return the hooks of saved tensors, which gradient checkpointing sets."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _is_repeated_function(before: Any) -> bool:
+    """Tell whether gradient checkpointing began inside of the running module, which it will then not call again."""
+    now = _hooks()
+    return now is not None and now != before and now[0].__qualname__.startswith("_checkpoint_hook.")
 
 
 class _Replacing(TorchFunctionMode):
@@ -185,7 +205,7 @@ class _Caller:
 def _enter(caller: _Caller, is_training: bool) -> None:
     if not RUNNING.stack:
         MODE.__enter__()
-    RUNNING.stack.append([caller.calls, caller.path, 0, is_training])
+    RUNNING.stack.append([caller.calls, caller.path, 0, is_training, torch.is_grad_enabled(), _hooks()])
 
 
 def _leave(caller: _Caller) -> None:

@@ -206,7 +206,12 @@ class RecipeOptimizer(torch.optim.Optimizer):
         return f"<RecipeOptimizer: {type(self.optimizer).__name__}, recipe {self.recipe.name or 'own'}>"
 
     def parameters(self) -> list[Any]:
-        """Return the parameters of all groups."""
+        """Return the parameters of all groups.
+
+        Returns
+        -------
+        list of torch.nn.Parameter
+        """
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _overflowed(self, parameters: list[Any]) -> bool:
