@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def _endless(cases: list[Any], draw: Callable[..., Found]) -> Iterator[Callable[
     rng = np.random.default_rng(0)
     while True:
         for i in rng.permutation(len(cases)):
-            yield lambda case=cases[i]: draw(*case)
+            yield partial(draw, *cases[i])
 
 
 def _points(draws: Iterator[Callable[[], Found]], end: float) -> list[list[Point]]:
