@@ -255,6 +255,9 @@ void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_
  * ascending. hc_eie_check accepted the storage. */
 hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, int64_t vectors, const float *x, float *out,
                           hc_error *error);
+/* The same bits, faster for few vectors. rows: what hc_eie_expand made of the storage. */
+hc_status hc_eie_multiply_rows(const hc_run *run, const hc_eie *eie, const hc_csr *rows, int64_t vectors,
+                               const float *x, float *out, hc_error *error);
 /* The machine of section 4 of the paper: one nonzero activation (x NULL: every activation) is broadcast per cycle,
  * unless a queue of `depth` is full. An element processes one entry per cycle. busy (elements): cycles with an
  * entry. */
@@ -468,6 +471,14 @@ typedef struct {
 hc_status hc_explain_conv2d(const hc_run *run, const hc_view *x, const hc_operand *w, const hc_view *bias,
                             const hc_window *window, const hc_conv_options *options, const hc_format *activations,
                             const hc_view *out, hc_conv_explanation *explanation, hc_error *error);
+
+/* Costs of path or algorithm `number` of matmuls or convolutions for runs with these instruction sets: its name, and
+ * nanoseconds of a call and of each count of work. Returns their number, 0 past the last one. hc_keep_costs replaces those of
+ * all, one after the other, for runs with exactly these instruction sets, n 0: those of this build again. Costs choose among
+ * paths and algorithms with the same bits. Those of convolutions of floats are never replaced. */
+enum { HC_MAX_COSTS = 10 };
+int hc_costs_of(bool conv, int number, uint32_t isa, const char **id, double costs[HC_MAX_COSTS]);
+hc_status hc_keep_costs(bool conv, uint32_t isa, int64_t n, const double *costs, hc_error *error);
 
 /* dw (K, C / groups, R, S) = sum over output pixels p, q and images n, ascending, of dy (N, K, P, Q) times the pixel of x
  * (N, C, H, W) that tap (r, s) meets, one fmaf chain each; 0 outside of x. All are float32. */

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # names that the table below imports at run time; tests/house
     from .arrays.sparse import *
     from .base.errors import ArgumentError as ArgumentError
     from .base.runtime import *
+    from .bench.calibration import *
     from .emulate.logs import *
     from .files.checkpoint import quantize_checkpoint as quantize_checkpoint
     from .files.convert import convert_checkpoint as convert_checkpoint
@@ -87,6 +88,7 @@ else:  # hidden from type checkers, which would accept any name
             "arrays.sparse": "SparseArray",
             "base.errors": "ArgumentError",
             "base.runtime": "get_num_threads set_num_threads show_config use",
+            "bench.calibration": "MeasuredCosts calibrate",
             "emulate": "",
             "emulate.logs": "log_add log_multiply",
             "files.checkpoint": "quantize_checkpoint",

@@ -18,6 +18,7 @@ from __future__ import annotations
 import csv
 import gzip
 import itertools
+import runpy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class Kind(NamedTuple):
 
 HERE = Path(__file__).resolve().parent
 MEASUREMENTS = HERE.parents[1] / "docs" / "measurements"
+FIT = runpy.run_path(str(HERE.parents[1] / "heterocompute/bench/calibration/fit.py"))
 DEVICES = HERE.parent / "cuda" / "costs"
 PRODUCTS = Kind(
     "product",
@@ -52,46 +54,15 @@ CLASSES = {  # best first
     "neon": "HC_ISA_NEON",
     "scalar": "0",
 }
-TURNS, NEAR, FAR = 8, 1.5, 5.0
+nonnegative = FIT["nonnegative"]
 VENDORS = {"amd": "HC_AMD", "intel": "HC_INTEL", "arm": "HC_ARM_CORE"}
-
-
-def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the x >= 0 with the least |a x - b|, by the active sets of Lawson and Hanson (1974, chapter 23)."""
-    norms = np.linalg.norm(a, axis=0)
-    a = a / np.where(norms > 0, norms, 1)
-    x, free = np.zeros(a.shape[1]), np.zeros(a.shape[1], bool)
-    for _ in range(10 * a.shape[1]):
-        gradient = np.where(free | (norms == 0), -np.inf, a.T @ (b - a @ x))
-        if gradient.max() <= 1e-9 * np.linalg.norm(b):
-            break
-        free[gradient.argmax()] = True
-        while True:
-            found = np.zeros_like(x)
-            found[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
-            if (found[free] > 0).all():
-                x = found
-                break
-            below = free & (found <= 0)
-            step = (x[below] / (x[below] - found[below])).min()
-            x = np.where(free, x + step * (found - x), 0)
-            free &= x > 1e-12
-            x[~free] = 0
-    return x / np.where(norms > 0, norms, 1)
 
 
 def fit(rows: list[dict[str, str]], names: tuple[str, ...]) -> tuple[np.ndarray, str]:
     """Return nanoseconds of a call and of each count, and a remark on how well they fit."""
     counts = np.array([[1.0, *(float(row[name]) for name in names)] for row in rows])
-    ns = np.array([float(row["ns"]) for row in rows])
-    slower = np.array([float(row["to_fastest"]) for row in rows])
-    ratios = np.ones(len(rows))
-    for _ in range(TURNS):
-        importance = np.where(ratios * slower < NEAR, 1, slower**-2)
-        weights = importance / np.sqrt(np.clip(ratios, 1 / FAR, FAR))
-        costs = nonnegative(counts / ns[:, None] * weights[:, None], weights)
-        costs[0] = max(costs[0], 1)  # 0 stands for a path that was not measured
-        ratios = counts @ costs / ns
+    ns, slower = (np.array([float(row[name]) for row in rows]) for name in ("ns", "to_fastest"))
+    costs, ratios = FIT["fit"](counts, ns, slower)
     low, high = np.quantile(ratios, (0.1, 0.9))
     return costs, f"/* {len(rows)} points, estimate / time {low:.2f} to {high:.2f} */"
 

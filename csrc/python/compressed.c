@@ -251,13 +251,15 @@ PyObject *hc_eie_expand_method(PyObject *self, PyObject *args) {
 PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *run_object, *eie_object, *x_object, *out_object;
+    PyObject *rows_object;
     hc_run run;
     hc_eie eie;
+    hc_csr rows;
     float *x, *out;
     hc_error error;
     hc_status status;
-    if (!PyArg_ParseTuple(args, "OOOO", &run_object, &eie_object, &x_object, &out_object) ||
-        !hc_parse_run(run_object, &run) || !parse_eie(eie_object, &eie) ||
+    if (!PyArg_ParseTuple(args, "OOOOO", &run_object, &eie_object, &rows_object, &x_object, &out_object) ||
+        !hc_parse_run(run_object, &run) || !parse_eie(eie_object, &eie) || !parse_csr(rows_object, &rows) ||
         !(x = plain(x_object, NPY_FLOAT32, 2, "eie: x")) || !(out = plain(out_object, NPY_FLOAT32, 2, "eie: out")))
         return NULL;
     const int64_t vectors = length(x_object, 0);
@@ -265,8 +267,12 @@ PyObject *hc_eie_multiply_method(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "eie: x or out has another shape");
         return NULL;
     }
+    if (rows.rows != eie.rows || rows.columns != eie.columns) {
+        PyErr_SetString(PyExc_ValueError, "eie: rows of another shape");
+        return NULL;
+    }
     /* The constructor of EIEArray checked these components, and their memory is that of immutable bytes. */
-    HC_WITHOUT_GIL(hc_eie_multiply(&run, &eie, vectors, x, out, &error));
+    HC_WITHOUT_GIL(hc_eie_multiply_rows(&run, &eie, &rows, vectors, x, out, &error));
     return none_or_error(status, &error);
 }
 

@@ -294,6 +294,50 @@ PyObject *hc_kernels_method(PyObject *self, PyObject *none) {
     return answer;
 }
 
+/* (conv, instruction sets) -> [(name, (ns of a call, ns of each count ...)) ...] */
+PyObject *hc_costs_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int conv;
+    unsigned int isa;
+    if (!PyArg_ParseTuple(args, "pI", &conv, &isa))
+        return NULL;
+    PyObject *answer = PyList_New(0);
+    const char *id;
+    double costs[HC_MAX_COSTS];
+    for (int i = 0, n; answer && (n = hc_costs_of(conv, i, isa, &id, costs)) > 0; i++) {
+        PyObject *numbers = PyTuple_New(n);
+        for (int j = 0; numbers && j < n; j++) {
+            PyObject *number = PyFloat_FromDouble(costs[j]);
+            if (!number || PyTuple_SetItem(numbers, j, number) < 0)
+                Py_CLEAR(numbers);
+        }
+        PyObject *line = numbers ? Py_BuildValue("(sN)", id, numbers) : NULL;
+        if (!line || PyList_Append(answer, line) < 0)
+            Py_CLEAR(answer);
+        Py_XDECREF(line);
+    }
+    return answer;
+}
+
+/* (conv, instruction sets, float64 of all paths or algorithms, one after the other; none: those of this build) */
+PyObject *hc_keep_costs_method(PyObject *self, PyObject *args) {
+    (void)self;
+    int conv;
+    unsigned int isa;
+    PyObject *costs;
+    if (!PyArg_ParseTuple(args, "pIO", &conv, &isa, &costs))
+        return NULL;
+    if (!PyArray_Check(costs) || PyArray_TYPE((PyArrayObject *)costs) != NPY_FLOAT64 ||
+        !PyArray_ISCARRAY_RO((PyArrayObject *)costs)) {
+        PyErr_SetString(PyExc_TypeError, "costs: expected float64 in C order");
+        return NULL;
+    }
+    hc_error error;
+    const hc_status status = hc_keep_costs(conv, isa, (int64_t)PyArray_SIZE((PyArrayObject *)costs),
+                                           PyArray_DATA((PyArrayObject *)costs), &error);
+    return status == HC_OK ? Py_NewRef(Py_None) : hc_raise(status, &error);
+}
+
 PyObject *hc_cpu_isa_method(PyObject *self, PyObject *none) {
     (void)self, (void)none;
     return PyLong_FromUnsignedLong(hc_cpu_isa());

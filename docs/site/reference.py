@@ -24,6 +24,7 @@ SUBJECTS = {
     "heterocompute.products.layers": ("layers", "Layers and attention"),
     "heterocompute.products.explain": ("plan", "Explain and tune"),
     "heterocompute.products.tune": ("plan", "Explain and tune"),
+    "heterocompute.bench.calibration": ("plan", "Explain and tune"),
     "heterocompute.base": ("settings", "Settings"),
     "heterocompute.files": ("files", "Files and checkpoints"),
     "heterocompute.interop": ("interop", "Other libraries"),

@@ -27,7 +27,7 @@ from .layout import SINGLE, Entry, Plain, as_path, save_arrays
 
 Array = np.ndarray[Any, Any]
 
-_OWN = ("__dict__", "__weakref__", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
+_OWN = ("__dict__", "__weakref__", "_rows", "_seen", "_text", "_turned")  # attributes that a copy does not inherit
 
 
 class PackedArray(Shown, NDArrayOperatorsMixin):

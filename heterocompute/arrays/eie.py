@@ -134,7 +134,9 @@ class EIEArray(PackedArray):
     True
     """
 
-    __slots__ = ()
+    __slots__ = ("_rows",)
+
+    _rows: tuple[Array, Array, Array]
 
     _decoder = "to_dense()"
 
@@ -169,6 +171,15 @@ class EIEArray(PackedArray):
 
     def _packed(self) -> tuple[Any, ...]:
         return (*self._stored_shape, *self._components.values())
+
+    def _stored_rows(self) -> tuple[Array, Array, Array]:
+        """Return starts, indices and values of compressed rows, which are kept from the first product on."""
+        rows = getattr(self, "_rows", None)
+        if rows is None:
+            rows = self._rows = _core.eie_expand(runtime.run(), self._packed())
+            for part in rows:
+                part.flags.writeable = False
+        return rows
 
     @property
     def elements(self) -> int:

@@ -15,9 +15,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from .. import _heterocompute as _core
 from .texts import read_small
+from .version import __version__
+
+Array = np.ndarray[Any, Any]
 
 MAX_BYTES = 1 << 22
+_state: dict[str, str | None] = {"date": None}  # of the costs in use
+COSTS = ("product", "conv")  # kinds of costs: of paths of matmuls, of algorithms of convolutions
 LOCK_SECONDS = 2.0  # afterwards without the lock: a measurement that another process adds at that moment may be lost
 
 
@@ -105,3 +113,68 @@ def l3_bytes() -> int:
             scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
             largest = max(largest, int(text.rstrip("KM")) * scale)
     return largest or 32 << 20
+
+
+def costs_file() -> Path:
+    """Return the path of the costs that `calibrate` keeps for this processor."""
+    return cache_path(f"costs-{_core.cpu_processor()}.json")
+
+
+def costs_of_build(mask: int) -> dict[str, dict[str, Array]]:
+    """Restore and return the costs of this build for runs with these instruction sets, by kind and name."""
+    _state["date"] = None
+    for kind in COSTS:
+        _core.keep_costs(kind == "conv", mask, np.empty(0))
+    return {kind: {name: np.array(of) for name, of in _core.costs(kind == "conv", mask)} for kind in COSTS}
+
+
+def keep_costs(mask: int, costs: dict[str, dict[str, Array]]) -> Path:
+    """Replace the file of costs."""
+    numbers = {
+        kind: {name: [float(f"{cost:.4g}") for cost in of] for name, of in costs[kind].items()} for kind in COSTS
+    }
+    stamp = time.strftime("%Y-%m-%d")
+    write_cache(costs_file(), {"version": __version__, "isa": mask, "measured": stamp, **numbers})
+    return costs_file()
+
+
+def measured_costs() -> str | None:
+    """Return the date of the costs in use, None if they are those of this build."""
+    return _state["date"]
+
+
+def use_costs() -> str | None:
+    """Use the costs that were kept for this processor and version; return their date, None if there are none."""
+    _state["date"] = _used(costs_file())
+    return _state["date"]
+
+
+def _used(path: Path) -> str | None:
+    found = read_cache(path) if path.exists() else {}
+    mask, stamp = found.get("isa"), found.get("measured")
+    if (
+        found.get("version") != __version__
+        or type(mask) is not int
+        or not 0 <= mask < 1 << 32
+        or type(stamp) is not str
+    ):
+        return None
+    kept = {kind: _costs_of(found.get(kind), kind, mask) for kind in COSTS}
+    if any(of_kind is None for of_kind in kept.values()):
+        return None
+    for kind, of_kind in kept.items():
+        _core.keep_costs(kind == "conv", mask, of_kind)
+    return stamp
+
+
+def _costs_of(found: object, kind: str, mask: int) -> Array | None:
+    """Return the costs of all names, in their order; None unless each has as many numbers, none of them negative."""
+    rows = []
+    for name, of_build in _core.costs(kind == "conv", mask):
+        row = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(row, list) or len(row) != len(of_build):
+            return None
+        if not all(type(cost) in (int, float) and 0 <= cost < 1e9 for cost in row):
+            return None
+        rows += row
+    return np.array(rows, np.float64)

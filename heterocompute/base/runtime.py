@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from .. import _heterocompute as _core
+from .cache_files import costs_file, measured_costs, use_costs
 from .cached import cached
 from .devices import KIND, check_device, driver_text
 from .errors import WrongType, WrongValue, printable, shown
@@ -381,8 +382,14 @@ def _dense() -> str:
     return f"{usual} (its core is {blas.core or 'not told'})"
 
 
+def _costs() -> str:
+    """Return which costs choose among paths, as a text."""
+    stamp = measured_costs()
+    return "of this build" if stamp is None else f"of this machine, measured {stamp}: {costs_file()}"
+
+
 def config() -> dict[str, Any]:
-    """Return the content of `show_config`: instruction sets, threads, BLAS, compiler."""
+    """Return the content of `show_config`: instruction sets, threads, BLAS, costs, compiler."""
     used, blas = run()[0], open_blas()
     return {
         "isa_found": _core.isa_names(_core.cpu_isa()),
@@ -391,6 +398,7 @@ def config() -> dict[str, Any]:
         "blas": blas.text if blas else "none, own kernels",
         "dense": _dense(),
         KIND: driver_text(),
+        "costs": _costs(),
         "compiler": _core.compiler(),
         "kernels": [f"{family}_{isa}" for family, isa, needs in _core.kernels() if needs & ~used == 0],
         "formats": sorted(_core.formats()),
@@ -398,7 +406,7 @@ def config() -> dict[str, Any]:
 
 
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:
-    """Show the instruction sets found and used, threads, BLAS, compiler and kernels.
+    """Show the instruction sets found and used, threads, BLAS, costs, compiler and kernels.
 
     Parameters
     ----------
@@ -452,3 +460,4 @@ def _register_threadpoolctl() -> None:
 
 
 _register_threadpoolctl()
+use_costs()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..base.devices import KIND
 from ..base.errors import shown
 from .options import Options
-from .parts import UsageError, add_threads, interruptible
+from .parts import UsageError, add_threads, interruptible, print_json, print_line
 
 MOST_DIGITS, MOST_SECONDS = 18, 1_000_000
 
@@ -35,6 +36,29 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add("--seed", "N", "with `drawn`: seed of the first call; default: 0")
     add("--seconds", "S", "with `drawn`: time for the calls of each kind; default: 60")
     add_threads(added)
+
+    added = command(
+        "calibrate",
+        run_calibrate,
+        "Measure what paths cost on this machine, so that later matmuls and convolutions choose faster ones.",
+        "calibrate",
+        "calibrate --seconds 10 --json",
+    )
+    Options(added)("--seconds", "S", "time for the measurements; default: 25")
+
+
+def run_calibrate(arguments: argparse.Namespace) -> int:
+    """Run the command calibrate; return its exit code."""
+    from ..bench.calibration import SECONDS, calibrate  # NumPy's linear algebra
+
+    seconds = SECONDS if arguments.seconds is None else _seconds(arguments.seconds, 3600)
+    found = interruptible(lambda: calibrate(seconds))
+    if arguments.json:
+        return print_json(asdict(found))
+    kept = f"kept in {found.path}" if found.path else "not kept: those of this build choose as well"
+    print_line(f"{found.processor}: {found.calls} calls timed by every path; costs {kept}")
+    print_line(f"time of the chosen path over the fastest: {found.before:.3f} before, {found.after:.3f} after")
+    return 0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,10 +93,15 @@ def _drawn(arguments: argparse.Namespace, kinds: Sequence[str]) -> dict[str, Any
             raise UsageError(f"--seed {shown(given['seed'][:40])}, expected an integer of up to {MOST_DIGITS} digits")
         found["seed"] = int(given["seed"])
     if "seconds" in given:
-        try:
-            found["seconds"] = float(given["seconds"])
-        except ValueError:
-            found["seconds"] = -1.0
-        if not 0 <= found["seconds"] <= MOST_SECONDS:
-            raise UsageError(f"--seconds {shown(given['seconds'][:40])}, expected a number from 0 to {MOST_SECONDS:,}")
+        found["seconds"] = _seconds(given["seconds"], MOST_SECONDS)
     return found
+
+
+def _seconds(text: str, most: int) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= most:
+        raise UsageError(f"--seconds {shown(text[:40])}, expected a number from 0 to {most:,}")
+    return seconds

@@ -24,6 +24,8 @@ from .quantize import rounded
 
 FEW = 8  # up to this many vectors, EIE's entries multiply as they are stored
 
+_FLOAT32 = np.dtype(np.float32)
+
 Rows = tuple[int, Array, Array, Array]  # columns, starts, indices, values of compressed rows
 
 
@@ -82,20 +84,46 @@ def multiply(dense: Any, w: object, transposed: bool, out: FloatArray, name: str
             )
         parts = w._packed()
         if not isinstance(dense, QuantizedArray) and prod(dense.shape[:-1]) <= FEW:
+            if _is_plain(dense) and _is_plain(out):
+                many = prod(dense.shape[:-1])
+                rows_of = (parts[1], *w._stored_rows())
+                _core.eie_multiply(run, parts, rows_of, dense.reshape(many, parts[1]), out.reshape(many, parts[0]))
+                return
             with np.errstate(over="ignore"):  # values beyond float32 become infinite, as in any product
                 vectors = np.require(dense, np.float32, ["C", "A"]).reshape(prod(dense.shape[:-1]), parts[1])
             answer = np.empty((len(vectors), parts[0]), np.float32)
-            _core.eie_multiply(run, parts, vectors, answer)
+            _core.eie_multiply(run, parts, (parts[1], *w._stored_rows()), vectors, answer)
             out[...] = answer.reshape(out.shape)
             return
-        starts, indices, values = _core.eie_expand(run, parts)
-        rows: Rows = (parts[1], starts, indices, values)
+        rows: Rows = (parts[1], *w._stored_rows())
     else:
         rows = _compressed_rows(w, transposed, name)
     operand = core_operand(dense) if isinstance(dense, QuantizedArray) else core_view(dense)
     if not _core.csr_matmul(run, operand, rows, out):
         by_column = _core.csr_transpose(rows)
         _core.csr_matmul(run, operand, (rows[0], *_core.csr_transpose((len(rows[1]) - 1, *by_column))), out)
+
+
+def _is_plain(array: Any) -> bool:
+    """Tell whether an array is what the C core reads: float32 in C order."""
+    flags = array.flags
+    return array.dtype is _FLOAT32 and bool(flags.c_contiguous) and bool(flags.aligned)
+
+
+def quick_linear(x: Any, w: Any, out: Any) -> FloatArray | None:
+    """Return ``linear(x, w)`` for float32 in C order and rows along axis 1; None if there is more to check."""
+    if type(x) is not np.ndarray or not 0 < x.ndim < 3 or not _is_plain(x):
+        return None
+    if isinstance(w, EIEArray):
+        stored, along = tuple(w.components.values()), w.axis == (1,)
+    else:
+        stored, along = (w.data, w.indices, w.indptr), getattr(w, "format", None) == "csr" and len(w.shape) == 2
+    n, k = w.shape if along else (0, 0)
+    if not along or x.shape[-1] != k:
+        return None
+    result = checked_out(out, (*x.shape[:-1], n), "linear", (x, *stored))
+    multiply(x, w, False, result, "linear: w")
+    return result if out is None else out
 
 
 def _compressed_rows(w: Any, transposed: bool, name: str) -> Rows:
@@ -133,6 +161,9 @@ def _integers(array: object, dtype: Any, limit: int, name: str) -> Array:
     return np.require(found, dtype, ["C", "A"])
 
 
+MULTIPLY = multiply
+
+
 @counts_subnormals
 def compressed_product(
     a: object,
@@ -154,6 +185,10 @@ def compressed_product(
         What is called at last, `multiply` above.
     """
     linear = name == "linear"
+    if linear and multiply is MULTIPLY and bias is None and activations is None and is_compressed(b):
+        quick = quick_linear(a, b, out)
+        if quick is not None:
+            return quick
     names = (f"{name}: x", f"{name}: w") if linear else (f"{name}: a", f"{name}: b")
     if is_compressed(a) and is_compressed(b):
         raise WrongType(f"{name}: both operands are compressed, expected one that is dense or quantized")

@@ -128,6 +128,30 @@ def test_a_vector_meets_the_entries_in_order_and_zeros_are_skipped(shape: tuple[
                     assert same_bits(e @ x, wanted)
 
 
+def test_sums_that_become_minus_zero_are_those_of_the_entries() -> None:
+    """Tiny products round to -0, which later zeros of x must not change."""
+    w, x = pruned((40, 30), 0.5), pruned((3, 30), 0.5, seed=3)
+    e = hc.encode_eie(w, elements=4)
+    parts = e.components
+    for scale in (1e-30, 1e-44, 1):
+        few = (x * np.float32(scale)).astype(np.float32)
+        few[:, 20:] = 0
+        wanted = [
+            compressed.eie_multiply(40, parts["codebook"], parts["pointers"], parts["entries"], row) for row in few
+        ]
+        assert same_bits(hc.linear(few, e), np.stack(wanted)) and same_bits(hc.linear(few[1], e), wanted[1])
+
+
+def test_the_rows_of_products_are_not_a_component() -> None:
+    e = hc.encode_eie(pruned((40, 30), 0.5))
+    size = e.nbytes
+    hc.linear(np.ones(30, np.float32), e)
+    assert e.nbytes == size and hc.encode_eie(e.to_dense()) == e and same_bits(e.T.to_dense(), e.to_dense().T)
+    with pytest.raises(ValueError, match="shares memory"):
+        both = np.ones(60, np.float32)
+        hc.linear(both[:30], e, out=both[:40])
+
+
 @pytest.mark.parametrize("vectors", [9, 70])
 def test_more_vectors_meet_all_entries_in_order(vectors: int) -> None:
     w = pruned((60, 50), 0.2)

@@ -103,6 +103,7 @@ CALLS = {
                            fraction_bits=None),
     "emulate.parse": call(hc.emulate.parse, emulate="hmma"),
     "encode_bitmap": call(hc.encode_bitmap, a=np.ones((2, 4), np.float32)),
+    "calibrate": call(hc.calibrate, seconds=0.0),
     "encode_eie": call(hc.encode_eie, w=np.ones((4, 8), np.float32), codebook=None, elements=4),
     "error": call(hc.error, w=W, q=Q),
     "explain": call(lambda function, x, q, **options: hc.explain(function, x, q, **options), function=hc.linear, x=W,
@@ -201,7 +202,7 @@ CALLS = {
 }  # fmt: skip
 # Values that functions return, and functions without arguments.
 OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "Difference", "EIELoad", "ErrorReport",
-          "Explanation", "Format", "OuterCounts",
+          "Explanation", "Format", "MeasuredCosts", "OuterCounts",
           "Prepacked", "PrepackedFilters", "Study", "TrainingStudy", "Verification",
           "get_num_threads", "emulate.Instruction", "ptq.AccumulatorBits", "ptq.Gate", "ptq.OutputError",
           "ptq.Plan", "ptq.Rescaling", "ptq.Rounded", "training.LinearStep", "training.Watch",

@@ -14,10 +14,19 @@ typedef void hc_csr_spmm_fn(int64_t rows, const int64_t *begin, const int64_t *e
                             const int32_t *indices, int64_t first, const float *panel, int lanes, bool accumulate,
                             float *tile);
 
+/* csr_copy:  to[t] = indices[t], t < n. Returns the number of t from 1 on with indices[t] < indices[t - 1]; *inside: no
+ * index is outside of [0, columns). */
+typedef int64_t hc_csr_copy_fn(int64_t n, const int32_t *indices, int64_t columns, int32_t *to, bool *inside);
+
 /* csr_spmv:  acc[(t - starts[i]) % 8] = fmaf(values[t], x[indices[t]], acc[...]), t = starts[i] .. starts[i + 1] - 1
  * ascending from +0; out[i] = acc folded i with i + 4, + 2, + 1. */
 typedef void hc_csr_spmv_fn(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices,
                             const float *x, float *out);
+
+/* csr_chain:  out[i] = fmaf chain over t = starts[i] .. starts[i + 1] - 1 ascending of values[t] * x[indices[t]], from
+ * +0. */
+typedef void hc_csr_chain_fn(int64_t rows, const int64_t *starts, const float *values, const int32_t *indices,
+                             const float *x, float *out);
 
 /* eie_columns: one processing element; `lanes` vectors, 1 or 8, value v of column columns[i] is x[i * lanes + v]. For
  * i < n column j = columns[i], its entries t = pointers[j] .. pointers[j + 1] - 1: the run (high 4 bits) is the number

@@ -27,4 +27,15 @@ static inline void divided_codes(const float *x, int64_t n, float scale, int for
     }
 }
 
+/* The same for values i < n of code_pairs_s8. */
+static inline void divided_pairs(const float *a, const float *b, int64_t n, float scale, int32_t *to) {
+    for (int64_t i = 0; i < n; i++) {
+        int16_t low = 0, high = 0;
+        divided_codes(a + i, 1, scale, HC_PANEL_S16, 0, &low);
+        if (b)
+            divided_codes(b + i, 1, scale, HC_PANEL_S16, 0, &high);
+        to[i] = (int32_t)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16);
+    }
+}
+
 #endif

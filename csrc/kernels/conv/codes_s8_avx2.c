@@ -56,6 +56,12 @@ INLINE void put(const __m256i unit[4], int form, int64_t at, void *to) {
     _mm256_storeu_si256((__m256i *)((uint8_t *)to + at), _mm256_permutevar8x32_epi32(cut, lanes));
 }
 
+INLINE void put_pair(words low, words high, int32_t *to) {
+    const __m256i most = _mm256_set1_epi16(LARGEST), least = _mm256_set1_epi16(-LARGEST);
+    const __m256i pair = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_max_epi16(_mm256_min_epi16(pair, most), least));
+}
+
 #include "kernels/conv/codes_s8_units.h"
 
 HC_CODES_S8(avx2)

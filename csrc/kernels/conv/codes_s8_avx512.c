@@ -94,3 +94,31 @@ void hc_codes_s8_avx512(const float *x, int64_t n, float scale, int form, void *
     else
         to_bytes(x, n, scale, to);
 }
+
+static void pairs(const float *a, const float *b, int64_t n, float scale, int32_t *to) {
+    const __m512i most = _mm512_set1_epi16(LARGEST), least = _mm512_set1_epi16(-LARGEST);
+    const float reciprocal = 1.0f / scale;
+    for (int64_t i = 0; i < n; i += STEP) {
+        __m512i low[4],
+            high[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+        const bool sure =
+            units(a + i, n - i, false, reciprocal, 0, low) && (!b || units(b + i, n - i, false, reciprocal, 0, high));
+        if (!sure) {
+            divided_pairs(a + i, b ? b + i : b, n - i < STEP ? n - i : STEP, scale, to + i);
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            const __m512i pair = _mm512_mask_blend_epi16(0xaaaaaaaa, low[j], _mm512_slli_epi32(high[j], 16));
+            _mm512_mask_storeu_epi32(to + i + j * LANES, first_lanes(n - i - j * LANES),
+                                     _mm512_max_epi16(_mm512_min_epi16(pair, most), least));
+        }
+    }
+}
+
+void hc_code_pairs_s8_avx512(const float *a, const float *b, int64_t n, float scale, int32_t *to) {
+    if (!inverts(scale))
+        divided_pairs(a, b, n, scale, to);
+    else
+        pairs(a, b, n, scale, to);
+}

@@ -14,3 +14,7 @@ uint32_t hc_largest_f32_scalar(const float *x, int64_t n, uint32_t so_far) {
 void hc_codes_s8_scalar(const float *x, int64_t n, float scale, int form, void *to) {
     divided_codes(x, n, scale, form, 0, to);
 }
+
+void hc_code_pairs_s8_scalar(const float *a, const float *b, int64_t n, float scale, int32_t *to) {
+    divided_pairs(a, b, n, scale, to);
+}

@@ -6,6 +6,7 @@
  *   magnitude_of          magnitudes of LANES floats
  *   units                 codes of STEP values plus `zero`; false if they must be computed by division
  *   put                   writes them
+ *   put_pair              writes LANES pairs of codes
  */
 INLINE void codes(const float *x, int64_t n, float scale, const int form, void *to) {
     const float reciprocal = 1.0f / scale;
@@ -19,6 +20,33 @@ INLINE void codes(const float *x, int64_t n, float scale, const int form, void *
             divided_codes(x + i, STEP, scale, form, i, to);
     }
     divided_codes(x + i, n - i, scale, form, i, to);
+}
+
+INLINE void some_pairs(const float *a, const float *b, float scale, float reciprocal, int32_t *to) {
+    words low[4], high[4] = {every(0), every(0), every(0), every(0)};
+    if (__builtin_expect(units(a, reciprocal, 0, low) && (!b || units(b, reciprocal, 0, high)), 1))
+        for (int j = 0; j < 4; j++)
+            put_pair(low[j], high[j], to + j * LANES);
+    else
+        divided_pairs(a, b, STEP, scale, to);
+}
+
+/* The last STEP pairs overlap those before them. */
+INLINE void pairs(const float *a, const float *b, int64_t n, float scale, int32_t *to) {
+    const float reciprocal = 1.0f / scale;
+    for (int64_t i = 0; i < n && n >= STEP; i += STEP) {
+        const int64_t at = i + STEP <= n ? i : n - STEP;
+        some_pairs(a + at, b ? b + at : b, scale, reciprocal, to + at);
+    }
+    if (n > 0 && n < STEP) {
+        float rest[2][STEP] = {0};
+        int32_t some[STEP];
+        memcpy(rest[0], a, (size_t)n * sizeof *a);
+        if (b)
+            memcpy(rest[1], b, (size_t)n * sizeof *b);
+        some_pairs(rest[0], rest[1], scale, reciprocal, some);
+        memcpy(to, some, (size_t)n * sizeof *to);
+    }
 }
 
 #define HC_CODES_S8(isa)                                                                                               \
@@ -42,4 +70,10 @@ INLINE void codes(const float *x, int64_t n, float scale, const int form, void *
             codes(x, n, scale, HC_PANEL_S16, to);                                                                      \
         else                                                                                                           \
             codes(x, n, scale, HC_PANEL_U8, to);                                                                       \
+    }                                                                                                                  \
+    void hc_code_pairs_s8_##isa(const float *a, const float *b, int64_t n, float scale, int32_t *to) {                 \
+        if (!inverts(scale))                                                                                           \
+            divided_pairs(a, b, n, scale, to);                                                                         \
+        else                                                                                                           \
+            pairs(a, b, n, scale, to);                                                                                 \
     }

@@ -122,6 +122,23 @@ typedef uint32_t hc_largest_f32_fn(const float *x, int64_t n, uint32_t so_far);
  * normal. */
 typedef void hc_codes_s8_fn(const float *x, int64_t n, float scale, int form, void *to);
 
+/* code_pairs_s8: to[i] = the codes, as of codes_s8, of a[i] in the low and of b[i] in the high 16 bits, for i < n. b NULL:
+ * zeros. */
+typedef void hc_code_pairs_s8_fn(const float *a, const float *b, int64_t n, float scale, int32_t *to);
+
+/* planes_s16:  block[b].c[f * ldc + i] = float32(scale[f] * S), the product in float64, S = sum over taps t and pairs v of
+ * the two products of int16 of block[b].x[tap[t] + v * plane + i] and panel[(f / nr * taps * pairs + t * pairs + v) * nr +
+ * f % nr], modulo 2^32, for b < blocks, f < filters and i < block[b].n. Then bias and relu as in planes_f32. n is at most
+ * mr, and mr words of x are read; the last panel is padded. */
+typedef struct {
+    const int32_t *x;
+    float *c;
+    int64_t n;
+} hc_code_block;
+typedef void hc_planes_s16_fn(int64_t taps, const int64_t *tap, int64_t pairs, int64_t plane, const int32_t *panel,
+                              int64_t filters, const hc_code_block *block, int blocks, int64_t ldc, const double *scale,
+                              const float *bias, bool relu);
+
 /* direct_s8: c[i * ldc + j] = init[j] + sum over taps t and values v < run of row_i[tap[t] + v] * panel value (t * run
  * + v, j), modulo 2^32, for i < n_rows <= mr and j < columns <= nr, and possibly for others of the nr; run is a
  * multiple of 4. The panel and the values of a row, uint8 or int16, are those of b and a of gemm_s8 with the same form.

@@ -5,6 +5,10 @@
 #include "ops/conv/convolution.h"
 #include "ops/product/measure.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
 typedef struct {
     double call;     /* ns */
     double count[6]; /* ns of each: products, values, filters, kept, images, windows of hc_conv_work */
@@ -52,16 +56,49 @@ static double slowness_of_floats(uint32_t isa) {
     return isa & HC_ISA_AVX512 ? 1 : isa & (HC_ISA_AVX2 | HC_ISA_NEON) ? 2.1 : 150;
 }
 
+/* An algorithm that was not measured on this processor has the costs of all processors. */
 static const hc_conv_cost *cost_of(uint32_t isa, hc_algorithm_number number) {
-    const hc_conv_costs *found = COSTS;
-    while (!hc_costs_hold(found->processor, found->needs, isa))
+    const hc_conv_costs *found = COSTS, *last = COSTS + sizeof COSTS / sizeof *COSTS - 1;
+    while (found < last && (!hc_costs_hold(found->processor, found->needs, isa) || found->of[number].call == 0))
         found++;
     return &found->of[number];
 }
 
+/* As for paths of matmuls (ops/product/measure.c). Those of floats are never replaced. */
+typedef struct {
+    uint32_t isa;
+    hc_conv_cost of[HC_N_ALGORITHMS];
+} hc_kept_costs;
+static hc_kept_costs *_Atomic kept;
+
+_Static_assert(sizeof(hc_conv_cost) == HC_CONV_COSTS * sizeof(double), "a cost is an array of numbers");
+
+static const hc_conv_cost *cost_at_hand(uint32_t isa, hc_algorithm_number number) {
+    const hc_kept_costs *own = atomic_load_explicit(&kept, memory_order_acquire);
+    return number <= HC_ALGORITHM_FLOATS_fft ? &FLOATS[number]
+           : own && own->isa == isa          ? &own->of[number]
+                                             : cost_of(isa, number);
+}
+
+void hc_algorithm_costs(uint32_t isa, hc_algorithm_number number, double costs[HC_CONV_COSTS]) {
+    memcpy(costs, cost_at_hand(isa, number), sizeof(hc_conv_cost));
+}
+
+bool hc_keep_algorithm_costs(uint32_t isa, const double *costs) {
+    hc_kept_costs *own = costs ? malloc(sizeof *own) : NULL;
+    if (costs && !own)
+        return false;
+    if (own) {
+        own->isa = isa;
+        memcpy(own->of, costs, sizeof own->of);
+    }
+    atomic_store_explicit(&kept, own, memory_order_release);
+    return true;
+}
+
 double hc_conv_seconds(uint32_t isa, hc_algorithm_number number, const hc_conv_work *work) {
     const bool is_float = number <= HC_ALGORITHM_FLOATS_fft;
-    const hc_conv_cost *ns = is_float ? &FLOATS[number] : cost_of(isa, number);
+    const hc_conv_cost *ns = cost_at_hand(isa, number);
     if (ns->call == 0) /* not measured: used only if it is forced or the only algorithm */
         return 1e6;
     return 1e-9 * (is_float ? slowness_of_floats(isa) : 1) *

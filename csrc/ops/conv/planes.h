@@ -44,7 +44,11 @@ typedef struct {
 const char *hc_planes_refuse(const hc_convolution *conv);
 void hc_planes_init(hc_planes *planes, const hc_convolution *conv, int64_t lanes);
 void hc_planes_taps(const hc_planes *planes, int64_t *tap);
-/* Band `number` of all images and groups; `memory` has `copied` floats. */
+/* Band `number` of all images and groups, without its pixels. */
+hc_planes_band hc_planes_at(const hc_planes *planes, int64_t number);
+/* Sets whether a band of this size is read as one row, and its registers. */
+void hc_planes_count(const hc_planes *planes, hc_planes_band *band);
+/* The same with them; `memory` has `copied` floats. */
 hc_planes_band hc_planes_read(const hc_planes *planes, int64_t number, float *memory);
 int64_t hc_planes_bands(const hc_planes *planes);
 /* Registers of pixels of all bands. */

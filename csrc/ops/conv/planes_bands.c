@@ -105,8 +105,7 @@ int64_t hc_planes_bands(const hc_planes *p) {
     return p->conv->shape.n * p->conv->window->groups * p->axis[0].bands * p->axis[1].bands;
 }
 
-/* Whether a band of this size is read as one row, and its registers. */
-static void count_blocks(const hc_planes *p, hc_planes_band *band) {
+void hc_planes_count(const hc_planes *p, hc_planes_band *band) {
     const int64_t by_rows = band->n[0] * hc_ceil_div(band->n[1], p->lanes);
     const int64_t by_all = hc_ceil_div((band->n[0] - 1) * p->axis[1].of_phase + band->n[1], p->lanes);
     if (p->follow && band->n[1] == p->axis[1].of_phase) { /* rows of pixels and of outputs are one row */
@@ -126,11 +125,11 @@ int64_t hc_planes_blocks(const hc_planes *p) {
     for (int64_t row = 0; row < p->axis[0].answers; row += p->axis[0].at_once) {
         hc_planes_band band = {.n = {hc_min(p->axis[0].at_once, p->axis[0].answers - row), p->axis[1].at_once}};
         const int64_t rows = band.n[0];
-        count_blocks(p, &band);
+        hc_planes_count(p, &band);
         sum += band.blocks * (p->axis[1].bands - 1);
         band.n[0] = rows;
         band.n[1] = p->axis[1].answers - (p->axis[1].bands - 1) * p->axis[1].at_once;
-        count_blocks(p, &band);
+        hc_planes_count(p, &band);
         sum += band.blocks;
     }
     return sum * p->conv->shape.n * p->conv->window->groups;
@@ -177,8 +176,7 @@ static void copy_band(const hc_planes *p, const hc_planes_band *band, float *to)
     memset(to + p->channels * p->plane, 0, (size_t)(p->copied - p->channels * p->plane) * sizeof *to);
 }
 
-hc_planes_band hc_planes_read(const hc_planes *p, int64_t number, float *memory) {
-    const hc_view *x = p->conv->x;
+hc_planes_band hc_planes_at(const hc_planes *p, int64_t number) {
     hc_planes_band band = {0};
     for (int i = 1; i >= 0; i--) {
         band.first[i] = number % p->axis[i].bands * p->axis[i].at_once;
@@ -187,6 +185,12 @@ hc_planes_band hc_planes_read(const hc_planes *p, int64_t number, float *memory)
     }
     band.group = number % p->conv->window->groups;
     band.image = number / p->conv->window->groups;
+    return band;
+}
+
+hc_planes_band hc_planes_read(const hc_planes *p, int64_t number, float *memory) {
+    const hc_view *x = p->conv->x;
+    hc_planes_band band = hc_planes_at(p, number);
     band.x = memory;
     if (p->in_place)
         band.x = (const float *)(const void *)((const char *)x->data + band.image * x->strides[0] +
@@ -194,6 +198,6 @@ hc_planes_band hc_planes_read(const hc_planes *p, int64_t number, float *memory)
                  band.first[1];
     else
         copy_band(p, &band, memory);
-    count_blocks(p, &band);
+    hc_planes_count(p, &band);
     return band;
 }

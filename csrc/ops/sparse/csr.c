@@ -72,6 +72,7 @@ typedef struct {
     const hc_csr *w; /* starts are a copy; indices are the caller's */
     const hc_rows *out;
     hc_csr_spmv_fn *kernel;
+    hc_csr_copy_fn *copy;
     float *x;
     int32_t *indices; /* copies of those of a task, `most` per thread, which stay in the cache */
     int64_t most;
@@ -85,16 +86,19 @@ static void vector_task(void *context, int64_t task, int thread) {
     int64_t starts[VECTOR_ROWS + 1];
     for (int64_t i = 0; i <= rows; i++)
         starts[i] = job->w->starts[first + i] - begin;
-    hc_csr part = {.rows = rows, .columns = job->w->columns, .stored = stored, .starts = starts};
-    part.indices = job->indices + thread * job->most;
-    if (stored > 0)
-        memcpy(job->indices + thread * job->most, job->w->indices + begin, (size_t)stored * sizeof *part.indices);
-    const hc_csr_indices found = hc_csr_look(&part, 0, rows); /* here, so that memory is read once */
-    job->legal[task] = found.inside && found.ascending;
+    int32_t *indices = job->indices + thread * job->most;
+    bool inside;
+    int64_t falls = job->copy(stored, job->w->indices + begin, job->w->columns, indices, &inside);
+    for (int64_t i = 1; i < rows; i++) { /* between rows; the last of several empty ones is used */
+        const int64_t t = starts[i];
+        if (t > 0 && t < starts[i + 1])
+            falls -= indices[t] < indices[t - 1];
+    }
+    job->legal[task] = inside && falls == 0;
     if (!job->legal[task])
         return;
     float sums[VECTOR_ROWS];
-    job->kernel(rows, starts, job->w->values + begin, part.indices, job->x, sums);
+    job->kernel(rows, starts, job->w->values + begin, indices, job->x, sums);
     char *out = hc_row(job->out, 0) + first * job->out->column_stride;
     for (int64_t i = 0; i < rows; i++, out += job->out->column_stride) {
         /* one NaN for all, since processors produce different NaNs */
@@ -117,7 +121,8 @@ static hc_status one_vector(const hc_run *run, const hc_source *x, const hc_csr 
                             hc_error *error) {
     const int64_t n_tasks = hc_ceil_div(w->rows, VECTOR_ROWS);
     const int n_threads = (int)hc_min(hc_min(run->n_threads, HC_MAX_THREADS), n_tasks);
-    hc_csr_spmv_job job = {.w = w, .out = out, .kernel = HC_PICK(csr_spmv, run)};
+    hc_csr_spmv_job job = {.w = w, .out = out, .copy = HC_PICK(csr_copy, run)};
+    job.kernel = run->one_order ? HC_PICK(csr_chain, run) : HC_PICK(csr_spmv, run);
     for (int64_t row = 0; row < w->rows; row += VECTOR_ROWS)
         job.most = hc_max(job.most, w->starts[hc_min(row + VECTOR_ROWS, w->rows)] - w->starts[row]);
     job.most = hc_round_up(job.most, HC_CACHE_LINE / (int64_t)sizeof *job.indices);
@@ -192,7 +197,7 @@ hc_status hc_csr_matmul(const hc_run *run, const hc_operand *x, const hc_csr *w,
     if (status != HC_OK)
         return status;
     const hc_rows rows = rows_of(out);
-    const bool is_one = source.rows == 1 && w->rows > 0 && !run->one_order; /* an order of its own */
+    const bool is_one = source.rows == 1 && w->rows > 0; /* an order of its own, unless there is one order */
     hc_own_csr own;
     status = own_csr(w, !is_one, &own, ascending, error);
     if (status == HC_OK && is_one)

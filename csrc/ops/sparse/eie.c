@@ -2,10 +2,14 @@
 #include "sparsity/eie.h"
 #include "hc.h"
 
+#include "base/convert.h"
 #include "base/threads.h"
 #include "formats/codebook/kmeans.h"
 #include "kernels/kernel.h"
+#include "ops/product/operand.h"
+#include "ops/sparse/csr.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t base_of(const hc_eie *eie, int64_t element) {
@@ -173,7 +177,7 @@ void hc_eie_expand(const hc_run *run, const hc_eie *eie, int64_t *starts, int32_
 }
 
 /* The matmul. */
-enum { VECTORS = 8 }; /* that an element multiplies together */
+enum { VECTORS = 8 /* that an element multiplies together */, CHAINS = 64 /* rows of a task */ };
 
 typedef struct {
     const hc_eie *eie;
@@ -239,6 +243,67 @@ hc_status hc_eie_multiply(const hc_run *run, const hc_eie *eie, int64_t vectors,
     }
     hc_free_aligned(job.sums);
     return HC_OK;
+}
+
+/* The least magnitude that is not 0; infinity if there is none. */
+static float least_of(int64_t n, const float *values) {
+    uint32_t least = 0x7f800000 - 1; /* bits of a magnitude less 1, so that 0 is above all */
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t bits = (hc_f32_bits(values[i]) & 0x7fffffff) - 1;
+        least = bits < least ? bits : least;
+    }
+    return hc_f32_from_bits(least + 1);
+}
+
+typedef struct {
+    const hc_csr *rows;
+    const float *x;
+    float *out;
+    hc_csr_chain_fn *kernel;
+} hc_chains_job;
+
+static void chains_task(void *context, int64_t task, int thread) {
+    (void)thread;
+    const hc_chains_job *job = context;
+    const hc_csr *w = job->rows;
+    const int64_t first = task * CHAINS, rows = hc_min(CHAINS, w->rows - first);
+    job->kernel(rows, w->starts + first, w->values, w->indices, job->x, job->out + first);
+    for (int64_t i = first; i < first + rows; i++) /* one NaN for all, since processors produce different NaNs */
+        job->out[i] = job->out[i] == job->out[i] ? job->out[i] : NAN;
+}
+
+hc_status hc_eie_multiply_rows(const hc_run *run, const hc_eie *eie, const hc_csr *rows, int64_t vectors,
+                               const float *x, float *out, hc_error *error) {
+    /* No sum becomes -0 if no product is as small as this: fmaf rounds a multiple of 2^-149. Products with an x of 0 and
+     * padding then change nothing. */
+    static const double LEAST = 0x1p-70;
+    const double product = (double)least_of(HC_EIE_CODES, eie->codebook) * (double)least_of(vectors * eie->columns, x);
+    if (product < LEAST || eie->rows == 0 || vectors == 0)
+        return hc_eie_multiply(run, eie, vectors, x, out, error);
+    if (vectors == 1) {
+        hc_chains_job job = {rows, x, out, HC_PICK(csr_chain, run)};
+        hc_parallel(run->n_threads, hc_ceil_div(rows->rows, CHAINS), chains_task, &job);
+        return HC_OK;
+    }
+    const int64_t size = sizeof(float);
+    const hc_dense_context context = {.rows = {.data = (void *)(uintptr_t)x,
+                                               .n_dims = 1,
+                                               .shape = {vectors},
+                                               .stride = {eie->columns * size},
+                                               .rows = vectors},
+                                      .dtype = HC_F32,
+                                      .n_column_dims = 1,
+                                      .column_shape = {eie->columns},
+                                      .column_stride = {size}};
+    const hc_rows found = {.data = (char *)out,
+                           .n_dims = 1,
+                           .shape = {vectors},
+                           .stride = {eie->rows * size},
+                           .rows = vectors,
+                           .column_stride = size};
+    hc_source source;
+    hc_dense_source(&source, &context);
+    return hc_csr_gemm(run, &source, rows, &found, error);
 }
 
 hc_status hc_eie_load(const hc_eie *eie, const float *x, int64_t depth, int64_t *busy, hc_eie_cycles *found,

@@ -77,3 +77,33 @@ void check_codes_s8(const hc_kernel *kernel) {
     usual();
     codes_case(kernel, 3584, 0.0123f, HC_PANEL_U8, ANYWHERE);
 }
+
+/* b is not there, or its quotients are of another kind. */
+static void pairs_case(const hc_kernel *kernel, int64_t n, float scale, bool both, quotient_kind kind) {
+    begin("n %" D ", scale %a, both %d, quotients %d", n, (double)scale, both, kind);
+    float *row[2] = {items(n, 4), both ? items(n, 4) : NULL};
+    int32_t *wanted = items(n, 4), *got = copy_of(wanted, n, 4);
+    for (int64_t i = 0; i < n; i++) {
+        int code[2] = {0};
+        for (int r = 0; r < 1 + both; r++) {
+            row[r][i] = draw_value(scale, r ? (quotient_kind)((kind + 1) % N_QUOTIENTS) : kind);
+            code[r] = scale > 0 ? (int)nearbyint(fmin(fmax((double)row[r][i] / (double)scale, -127), 127)) : 0;
+        }
+        wanted[i] = (int32_t)((uint32_t)(uint16_t)code[0] | (uint32_t)(uint16_t)code[1] << 16);
+    }
+    kernel->fn.code_pairs_s8(row[0], row[1], n, scale, got);
+    same("pairs", I32, got, wanted, n);
+    BENCH(hc_code_pairs_s8_scalar(row[0], row[1], n, scale, wanted),
+          kernel->fn.code_pairs_s8(row[0], row[1], n, scale, got));
+}
+
+void check_code_pairs_s8(const hc_kernel *kernel) {
+    for (int kind = 0; kind < N_QUOTIENTS; kind++)
+        for (int both = 0; both < 2; both++) {
+            FOR_EACH(int64_t, n, 0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 200)
+            FOR_EACH(float, scale, 0.0f, 1.0f, 0.0123f, 0x1p-126f, 0x1.fffffep-127f, 0x1p-149f, 0x1p120f)
+            pairs_case(kernel, *n, *scale, both, (quotient_kind)kind);
+        }
+    usual();
+    pairs_case(kernel, 3584, 0.0123f, true, ANYWHERE);
+}

@@ -64,6 +64,72 @@ void check_planes_f32(const hc_kernel *kernel) {
     planes_case(kernel, 25, 1, 1, 24, kernel->mr, false, true, false, PLAIN);
 }
 
+/* Words of two codes, of which the second may be 0. Each block of pixels has its own memory. */
+static void codes_case(const hc_kernel *kernel, int64_t taps, int64_t pairs, int64_t filters, int blocks, int64_t n,
+                       bool finishes, int most) {
+    enum { MOST = 32 };
+    const int64_t lanes = kernel->mr, nr = kernel->nr, plane = taps + lanes + 3, ldc = blocks * lanes + 5;
+    begin("%" D " taps of %" D " pairs, %" D " filters, %d blocks, the last of %" D ", finishes %d, codes to %d", taps,
+          pairs, filters, blocks, n, finishes, most);
+    int64_t tap[64];
+    for (int64_t t = 0; t < taps; t++)
+        tap[t] = taps - 1 - t;
+    const int64_t panels = (filters + nr - 1) / nr, size = panels * taps * pairs * nr;
+    int16_t *panel = items(size, 4);
+    for (int64_t i = 0; i < 2 * size; i++)
+        panel[i] = (int16_t)((int)draw_below(2 * (uint32_t)most) - most);
+    double *scale = items(filters, 8);
+    for (int64_t f = 0; f < filters; f++)
+        scale[f] = (double)fabsf(draw_float(PLAIN)) * (double)fabsf(draw_float(PLAIN));
+    const float *bias = finishes ? floats(filters, PLAIN) : NULL;
+    const int64_t values = (filters - 1) * ldc + blocks * lanes;
+    float *wanted = floats(values, PLAIN), *got = copy_of(wanted, values, 4);
+    hc_code_block block[MOST];
+    for (int b = 0; b < blocks; b++) {
+        const int64_t read = (pairs - 1) * plane + taps - 1 + lanes;
+        int16_t *x = items(read, 4);
+        for (int64_t i = 0; i < 2 * read; i++)
+            x[i] = (int16_t)((int)draw_below(255) - 127);
+        block[b] = (hc_code_block){.x = (const int32_t *)(const void *)x,
+                                   .c = got + b * lanes,
+                                   .n = b == blocks - 1 ? n
+                                        : b % 3 == 2    ? 1
+                                                        : lanes};
+        for (int64_t f = 0; f < filters; f++)
+            for (int64_t i = 0; i < block[b].n; i++) {
+                int64_t sum = 0;
+                for (int64_t t = 0; t < taps; t++)
+                    for (int64_t v = 0; v < pairs; v++)
+                        for (int u = 0; u < 2; u++)
+                            sum += x[2 * (tap[t] + v * plane + i) + u] *
+                                   panel[2 * ((f / nr * taps * pairs + t * pairs + v) * nr + f % nr) + u];
+                float answer = (float)(scale[f] * (double)sum);
+                if (finishes)
+                    answer += bias[f];
+                wanted[f * ldc + b * lanes + i] = finishes && answer <= 0 ? 0.0f : answer;
+            }
+    }
+    const int32_t *words = (const int32_t *)(const void *)panel;
+    kernel->fn.planes_s16(taps, tap, pairs, plane, words, filters, block, blocks, ldc, scale, bias, finishes);
+    same("c", F32, got, wanted, values);
+    BENCH((void)0,
+          kernel->fn.planes_s16(taps, tap, pairs, plane, words, filters, block, blocks, ldc, scale, bias, finishes));
+}
+
+void check_planes_s16(const hc_kernel *kernel) {
+    for (int blocks = 1; blocks <= 9; blocks++)
+        FOR_EACH(int64_t, filters, 1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 25)
+    codes_case(kernel, 3, 5, *filters, blocks, 1 + (blocks + *filters) % kernel->mr, *filters % 3 == 0, 128);
+    for (int64_t n = 1; n <= kernel->mr; n++)
+        codes_case(kernel, 2, 3, 4, 3, n, true, 128);
+    FOR_EACH(int64_t, taps, 1, 9, 49)
+    FOR_EACH(int64_t, pairs, 1, 2, 17, 400)
+    codes_case(kernel, *taps, *pairs, 7, 4, kernel->mr, *taps == 9, 128);
+    usual();
+    codes_case(kernel, 1, 128, 64, 24, kernel->mr, false, 128);
+    codes_case(kernel, 15, 1, 1, 24, kernel->mr, false, 128);
+}
+
 /* The plane ends with its pixels. */
 static void plane_case(const hc_kernel *kernel, int side, int stride, int64_t rows, int64_t columns, int64_t top,
                        int64_t left, int64_t down, int64_t across, bool finishes, bool relu, float_kind kind) {

@@ -87,6 +87,63 @@ void check_csr_spmv(const hc_kernel *kernel) {
     spmv_case(kernel, 64, 100, PLAIN);
 }
 
+static void copy_case(const hc_kernel *kernel, int64_t n, int64_t columns, bool falls) {
+    begin("%" D " indices below %" D ", falls %d", n, columns, falls);
+    int32_t *indices = items(n, 4), *wanted = items(n, 4), *got = copy_of(wanted, n, 4);
+    int64_t count = 0;
+    bool inside = true;
+    for (int64_t t = 0; t < n; t++) {
+        indices[t] = falls ? (int32_t)draw_below((uint32_t)columns + 2) - (int32_t)draw_below(2) : (int32_t)t;
+        wanted[t] = indices[t];
+        inside = inside && indices[t] >= 0 && indices[t] < columns;
+        count += t > 0 && indices[t] < indices[t - 1];
+    }
+    bool is_inside;
+    const int64_t found[2] = {kernel->fn.csr_copy(n, indices, columns, got, &is_inside), is_inside};
+    const int64_t expected[2] = {count, inside};
+    same("to", I32, got, wanted, n);
+    same("falls, inside", I64, found, expected, 2);
+    BENCH(hc_csr_copy_scalar(n, indices, columns, wanted, &is_inside),
+          kernel->fn.csr_copy(n, indices, columns, got, &is_inside));
+}
+
+void check_csr_copy(const hc_kernel *kernel) {
+    for (int64_t n = 0; n < 40; n++) {
+        FOR_EACH(int64_t, columns, 0, 1, 39, 40, 1000)
+        for (int falls = 0; falls < 2; falls++)
+            copy_case(kernel, n, *columns, falls);
+    }
+    usual();
+    copy_case(kernel, 4096, 4096, false);
+}
+
+static void chain_case(const hc_kernel *kernel, int64_t rows, int64_t most, float_kind kind) {
+    const int64_t n_columns = 300;
+    begin("%" D " rows of up to %" D " values, %s", rows, most, float_kind_name(kind));
+    const int64_t *starts = draw_starts(rows, most);
+    const int32_t *indices = draw_columns(rows, starts, n_columns, 0);
+    const float *values = floats(starts[rows], kind), *x = floats(n_columns, kind);
+    float *wanted = items(rows, 4), *got = items(rows, 4);
+    for (int64_t i = 0; i < rows; i++) {
+        wanted[i] = 0;
+        for (int64_t t = starts[i]; t < starts[i + 1]; t++)
+            wanted[i] = fmaf(values[t], x[indices[t]], wanted[i]);
+    }
+    kernel->fn.csr_chain(rows, starts, values, indices, x, got);
+    same("out", F32, got, wanted, rows);
+    BENCH(hc_csr_chain_scalar(rows, starts, values, indices, x, wanted),
+          kernel->fn.csr_chain(rows, starts, values, indices, x, got));
+}
+
+void check_csr_chain(const hc_kernel *kernel) {
+    FOR_EACH(int64_t, rows, 0, 1, 3, 4, 5, 20)
+    FOR_EACH(int64_t, most, 0, 1, 7, 100)
+    for (int i = 0; i < 2 * N_FLOAT_KINDS; i++)
+        chain_case(kernel, *rows, *most, (float_kind)(i / 2));
+    usual();
+    chain_case(kernel, 64, 100, PLAIN);
+}
+
 /* An entry of a column: the number of rows to skip, then a code; 15 rows and code 0 are padding. */
 static void eie_case(const hc_kernel *kernel, int64_t n, int64_t n_columns, int64_t rows, int lanes, float_kind kind) {
     begin("%" D " of %" D " columns, %" D " rows, %d vectors, %s", n, n_columns, rows, lanes, float_kind_name(kind));

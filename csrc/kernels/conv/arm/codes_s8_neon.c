@@ -44,6 +44,12 @@ INLINE void put(const int32x4_t unit[4], int form, int64_t at, void *to) {
     vst1q_u8((uint8_t *)to + at, vmaxq_u8(bytes, vdupq_n_u8(ZERO - LARGEST)));
 }
 
+INLINE void put_pair(words low, words high, int32_t *to) {
+    const int16x8_t pair = vtrn1q_s16(vreinterpretq_s16_s32(low), vreinterpretq_s16_s32(high));
+    const int16x8_t cut = vmaxq_s16(vminq_s16(pair, vdupq_n_s16(LARGEST)), vdupq_n_s16(-LARGEST));
+    vst1q_s32(to, vreinterpretq_s32_s16(cut));
+}
+
 #include "kernels/conv/codes_s8_units.h"
 
 HC_CODES_S8(neon)

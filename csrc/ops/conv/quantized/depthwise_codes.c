@@ -94,6 +94,7 @@ hc_conv_work hc_conv_depthwise_codes_work(const hc_convolution *conv) {
     const int64_t bytes = plan(&job, conv);
     const double answers = (double)s->n * (double)(s->out_height * s->out_width);
     return (hc_conv_work){.products = answers * (double)(job.filters * s->r * s->s),
+                          .moved = hc_conv_moved(conv),
                           .bytes = bytes + hc_codes_bytes(&job.codes)};
 }
 

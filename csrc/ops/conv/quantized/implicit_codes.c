@@ -120,7 +120,11 @@ const char *hc_conv_implicit_codes_refuses(const hc_convolution *conv) {
     return NULL;
 }
 
-hc_conv_work hc_conv_implicit_codes_work(const hc_convolution *conv) { return hc_window_work(conv); }
+hc_conv_work hc_conv_implicit_codes_work(const hc_convolution *conv) {
+    hc_conv_work work = hc_window_work(conv);
+    work.moved = hc_conv_moved(conv);
+    return work;
+}
 
 hc_status hc_conv_implicit_codes_run(const hc_convolution *conv, hc_error *error) {
     const int64_t at_once = hc_rounded_images_at_once(conv), all = conv->shape.n;

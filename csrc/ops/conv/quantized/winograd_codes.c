@@ -174,6 +174,7 @@ static hc_conv_work work_of(const hc_convolution *conv, int m) {
                           .values = places * all * ((double)channels + filled),
                           .filters = ready ? 0 : weights,
                           .kept = ready && far ? weights : 0,
+                          .moved = hc_conv_moved(conv),
                           .bytes = job.tiles.bytes};
 }
 
