@@ -51,7 +51,6 @@ _MARKED = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+"  # llama.cpp knows no kinds of lett
 YOUTU = ("[\uac00-\ud7a3\u3131-\u318e]+"
          "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
          f"|[\u3105-\u312f]+|{DEEPSEEK3[1]}", f"{_MARKED}{_ENDS}?" + r"|\p{N}" + _REST)  # fmt: skip
-AYA = (r"[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9A-Za-z_]))", f"{_MARKED}{_ENDS}?" + r"|\p{N}{1,3}" + _REST)
 CHAMELEON = ("<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", GPT2)
 GRANITE = GPT4O.replace(r"[\p{L}&&", r"[\p{L}\p{M}&&")
 LAGUNA = (r"[^\n]+|[\n]+", _QWEN2)
@@ -96,7 +95,6 @@ _NAMES = {
     Rule(DEEPSEEK): "deepseek-llm",
     Rule(SPARK): "spark2_5",
     Rule(YOUTU, keeps_words=True): "youtu",
-    Rule(AYA): "tiny_aya cohere2moe",
     Rule(CHAMELEON, begins=True): "chameleon",
     Rule((GRANITE,), keeps_words=True): "granite-embed-multi-97m",
     Rule(LAGUNA): "laguna",
