@@ -55,7 +55,12 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
     found = interruptible(lambda: calibrate(seconds))
     if arguments.json:
         return print_json(asdict(found))
-    kept = f"kept in {found.path}" if found.path else "not kept: those of this build choose as well"
+    worse = (
+        "the calls were too few; raise --seconds"
+        if found.after < found.before
+        else "those of this build choose as well"
+    )
+    kept = f"kept in {found.path}" if found.path else f"not kept: {worse}"
     print_line(f"{found.processor}: {found.calls} calls timed by every path; costs {kept}")
     print_line(f"time of the chosen path over the fastest: {found.before:.3f} before, {found.after:.3f} after")
     return 0

@@ -6,7 +6,6 @@
 #include "ops/product/measure.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -85,7 +84,7 @@ void hc_algorithm_costs(uint32_t isa, hc_algorithm_number number, double costs[H
 }
 
 bool hc_keep_algorithm_costs(uint32_t isa, const double *costs) {
-    hc_kept_costs *own = costs ? malloc(sizeof *own) : NULL;
+    hc_kept_costs *own = costs ? hc_alloc_aligned((int64_t)sizeof *own) : NULL;
     if (costs && !own)
         return false;
     if (own) {

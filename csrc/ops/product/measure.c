@@ -8,7 +8,6 @@
 #include "ops/product/pack.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SPREAD_ROW = 512 }; /* columns of a pattern that take as long as the start of its row */
@@ -61,7 +60,7 @@ void hc_path_costs(uint32_t isa, hc_path_number path, double costs[HC_PATH_COSTS
 }
 
 bool hc_keep_path_costs(uint32_t isa, const double *costs) {
-    hc_kept_costs *own = costs ? malloc(sizeof *own) : NULL;
+    hc_kept_costs *own = costs ? hc_alloc_aligned((int64_t)sizeof *own) : NULL;
     if (costs && !own)
         return false;
     if (own) {
