@@ -117,7 +117,7 @@ def with_reciprocal(scale: Array) -> list[Array]:
     return list(scales[fits])
 
 
-def nvfp4_of(values: object, axes: tuple[int, ...]) -> QuantizedArray:
+def nvfp4_of(values: Any, axes: tuple[int, ...]) -> QuantizedArray:
     """Return values rounded to NVFP4 with a tensor scale that has a reciprocal.
 
     A further row, whose largest value gives the scale, is dropped afterwards.
