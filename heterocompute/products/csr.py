@@ -117,10 +117,11 @@ def quick_linear(x: Any, w: Any, out: Any) -> FloatArray | None:
     if isinstance(w, EIEArray):
         stored, along = tuple(w.components.values()), w.axis == (1,)
     else:
-        stored, along = (w.data, w.indices, w.indptr), getattr(w, "format", None) == "csr" and len(w.shape) == 2
-    n, k = w.shape if along else (0, 0)
-    if not along or x.shape[-1] != k:
+        stored = tuple(getattr(w, part, None) for part in ("data", "indices", "indptr"))
+        along = getattr(w, "format", None) == "csr" and len(w.shape) == 2
+    if not along or x.shape[-1] != w.shape[1]:
         return None
+    n = w.shape[0]
     result = checked_out(out, (*x.shape[:-1], n), "linear", (x, *stored))
     multiply(x, w, False, result, "linear: w")
     return result if out is None else out
