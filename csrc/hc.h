@@ -1,4 +1,4 @@
-/* heterocompute: the whole public C API.
+/* heterocompute: the public C API (hc_llm.h: whole layers of language models).
  *
  * Arrays come as views (pointer, dtype, shape, byte strides) or as packed arrays (components + format + shape +
  * reduction axes). Every function checks its arguments (ops/check.c) and returns a status. If the status is not HC_OK,
@@ -312,91 +312,6 @@ typedef struct {
     const float *sinks; /* (heads), on the host */
 } hc_attention;
 hc_status hc_attend_all(const hc_run *run, const hc_attention *given, hc_error *error);
-
-/* A whole layer of a language model (docs/llm.md), by the functions above and with their order of sums:
- *
- *   x += post(out(attention(rope(norm(q, k)), v)));  q, k, v = norm(x) Q, K, V, which join those of `held` tokens before
- *   x += post(down(gate(G) U));                      G, U = norm(x) gate, up
- *
- * Options: each sum adds residual times its part. Without GATE the second line is down(gate(U)). `parallel`: the second
- * line reads the x of the first, by the first norm if it has none of its own. `centered`: norms are layer norms.
- * `whole_heads`: q and k are normalized over all heads together. Without cosine nothing is rotated. Without DOWN there is
- * no second line: experts follow.
- *
- * Weights are (columns, rows) operands, as hc_matmul takes its right side. QKV and GATE_UP replace three or two weights
- * that have no operand of their own. Norms: NULL if there is none. k and v have room for all tokens: row (token, batch,
- * head). A product that refuses a value of x also returns HC_VALUE; `out` and the new rows of k and v are then
- * unspecified. */
-typedef enum {
-    HC_LLM_Q,
-    HC_LLM_K,
-    HC_LLM_V,
-    HC_LLM_QKV,
-    HC_LLM_OUT,
-    HC_LLM_GATE,
-    HC_LLM_UP,
-    HC_LLM_GATE_UP,
-    HC_LLM_DOWN,
-    HC_N_LLM_WEIGHTS
-} hc_llm_weight;
-typedef enum {
-    HC_LLM_NORM,
-    HC_LLM_Q_NORM,
-    HC_LLM_K_NORM,
-    HC_LLM_POST,
-    HC_LLM_FEED_NORM,
-    HC_LLM_FEED_POST,
-    HC_N_LLM_NORMS
-} hc_llm_norm;
-typedef struct {
-    int64_t batch, n, width, heads, kv_heads, head_width, hidden, held;
-    const float *x; /* (batch, n, width) */
-    float *out;
-    hc_operand weight[HC_N_LLM_WEIGHTS];
-    const float *bias[HC_N_LLM_WEIGHTS];                           /* or NULL */
-    const float *norm[HC_N_LLM_NORMS], *norm_bias[HC_N_LLM_NORMS]; /* or NULL */
-    const float *cosine, *sine;                                    /* (n, half), or NULL */
-    const float *q_factor; /* (n): multiplies the queries of each token, or NULL */
-    const float *sinks;    /* of hc_attention */
-    int64_t half, window;
-    hc_layer_kind gate;
-    bool pairs, centered, parallel, whole_heads;
-    float epsilon, scale, cap, residual;
-    const hc_format *activations;
-    const hc_packed *k, *v; /* (tokens, batch, kv_heads, head_width), or NULL: */
-    float *k_floats, *v_floats;
-} hc_llm_layer;
-/* With run->n_threads = 0 each step chooses its number of threads. */
-hc_status hc_run_llm_layer(const hc_run *run, const hc_llm_layer *layer, hc_error *error);
-
-/* A stack (experts, rows, columns): packed over the columns, or floats. NULL both: there is none. */
-typedef struct {
-    const hc_packed *packed;
-    const float *data;
-    int64_t rows, columns;
-    const float *bias; /* (experts, rows), or NULL */
-} hc_stack;
-
-/* out[t] = sum of share[t][j] * down(act(gate(x[t]), up(x[t]))) over the experts picked[t][j], in ascending order of the
- * experts. gate_up replaces gate and up: first all rows of gate, then of up, or `interleaved` rows.
- *
- *   act(g, u) = kind(g) * u                                                   limit = 0
- *   act(g, u) = (clip(u) + 1) * (min(g) * sigmoid(alpha * min(g)))            otherwise, with bounds of +-limit
- *
- * Each step is rounded by itself. A product that refuses a value of x returns HC_VALUE; out is then unspecified. */
-typedef struct {
-    int64_t tokens, width, hidden, experts, used;
-    const float *x;        /* (tokens, width) */
-    const int64_t *picked; /* (tokens, used), from 0 to experts - 1, each once in a row */
-    const float *shares;
-    float *out;
-    hc_stack gate, up, gate_up, down;
-    hc_layer_kind kind;
-    bool interleaved;
-    float alpha, limit;
-    const hc_format *activations; /* or NULL */
-} hc_experts;
-hc_status hc_run_experts(const hc_run *run, const hc_experts *given, hc_error *error);
 
 /* The routes that hc_matmul can use with these arguments, the paths of the CPU's route (ops/product/paths.def), and the
  * chosen ones, for the first matrix (or its first rows) that is not empty. reason: why not, or NULL. seconds: an

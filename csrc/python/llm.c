@@ -2,6 +2,7 @@
  * not valid, without side effects in that layer. heterocompute/zoo/llm/run.py then runs the layer step by step, and
  * reports errors. A layer without matrices of a feed-forward part is its attention alone: experts follow it.
  */
+#include "hc_llm.h"
 #include "python/call.h"
 #include "python/methods.h"
 

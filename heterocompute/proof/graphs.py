@@ -53,7 +53,7 @@ class _Graph:
 def run_node(opsets: Mapping[str, int], node: Any, values: Mapping[str, Any]) -> list[Any]:
     """Return the outputs of one node."""
     from onnx import ModelProto, ValueInfoProto, helper  # optional
-    from onnx.reference import ReferenceEvaluator
+    from onnx.reference import ReferenceEvaluator  # optional
 
     names = list(dict.fromkeys([name for name in node.input if name] + [*_outer(node)]))
     feeds = {name: values[name] for name in names if name in values}

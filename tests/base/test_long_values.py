@@ -55,7 +55,6 @@ CALLS = {
     "layers.swiglu": call(hc.layers.swiglu, gate=W, up=W),
     "zoo.open_encoder": call(hc.zoo.open_encoder, path="missing"),
     "zoo.open_llm": call(hc.zoo.open_llm, path="missing.gguf"),
-    "zoo.open_encoder": call(hc.zoo.open_encoder, path="missing"),
     "BitmapArray": call(hc.BitmapArray, bitmap=np.zeros(1, np.uint8), values=W[0, :0], shape=(2, 4)),
     "Codebook": call(hc.Codebook, bits=4, group=None, per="row", dim=1),
     "EIEArray": call(hc.EIEArray, components={}, shape=(2, 4), axis=(1,)),

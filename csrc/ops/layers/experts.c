@@ -3,7 +3,7 @@
  * Memory: some rows of each intermediate result, during the call.
  * Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), equation 1.
  */
-#include "hc.h"
+#include "hc_llm.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * Memory: some rows of each intermediate result, during the call.
  * Vaswani et al., "Attention Is All You Need", 2017; Touvron et al., "LLaMA", 2023 (arXiv 2302.13971).
  */
-#include "hc.h"
+#include "hc_llm.h"
 
 #include <string.h>
 
