@@ -1,7 +1,7 @@
 """The matmuls of attention in the formats of a recipe: scores ``q k^T`` and context ``p v``, with their gradients.
 
     s  = Q(q) Q(k)^T / sqrt(d)     along the features of a head
-    p  = softmax(s)                float32
+    p  = softmax(s)                float32, as `heterocompute.layers.softmax`
     o  = Q(p) Q(v)                 along the keys
     dp = Q(g) Q(v)^T               along the features
     dv = Q(p)^T Q(g)               along the queries
@@ -24,6 +24,7 @@ from ...arrays.dense import as_array
 from ...base.errors import WrongValue, shown
 from ...base.float_env import counts_subnormals
 from ...base.values import check_flag
+from ...products.layers.transformer import softmax
 from .layer import NUMPY, Arrays, LayerState
 from .named import as_recipe
 from .products import backward, forward
@@ -188,8 +189,7 @@ def attention_forward(
     s *= _factor(q)
     if causal:
         s[..., ~np.tril(np.ones(s.shape[-2:], bool))] = -math.inf
-    e = np.exp(s - s.max(axis=-1, keepdims=True))
-    p = e / e.sum(axis=-1, keepdims=True)
+    p = softmax(s)
     y, kept_context = forward(state.context, p, v.swapaxes(-1, -2))
     return y, (p, kept_scores, kept_context)
 
