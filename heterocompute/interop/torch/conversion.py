@@ -157,21 +157,21 @@ def convert(
     recipe = recipe_of(format)
     if activations is not None:
         activations = as_format(activations, "convert: activations")
-    options = activations, include, exclude, how
+    same = activations, include, exclude, how
     if how.folds is None and rotate is None and not how.learns:
-        return _packed(model, found, recipe, inputs, {}, inplace, *options)
+        return _packed(model, found, recipe, inputs, {}, inplace, *same)
     parts, wide, moved = Divided(inputs), model, dict[str, Any]()
     if how.folds is not None or rotate is not None:
-        wide, moved = _stepped(model, recipe, parts, rotate, clip, *options)
-    small = _packed(wide, every_layer(wide, "convert"), recipe, parts.chosen, moved, False, *options)
+        wide, moved = _stepped(model, recipe, parts, rotate, clip, *same)
+    small = _packed(wide, every_layer(wide, "convert"), recipe, parts.chosen, moved, False, *same)
     if any(row.get("rotated") or row.get("alpha") for row in moved.values()):
-        plain = _packed(model, found, recipe, parts.chosen, without(moved), False, *options)
+        plain = _packed(model, found, recipe, parts.chosen, without(moved), False, *same)
         before, after = parts.errors(model, [plain, small])
         if after >= before:
             wide, small, moved = model, plain, without(moved)
     if inplace:
         take_parameters(model, wide)
-        return _packed(model, found, recipe, parts.chosen, moved, True, *options)
+        return _packed(model, found, recipe, parts.chosen, moved, True, *same)
     if how.learns:
         start, small = small, learned(model, wide, small, parts, how.learns, how.seed)
         if small is not start:

@@ -89,7 +89,8 @@ class Choice:
         levels = self.grid.levels
         if levels is None:
             return codes.astype(np.float64)
-        return levels[codes] if levels.ndim == 1 else np.take_along_axis(levels, codes, axis=0)
+        found: Array = levels[codes] if levels.ndim == 1 else np.take_along_axis(levels, codes, axis=0)
+        return found
 
     def columns(self, gradient: torch.Tensor) -> Array:
         """Return a gradient of `parameter` as `codes`."""
