@@ -1,4 +1,5 @@
-/* hc_codes_s8_avx2 and hc_largest_f32_avx2: codes of 8 bits, 32 values at a time, as in codes_s8_avx512.c. */
+/* hc_codes_s8_avx2, hc_code_pairs_s8_avx2 and hc_largest_f32_avx2: codes of 8 bits, 32 values at a time, as in
+ * codes_s8_avx512.c. */
 #include "kernels/conv/codes_s8.h"
 
 #include <immintrin.h>

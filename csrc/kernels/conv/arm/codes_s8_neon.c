@@ -1,4 +1,5 @@
-/* hc_codes_s8_neon and hc_largest_f32_neon: codes of 8 bits, 16 values at a time, as in codes_s8_avx512.c. */
+/* hc_codes_s8_neon, hc_code_pairs_s8_neon and hc_largest_f32_neon: codes of 8 bits, 16 values at a time, as in
+ * codes_s8_avx512.c. */
 #include "kernels/conv/codes_s8.h"
 
 #include <arm_neon.h>
