@@ -114,6 +114,7 @@ def quick_linear(x: Any, w: Any, out: Any) -> FloatArray | None:
     """Return ``linear(x, w)`` for float32 in C order and rows along axis 1; None if there is more to check."""
     if type(x) is not np.ndarray or not 0 < x.ndim < 3 or not _is_plain(x):
         return None
+    stored: tuple[Any, ...]
     if isinstance(w, EIEArray):
         stored, along = tuple(w.components.values()), w.axis == (1,)
     else:

@@ -238,9 +238,9 @@ def _fitted(points: list[list[Point]], build: dict[str, Array]) -> dict[str, Arr
         if not of or known[0] == 0:
             costs[name] = known
             continue
-        counts, ns, slower, estimates = (np.array(part) for part in zip(*of, strict=True))
-        rest = np.clip(estimates - counts @ build[name], 0, 0.9 * ns)  # what the estimate adds to the counts
-        costs[name] = fit(counts, ns - rest, slower, known)[0]
+        counts, times, slower, estimates = (np.array(part) for part in zip(*of, strict=True))
+        rest = np.clip(estimates - counts @ build[name], 0, 0.9 * times)  # what the estimate adds to the counts
+        costs[name] = fit(counts, times - rest, slower, known)[0]
     return costs
 
 
