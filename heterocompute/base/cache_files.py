@@ -160,9 +160,10 @@ def _used(path: Path) -> str | None:
     ):
         return None
     kept = {kind: _costs_of(found.get(kind), kind, mask) for kind in COSTS}
-    if any(of_kind is None for of_kind in kept.values()):
+    known = {kind: of_kind for kind, of_kind in kept.items() if of_kind is not None}
+    if len(known) < len(kept):
         return None
-    for kind, of_kind in kept.items():
+    for kind, of_kind in known.items():
         _core.keep_costs(kind == "conv", mask, of_kind)
     return stamp
 
