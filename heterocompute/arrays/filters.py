@@ -23,7 +23,7 @@ def layout_axes(caller: str, layout: object, ndim: int) -> tuple[int, ...]:
     >>> layout_axes("study", "HWIO", 4), layout_axes("study", "OIHW", 4), layout_axes("study", "HWIO", 2)
     ((0, 1, 2), (2, 3, 1), (0,))
     """
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise WrongValue(f"{caller}: layout is {shown(layout)}, expected 'OIHW' or 'HWIO'")
     if layout == "HWIO":
         return tuple(range(max(ndim - 1, 1)))

@@ -208,6 +208,8 @@ def _formats(arguments: argparse.Namespace, progress: ProgressBar) -> Callable[[
 
         given = options_of(study, arguments)
         options = {name: value for name, value in given.items() if value not in (None, False, []) or name == "timing"}
+        options.pop("network", None)  # the shipped network, not the layers for a machine
+        options.pop("recipe", None)
         if recipe is not None:
             options["formats"] = [*(arguments.formats or []), recipe]
         if arguments.evaluate is not None:

@@ -23,7 +23,8 @@ def diff_language(a: Any, b: Any, inputs: Any, inputs_b: Any = None) -> Differen
     first, second = (text_ids_of(net, text, "diff: inputs") for net, text in
                      ((a, inputs), (b, inputs if inputs_b is None else inputs_b)))  # fmt: skip
     if (a.shape.layers, a.shape.width) != (b.shape.layers, b.shape.width):
-        raise WrongValue(f"diff: a is {a!r}, b is {b!r}, expected networks of one size")
+        sizes = " and ".join(f"{net.shape.layers} layers of width {net.shape.width}" for net in (a, b))
+        raise WrongValue(f"diff: a and b have {sizes}, expected networks of one size")
     return diff_steps(_steps(a, b, first[None], second[None]), first_index([first], [second]))
 
 

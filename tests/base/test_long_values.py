@@ -204,7 +204,7 @@ OTHERS = {"ptq.Calibration", "Checkpoint", "CodeStorage", "DensityStudy", "Diffe
           "Explanation", "Format", "MeasuredCosts", "OuterCounts",
           "Prepacked", "PrepackedFilters", "Study", "TrainingStudy", "Verification",
           "get_num_threads", "emulate.Instruction", "ptq.AccumulatorBits", "ptq.Gate", "ptq.OutputError",
-          "ptq.Plan", "ptq.Rescaling", "ptq.Rounded", "training.LinearStep", "training.Watch",
+          "ptq.Plan", "ptq.Rescaling", "ptq.Rounded", "training.AttentionStep", "training.LinearStep", "training.Watch",
           "training.recipes", "zoo.Adder", "zoo.Digits", "zoo.Network", "zoo.adder",
           "zoo.digits"}  # fmt: skip
 

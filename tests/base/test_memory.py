@@ -67,7 +67,7 @@ CALLS = {
     "matmul, pattern": lambda: hc.matmul(x, kept.T, activations="int8"),
     "linear, prepacked": lambda: hc.linear(x, hc.prepack(q), np.ones(40, np.float32), activations="vsq4-g16-s4"),
     "matmul, csr": lambda: hc.matmul(x, csr.T),
-    "matmul, eie": lambda: hc.matmul(eie, x[0]),
+    "matmul, eie": lambda: hc.matmul(eie, np.tile(x, (9, 1)).T),
     "encode_eie": lambda: hc.encode_eie(w * (w > 1)),
     "encode_bitmap": lambda: hc.encode_bitmap(w * (w > 1)),
     "conv2d": lambda: hc.conv2d(image, k, padding=1),

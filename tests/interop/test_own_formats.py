@@ -73,7 +73,7 @@ def test_modules_that_train_open_in_a_fresh_process(tmp_path: Path) -> None:
     x = torch.from_numpy(reals((5, 32), 1))
     for i, fmt in enumerate(formats()):
         layer = ht.QuantLinear(32, 8, fmt)
-        assert f"fmt={fmt}" in repr(layer) and np.array_equal(
+        assert f"format={fmt}" in repr(layer) and np.array_equal(
             layer.rounded(layer.weight).detach().numpy(), hc.fake_quantize(layer.weight.detach().numpy(), fmt)
         )
         assert layer.packed().format == fmt

@@ -337,7 +337,7 @@ def test_auto_takes_winograds_integers_where_nothing_multiplies_bytes() -> None:
                 assert found.chosen == "winograd4"
             assert hc.explain(hc.conv2d, x, q, padding=1).chosen == "direct"  # the decoded values of packed filters
             few = hc.quantize(filters[:, :3], "int8", axis=(2, 3, 1))
-            assert hc.explain(hc.conv2d, x[:, :3], few, activations="int8").chosen == "direct"
+            assert hc.explain(hc.conv2d, x[:, :3], few, activations="int8").chosen in ("direct", "planes")
 
 
 @pytest.mark.skipif("avx2" not in isas("direct"), reason="what was measured is AVX2")

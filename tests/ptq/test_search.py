@@ -217,7 +217,7 @@ def test_arguments_of_other_kinds_are_refused_and_any_name_is_written(tmp_path: 
     with bad_argument(TypeError, "held", "type"):
         hc.ptq.quantize(weights, lambda weights: None, held=3)
     with bad_argument(TypeError, "format", "type"):
-        hc.ptq.quantize(weights, lambda weights: None, None)
+        hc.ptq.quantize(weights, lambda weights: None, 3)
     plan = hc.ptq.search(weights, FORMATS, {"bits": 6})
     plan.save(tmp_path / "recipe.toml")
     assert read_recipe(str(tmp_path / "recipe.toml")) == plan.recipe
