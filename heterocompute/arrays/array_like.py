@@ -1,4 +1,4 @@
-"""What the array arguments of public functions accept, for type checkers. A text or a number is not an array."""
+"""The types of array arguments of public functions, for type checkers. A text or a number is not an array."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def accumulator_bits(
 
 @dataclass(frozen=True)
 class Sums:
-    """How the products of a weight are added.
+    """The order in which the products of a weight are added.
 
     Attributes
     ----------

@@ -1,1 +1,1 @@
-"""What notebooks display."""
+"""Displays of notebooks."""

@@ -55,7 +55,7 @@ FAR = 3.0  # a path that is so much slower than the fastest is timed once
 
 @dataclass(frozen=True)
 class MeasuredCosts:
-    """What `calibrate` measured.
+    """The results of `calibrate`.
 
     Attributes
     ----------

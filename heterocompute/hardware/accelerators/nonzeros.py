@@ -293,7 +293,7 @@ def conflict_factor(products: int, banks: int, queue: int) -> float:
     Examples
     --------
     >>> round(conflict_factor(16, 32, 1), 1), conflict_factor(16, 32, 64) < 1.01
-    (2.5, True)
+    (2.4, True)
     """
     random = np.random.default_rng(SEED)
     waiting = np.zeros(banks, np.int64)
