@@ -176,9 +176,10 @@ class EIEArray(PackedArray):
         """Return starts, indices and values of compressed rows, which are kept from the first product on."""
         rows = getattr(self, "_rows", None)
         if rows is None:
-            rows = self._rows = _core.eie_expand(runtime.run(), self._packed())
-            for part in rows:
-                part.flags.writeable = False
+            starts, indices, values = (
+                np.frombuffer(part.tobytes(), part.dtype) for part in _core.eie_expand(runtime.run(), self._packed())
+            )
+            rows = self._rows = starts, indices, values
         return rows
 
     @property

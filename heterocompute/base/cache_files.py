@@ -145,12 +145,15 @@ def measured_costs() -> str | None:
 
 def use_costs() -> str | None:
     """Use the costs that were kept for this processor and version; return their date, None if there are none."""
-    _state["date"] = _used(costs_file())
+    try:
+        _state["date"] = _used(costs_file())
+    except (OSError, RuntimeError):  # there is no home folder
+        _state["date"] = None
     return _state["date"]
 
 
 def _used(path: Path) -> str | None:
-    found = read_cache(path) if path.exists() else {}
+    found = read_cache(path)
     mask, stamp = found.get("isa"), found.get("measured")
     if (
         found.get("version") != __version__

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from ..base.errors import WrongType, shown
 from ..base.float_env import counts_subnormals
 from ..base.locations import exists
 from ..base.progress import Progress
 from ..base.texts import file_name
-from ..interop.onnx_run import run_onnx
 from .checkpoints import diff_checkpoints
 from .difference import Difference
 from .functions import diff_functions
-from .graphs import diff_graphs
+from .graphs import diff_graphs, outputs_of
 from .language import diff_language
 from .networks import diff_modules
 
@@ -143,5 +144,18 @@ def _as_function(net: Any) -> Any:
     if kind == "language":
         return net.logits
     if kind == "graph":
-        return lambda *inputs, **named: [*run_onnx(net, named or inputs[0]).values()]
+        return lambda *inputs, **named: outputs_of(net, inputs, named)
+    if kind == "module":
+        return lambda *inputs, **named: _called(net, inputs, named)
     return net
+
+
+def _called(module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Return the output of a module, also of NumPy arrays."""
+    import torch  # optional
+
+    def tensor(one: Any) -> Any:
+        return torch.as_tensor(one) if isinstance(one, np.ndarray) else one
+
+    with torch.no_grad():
+        return module(*map(tensor, inputs), **{name: tensor(one) for name, one in named.items()})

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import WrongValue, shown
 from .difference import Difference
-from .steps import Step, diff_steps, drift_of, eps_of, first_index, is_float, largest_of, residual_of
+from .steps import Step, Test, diff_steps, drift_of, eps_of, first_index, is_float, largest_of, residual_of
 
 COMPOSITE = 8.0
 Array = np.ndarray[Any, Any]
@@ -43,6 +44,9 @@ def diff_functions(a: Callable[..., Any], b: Callable[..., Any], inputs: Any, in
         drift = None if other is None else drift_of([output], [other])
         tests = _tests(output, other, COMPOSITE * 2 * (size + 1))
         steps.append(Step(name, [output], _found(b, given[1], second, name), bound, drift, tests))
+    more: dict[str, Test] = {"operation": lambda: ([], "operation", "a has no such output")}
+    steps += [Step(name, [], _found(b, given[1], second, name), 0.0, None, more)
+              for name in second if name not in first]  # fmt: skip
     return diff_steps(steps)
 
 
@@ -108,4 +112,7 @@ def _array(value: Any) -> Array:
     value = value.detach().cpu() if hasattr(value, "detach") else value
     if str(getattr(value, "dtype", "")) == "torch.bfloat16":
         value = value.float()
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise WrongValue(f"diff: an output is {shown(value)}, expected an array") from None

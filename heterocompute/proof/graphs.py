@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import WrongValue, shown
 from ..interop.onnx.model import array_of, loaded, sentence_of
+from ..interop.onnx_run import run_onnx
 from .difference import Difference
 from .steps import Step, diff_steps, drift_of, eps_of, first_index, is_float, largest_of
 
@@ -22,7 +25,7 @@ class _Graph:
 
     def __init__(self, model: Any, place: str) -> None:
         proto, _ = loaded(model)
-        folder = "" if not isinstance(model, str) else model.rpartition("/")[0]
+        folder = os.path.dirname(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else ""
         self.place, self.opsets = place, {one.domain: one.version for one in proto.opset_import}
         self.nodes = [node for node in proto.graph.node if node.op_type != "Constant"]
         self.constants: dict[str, Array] = {one.name: array_of(one, folder) for one in proto.graph.initializer}
@@ -30,6 +33,7 @@ class _Graph:
             if node.op_type == "Constant":
                 self.constants[node.output[0]] = run_node(self.opsets, node, {})[0]
         self.inputs = [one.name for one in proto.graph.input if one.name not in self.constants]
+        self.outputs = [one.name for one in proto.graph.output]
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
         """Return all values by name."""
@@ -48,6 +52,13 @@ class _Graph:
         if set(given) != set(self.inputs):
             raise WrongValue(f"diff: {self.place}: inputs have {shown(sorted(given))}, expected {shown(self.inputs)}")
         return given
+
+
+def outputs_of(model: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """Return the output of a network as a function of its inputs; several in a list."""
+    given = _Graph(model, "the network").feeds(named or (inputs if len(inputs) > 1 else inputs[0]))
+    found = [*run_onnx(model, given).values()]
+    return found[0] if len(found) == 1 else found
 
 
 def run_node(opsets: Mapping[str, int], node: Any, values: Mapping[str, Any]) -> list[Any]:
@@ -88,7 +99,17 @@ def diff_graphs(a: Any, b: Any, inputs: Any, inputs_b: Any = None) -> Difference
         if twin is not None:
             names.update(zip(twin.output, node.output, strict=False))
     at = first_index(list(feeds[0].values()), list(feeds[1].values()))
-    return diff_steps((_step(one, other, node, twin, values, real, names) for node, twin in pairs), at)
+    steps = (_step(one, other, node, twin, values, real, names) for node, twin in pairs)
+    ends = [] if [names.get(name, name) for name in other.outputs] == one.outputs else [_end(one, other, values, real)]
+    return diff_steps(chain(steps, ends), at)
+
+
+def _end(one: _Graph, other: _Graph, values: Any, real: Any) -> Step:
+    """Return the comparison of the outputs of the networks, which are not those of nodes that belong together."""
+    wanted, found = [values[name] for name in one.outputs], [real[name] for name in other.outputs]
+    tests = {"operation": lambda: (wanted, "operation", f"b returns {', '.join(other.outputs)}")}
+    bound = 16 * eps_of(wanted) * largest_of(wanted)
+    return Step("(outputs)", wanted, lambda: found, bound, drift_of(wanted, found), tests)
 
 
 def _pairs(nodes: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:

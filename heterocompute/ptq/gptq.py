@@ -429,7 +429,9 @@ def _pruned(x: Array, fmt: Sparse, axes: tuple[int, ...], diagonals: Array, mask
 
 
 def mean_of(matrix: Array) -> float:
-    """Return the mean of the diagonal, or 1 if it is 0."""
+    """Return the mean of the diagonal, or 1 if it is 0 or empty."""
+    if not len(matrix):
+        return 1.0
     return float(np.add.accumulate(np.diagonal(matrix))[-1] / len(matrix)) or 1.0
 
 

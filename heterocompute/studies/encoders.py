@@ -23,7 +23,7 @@ def encoder_request(request: Request) -> Request:
     ValueError
         An argument does not apply to an encoder, or there are no texts.
     """
-    for name in ("evaluate", "axis", "retrain", "kv_cache"):
+    for name in ("evaluate", "axis", "retrain", "kv_cache", "layout"):
         if getattr(request, name) is not None:
             raise WrongValue(f"study: {name} does not apply to an encoder, which text judges")
     if request.text is None:

@@ -72,7 +72,7 @@ def is_language_model(weights: object) -> bool:
 def study_text(request: Request) -> Study:
     """Do the work of `heterocompute.study` for a language model."""
     net, emulate = request.weights, request.emulate
-    for name in ("evaluate", "axis", "retrain", "hessians", "machine", "network"):
+    for name in ("evaluate", "axis", "retrain", "hessians", "machine", "network", "layout"):
         if getattr(request, name) is not None:
             raise WrongValue(f"study: {name} does not apply to a language model, which text judges")
     if not is_serial(checked_workers(request.workers, "study")):

@@ -59,6 +59,9 @@ def _is_onnx(weights: object) -> bool:
 
 
 def _cost(machine: Any, network: Any, weights: str, activations: str) -> dict[str, Any]:
+    pair = weights if weights == activations else f"{weights} x {activations}"
+    if pair not in machine.table.get("formats", {pair: None}):
+        return {"machine_us": None, "machine_uj": None}
     try:
         found = machine.set({"mac.weights": weights, "mac.activations": activations}).report(network)
     except (ValueError, Unsupported):  # no multiplier of these formats, or no mapping fits

@@ -109,7 +109,8 @@ def asked_axes(request: Request, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         return request.axis
     axis_of = {name: layout_axes(request.study, request.layout, len(shape)) for name, shape in shapes.items() if shape}
     if request.axis is None or isinstance(request.axis, Mapping):
-        return {**(request.axis or {}), **{escaped(name): axis for name, axis in axis_of.items()}}
+        own = dict(request.axis or {})
+        return {**own, **{key: axis for name, axis in axis_of.items() if (key := escaped(name)) not in own}}
     raise WrongValue(f"{request.study}: layout is given with axis {shown(request.axis)}, expected one of them")
 
 

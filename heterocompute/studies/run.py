@@ -223,14 +223,16 @@ class _Judge:
     def _inputs(self) -> dict[str, Any]:
         return {} if self.call is None else inputs_of(self.call, self.everything, self.names)
 
-    def _bits_of(self, entry: Entry, of: Kind, arrays: dict[str, Any]) -> dict[str, int | None]:
+    def _bits_of(
+        self, entry: Entry, of: Kind, weights: Callable[[], list[dict[str, Any]]], retrained: bool
+    ) -> dict[str, int | None]:
         """Return the guaranteed and the needed bits of a row."""
         _, kind, text = of
-        if not arrays:
+        if self.call is None:
             return dict.fromkeys(KEYS)
-        about = ("bits", *self._about(entry), kind, text)
+        about = ("bits", *self._about(entry), kind, text, self.training if retrained else None)
         found: dict[str, int | None] = self.kept.get(
-            about, lambda: bits_of(text, kind, arrays, self.names, lambda: self._inputs)
+            about, lambda: bits_of(text, kind, weights()[0], self.names, lambda: self._inputs)
         )
         return found
 
@@ -309,7 +311,7 @@ class _Judge:
             row["output_db"] = None  # the inputs have changed as well
         if self.emulates:
             row["accumulator_bits"] = text and accumulator_bits(text)
-            row.update(self._bits_of(entry, of, weights()[0] if self.call else {}))
+            row.update(self._bits_of(entry, of, weights, bool(retrained)))
         row.update(self.modelled([one.matrix for one in chosen], kind))
         row.update(self.machined(entry, self.names, kind))
         if (call := self.call) is not None:

@@ -128,6 +128,7 @@ def module_of(request: Request) -> Request:
     """
     for value, name, how in (
         (request.axis, "axis", "the layers of a module say theirs"),
+        (request.layout, "layout", "the layers of a module say theirs"),
         (request.emulate, "emulate",
          "a module has the arithmetic of its layers: pass weights and evaluate(weights, emulate=)"),
         (request.retrain or None, "retrain",

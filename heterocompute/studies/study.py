@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.float_env import counts_subnormals
+from ..base.values import as_list
 from ..base.workers import Workers
 from ..files.recipes import with_recipe
 from ..formats import Format
@@ -165,7 +166,8 @@ def study(
     [('fp32', 32.0), ('int4', 4.25), ('vsq4-g16-s4', 4.5)]
     """
     if recipe is not None:
-        wanted = [formats] if isinstance(formats, (str, Format, Mapping)) else list(formats or ())
+        own = isinstance(formats, (str, Format, Mapping))
+        wanted = [formats] if own else as_list(() if formats is None else formats, "study: formats", "formats")
         formats = [*wanted, with_recipe(None, recipe)]
     request = Request(
         weights, formats, evaluate, include, exclude, activations, axis, progress, device, emulate, retrain, seeds,

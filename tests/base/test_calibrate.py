@@ -108,3 +108,9 @@ def test_bad_seconds(seconds: object, text: str) -> None:
 def test_a_forced_path_is_refused() -> None:
     with hc.use(path="gemm"), pytest.raises(ValueError, match="forced"):
         hc.calibrate(seconds=0)
+
+
+@pytest.mark.parametrize("folder", ["~nobody-has-this-name/x", "n" * 5000, "/dev/null/x"])
+def test_a_cache_folder_that_cannot_be_read_breaks_nothing(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETEROCOMPUTE_CACHE", folder)
+    assert cache_files.use_costs() is None and hc.show_config(mode="dicts")["costs"] == "of this build"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -244,3 +246,12 @@ def test_calibration_takes_tensors(method):
     method({"fc.weight": w, "steps": torch.tensor([3])}, run)
     with bad_argument(TypeError, "weights", "type"):
         method({"fc.weight": w.requires_grad_()}, run)
+
+
+def test_rounding_a_module_needs_no_import_before() -> None:
+    """In a process of its own: other tests import what these modules import of each other."""
+    script = (
+        "import torch, heterocompute as hc\nprint(sorted(hc.ptq.calibrate(torch.nn.Linear(4, 4), [torch.randn(2, 4)])))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,8 @@ import pytest
 from common import isas, same_bits
 
 import heterocompute as hc
+from heterocompute import _heterocompute as core
+from heterocompute.base.runtime import run
 
 WINDOWS = ((1, 1), (3, 3), (5, 5), (7, 7), (1, 3), (2, 2))
 
@@ -51,3 +53,23 @@ def test_an_image_of_zeros_and_one_that_is_not_finite() -> None:
     x[1, 1, 3, 4] = np.nan
     with pytest.raises(ValueError, match=r"\(1, 1, 3, 4\)"):
         hc.conv2d(x, q, activations="int8", algorithm="planes")
+
+
+@pytest.mark.parametrize("window", [(2, 1), (1, 2), (2, 2), (3, 1), (1, 3), (4, 1), (4, 2)])
+@pytest.mark.parametrize("padding", ["same", ((0, 1), (0, 0)), ((0, 1), (0, 1)), ((1, 0), (1, 0)), 0])
+def test_small_windows_read_their_own_rows(window: tuple[int, int], padding: object) -> None:
+    """Two rows, or two columns, of a filter lie in one word, which must not pass for a filter of one pixel."""
+    for groups, channels in ((1, 1), (1, 3), (2, 2)):
+        x = np.random.default_rng(1).standard_normal((2, groups * channels, 17, 16), dtype=np.float32)
+        w = np.random.default_rng(2).standard_normal((3 * groups, channels, *window), dtype=np.float32)
+        q, where = hc.quantize(w, "int8", axis=(2, 3, 1)), {"padding": padding, "groups": groups, "activations": "int8"}
+        wanted = hc.conv2d(x, q, algorithm="implicit", **where)
+        for isa in isas():
+            with hc.use(isa=isa):
+                assert same_bits(hc.conv2d(x, q, algorithm="planes", **where), wanted)
+
+
+def test_sizes_that_overflow_are_refused() -> None:
+    one = np.zeros((1, 1, 8, 8), np.float32)
+    with pytest.raises((MemoryError, ValueError), match="pool2d"):
+        core.pool2d(run(), one, True, (2**62, 2**62), (1, 1), (0, 0), np.zeros((1, 1, 1, 8), np.float32))

@@ -91,3 +91,10 @@ def test_other_inputs_and_kinds() -> None:
             hc.diff(plain, b, X)
     with pytest.raises(TypeError, match=r"a file that ends in \.onnx"):
         hc.diff("a.safetensors", "b.safetensors", X)
+
+
+def test_an_output_that_only_b_has_is_a_difference() -> None:
+    found = hc.diff(lambda x: (x,), lambda x: (x, x + 1), X)
+    assert (found.equal, found.layer, found.cause) == (False, "1", "operation")
+    with pytest.raises(ValueError, match="diff: an output is .*, expected an array"):
+        hc.diff(plain, lambda x: {"hidden": [[1.0], [1.0, 2.0]], "output": x}, X)

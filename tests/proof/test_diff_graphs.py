@@ -113,7 +113,7 @@ def test_equal_networks_names_and_inputs() -> None:
 def test_other_graphs() -> None:
     a = network()
     found = hc.diff(a, lambda x: np.ones((2, 5), np.float32), X)
-    assert (found.layer, found.cause) == ("0", "unexplained")
+    assert (found.layer, found.cause) == ("(whole)", "unexplained")
     info = onnx.helper.make_tensor_value_info
     nodes = [onnx.helper.make_node("Identity", ["x"], ["y"])]
     small = onnx.helper.make_graph(nodes, "g", [info("x", 1, [2, 3, 8, 8])], [info("y", 1, None)])
@@ -137,3 +137,23 @@ def test_branches_read_outer_values() -> None:
     other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.float32(9), "zero"))
     found = hc.diff(model, other, np.ones((2, 3), np.float32))
     assert (found.layer, found.cause) == ("greater (Greater)", "weights")
+
+
+def test_nodes_and_outputs_that_only_b_has_are_a_difference(tmp_path: Path) -> None:
+    longer, other = network(), network()
+    longer.graph.node.append(onnx.helper.make_node("Neg", ["y"], ["z"], "more"))
+    longer.graph.output[0].name = "z"
+    other.graph.output[0].name = "g"
+    for b in (longer, other):
+        found = hc.diff(network(), b, X)
+        assert (found.equal, found.layer, found.cause) == (False, "(outputs)", "operation")
+    onnx.save(network(), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    assert hc.diff(tmp_path / "m.onnx", str(tmp_path / "m.onnx"), X).equal
+
+
+def test_a_network_is_compared_with_a_function() -> None:
+    graph = network()
+    (answer,) = hc.run_onnx(graph, X).values()
+    assert hc.diff(lambda x: answer, graph, X).equal
+    torch = pytest.importorskip("torch")
+    assert hc.diff(torch.nn.ReLU(), lambda x: np.maximum(x, 0), X).equal

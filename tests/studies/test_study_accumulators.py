@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,16 @@ def test_a_function_that_cannot_be_recorded_has_no_needed_bits() -> None:
     found = hc.study(WEIGHTS, ["int4"], strict, activations=["int8"], emulate=["int16-sat"], timing=False)
     (row,) = [row for row in found.table if row["emulate"]]
     assert row["guaranteed_bits"] is not None and row["needed_bits"] is None
+
+
+def test_kept_bits_of_trained_weights_are_their_own(tmp_path: Path) -> None:
+    def trained(_: Any, weights: Any) -> Any:
+        return {name: hc.quantize(np.asarray(w).clip(0), "int8") if isinstance(w, hc.QuantizedArray) else w
+                for name, w in weights.items()}  # fmt: skip
+
+    options: Any = {"activations": ["int8"], "emulate": ["int16-sat"], "retrain": trained, "timing": False}
+    twice = [hc.study(WEIGHTS, ["int8"], evaluate, keep=tmp_path / "kept", **options).table for _ in range(2)]
+    plain = hc.study(WEIGHTS, ["int8"], evaluate, **options).table
+    for rows in twice:
+        assert [row["guaranteed_bits"] for row in rows] == [row["guaranteed_bits"] for row in plain]
+    assert len({row["guaranteed_bits"] for row in plain if row["emulate"]}) > 1

@@ -30,15 +30,24 @@ static void pool_task(void *context, int64_t task, int thread) {
                                      .c = pool->out + task * pool->out_height * pool->out_width});
 }
 
+/* Products of two of them and their sums do not overflow. */
+static bool is_size(int64_t n) { return n < (int64_t)1 << 31; }
+
 hc_status hc_pool2d(const hc_run *run, const hc_pool *pool, hc_error *error) {
     if (pool->planes <= 0 || pool->out_height <= 0 || pool->out_width <= 0)
         return HC_OK;
-    int64_t floats;
+    int64_t floats, bytes;
+    for (int i = 0; i < 2; i++)
+        if (!is_size(pool->size[i]) || !is_size(pool->stride[i]) || !is_size(pool->pad_before[i]))
+            return hc_fail(error, HC_MEMORY, "pool2d: not enough memory");
     if (!hc_mul_size(pool->out_width, pool->stride[1], &floats))
         return hc_fail(error, HC_MEMORY, "pool2d: not enough memory");
     const int64_t n = pool->out_width, size = pool->size[1], stride = pool->stride[1];
     const int64_t mean_rows = hc_pool_mean_rows(pool->height, pool->size[0]);
-    const int64_t work = pool->means ? mean_rows * hc_pool_mean_work(n, size, stride) : hc_pool_work(n, size, stride);
+    int64_t work = hc_pool_work(n, size, stride);
+    if ((pool->means && !hc_mul_size(mean_rows, hc_pool_mean_work(n, size, stride), &work)) ||
+        !hc_mul_size(work, (int64_t)sizeof(float) * HC_MAX_THREADS, &bytes))
+        return hc_fail(error, HC_MEMORY, "pool2d: not enough memory");
     pool_job job = {.pool = pool,
                     .pool_plane = pool->means ? HC_PICK(pool_mean, run) : HC_PICK(pool_max, run),
                     .thread_bytes = hc_round_up(work * (int64_t)sizeof(float), HC_CACHE_LINE)};

@@ -21,6 +21,7 @@ from ...base.errors import WrongType, WrongValue, shown
 from ...base.float_env import call_back
 from ...base.texts import sentence
 
+EVERY = 4  # one of this many batches is held out
 _WANTED = (
     "expected a DataLoader, a list of batches, a tensor, a dict of tensors, or a function without arguments that "
     "returns batches"

@@ -12,14 +12,12 @@ from ...ptq.calibration import Calibration
 from ...ptq.hessian import Hessian
 from ...ptq.pairs import Kept, Paired
 from ..torch.walk import Layer
-from .batches import Batches
+from .batches import EVERY, Batches
 from .copies import put, shared_copy
 from .recording import ProductRecorder, recording
 from .weights import chosen_layers, weight_source
 
 Array = np.ndarray[Any, Any]
-
-EVERY = 4  # one of this many batches is held out
 
 
 def calibrated(

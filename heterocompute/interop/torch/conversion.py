@@ -152,7 +152,7 @@ def convert(
     if recipe is not None:
         if accept is not None or at_least is not None:
             raise WrongValue("convert: recipe is given with accept, expected recipes as steps of the ladder in format")
-        format = with_recipe(format, recipe)
+        format = with_recipe(None if format is None else recipe_of(format), recipe)
     if accept is not None or at_least is not None:
         options = {"include": include, "exclude": exclude, "inplace": inplace, "inputs": inputs, "smooth": smooth}
         options |= {"rotate": rotate, "steps": steps, "seed": seed}

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..models.batches import Batches, evaluating
-from ..models.calibration import EVERY
+from ..models.batches import EVERY, Batches, evaluating
 
 Array = np.ndarray[Any, Any]
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ...arrays.quantized import QuantizedArray
+from ...base.errors import WrongValue
 from ...products.columns import to_columns
 from ...products.grid import Grid
 from ...products.grid_of import check_grid, grid_of
@@ -236,9 +237,13 @@ def _loss(
             exact = _floats(model(*args, **kwargs))
         with torch.inference_mode(False), torch.set_grad_enabled(slopes):
             found = _floats(torch.func.functional_call(frozen, values, tuple(args), kwargs))
+            if not found:
+                raise WrongValue("convert: method is 'learned', but the model returns no floats")
             sizes = [y.square().sum().clamp(min=1e-30) for y in exact]
             parts = zip(exact, found, sizes, strict=True)
             loss = torch.stack([(z - y).square().sum() / size for y, z, size in parts]).sum()
+            if slopes and not loss.requires_grad:
+                raise WrongValue("convert: method is 'learned', but the model turns gradients off")
             if slopes:
                 leaves = [*values.values()]
                 signs = [torch.from_numpy(rng.integers(0, 2, tuple(z.shape)) * 2.0 - 1).float() for z in found]
@@ -266,12 +271,17 @@ def _training_copy(wide: Any, small: Any) -> tuple[Any, list[Any]]:
             module._parameters["bias"] = torch.nn.Parameter(bias.detach().clone(), requires_grad=False)
         fmt = layer.packed.activations
         if fmt is not None and layer.kind in KINDS and not isinstance(module, TurnedLinear):
-            axis = -1 if layer.kind == "linear" else (1,)
+            n = 0 if layer.kind == "linear" else int(layer.kind[4])  # dimensions of an image
 
-            def rounding(own: Any, args: Any, fmt: str = fmt, axis: Any = axis) -> Any:
-                return (fake_quantize(args[0], fmt, axis), *args[1:])
+            def rounding(own: Any, args: Any, kwargs: Any, fmt: str = fmt, n: int = n) -> Any:
+                x = args[0] if args else kwargs.get("input")
+                if x is None:
+                    return None
+                channel = x.dim() - n - 1
+                y = fake_quantize(x, fmt, (*range(channel + 1, x.dim()), channel) if n else -1)
+                return ((y, *args[1:]), kwargs) if args else (args, {**kwargs, "input": y})
 
-            hooks.append(module.register_forward_pre_hook(rounding))
+            hooks.append(module.register_forward_pre_hook(rounding, with_kwargs=True))
     return frozen, hooks
 
 

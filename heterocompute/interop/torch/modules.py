@@ -100,8 +100,8 @@ class PackedLinear(Packed):
         """Copy the bias of a layer."""
         return cls(weight, getattr(module, "bias", None))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = linear(x, self.weight, self.bias)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = linear(input, self.weight, self.bias)
         return answer
 
     def extra_repr(self) -> str:
@@ -147,10 +147,10 @@ class _PackedConvolution(Packed):
             return x, tuple(before for before, _ in pairs)
         return functional.pad(x, twice), (0,) * n
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x, padding = self._padded(x)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        input, padding = self._padded(input)
         window = self.kernel_size, self.stride, padding, self.dilation, self.groups
-        answer: torch.Tensor = convolve(x, self.weight, self.bias, *window)
+        answer: torch.Tensor = convolve(input, self.weight, self.bias, *window)
         return answer
 
     def extra_repr(self) -> str:
@@ -162,19 +162,19 @@ class _PackedConvolution(Packed):
 class _PackedTransposed(_PackedConvolution):
     __doc__ = _PackedConvolution.__doc__
 
-    def forward(self, x: torch.Tensor, output_size: object = None) -> torch.Tensor:
+    def forward(self, input: torch.Tensor, output_size: object = None) -> torch.Tensor:
         n = len(self.kernel_size)
-        if x.dim() == n + 1:
-            return self(x[None], output_size)[0]
+        if input.dim() == n + 1:
+            return self(input[None], output_size)[0]
         beyond = self.output_padding
         if output_size is not None:
             rule = torch.nn.ConvTranspose2d._output_padding
-            beyond = rule(self, x, output_size, self.stride, self.padding, self.kernel_size, n, self.dilation)
+            beyond = rule(self, input, output_size, self.stride, self.padding, self.kernel_size, n, self.dilation)
         pads: list[int] = []
         for i in range(n - 1, -1, -1):
             before = self.dilation[i] * (self.kernel_size[i] - 1) - self.padding[i]
             pads += [before, before + beyond[i]]
-        spread = functional.pad(between_zeros(x, self.stride), pads)
+        spread = functional.pad(between_zeros(input, self.stride), pads)
         ones, zeros = (1,) * n, (0,) * n
         answer: torch.Tensor = convolve(
             spread, self.weight, self.bias, self.kernel_size, ones, zeros, self.dilation, self.groups
@@ -251,8 +251,8 @@ class PackedEmbedding(Packed):
         made.padding_idx = module.padding_idx
         return made
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return embedding(x, self.weight, self.weight.dtype)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return embedding(input, self.weight, self.weight.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"
@@ -271,15 +271,15 @@ class PackedEmbeddingBag(PackedEmbedding):
             setattr(made, name, getattr(module, name))
         return made
 
-    def forward(self, x: torch.Tensor, offsets: object = None, per_sample_weights: object = None) -> torch.Tensor:
-        ids, places = torch.unique(x, return_inverse=True)
+    def forward(self, input: torch.Tensor, offsets: object = None, per_sample_weights: object = None) -> torch.Tensor:
+        ids, places = torch.unique(input, return_inverse=True)
         rows = embedding(ids, self.weight, self.weight.dtype)
         padding = None
         if self.padding_idx is not None:
             hit = (ids == self.padding_idx).nonzero()
             padding = int(hit) if hit.numel() else None
         answer: torch.Tensor = functional.embedding_bag(
-            places.to(x.dtype),
+            places.to(input.dtype),
             rows,
             offsets,
             mode=self.mode,

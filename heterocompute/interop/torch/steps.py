@@ -19,7 +19,6 @@ from ...ptq.error import error as output_error
 from ...ptq.gate import Exchange, Gate, best_failing, blended, climb, ladder_of, milliseconds, relative_error, scored
 from ...ptq.methods import CALIBRATED
 from ...ptq.network import Rounded, calibrate
-from ...training.stochastic import as_seed
 from ..models.batches import Batches, evaluating
 from .forms import form_axis, formed, packed_shape, recipe_of, weight_now
 from .learned import KINDS, STEPS
@@ -121,10 +120,11 @@ def checked(
         raise WrongValue(f"convert: inputs is what calibrate returned, but {needs} runs the model: pass the batches")
     rounding = "search" if method == "awq" or (method == "rtn" and clip == "search") else method
     rounding = "gptq" if method == "learned" else rounding
+    chance = as_int(0 if seed is None else seed, "convert: seed", 0, 2**64 - 1)
     count = as_int(STEPS if steps is None else steps, "convert: steps", 0) if method == "learned" else 0
     folds = "awq" if method == "awq" else "smooth" if smooth is not None else None
     return Steps(rounding, folds, "search" if method == "awq" else smooth, clip if clip else
-                "search" if method == "awq" else None, corrects, count, as_seed(seed or 0))  # fmt: skip
+                "search" if method == "awq" else None, corrects, count, chance)  # fmt: skip
 
 
 def take_parameters(model: Any, small: Any) -> None:

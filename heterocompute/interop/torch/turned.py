@@ -103,8 +103,8 @@ class PackedTurnedLinear(PackedLinear):
         self.block = block
         self.register_buffer(BLOCK, torch.tensor(block))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = linear(turned(x, self.block), self.weight, self.bias)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = linear(turned(input, self.block), self.weight, self.bias)
         return answer
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local: object, strict: bool, missing: object,

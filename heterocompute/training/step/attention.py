@@ -204,4 +204,4 @@ def attended(state: AttentionState, causal: bool, q: Array, k: Array, v: Array, 
 
 
 def _factor(q: Array) -> np.float32:
-    return np.float32(1 / math.sqrt(q.shape[-1]))
+    return np.float32(1 / math.sqrt(max(q.shape[-1], 1)))

@@ -193,6 +193,8 @@ def _compared(wanted: Any, found: Any) -> dict[str, float]:
     result = {"cosine": float(each.mean()), "worst_cosine": float(each.min())}
     if len(each) > 2:
         pairs = np.triu_indices(len(each), 1)
-        ranks = [np.argsort(np.argsort((x @ x.T)[pairs], kind="stable")).astype(np.float64) for x in (wanted, found)]
-        result["rank_correlation"] = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+        products = (np.einsum("ik,jk->ij", x, x)[pairs] for x in (wanted, found))  # in one order on every machine
+        first, second = (np.argsort(np.argsort(one, kind="stable")) for one in products)
+        n, apart = len(first), int(np.square(first - second).sum())
+        result["rank_correlation"] = 1 - 6 * apart / (n * (n * n - 1))
     return result

@@ -21,7 +21,7 @@ def is_encoder(path: str) -> bool:
     if os.path.isfile(path):
         return path.endswith(".gguf") and _architecture(path) in ENCODER_GGUF
     place = os.path.join(path, "config.json")
-    return os.path.isfile(place) and json_object(place, MAX_CONFIG).get("model_type") in ENCODER_KINDS
+    return os.path.isfile(place) and str(json_object(place, MAX_CONFIG).get("model_type")) in ENCODER_KINDS
 
 
 def _architecture(path: str) -> str | None:

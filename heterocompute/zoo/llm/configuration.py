@@ -115,7 +115,7 @@ def check_family(path: str, config: Mapping[str, Any], encoder: bool = False) ->
             f"text_config is {shown(config['text_config'])}, which is not read in the family {outer}"
         )
     kinds, name = ENCODER_KINDS if encoder else RUN_KINDS, found.get("model_type")
-    if name in (RUN_KINDS if encoder else ENCODER_KINDS):
+    if isinstance(name, str) and name in (RUN_KINDS if encoder else ENCODER_KINDS):
         what, call = ("a language model", "open_llm") if encoder else ("an encoder", "open_encoder")
         Keys(path, found).fail(f"model_type is {shown(name)}, {what}: open it by heterocompute.zoo.{call}")
     return kind_named(Keys(path, found), name, kinds)

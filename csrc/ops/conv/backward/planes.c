@@ -32,6 +32,9 @@ static bool is_contiguous(const hc_view *view) {
     return true;
 }
 
+/* Sizes of the memory of a plane do not overflow. */
+static bool is_padding(int64_t n) { return n >= 0 && n <= (int64_t)1 << 30; }
+
 static hc_status check(const hc_view *dy, const hc_view *w, const hc_window *window, const hc_view *dx,
                        hc_error *error) {
     const hc_view *const all[] = {dy, w, dx};
@@ -48,7 +51,8 @@ static hc_status check(const hc_view *dy, const hc_view *w, const hc_window *win
                       w->shape[1] == 1 && window->groups == dx->shape[1];
     const bool is_supported = w->shape[2] <= HC_GRADIENT_SIDE && w->shape[3] <= HC_GRADIENT_SIDE &&
                               window->stride[0] == 2 && window->stride[1] == 2 && window->dilation[0] == 1 &&
-                              window->dilation[1] == 1 && window->pad_before[0] >= 0 && window->pad_before[1] >= 0;
+                              window->dilation[1] == 1 && is_padding(window->pad_before[0]) &&
+                              is_padding(window->pad_before[1]);
     return fits && is_supported ? HC_OK : hc_fail(error, HC_VALUE, "conv2d_gradient: shapes that do not fit");
 }
 

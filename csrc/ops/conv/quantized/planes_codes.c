@@ -55,7 +55,8 @@ static const char *plan(hc_planes_codes_job *job, const hc_convolution *conv) {
     const hc_conv_shape *s = &conv->shape;
     const int64_t size = sizeof(float), n_threads = conv->run->n_threads;
     *job = (hc_planes_codes_job){.conv = conv, .kernel = HC_BEST(planes_s16, conv->run), .words = *conv};
-    job->by_rows = pairs_of(s, true) < pairs_of(s, false);
+    /* not 2 x 1: a row of its words would be taken for a filter of one pixel (hc_planes.joined) */
+    job->by_rows = (s->r > 2 || s->s > 1) && pairs_of(s, true) < pairs_of(s, false);
     job->view = *conv->x;
     job->view.data = (char *)1; /* it is never read in place, which an odd address says */
     job->window = *conv->window;

@@ -97,7 +97,7 @@ def model_in(reader: Tensors) -> Model:
     if not is_file(place):
         raise WrongValue(f"{CONFIG} is missing")
     config = json_object(place, MAX_CONFIG)
-    encoder = config.get("model_type") in ENCODER_KINDS
+    encoder = str(config.get("model_type")) in ENCODER_KINDS
     family, kind = check_family(place, config, encoder)
     names = {name: reader.info(name).shape for name in reader.names if not name.endswith(DROPPED)}
     if encoder:

@@ -94,6 +94,10 @@ def _pieces(words: Mapping[str, Any], added: Any, count: int) -> tuple[list[str]
     """Return the text and the type of each row of the embedding."""
     texts: list[str] = [f"[unused_{i}]" for i in range(count)]
     types = [UNUSED] * count
+    if not isinstance(added, (list, tuple)) or not all(
+        isinstance(one, Mapping) and isinstance(one.get("content"), str) for one in added
+    ):
+        raise _refuse(f"added_tokens is {shown(added)}, expected a list of tokens with their content")
     special = {one.get("content"): bool(one.get("special")) for one in added if isinstance(one, Mapping)}
     further = [(one.get("content"), one.get("id")) for one in added if isinstance(one, Mapping)]
     for text, i in [*words.items(), *further]:

@@ -189,7 +189,8 @@ def _texts(value: object, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping) and depth < 8:
-        yield from (str(key) for key in value.get("when", ()) if isinstance(value.get("when"), Mapping))
+        when = value.get("when")
+        yield from (map(str, when) if isinstance(when, Mapping) else ())
         for each in value.values():
             yield from _texts(each, depth + 1)
     elif isinstance(value, (list, tuple)) and depth < 8:

@@ -90,7 +90,7 @@ def tensors_of(what: str, names: object) -> list[str]:
     """Return names of tensors, each once."""
     found = as_list(names, f"Machine: {what}", "names of tensors")
     for tensor in found:
-        if tensor not in TENSORS:
+        if not isinstance(tensor, str) or tensor not in TENSORS:
             raise WrongValue(f"Machine: {what} has {shown(tensor)}, {near(tensor, TENSORS)}")
     return list(dict.fromkeys(found))
 

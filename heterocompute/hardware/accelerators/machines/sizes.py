@@ -76,6 +76,8 @@ def _named(what: str, name: str, names: Mapping[str, Any], lookup: Lookup | None
 
 
 def _joined(what: str, text: str, left: Any, operator: str, right: Any) -> Any:
+    if max(abs(left), abs(right)) > 1e30:
+        raise WrongValue(f"Machine: {what} is {shown(text)}, which is more than 1e30")
     if operator == "/":
         if not right:
             raise WrongValue(f"Machine: {what} is {shown(text)}, which divides by 0")

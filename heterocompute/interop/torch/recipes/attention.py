@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def attend(
     lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     q, k, v = (one.expand(*lead, *one.shape[-2:]) for one in (q, k, v))
     state.check(q.shape[-2], k.shape[-2], q.shape[-1])
-    s = Product.apply(q, k, state.scores) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    s = Product.apply(q, k, state.scores) * (1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
     if is_causal:
         if attn_mask is not None:
             raise WrongValue(f"attention: {shown(state.name)} has attn_mask and is_causal, expected one of them")
@@ -182,8 +183,13 @@ class Calls:
     def _load(self, _: Any, state_dict: Any, prefix: str, *__: Any) -> None:
         saved = state_dict.pop(prefix + SAVED, None)
         if saved is not None:
-            self.step = int(saved["step"])
-            for name, one in saved["attentions"].items():
+            parts = saved.get("attentions") if isinstance(saved, Mapping) else None
+            if not isinstance(parts, Mapping) or type(saved.get("step")) is not int:
+                raise WrongValue(
+                    f"load_state_dict: {prefix + SAVED} is {shown(saved)}, expected the state of attentions"
+                )
+            self.step = saved["step"]
+            for name, one in parts.items():
                 self.state(name).restore(one)
 
 
