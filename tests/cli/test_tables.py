@@ -47,7 +47,7 @@ def model(tmp_path_factory):
 
 def commands(model):
     return {
-        "study": ["study", "--formats", "int8,vsq4-g16-s4,int4-g32-f16", "--activations", "int8"],
+        "study": ["study", "--formats", "int8,vsq4-g16-s4,int4-g32-f16", "--activations", "int8", "--timing"],
         "study MODEL": ["study", model, "--formats", "int8,vsq4-g16-s4"],
         "inspect": ["inspect", model],
         "devices": ["devices"],

@@ -28,6 +28,7 @@ FACTORS = "rope_freqs.weight"
 LONG = ("rope_factors_short.weight", "rope_factors_long.weight")
 MAX_PERIOD = 64
 OF_EXPERTS = ("ffn_gate_inp", "ffn_gate_inp_shexp", "exp_probs_b")
+ALL_FRACTIONS = "gpt-oss"  # all its models have limits between pairs, which their users expect llama.cpp to round
 YARN = (1.0, 32.0)  # beta_slow and beta_fast of llama.cpp, which reads no others
 
 
@@ -82,10 +83,13 @@ def _as_computed(shape: Shape, notes: list[str]) -> Shape:
     """Return the model that llama.cpp computes where no key says otherwise, and note the differences."""
     if shape.activation == "gelu_erf":
         notes.append(f"llama.cpp computes the tanh form of gelu in {shape.family}, transformers the exact form")
-    if not shape.rope.whole:
-        notes.append("llama.cpp rounds the limits of yarn to whole pairs, transformers does not in this model")
-    rope, local = replace(shape.rope, whole=True), replace(shape.local_rope, whole=True)
-    return replace(shape, rope=rope, local_rope=local, routing=replace(shape.routing, interleaved=False))
+    shape = replace(shape, routing=replace(shape.routing, interleaved=False))
+    if shape.rope.whole:
+        return shape
+    if shape.family != ALL_FRACTIONS:
+        raise WrongValue("llama.cpp rounds the limits of yarn to whole pairs, this model does not")
+    notes.append("llama.cpp rounds the limits of yarn to whole pairs, transformers does not in this model")
+    return replace(shape, rope=replace(shape.rope, whole=True), local_rope=replace(shape.local_rope, whole=True))
 
 
 def factors_of(rope: Rope) -> Array:
