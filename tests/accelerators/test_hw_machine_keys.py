@@ -223,3 +223,10 @@ def test_more_of_a_resource_never_costs_more(seed: int) -> None:
     wide, narrow = (base.set({"buffer.network": "mesh", "buffer.network_bits": bits}).report(net) for bits in (512, 1))
     assert wide.seconds <= narrow.seconds
     assert base.set({"overhead.clock": 0.5}).report(net).energy > base.report(net).energy
+
+
+@pytest.mark.parametrize("sizes", [{"side": -1}, {"banks": 0}, {"banks": 10**400}, {"queue": 1 << 30}, {"crossbar": 3}])
+def test_sizes_of_a_format_are_checked_as_those_of_the_machine(sizes: dict[str, Any]) -> None:
+    table = {key: value for key, value in hw.Machine.named("scnn").table.items() if key != "level"}
+    with pytest.raises((ValueError, TypeError), match=f"Machine: size {next(iter(sizes))} is "):
+        hw.Machine({**table, "formats": {"int16": sizes}}).report("digits", format="int16", input_shape=(1, 8, 8))

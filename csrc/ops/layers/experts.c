@@ -139,7 +139,7 @@ static hc_status run_expert(const experts_job *job, int64_t expert, hc_error *er
     return status;
 }
 
-/* Whether a token has the expert. */
+/* True if a token has the expert. */
 static bool is_used(const hc_experts *given, int64_t expert) {
     for (int64_t i = 0; i < given->tokens * given->used; i++)
         if (given->picked[i] == expert)

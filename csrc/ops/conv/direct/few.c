@@ -22,7 +22,7 @@ typedef struct {
 
 static int64_t windows_of(const hc_conv_shape *s) { return s->n * s->out_height * s->out_width; }
 
-/* Whether the values of a filter are contiguous in the order of the sums: r, s, c. */
+/* True if the values of a filter are contiguous in the order of the sums: r, s, c. */
 static bool are_chains(const hc_view *w, const hc_conv_shape *s) {
     const int64_t pixel = s->group_channels * (int64_t)sizeof(float);
     return w->dtype == HC_F32 && (w->strides[1] == sizeof(float) || s->group_channels == 1) &&

@@ -159,18 +159,24 @@ def _text(what: str, value: object, limit: int) -> str:
 def _used(file: Mapping[str, Any]) -> None:
     """Refuse a size that no key reads, and a model whose sizes are missing."""
     own = MODELS.get(file.get("model", ""), {})
-    for name, least in own.items():
+    for name in own:
         if name not in file["sizes"]:
             raise WrongValue(f"Machine: model {file['model']} has no size {name}, expected {', '.join(own)}")
-        value = file["sizes"][name]
-        if name == "crossbar":
-            check_flag("Machine", "size crossbar", value)
-        elif check_count("Machine", f"size {name}", value, least) > 1 << 20:
-            raise WrongValue(f"Machine: size {name} is {shown(value)}, expected at most {1 << 20}")
+    _of_model(file, file["sizes"])
     used = used_sizes(file)
     for name in file["sizes"]:
         if name not in used:
             raise WrongValue(f"Machine: size {name} is read by no key, expected its name in a value or in when")
+
+
+def _of_model(file: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+    """Check the sizes that the model of a machine reads."""
+    for name, least in MODELS.get(file.get("model", ""), {}).items():
+        value = sizes[name]
+        if name == "crossbar":
+            check_flag("Machine", "size crossbar", value)
+        elif check_count("Machine", f"size {name}", value, least) > 1 << 20:
+            raise WrongValue(f"Machine: size {name} is {shown(value)}, expected at most {1 << 20}")
 
 
 def used_sizes(file: Mapping[str, Any]) -> set[str]:
@@ -228,6 +234,9 @@ def planned(file: Mapping[str, Any], format: str) -> Plan:
     for name, value in sizes.items():
         if isinstance(value, str):
             _choice(file, name, value)
+        elif not isinstance(value, bool):
+            check_number("Machine", f"size {name}", value, high=1e30, closed=True)
+    _of_model(file, sizes)
     chip = None if "device" not in file else device(file["device"])
 
     def lookup(name: str) -> float | None:
