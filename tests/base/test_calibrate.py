@@ -57,7 +57,9 @@ def test_the_file_decides_the_estimates(tmp_path: Path) -> None:
     after = {c.path: c.predicted_ms for c in hc.explain(hc.linear, x, q, activations="int8").candidates}
     for path, ms in before.items():
         assert after[path] == (None if ms is None else pytest.approx(2 * ms, rel=1e-3))
-    other = "scalar"
+    other = "scalar" if mask else hc.show_config(mode="dicts")["isa_found"][-1]
+    if mask == 0 and other == "scalar":
+        return  # a processor without others
     with hc.use(isa=other):  # costs hold for the instruction sets that were measured
         alone = hc.explain(hc.linear, x, q, activations="int8").candidates
     cache_files.costs_of_build(mask)
