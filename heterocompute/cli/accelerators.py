@@ -34,7 +34,7 @@ def register(command: Callable[..., argparse.ArgumentParser]) -> None:
     add_input(found)
     add("--layers", "L,L,...", "with MACHINE: only these layers, such as fc6,fc7")
     add("--voltage", "V", "supply voltage in volts; default: that of the process", type=float)
-    add("--dram", "KIND", "hbm2, gddr6, lpddr4, ... or pJ per bit; default: the machine's")
+    add("--dram", "KIND", "hbm2, gddr6, lpddr5, ... or pJ per bit; default: the machine's")
     add.common("--html")
 
 

@@ -18,7 +18,7 @@ process = "7 nm"
 voltage = 0.8
 clock = 1e9                       # Hz
 level = [
-  {name = "dram", kind = "lpddr4", bandwidth = 50e9},
+  {name = "dram", kind = "lpddr5", bandwidth = 50e9},
   {name = "buffer", kib = 512, width = 256, banks = 8, keeps = ["inputs", "weights", "outputs"]},
   {name = "pe", count = [16, 16], spread = ["K", "C"]},
   {name = "regs", bytes = 256, keeps = ["weights"]},

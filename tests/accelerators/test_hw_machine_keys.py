@@ -166,7 +166,7 @@ def test_models_read_their_sizes() -> None:
 
 def drawn(rng: random.Random) -> dict[str, Any]:
     """Return the table of a machine drawn at random."""
-    level: list[dict[str, Any]] = [{"name": "dram", "kind": rng.choice(("ddr3", "hbm2", "lpddr4"))}]
+    level: list[dict[str, Any]] = [{"name": "dram", "kind": rng.choice(("ddr3", "hbm2", "lpddr4", "lpddr5"))}]
     if rng.random() < 0.6:
         level[0]["bandwidth"] = 10 ** rng.uniform(8, 12)
     for i in range(rng.randint(1, 3)):

@@ -255,8 +255,8 @@ class Accelerator:
             V. Energy on chip scales with its square; DRAM, clock and mapping do not change. Default: that of the
             process in `hw.mac`, 0.8 V at 16 nm and 0.7 V at 5 nm.
         dram : str or float, optional
-            A kind of DRAM, ``"hbm2"``, ``"hbm2e"``, ``"gddr5"``, ``"gddr6"``, ``"gddr6x"``, ``"lpddr4"``, ``"lpddr"``,
-            ``"ddr3"``, or pJ per bit. Default: that of the machine, or the 20 pJ of Horowitz' table.
+            A kind of DRAM, ``"hbm2"``, ``"hbm2e"``, ``"gddr5"``, ``"gddr6"``, ``"gddr6x"``, ``"lpddr5"``, ``"lpddr4"``,
+            ``"lpddr"``, ``"ddr3"``, or pJ per bit. Default: that of the machine, or the 20 pJ of Horowitz' table.
 
         Returns
         -------

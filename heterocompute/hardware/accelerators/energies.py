@@ -19,7 +19,8 @@ from ..silicon.operands import operand
 DRAM = 640 / 32
 #: pJ per bit by kind. GDDR5 and HBM2: O'Connor et al., Fine-grained DRAM, MICRO 2017. GDDR6, GDDR6X and HBM2E: Micron's
 #: comparison of its ultra-bandwidth solutions (power of the device). LPDDR, DDR3 and LPDDR4: the table of Accelergy
-#: (Malladi et al., ISCA 2012; Chatterjee et al., HPCA 2017; public data). Kinds without a source are absent.
+#: (Malladi et al., ISCA 2012; Chatterjee et al., HPCA 2017; public data). LPDDR5: Samsung's announcement of July 2018
+#: has up to 30 % less power than LPDDR4X; taken of the figure for LPDDR4. Kinds without a source are absent.
 DRAMS: Mapping[str, float] = {
     "horowitz": DRAM,
     "ddr3": 70.0,
@@ -29,6 +30,7 @@ DRAMS: Mapping[str, float] = {
     "gddr6": 7.5,
     "gddr6x": 7.25,
     "hbm2e": 6.0,
+    "lpddr5": 5.6,
     "hbm2": 3.9,
 }
 

@@ -70,7 +70,7 @@ class Machine:
     >>> from heterocompute import hardware as hw
     >>> mine = hw.Machine({
     ...     "name": "mine", "process": "7 nm", "clock": 1e9,
-    ...     "level": [{"name": "dram", "kind": "lpddr4", "bandwidth": 50e9},
+    ...     "level": [{"name": "dram", "kind": "lpddr5", "bandwidth": 50e9},
     ...               {"name": "buffer", "kib": 512, "width": 256, "banks": 8},
     ...               {"name": "pe", "count": [16, 16], "spread": ["K", "C"]},
     ...               {"name": "regs", "bytes": 64, "keeps": ["weights"]}],
@@ -115,7 +115,7 @@ class Machine:
         ... process = "7 nm"
         ... clock = 1e9
         ... level = [
-        ...   {name = "dram", kind = "lpddr4", bandwidth = 50e9},
+        ...   {name = "dram", kind = "lpddr5", bandwidth = 50e9},
         ...   {name = "buffer", kib = 512, width = 256, banks = 8},
         ...   {name = "pe", count = [16, 16], spread = ["K", "C"]},
         ...   {name = "regs", bytes = 64, keeps = ["weights"]},
