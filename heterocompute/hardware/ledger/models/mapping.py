@@ -10,7 +10,7 @@ from ...mapper.arch import Arch, Level
 from ...mapper.mapping import Mapping
 from ...mapper.problem import Problem
 
-__all__ = ["sparseloop_cycles", "systolic_cycle", "timeloop_fj"]
+__all__ = ["sparseloop_cycles", "systolic_cycle", "systolic_nm_cycle", "timeloop_fj"]
 
 MAC = 0.845
 RF: dict[str, Any] = {"words": 64, "read": 0.42564, "write": 0.42564, "update": 0.42564, "leak": 0.000861}
@@ -57,6 +57,15 @@ def timeloop_fj(row: str) -> float:
 def systolic_cycle(row: str) -> float:
     """Return the index of the last cycle of a 256 x 256 by 256 x 128 product on 32 x 32 cells, by dataflow."""
     return systolic.gemm(256, 128, 256, dataflow=row).last_cycle
+
+
+def systolic_nm_cycle(row: str) -> float:
+    """Return the index of the last cycle with stationary weights of a pattern N:M, packed along K."""
+    pattern, cells, *dims = row.split()
+    kept, of = map(int, pattern.split(":"))
+    m, n, k = (int(one[1:]) for one in dims)
+    side = int(cells.partition("x")[0])
+    return systolic.gemm(m, n, k * kept // of, rows=side, cols=side, dataflow="ws").last_cycle
 
 
 def sparseloop_cycles(row: str) -> float:
